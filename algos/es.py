@@ -1,0 +1,438 @@
+"""Centred-rank evolution strategy (Salimans et al. 2017, arXiv:1703.03864).
+
+Each iteration perturbs the mean parameters by mirrored pairs of noise vectors, plays episodes with every perturbed
+member on the pool, and moves the mean along the noise weighted by the members' ranks. Only keys of the noise go out
+to the workers and only scalars come back.
+"""
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from algos.evaluate import Episodes, Moments, play
+from algos.noise import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
+from algos.policy import MLP, Activation, FlatPolicy, Normalizer, Population
+from algos.pool import Done, Pool
+from envs.errors import PaddockError, require
+from envs.spec import EnvSpec, Vec
+
+log = logging.getLogger(__name__)
+
+ADAM_BETA1, ADAM_BETA2, ADAM_EPSILON = 0.9, 0.999, 1e-8
+STD_FLOOR = 0.01  # an observation that never moves is not blown up
+
+
+class EvaluationLost(PaddockError):
+    """Not one member of the population could be evaluated."""
+
+
+@dataclass(kw_only=True, eq=False)
+class ES:
+    """The algorithm: its settings (conf/algo/es.yaml explains each), its parts, and its state."""
+
+    env: EnvSpec
+    vec: Vec
+    pool: Pool
+    seed: int
+    population: int
+    sigma: float
+    sigma_decay: float
+    sigma_floor: float
+    learning_rate: float
+    learning_rate_decay: float
+    learning_rate_floor: float
+    weight_decay: float
+    noise: Literal["philox", "table"]
+    noise_table_size: int
+    hidden: tuple[int, ...]
+    activation: Activation
+    initial_std: float
+    episodes_per_member: int
+    episode_cap: int | None
+    normalize_observations: bool
+    observation_clip: float
+    observation_sampling: float
+    pairs_per_task: int
+    eval_every: int
+    eval_episodes: int
+
+    iteration: int = field(init=False, default=0)
+    step: int = field(init=False, default=0)  # environment steps of the population, evaluation not counted
+    best_return: float = field(init=False, default=float("-inf"))  # of the mean policy, over one evaluation
+
+    def __post_init__(self) -> None:
+        self._check()
+        if not isinstance(self.env.spaces[0], Box):
+            self.env = self.env.wrapped("gymnasium.wrappers.FlattenObservation")
+        observation, action = self.env.spaces
+        mlp = MLP.for_spaces(observation, action, tuple(self.hidden), self.activation)
+        size = mlp.num_parameters
+        if self.noise == "table":
+            hint = f"raise it to {1000 * size} or choose noise=philox"
+            require(self.noise_table_size >= 2 * size, f"noise_table_size={self.noise_table_size} is too small; {hint}")
+        self.problem = Problem(
+            env=self.env,
+            vec=self.vec,
+            mlp=mlp,
+            seed=self.seed,
+            noise_table_size=self.noise_table_size if self.noise == "table" else None,
+            episodes_per_member=self.episodes_per_member,
+            episode_cap=self.episode_cap,
+            observation_sampling=self.observation_sampling if self.normalize_observations else 0.0,
+        )
+        initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(size)
+        self.mean = self.initial_std * initial  # [P] float64
+        self.best_mean = self.mean.copy()
+        self.momentum = np.zeros(size)  # Adam's first moment
+        self.variance = np.zeros(size)  # Adam's second moment
+        self.observed = Moments.zero(mlp.sizes[0])
+        self.best_observed = self.observed
+
+    def plan(self) -> Iterator[dict[str, float]]:
+        """One generation an iteration, for ever; the state is complete at every yield."""
+        while True:
+            sigma = _decayed(self.sigma, self.sigma_decay, self.sigma_floor, self.iteration)
+            rate = _decayed(self.learning_rate, self.learning_rate_decay, self.learning_rate_floor, self.iteration)
+            started = time.perf_counter()
+            generation = self._evaluate_population(sigma)
+            returns, lengths = generation.returns, generation.lengths
+            gradient = self._gradient(returns, sigma)
+            update = self._ascend(gradient, rate)
+            for sample in generation.moments:
+                self.observed = self.observed.merge(sample)
+            self.iteration += 1
+            self.step += int(lengths.sum())
+            metrics = {
+                "iteration": self.iteration,
+                "step": self.step,
+                "train/return_mean": float(np.nanmean(returns)),
+                "train/return_max": float(np.nanmax(returns)),
+                "train/return_min": float(np.nanmin(returns)),
+                "train/length_mean": float(lengths.sum() / (np.isfinite(returns).sum() * self.episodes_per_member)),
+                "es/sigma": sigma,
+                "es/learning_rate": rate,
+                "es/gradient_norm": float(np.sqrt(np.sum(gradient**2))),
+                "es/update_ratio": float(np.sqrt(np.sum(update**2) / np.sum(self.mean**2))),
+                "es/lost_members": int(np.isnan(returns).sum()),
+                "system/worker_s": generation.worker_s,
+                "system/retries": generation.retries,
+            }
+            if self.iteration % self.eval_every == 0:
+                metrics |= self._evaluate_mean()
+            metrics["system/iteration_s"] = time.perf_counter() - started
+            yield metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `plan` goes on from: arrays and plain data."""
+        return {
+            "iteration": self.iteration,
+            "step": self.step,
+            "mean": self.mean,
+            "momentum": self.momentum,
+            "variance": self.variance,
+            "observed": vars(self.observed),
+            "best": {"return": self.best_return, "mean": self.best_mean, "observed": vars(self.best_observed)},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        self.iteration, self.step = int(state["iteration"]), int(state["step"])
+        self.mean, self.momentum, self.variance = state["mean"], state["momentum"], state["variance"]
+        self.observed = Moments(**state["observed"])
+        self.best_return, self.best_mean = float(state["best"]["return"]), state["best"]["mean"]
+        self.best_observed = Moments(**state["best"]["observed"])
+
+    def policy(self, which: Literal["last", "best"] = "last") -> FlatPolicy:
+        """The mean policy: the last one, or the best that an evaluation met."""
+        mean, observed = (self.mean, self.observed) if which == "last" else (self.best_mean, self.best_observed)
+        return FlatPolicy(self.problem.mlp, mean.astype(np.float32), self._normalizer(observed))
+
+    def describe(self) -> dict[str, str]:
+        """What a run would assemble, for `dry_run=true`."""
+        tasks = -(-self.population // (2 * self.pairs_per_task))
+        sizes = "-".join(map(str, self.problem.mlp.sizes))
+        return {
+            "actors": f"{self.vec.num_envs} environments side by side on each worker",
+            "learners": "1, in this process, on the CPU",
+            "members": f"{self.population} ({self.population // 2} mirrored pairs) in {tasks} tasks an iteration",
+            "policy": f"{sizes} {self.activation}, {self.problem.mlp.num_parameters:,} parameters, "
+            f"{self.problem.mlp.head.kind} actions",
+        }
+
+    def _check(self) -> None:
+        n, floor = self.population, self.sigma_floor
+        require(n >= 2, f"population={n} must be at least 2: one mirrored pair")
+        require(n % 2 == 0, f"population={n} is odd, and members come in mirrored pairs; try {n + 1}")
+        require(self.sigma > 0, f"sigma={self.sigma} must be positive; try 0.1")
+        require(0 <= floor <= self.sigma, f"sigma_floor={floor} must lie in [0, sigma={self.sigma}]")
+        require(self.learning_rate > 0, f"learning_rate={self.learning_rate} must be positive; try 0.01")
+        floor = self.learning_rate_floor
+        require(0 <= floor <= self.learning_rate, f"learning_rate_floor={floor} must lie in [0, {self.learning_rate}]")
+        for name in ("sigma_decay", "learning_rate_decay"):
+            value = getattr(self, name)
+            require(0 < value <= 1, f"{name}={value} must lie in (0, 1]; 1 keeps it constant")
+        for name in ("weight_decay", "initial_std"):
+            value = getattr(self, name)
+            require(value >= 0, f"{name}={value} must not be negative")
+        for name in ("episodes_per_member", "pairs_per_task", "eval_every", "eval_episodes"):
+            value = getattr(self, name)
+            require(value >= 1, f"{name}={value} must be at least 1")
+        cap = self.episode_cap
+        require(cap is None or cap >= 1, f"episode_cap={cap} must be at least 1 step, or null for no cap")
+        require(self.observation_clip > 0, f"observation_clip={self.observation_clip} must be positive; try 5.0")
+        p = self.observation_sampling
+        require(0 < p <= 1, f"observation_sampling={p} must lie in (0, 1]")
+
+    def _normalizer(self, observed: Moments) -> Normalizer | None:
+        if not self.normalize_observations:
+            return None
+        std = observed.std(STD_FLOOR)
+        return Normalizer(observed.mean.astype(np.float32), std.astype(np.float32), self.observation_clip)
+
+    def _evaluate_population(self, sigma: float) -> "Generation":
+        """Play every pair on the pool."""
+        pairs = self.population // 2
+        starts = range(0, pairs, self.pairs_per_task)
+        centre = Centre(self.iteration, self.mean.astype(np.float32), sigma, self._normalizer(self.observed))
+        tasks = [(centre, start, min(start + self.pairs_per_task, pairs)) for start in starts]
+        returns = np.full((pairs, 2), np.nan)
+        lengths = np.zeros((pairs, 2), np.int64)
+        moments: list[list[Moments]] = [[] for _ in tasks]
+        failed: list[Done] = []
+        worker_s, retries = 0.0, 0
+        for done in self.pool.imap_unordered(functools.partial(evaluate_pairs, self.problem), tasks):
+            _, start, stop = tasks[done.index]
+            worker_s += done.seconds
+            retries += done.attempts - 1
+            if done.error is not None:
+                failed.append(done)
+                continue
+            returns[start:stop], lengths[start:stop], moments[done.index] = done.value
+        # A pair with one lost sign says nothing of its direction: both go, and no bias comes in.
+        returns[~np.isfinite(returns).all(axis=1)] = np.nan
+        if failed:
+            self._report_lost(failed, nothing_left=bool(np.isnan(returns).all()))
+        elif np.isnan(returns).all():
+            raise EvaluationLost("every member's return is NaN or infinite; check the environment's rewards")
+        merged = [sample for task in moments for sample in task]
+        return Generation(returns, lengths, merged, worker_s, retries)
+
+    def _report_lost(self, failed: list[Done], nothing_left: bool) -> None:
+        first = min(failed, key=lambda done: done.index)
+        reason = f"{type(first.error).__name__}: {first.error}"
+        if nothing_left:
+            raise EvaluationLost(f"every member of the population was lost; the first: {reason}") from first.error
+        log.warning("iteration %d goes on without %d lost tasks; the first: %s", self.iteration, len(failed), reason)
+
+    def _gradient(self, returns: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
+        """Ascent direction [P]: the sum over pairs of (rank+ - rank-) noise, over (surviving pairs x sigma)."""
+        ranks = centred_ranks(returns).astype(np.float64)
+        weights = ranks[:, 0] - ranks[:, 1]
+        noise = self.problem.make_noise()
+        gradient = np.zeros_like(self.mean)
+        # Summed in index order, vector by vector: a matrix product may round differently by its thread count.
+        for pair in np.flatnonzero(weights):
+            gradient += weights[pair] * noise(self.iteration, int(pair))
+        return gradient / (np.isfinite(returns[:, 0]).sum() * sigma)
+
+    def _ascend(self, gradient: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
+        """One step of Adam (arXiv:1412.6980) on the decayed gradient; returns the change [P]."""
+        gradient = gradient - self.weight_decay * self.mean
+        self.momentum = ADAM_BETA1 * self.momentum + (1 - ADAM_BETA1) * gradient
+        self.variance = ADAM_BETA2 * self.variance + (1 - ADAM_BETA2) * gradient**2
+        corrected = np.sqrt(1 - ADAM_BETA2 ** (self.iteration + 1)) / (1 - ADAM_BETA1 ** (self.iteration + 1))
+        update = rate * corrected * self.momentum / (np.sqrt(self.variance) + ADAM_EPSILON)
+        self.mean = self.mean + update
+        return update
+
+    def _evaluate_mean(self) -> dict[str, float]:
+        """Play the mean policy on seeds of its own; keeps the best parameters met so far."""
+        centre = Centre(self.iteration, self.mean.astype(np.float32), 0.0, self._normalizer(self.observed))
+        size = self.vec.num_envs
+        tasks = [(centre, first, min(first + size, self.eval_episodes)) for first in range(0, self.eval_episodes, size)]
+        returns = np.full(self.eval_episodes, np.nan)
+        lengths = np.full(self.eval_episodes, np.nan)
+        for done in self.pool.imap_unordered(functools.partial(evaluate_mean, self.problem), tasks):
+            _, first, last = tasks[done.index]
+            if done.error is None:
+                returns[first:last], lengths[first:last] = done.value
+            else:
+                log.warning("an evaluation task was lost: %s: %s", type(done.error).__name__, done.error)
+        if np.isnan(returns).all():
+            return {}
+        mean = float(np.nanmean(returns))
+        if mean > self.best_return:
+            self.best_return, self.best_mean, self.best_observed = mean, self.mean.copy(), self.observed
+        return {
+            "eval/return_mean": mean,
+            "eval/return_std": float(np.nanstd(returns)),
+            "eval/length_mean": float(np.nanmean(lengths)),
+            "eval/episodes": int(np.isfinite(returns).sum()),
+            "eval/return_best": self.best_return,
+        }
+
+
+def centred_ranks(returns: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Map returns to ranks in [-0.5, 0.5]; ties share their mean rank.
+
+    Args:
+        returns: any shape, one per member; NaN marks a lost evaluation.
+
+    Returns:
+        The same shape, float32, summing to zero over the finite entries; NaN becomes 0.
+
+    Raises:
+        EvaluationLost: every entry is NaN.
+    """
+    finite = np.isfinite(returns)
+    count = int(finite.sum())
+    if count == 0:
+        raise EvaluationLost("no return to rank: every evaluation was lost")
+    ranks = np.zeros(returns.shape, np.float32)
+    if count > 1:
+        _, inverse, repeats = np.unique(returns[finite], return_inverse=True, return_counts=True)
+        mean_rank = np.cumsum(repeats) - (repeats + 1) / 2  # 0-based, averaged over ties
+        ranks[finite] = mean_rank[inverse] / (count - 1) - 0.5
+    return ranks
+
+
+def _decayed(start: float, decay: float, floor: float, iteration: int) -> float:
+    return max(start * decay**iteration, floor)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What one generation's episodes gave."""
+
+    returns: NDArray[np.float64]  # [pairs, 2], mean over a member's episodes; NaN for both signs of a lost pair
+    lengths: NDArray[np.int64]  # [pairs, 2], steps summed over a member's episodes
+    moments: list[Moments]  # of the sampled pairs' observations, in the order of the pairs
+    worker_s: float  # time spent computing, summed over workers
+    retries: int  # tasks started again after a lost worker
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What stays the same for a whole run; a worker builds its environments and networks from it once."""
+
+    env: EnvSpec
+    vec: Vec
+    mlp: MLP
+    seed: int
+    noise_table_size: int | None  # None: Philox
+    episodes_per_member: int
+    episode_cap: int | None
+    observation_sampling: float  # share of pairs whose observations count; 0 for none
+
+    def make_noise(self) -> Noise:
+        """The noise source: the same vectors on every machine."""
+        if self.noise_table_size is None:
+            return PhiloxNoise(self.seed, self.mlp.num_parameters)
+        return TableNoise(self.seed, self.mlp.num_parameters, self.noise_table_size)
+
+
+@dataclass(frozen=True)
+class Centre:
+    """What changes from one iteration to the next: the point that members are spread around."""
+
+    iteration: int
+    mean: NDArray[np.float32]  # [P]
+    sigma: float
+    normalizer: Normalizer | None
+
+
+def evaluate_pairs(
+    problem: Problem, task: tuple[Centre, int, int]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments]]:
+    """Play the mirrored pairs start..stop-1, on a worker.
+
+    Both signs of a pair are in one task and meet the same episodes: a lost worker removes whole pairs.
+
+    Returns:
+        Mean returns [n, 2], summed lengths [n, 2], and the moments of the sampled pairs in order.
+    """
+    centre, start, stop = task
+    noise = _workspace.of(problem).noise
+    episodes = problem.episodes_per_member
+    jobs = [(pair, sign, k) for pair in range(start, stop) for sign in (1, -1) for k in range(episodes)]
+
+    def member(job: int) -> NDArray[np.float32]:
+        pair, sign, _ = jobs[job]
+        return centre.mean + np.float32(sign * centre.sigma) * noise(centre.iteration, pair)
+
+    def observed(pair: int) -> bool:
+        if problem.observation_sampling in (0.0, 1.0):
+            return problem.observation_sampling == 1.0
+        coin = keyed_generator(problem.seed, Stream.OBSERVE, centre.iteration, pair).random()
+        return coin < problem.observation_sampling
+
+    seeds = [episode_seed(problem.seed, Stream.EPISODE, centre.iteration, pair * episodes + k) for pair, _, k in jobs]
+    observe = [observed(pair) for pair, _, _ in jobs]
+    played = _play(problem, centre, member, seeds, observe, problem.episode_cap)
+    shape = (stop - start, 2, episodes)
+    moments = [sample for sample in played.moments if sample is not None]
+    return played.returns.reshape(shape).mean(axis=2), played.lengths.reshape(shape).sum(axis=2), moments
+
+
+def evaluate_mean(problem: Problem, task: tuple[Centre, int, int]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Play episodes first..last-1 of the mean policy's evaluation, on a worker; returns and lengths, each [n]."""
+    centre, first, last = task
+    seeds = [episode_seed(problem.seed, Stream.EVALUATION, centre.iteration, k) for k in range(first, last)]
+    played = _play(problem, centre, lambda _: centre.mean, seeds, [False] * len(seeds), cap=None)
+    return played.returns, played.lengths
+
+
+def _play(
+    problem: Problem,
+    centre: Centre,
+    load: Callable[[int], NDArray[np.float32]],
+    seeds: list[int],
+    observe: list[bool],
+    cap: int | None,
+) -> Episodes:
+    workspace = _workspace.of(problem)
+    try:
+        # One thread: a product's last bit may depend on how many threads share it.
+        with workspace.threads.limit(limits=1):
+            return play(
+                workspace.venv,
+                workspace.population,
+                load,
+                seeds,
+                cap=cap,
+                normalizer=centre.normalizer,
+                observe=observe,
+            )
+    except BaseException:
+        # The environments are in an unknown state; the next task builds new ones.
+        workspace.problem = None
+        raise
+
+
+class _Workspace(threading.local):
+    """Environments, networks and noise that a worker's thread keeps between tasks; no result depends on them."""
+
+    problem: Problem | None = None
+
+    def of(self, problem: Problem) -> "_Workspace":
+        """This thread's workspace, rebuilt if it was made for another problem."""
+        if problem != self.problem:
+            self.venv = problem.env.make_vec(problem.vec, autoreset=AutoresetMode.DISABLED)
+            self.population = Population(problem.mlp, problem.vec.num_envs)
+            self.noise = problem.make_noise()
+            self.threads = ThreadpoolController()
+            self.problem = problem
+        return self
+
+
+_workspace = _Workspace()

@@ -1,0 +1,142 @@
+"""Whole episodes for many parameter vectors at once.
+
+One vector environment, one batched forward pass over per-member parameters; a slot whose episode ends takes the
+next one at once, so that no slot waits for the longest episode. What an episode gives depends on its own member and
+seed alone, never on the slot, the neighbours or the order.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.policy import Normalizer, Population
+
+
+class SlottedVectorEnv(Protocol):
+    """What is asked of a vector environment here: seeded restarts of chosen slots, steps of chosen slots."""
+
+    num_envs: int
+
+    def reset(self, *, seed: Sequence[int | None], options: dict[str, Any] | None = None) -> tuple[Any, dict]: ...
+    def send(self, actions: NDArray[Any], env_ids: NDArray[np.intp] | None = None) -> None: ...
+    def recv(self) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict]: ...
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations of observations, in double precision."""
+
+    count: int
+    mean: NDArray[np.float64]  # [O]
+    m2: NDArray[np.float64]  # [O], sum of squared deviations from the mean
+
+    @classmethod
+    def zero(cls, size: int) -> "Moments":
+        return cls(0, np.zeros(size), np.zeros(size))
+
+    def merge(self, other: "Moments") -> "Moments":
+        """The moments of both samples together (Chan, Golub & LeVeque 1979)."""
+        if other.count == 0:
+            return self
+        count = self.count + other.count
+        delta = other.mean - self.mean
+        mean = self.mean + delta * (other.count / count)
+        m2 = self.m2 + other.m2 + delta**2 * (self.count * other.count / count)
+        return Moments(count, mean, m2)
+
+    def std(self, floor: float) -> NDArray[np.float64]:
+        """Standard deviation [O], not below the floor; ones before anything was seen."""
+        if self.count == 0:
+            return np.ones_like(self.mean)
+        return np.maximum(np.sqrt(self.m2 / self.count), floor)
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """What E episodes gave, in the order they were asked for."""
+
+    returns: NDArray[np.float64]  # [E], undiscounted sum of rewards
+    lengths: NDArray[np.int64]  # [E], steps
+    moments: list[Moments | None]  # [E], of the observations, where they were asked for
+
+
+def play(
+    venv: SlottedVectorEnv,
+    population: Population,
+    load: Callable[[int], NDArray[np.float32]],
+    seeds: Sequence[int],
+    *,
+    cap: int | None,
+    normalizer: Normalizer | None,
+    observe: Sequence[bool],
+) -> Episodes:
+    """Play episode e with parameters load(e) [P] from seed seeds[e], for every e in range(len(seeds)).
+
+    Args:
+        venv: N environments that do not restart by themselves.
+        population: N networks, which are overwritten.
+        cap: steps after which an episode is cut off; None for the environment's own limit.
+        observe: [E], whether to return the moments of the observations seen.
+    """
+    slots = venv.num_envs
+    episodes = len(seeds)
+    width = population.mlp.sizes[0]
+    returns = np.zeros(episodes)
+    lengths = np.zeros(episodes, np.int64)
+    moments: list[Moments | None] = [None] * episodes
+
+    playing = np.full(slots, -1)  # the episode in each slot
+    total = np.zeros(slots)
+    steps = np.zeros(slots, np.int64)
+    obs = np.zeros((slots, width), np.float32)
+    tracking = any(observe)
+    mean, m2 = np.zeros((slots, width)), np.zeros((slots, width))
+
+    def start(ids: NDArray[np.intp], first: int) -> int:
+        """Fill the free slots with the episodes from `first` on; return the first one still waiting."""
+        ids = ids[: episodes - first]
+        reset_seeds: list[int | None] = [None] * slots
+        mask = np.zeros(slots, np.bool_)
+        for k, slot in enumerate(ids):
+            playing[slot] = first + k
+            population.load(slot, load(first + k))
+            reset_seeds[slot] = seeds[first + k]
+            mask[slot] = True
+        if len(ids):
+            fresh, _ = venv.reset(seed=reset_seeds, options={"reset_mask": mask})
+            obs[ids] = fresh[ids].reshape(len(ids), -1)
+            total[ids] = steps[ids] = 0
+            mean[ids] = m2[ids] = 0
+        return first + len(ids)
+
+    waiting = start(np.arange(slots), 0)
+    active = np.flatnonzero(playing >= 0)
+    while len(active):
+        if tracking:
+            steps_seen = (steps[active] + 1)[:, None]
+            delta = obs[active] - mean[active]
+            mean[active] += delta / steps_seen
+            m2[active] += delta * (obs[active] - mean[active])
+        actions = population.act(obs if normalizer is None else normalizer(obs))
+        venv.send(actions[active], active)
+        seen, reward, terminated, truncated, _ = venv.recv()
+        obs[active] = seen.reshape(len(active), -1)
+        total[active] += reward
+        steps[active] += 1
+        ended = terminated | truncated
+        if cap is not None:
+            ended |= steps[active] >= cap
+        if ended.any():
+            over = active[ended]
+            for slot in over:
+                episode = playing[slot]
+                returns[episode], lengths[episode] = total[slot], steps[slot]
+                if observe[episode]:
+                    moments[episode] = Moments(int(steps[slot]), mean[slot].copy(), m2[slot].copy())
+            playing[over] = -1
+            waiting = start(over, waiting)
+            active = np.flatnonzero(playing >= 0)
+    return Episodes(returns, lengths, moments)

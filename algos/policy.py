@@ -1,0 +1,175 @@
+"""Policies over flat parameters: a small network, a population of them evaluated at once, and one alone."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError
+
+Activation = Literal["tanh", "relu"]
+
+
+class Policy(Protocol):
+    """What acts. One row of `obs` is one environment."""
+
+    parameters: NDArray[np.float32]  # [P]
+
+    def act(self, obs: NDArray[Any], state: Any) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
+        """Map obs [B, ...] and the recurrent state to (actions [B, ...], extras, next state)."""
+        ...
+
+
+@dataclass(frozen=True)
+class ActionHead:
+    """Turns the network's outputs into actions of a space: argmax for choices, tanh scaled to the bounds otherwise."""
+
+    kind: Literal["discrete", "multi_discrete", "binary", "bounded", "unbounded"]
+    shape: tuple[int, ...]  # of one action
+    sizes: tuple[int, ...]  # choices per component, where there are any
+    low: tuple[float, ...]  # lower bound, or first choice, per component
+    high: tuple[float, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, space: gymnasium.Space) -> "ActionHead":
+        """The head for an action space.
+
+        Raises:
+            ConfigError: the space is neither Discrete, MultiDiscrete, MultiBinary nor a float Box.
+        """
+        if isinstance(space, spaces.Discrete):
+            return cls("discrete", (), (int(space.n),), (float(space.start),), (), str(space.dtype))
+        if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+            start = tuple(float(first) for first in space.start)
+            return cls("multi_discrete", space.shape, tuple(map(int, space.nvec)), start, (), str(space.dtype))
+        if isinstance(space, spaces.MultiBinary):
+            return cls("binary", space.shape, (), (), (), str(space.dtype))
+        if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+            kind = "bounded" if space.is_bounded() else "unbounded"
+            low, high = (tuple(map(float, bound.ravel())) for bound in (space.low, space.high))
+            return cls(kind, space.shape, (), low, high, str(space.dtype))
+        allowed = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
+        raise ConfigError(f"env: the action space {space} is not supported; allowed: {allowed}; wrap the environment")
+
+    @property
+    def width(self) -> int:
+        """Outputs the network must have."""
+        return sum(self.sizes) or int(np.prod(self.shape, dtype=int))
+
+    def __call__(self, out: NDArray[np.float32]) -> NDArray[Any]:
+        """Map outputs [B, width] to actions [B, *shape]."""
+        if self.kind == "discrete":
+            return (out.argmax(axis=1) + int(self.low[0])).astype(self.dtype)
+        if self.kind == "multi_discrete":
+            blocks = np.split(out, np.cumsum(self.sizes)[:-1], axis=1)
+            choice = [block.argmax(axis=1) + int(first) for block, first in zip(blocks, self.low, strict=True)]
+            return np.stack(choice, axis=1).astype(self.dtype)
+        if self.kind == "binary":
+            return (out > 0).reshape(-1, *self.shape).astype(self.dtype)
+        if self.kind == "bounded":
+            low, high = np.float32(self.low), np.float32(self.high)
+            out = low + (np.tanh(out) + np.float32(1)) * (np.float32(0.5) * (high - low))
+            # Rounding may step over a bound by one unit in the last place.
+            out = np.clip(out, low, high)
+        return out.reshape(-1, *self.shape).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class MLP:
+    """A feed-forward network whose parameters are one flat vector: each layer's weights [in, out], then its bias."""
+
+    sizes: tuple[int, ...]  # widths from observation to output
+    activation: Activation  # between layers
+    head: ActionHead
+
+    @classmethod
+    def for_spaces(
+        cls, observation: gymnasium.Space, action: gymnasium.Space, hidden: tuple[int, ...], activation: Activation
+    ) -> "MLP":
+        """The network for an environment; observations are flattened.
+
+        Raises:
+            ConfigError: the action space is not supported, or a width is not positive.
+        """
+        head = ActionHead.of(action)
+        if any(width < 1 for width in hidden):
+            raise ConfigError(f"hidden={list(hidden)} must list positive widths; try [40, 40]")
+        return cls((int(np.prod(observation.shape, dtype=int)), *hidden, head.width), activation, head)
+
+    @property
+    def num_parameters(self) -> int:
+        """P, the length of the flat vector."""
+        return sum((fan_in + 1) * fan_out for fan_in, fan_out in zip(self.sizes, self.sizes[1:], strict=False))
+
+
+class Population:
+    """S networks of one architecture, each with parameters of its own, in one batched forward pass.
+
+    A network's output depends on its own row alone: the arithmetic of a row is the same for every S.
+    """
+
+    def __init__(self, mlp: MLP, slots: int) -> None:
+        self.mlp = mlp
+        pairs = list(zip(mlp.sizes, mlp.sizes[1:], strict=False))
+        self._weights = [np.zeros((slots, fan_in, fan_out), np.float32) for fan_in, fan_out in pairs]
+        self._biases = [np.zeros((slots, 1, fan_out), np.float32) for _, fan_out in pairs]
+
+    def load(self, slot: int, parameters: NDArray[np.float32]) -> None:
+        """Give network `slot` the flat parameters [P]."""
+        start = 0
+        for weights, biases in zip(self._weights, self._biases, strict=True):
+            stop = start + weights[slot].size
+            weights[slot] = parameters[start:stop].reshape(weights.shape[1:])
+            start, stop = stop, stop + biases.shape[2]
+            biases[slot, 0] = parameters[start:stop]
+            start = stop
+
+    def act(self, obs: NDArray[np.float32]) -> NDArray[Any]:
+        """Map observations [S, O] to actions [S, ...], row by row through its own network."""
+        hidden = obs[:, None, :]
+        last = len(self._weights) - 1
+        for k, (weights, biases) in enumerate(zip(self._weights, self._biases, strict=True)):
+            hidden = np.matmul(hidden, weights)
+            hidden += biases
+            if k < last:
+                (np.tanh if self.mlp.activation == "tanh" else _relu)(hidden, out=hidden)
+        return self.mlp.head(hidden[:, 0, :])
+
+
+def _relu(x: NDArray[np.float32], out: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.maximum(x, np.float32(0), out=out)
+
+
+@dataclass(frozen=True)
+class Normalizer:
+    """Observations to zero mean and unit deviation, clipped; frozen for as long as members are compared."""
+
+    mean: NDArray[np.float32]  # [O]
+    std: NDArray[np.float32]  # [O], positive
+    clip: float  # in deviations
+
+    def __call__(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Map [B, O] to [B, O]."""
+        return np.clip((obs - self.mean) / self.std, -self.clip, self.clip)
+
+
+class FlatPolicy:
+    """One network alone, with its normalizer; keeps no state between calls."""
+
+    def __init__(self, mlp: MLP, parameters: NDArray[np.float32], normalizer: Normalizer | None) -> None:
+        self.parameters = parameters
+        self._mlp = mlp
+        self._normalizer = normalizer
+        self._network = Population(mlp, 1)
+        self._network.load(0, parameters)
+
+    def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
+        """Map obs [B, ...] to actions [B, ...]."""
+        flat = obs.reshape(len(obs), -1).astype(np.float32)
+        if self._normalizer is not None:
+            flat = self._normalizer(flat)
+        return np.concatenate([self._network.act(row[None]) for row in flat]), {}, state

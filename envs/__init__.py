@@ -1,0 +1,1 @@
+"""Environments: what makes experience. The ground floor, which imports nothing else of the project."""

@@ -1,0 +1,151 @@
+"""EnvSpec: a picklable, hashable recipe for one Gymnasium environment or for a vector of them.
+
+A recipe, not an environment, is what crosses process borders: every worker cooks its own.
+"""
+
+import functools
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+from gymnasium.error import DependencyNotInstalled, UnregisteredEnv
+from gymnasium.vector import AutoresetMode
+
+from envs.errors import ConfigError, nearest, require
+
+if TYPE_CHECKING:
+    from envs.vector import SerialVectorEnv
+
+Frozen = tuple[tuple[str, Any], ...]  # a mapping made hashable: sorted (key, value) pairs
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """How to make an environment.
+
+    Attributes:
+        id: a Gymnasium id; ``package:Name-v0`` imports the package that registers it first.
+        kwargs: constructor arguments.
+        wrappers: wrappers from the inside out, each a mapping with ``_target_`` (dotted path) and its arguments.
+        max_episode_steps: truncate after so many steps; None keeps the environment's own limit.
+        fresh: rebuild the environment for every episode. An episode then depends on its seed alone even where
+            ``reset`` leaks history, as Box2D's world does in BipedalWalker.
+    """
+
+    id: str
+    kwargs: Mapping[str, Any] | Frozen
+    wrappers: tuple[Mapping[str, Any] | Frozen, ...]
+    max_episode_steps: int | None
+    fresh: bool
+
+    def __post_init__(self) -> None:
+        limit = self.max_episode_steps
+        require(
+            limit is None or limit >= 1, f"max_episode_steps={limit} must be at least 1, or null for no other limit"
+        )
+        for wrapper in self.wrappers:
+            require(
+                "_target_" in dict(wrapper), f"wrappers: {dict(wrapper)} lacks '_target_', the wrapper's dotted path"
+            )
+        object.__setattr__(self, "kwargs", _freeze(dict(self.kwargs)))
+        object.__setattr__(self, "wrappers", tuple(_freeze(dict(wrapper)) for wrapper in self.wrappers))
+
+    def make(self, render_mode: str | None = None) -> gymnasium.Env:
+        """Build one environment.
+
+        Raises:
+            ConfigError: unknown id, missing package, or arguments the constructor refuses.
+        """
+        kwargs = dict(_thaw(self.kwargs)) | ({} if render_mode is None else {"render_mode": render_mode})
+        limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
+        try:
+            env = gymnasium.make(self.id, disable_env_checker=True, **limit, **kwargs)
+        except UnregisteredEnv as error:
+            hint = nearest(self.id, gymnasium.registry)
+            raise ConfigError(f"env.id={self.id} is not a registered Gymnasium environment; {hint}") from error
+        except DependencyNotInstalled as error:
+            raise ConfigError(f"env.id={self.id} needs a package that is not installed: {_one_line(error)}") from error
+        except ModuleNotFoundError as error:
+            remedy = f"pip install the package that provides {error.name}"
+            raise ConfigError(f"env.id={self.id}: no module named {error.name}; {remedy}") from error
+        except TypeError as error:
+            raise ConfigError(f"env.kwargs={kwargs} is refused by {self.id}: {_one_line(error)}") from error
+        except gymnasium.error.Error as error:
+            raise ConfigError(f"env.id={self.id}: {_one_line(error)}") from error
+        for wrapper in self.wrappers:
+            env = _wrap(env, dict(_thaw(wrapper)))
+        return env
+
+    def make_vec(self, vec: "Vec", autoreset: AutoresetMode = AutoresetMode.SAME_STEP) -> "SerialVectorEnv":
+        """Build a vector of `vec.num_envs` environments on the chosen backend."""
+        return _resolve(vec.backend, "vec.backend")(self, vec.num_envs, autoreset=autoreset)
+
+    def wrapped(self, target: str) -> "EnvSpec":
+        """The same recipe with one more wrapper, without arguments, on the outside."""
+        return replace(self, wrappers=(*self.wrappers, {"_target_": target}))
+
+    @functools.cached_property
+    def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
+        """(observation space, action space), read from an environment made for the purpose."""
+        env = self.make()
+        try:
+            return env.observation_space, env.action_space
+        finally:
+            env.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "spaces"}
+
+
+@dataclass(frozen=True)
+class Vec:
+    """How environments are run side by side.
+
+    Attributes:
+        backend: dotted path of a vector environment class, called with (spec, num_envs).
+        num_envs: N, environments side by side in one process.
+    """
+
+    backend: str
+    num_envs: int
+
+    def __post_init__(self) -> None:
+        require(1 <= self.num_envs <= 4096, f"num_envs={self.num_envs} must be between 1 and 4096; 8 suits most")
+        _resolve(self.backend, "backend")
+
+
+def _wrap(env: gymnasium.Env, wrapper: dict[str, Any]) -> gymnasium.Env:
+    target = wrapper.pop("_target_")
+    try:
+        return _resolve(target, "env.wrappers")(env, **wrapper)
+    except TypeError as error:
+        raise ConfigError(f"env.wrappers: {target} refuses {wrapper}: {_one_line(error)}") from error
+
+
+def _resolve(path: str, key: str) -> Callable[..., Any]:
+    try:
+        return pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{key}: cannot import '{path}': {_one_line(error)}") from error
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return tuple(sorted((key, _freeze(item)) for key, item in value.items()))
+    return _Items(_freeze(item) for item in value) if isinstance(value, list) else value
+
+
+def _thaw(value: Any) -> Any:
+    if isinstance(value, _Items):
+        return [_thaw(item) for item in value]
+    return {key: _thaw(item) for key, item in value} if isinstance(value, tuple) else value
+
+
+class _Items(tuple):
+    """A frozen list, told apart from a frozen mapping."""
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
