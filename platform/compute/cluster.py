@@ -1,0 +1,194 @@
+"""The pool on Dask distributed: workers on this machine, or those of a scheduler that already runs.
+
+Dask places tasks, watches workers and reruns what a dead one held; this file turns what it reports into `Done`s.
+"""
+
+import logging
+import os
+import queue
+import traceback
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import dask
+from distributed import Client, Future, LocalCluster
+from distributed.scheduler import KilledWorker
+
+from algos.pool import Done, PoolError, Task, TaskTimeout, WorkerLost
+from algos.worker import TOPIC, run_task
+from envs.errors import require
+
+from .preflight import check_workers
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 8.0  # a scheduler that has not answered by then is out of reach
+IN_FLIGHT = 3  # tasks given to Dask for each worker: one runs, the others hide the way there
+
+
+def local(workers: int | None, retries: int, task_timeout_s: float | None) -> "DaskPool":
+    """Open a pool of worker processes on this machine, reachable from this machine alone."""
+    workers = workers or os.cpu_count() or 1
+    require(1 <= workers <= 1024, f"workers={workers} must be between 1 and 1024; one per core suits most")
+    _check(retries, task_timeout_s)
+    settings = {
+        "distributed.scheduler.allowed-failures": retries,
+        "distributed.worker.preload": ["algos.worker"],
+        "distributed.comm.timeouts.connect": CONNECT_S,
+    }
+    with dask.config.set(settings):
+        cluster = LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address=None,
+            memory_limit=None,
+            silence_logs=logging.CRITICAL,
+        )
+        try:
+            client = Client(cluster)
+            return DaskPool(client, cluster, task_timeout_s, f"{workers} processes on this machine")
+        except BaseException:
+            cluster.close()
+            raise
+
+
+def connect(address: str | None, workers: int | None, retries: int, task_timeout_s: float | None) -> "DaskPool":
+    """Open a pool on the workers of a running scheduler; without an address, start a cluster here and say so.
+
+    Raises:
+        PoolError: the scheduler does not answer, has no worker, or a worker does not match this process.
+    """
+    _check(retries, task_timeout_s)
+    if address is None:
+        pool = local(workers, retries, task_timeout_s)
+        log.info("compute.address is not set: started a Dask cluster here with %d workers", pool.size)
+        return pool
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    try:
+        with dask.config.set({"distributed.comm.timeouts.connect": CONNECT_S}):
+            client = Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        remedy = "is it running there? `dask scheduler` prints its address"
+        raise PoolError(f"compute.address={address} does not answer ({type(error).__name__}); {remedy}") from error
+    try:
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_S)
+        except TimeoutError as error:
+            remedy = f"start one: dask worker {address} --nthreads 1 --preload algos.worker"
+            raise PoolError(f"the scheduler at {address} has no workers; {remedy}") from error
+        check_workers(client)
+    except BaseException:
+        client.close()
+        raise
+    return DaskPool(client, None, task_timeout_s, f"the scheduler at {address}")
+
+
+class DaskPool:
+    """Tasks run on Dask workers; a worker may die at any time, and its tasks run again elsewhere."""
+
+    def __init__(self, client: Client, cluster: LocalCluster | None, task_timeout_s: float | None, where: str) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._timeout_s = task_timeout_s
+        self._where = where
+        self._closed = False
+        self._starts: dict[str, int] = {}  # how often each task in flight was started
+        self._ends: queue.SimpleQueue[tuple[str, Future | None]] = queue.SimpleQueue()
+        client.subscribe_topic(TOPIC, self._heed)
+
+    @property
+    def size(self) -> int:
+        """Workers that the scheduler knows now."""
+        return len(self._client.scheduler_info(n_workers=-1)["workers"])
+
+    def imap_unordered(self, fn: Callable[[Task], Any], tasks: Iterable[Task]) -> Iterator[Done]:
+        """Run fn on every task and yield each end as it comes; few tasks are in flight at a time.
+
+        Raises:
+            PoolError: the pool is closed, or the scheduler is gone.
+        """
+        if self._closed:
+            raise PoolError("the pool is closed; open another one")
+        batch = f"paddock-{uuid.uuid4().hex}"
+        waiting = enumerate(tasks)
+        flying: dict[str, tuple[int, Future]] = {}
+        bound = IN_FLIGHT * max(self.size, 1)
+        try:
+            while True:
+                while len(flying) < bound and (following := next(waiting, None)) is not None:
+                    index, task = following
+                    key = f"{batch}-{index}"
+                    self._starts[key] = 0
+                    future = self._client.submit(run_task, fn, task, self._timeout_s, key=key, pure=False)
+                    flying[key] = (index, future)
+                    future.add_done_callback(lambda future: self._ends.put((future.key, future)))
+                if not flying:
+                    return
+                key, ended = self._ends.get()
+                if key not in flying:
+                    continue  # of a batch that was given up, or a task that was ended by its time-out
+                index, future = flying.pop(key)
+                attempts = max(self._starts.pop(key), 1)
+                yield self._done(index, future, attempts, timed_out=ended is None)
+        finally:
+            if flying:
+                self._client.cancel([future for _, future in flying.values()])
+                for key in flying:
+                    self._starts.pop(key, None)
+
+    def close(self) -> None:
+        """Let the workers go; those of somebody else's scheduler stay."""
+        if self._closed:
+            return
+        self._closed = True
+        self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def describe(self) -> str:
+        """One line on where the work happens."""
+        return f"{self.size}, {self._where}"
+
+    def _heed(self, event: tuple[float, dict[str, str]]) -> None:
+        """Take a worker's notice; called in the client's event loop, in the order of the notices."""
+        _, notice = event
+        key = notice["key"]
+        if key not in self._starts:
+            return
+        if notice["event"] == "timeout":
+            self._ends.put((key, None))
+            return
+        self._starts[key] += 1
+        if self._starts[key] > 1:
+            log.warning(
+                "a worker was lost; its task runs again (attempt %d) on %s", self._starts[key], notice["worker"]
+            )
+
+    def _done(self, index: int, future: Future, attempts: int, timed_out: bool) -> Done:
+        if timed_out:
+            self._client.cancel(future)
+            limit = f"compute.task_timeout_s={self._timeout_s}"
+            error: BaseException = TaskTimeout(f"task {index} ran longer than {limit}; raise it or look for a hang")
+            return Done(index, None, error, attempts, self._timeout_s or 0.0)
+        if future.status == "finished":
+            value, seconds = future.result()
+            return Done(index, value, None, attempts, seconds)
+        if future.status in ("cancelled", "lost"):
+            remedy = "start it again and repeat the command with run.dir= of this run's folder"
+            raise PoolError(f"the scheduler is gone ({self._where}); {remedy}")
+        error = future.exception()
+        if isinstance(error, KilledWorker):
+            deaths, last = error.allowed_failures + 1, error.last_worker.address
+            error = WorkerLost(f"task {index} lost its worker {deaths} times, the last at {last}; it may kill them")
+            return Done(index, None, error, deaths)
+        error.add_note("".join(traceback.format_tb(future.traceback())))
+        return Done(index, None, error, attempts)
+
+
+def _check(retries: int, task_timeout_s: float | None) -> None:
+    require(0 <= retries <= 100, f"retries={retries} must be between 0 and 100; 3 suits most")
+    limit = task_timeout_s
+    require(limit is None or limit > 0, f"task_timeout_s={limit} must be positive, or null for no limit")

@@ -1,0 +1,49 @@
+"""A pool that opens when it is told to, so that everything else can be checked before any worker starts."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from algos.pool import Done, Pool, Task
+
+
+class LatePool:
+    """Stands for the pool that `open` will make."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._pool: Any = None
+
+    def open(self) -> None:
+        """Start the workers, or join them.
+
+        Raises:
+            PoolError: the scheduler is out of reach, or its workers do not match this process.
+        """
+        self._pool = self._make()
+
+    @property
+    def size(self) -> int:
+        """Workers alive now."""
+        return self._opened().size
+
+    def imap_unordered(self, fn: Callable[[Task], Any], tasks: Iterable[Task]) -> Iterator[Done]:
+        """See `algos.pool.Pool`."""
+        return self._opened().imap_unordered(fn, tasks)
+
+    def describe(self) -> str:
+        """One line on the workers there are, or would be."""
+        if self._pool is not None:
+            return self._pool.describe()
+        arguments = getattr(self._make, "args", ())[2:]
+        return (
+            ", ".join(f"{key}={value}" for settings in arguments for key, value in settings.items()) or "this process"
+        )
+
+    def close(self) -> None:
+        """Let the workers go; may be called twice, and before `open`."""
+        if self._pool is not None:
+            self._pool.close()
+
+    def _opened(self) -> Pool:
+        assert self._pool is not None, "the pool is used before it was opened"
+        return self._pool

@@ -1,0 +1,191 @@
+"""What a run shows while it goes: one live line on a terminal, plain lines anywhere else.
+
+The console is a mirror too: what it writes goes through a feed, so a stopped terminal or a pager that is not read
+never stops a run, and a stream that breaks is given up in silence.
+"""
+
+import contextlib
+import errno
+import io
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TextIO
+
+from .feed import Feed
+
+LIVE_INTERVAL_S = 0.1  # between two states of the live line
+PLAIN_INTERVAL_S = 1.0  # between two plain lines
+CLOSE_TIMEOUT_S = 2.0  # that the end of a run waits for a stream which takes nothing
+WAITING_LINES = 1000  # that may wait for the stream; further ones are dropped
+
+CLEAR = "\r\x1b[K"
+
+
+class Console:
+    """Shows rows of metrics and messages between them.
+
+    Args:
+        out: for rows and messages; a terminal gets the live line.
+        err: for warnings.
+        budget: what ends the run, any of `iterations`, `steps` (environment steps) and `minutes`; None is no limit.
+        clock: seconds, to space the lines.
+    """
+
+    def __init__(
+        self,
+        out: TextIO | None,
+        err: TextIO | None,
+        budget: Mapping[str, float | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        # Python has no stream at all where the shell closed it (`>&-`).
+        self._out, self._err = out or io.StringIO(), err or io.StringIO()
+        self._budget, self._clock = budget, clock
+        self._live = _is_terminal(self._out)
+        self._known: dict[str, float] = {}  # the last finite value of each key
+        self._best = -math.inf
+        self._drawn_at = -math.inf
+        self._pending = False  # the last row is not shown yet
+        self._lock = threading.Lock()  # mirrors speak from their own threads; never held while writing
+        self._closed = self._stuck = False
+        for stream in (self._out, self._err):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()  # what was printed before comes first: from here on the buffer is passed by
+        self._feed = Feed("console", WAITING_LINES, on_error=lambda error: None)
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Show a row, unless the last one was shown a moment ago; a missing or non-finite key shows its last value."""
+        with self._lock:
+            self._known |= {key: value for key, value in metrics.items() if math.isfinite(value)}
+            self._best = max(self._best, self._known.get("train/return_max", -math.inf))
+            self._pending = True
+            now = self._clock()
+            if now - self._drawn_at >= (LIVE_INTERVAL_S if self._live else PLAIN_INTERVAL_S):
+                self._drawn_at = now
+                self._draw()
+
+    def message(self, text: str) -> None:
+        """Show a line on its own, above the live line."""
+        self._print(self._out, text)
+
+    def warn(self, text: str) -> None:
+        """Show a line on the error stream."""
+        self._print(self._err, f"warning: {text}")
+
+    def close(self) -> None:
+        """Show the last row if it was not, and wait a moment for what is still to be written."""
+        if self._closed:
+            return
+        with self._lock:
+            self._closed = True
+            if self._pending:
+                self._draw()
+            self._feed.close(partial(_write, self._out, "\n" if self._live and self._known else ""))
+        self._stuck = not self._feed.wait(CLOSE_TIMEOUT_S)
+
+    def _draw(self) -> None:
+        self._pending = False
+        if self._live:
+            self._feed.offer(partial(_write, self._out, CLEAR + self._line(_columns(self._out) - 1)))
+        else:
+            self._feed.offer(partial(_write, self._out, self._line(None) + "\n"))
+
+    def _print(self, stream: TextIO, text: str) -> None:
+        show = partial(_write, stream, text + "\n")
+        with self._lock:
+            if self._closed:
+                if not self._stuck:
+                    show()
+            elif self._live and self._known:
+                self._feed.offer(partial(_write, self._out, CLEAR))
+                self._feed.offer(show)
+                self._draw()
+            else:
+                if self._pending:
+                    self._draw()
+                self._feed.offer(show)
+
+    def _line(self, width: int | None) -> str:
+        known = self._known
+        fields = [(0, f"iteration {known['iteration']:.0f}"), (1, f"{_short(known['step'])} steps")]
+        if "system/steps_per_s" in known:
+            fields.append((4, f"{_short(known['system/steps_per_s'])} steps/s"))
+        if "train/return_mean" in known:
+            fields.append((2, f"mean {_short(known['train/return_mean'])}"))
+        if self._best > -math.inf:
+            fields.append((5, f"best {_short(self._best)}"))
+        if "eval/return_mean" in known:
+            fields.append((6, f"eval {_short(known['eval/return_mean'])}"))
+        fields.append((3, f"{self._time_left()} left"))
+        # On a narrow terminal the fields of the highest rank go first.
+        while width is not None and len(fields) > 1 and len(" | ".join(text for _, text in fields)) > width:
+            fields.remove(max(fields))
+        return " | ".join(text for _, text in fields)[:width]
+
+    def _time_left(self) -> str:
+        seconds = self._known.get("system/seconds")
+        if seconds is None:
+            return "-"
+        left = [math.inf]
+        for limit, key in (("iterations", "iteration"), ("steps", "step")):
+            if self._budget.get(limit) is not None and self._known[key] > 0:
+                left.append(seconds * (self._budget[limit] / self._known[key] - 1))
+        if self._budget.get("minutes") is not None:
+            left.append(self._budget["minutes"] * 60 - seconds)
+        return _duration(min(left))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):  # a notebook's stream, a test's StringIO
+        with contextlib.suppress(OSError, ValueError):
+            stream.write(text)
+            stream.flush()
+        return
+    # Straight to the descriptor: a thread stuck inside Python's own buffer would break the interpreter's exit.
+    data = memoryview(text.encode(stream.encoding or "utf-8", errors="replace"))
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except OSError as error:
+        # The reader is gone for good. Python's own flush at exit would turn a good run's exit status into 120.
+        if error.errno in (errno.EPIPE, errno.EIO):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty() and os.environ.get("TERM") != "dumb"
+    except ValueError:  # closed
+        return False
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def _short(value: float) -> str:
+    """1234567 -> 1.2M, 213.42 -> 213.4, 0.01234 -> 0.01234."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.1f}{unit}"
+    return f"{value:.4g}"
+
+
+def _duration(seconds: float) -> str:
+    """7384 -> 2h03m, 250 -> 4m10s, 12 -> 12s, unknown -> -."""
+    if not math.isfinite(seconds):
+        return "-"
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"

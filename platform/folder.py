@@ -1,0 +1,204 @@
+"""The run folder: one run's own, locked while it runs, and readable without this program.
+
+config.yaml        the composed configuration     metrics.jsonl   what was learned, the same on every machine
+provenance.json    command, versions, machine     system.jsonl    how it went: seconds, steps/s, retries
+code.diff          edits not yet committed        checkpoints/    NumPy archives, the newest few
+log.txt            messages                       done.json       why and when it ended
+"""
+
+import datetime
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from envs.errors import ConfigError, PaddockError, nearest
+
+from .checkpoint import write_atomically
+
+# These decide where and for how long a run computes and who watches, and not what: they may change when it goes on.
+CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume", "dry_run")
+
+
+class FolderError(PaddockError):
+    """The run folder cannot be made, used or read."""
+
+
+class RunFolder:
+    """A run's folder, from the moment it is this process's own until `release`."""
+
+    def __init__(self, path: Path, lock: IO[str]) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def open(cls, path: Path, config: Mapping[str, Any]) -> "RunFolder":
+        """Make the folder, or go on in one that holds the same run.
+
+        Raises:
+            FolderError: it cannot be written, is in use, or holds something else.
+            ConfigError: it holds a run of another configuration; the keys are named.
+        """
+        check_usable(path, config)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = open(path / "lock", "a")
+        except OSError as error:
+            raise FolderError(
+                f"run.dir={path} cannot be written ({error.strerror}); choose another with run.dir="
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.close()
+            raise FolderError(f"run.dir={path} is in use by another process; wait for it or choose another") from error
+        folder = cls(path, lock)
+        if not (path / "config.yaml").exists():
+            _write_provenance(path)
+            _write_diff(path)
+        write_atomically(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
+        (path / "done.json").unlink(missing_ok=True)
+        return folder
+
+    def finish(self, reason: str, metrics: Mapping[str, float]) -> None:
+        """Note why and when the run ended, and its last metrics."""
+        done = {"reason": reason, "time": _now(), "metrics": dict(metrics)}
+        write_atomically(self.path / "done.json", json.dumps(done, indent=2).encode())
+
+    def release(self) -> None:
+        """Let other processes use the folder."""
+        self._lock.close()
+
+
+def check_usable(path: Path, config: Mapping[str, Any]) -> None:
+    """Raise what `RunFolder.open` would, as far as it can be known without leaving a trace."""
+    if path.exists() and not path.is_dir():
+        raise FolderError(f"run.dir={path} is a file; choose another with run.dir=")
+    if (path / "config.yaml").exists():
+        changed = changed_keys(read_config(path), config)
+        if changed:
+            remedy = "use the run's own values, or another run.dir="
+            raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
+    elif path.is_dir() and any(child.name != "lock" for child in path.iterdir()):
+        raise FolderError(f"run.dir={path} is not empty and holds no run; choose an empty or a new folder")
+    parent = path.absolute()
+    while not parent.exists():
+        parent = parent.parent
+    if not os.access(parent, os.W_OK | os.X_OK) or not parent.is_dir():
+        raise FolderError(f"run.dir={path} cannot be written: {parent} is closed to you; choose another with run.dir=")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The configuration of the run in a folder.
+
+    Raises:
+        FolderError: there is no run.
+    """
+    try:
+        return yaml.safe_load((path / "config.yaml").read_text())
+    except OSError as error:
+        siblings = [str(other.parent) for other in path.parent.glob("*/config.yaml")]
+        hint = nearest(str(path), siblings) if siblings else "a run folder holds config.yaml"
+        raise FolderError(f"{path} is not a run folder; {hint}") from error
+
+
+def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The keys, with old and new values, in which two configurations name different computations."""
+    before, after = ({k: v for k, v in side.items() if k not in CHANGEABLE} for side in (old, new))
+    before, after = dict(_leaves(before)), dict(_leaves(after))
+    missing = "(unset)"
+    return [
+        f"{key} was {before.get(key, missing)} and is now {after.get(key, missing)}"
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key, missing) != after.get(key, missing)
+    ]
+
+
+def new_path(root: Path, name: str) -> Path:
+    """A path under root that no run has yet: the time, then the name."""
+    stem = f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
+    path, n = root / stem, 2
+    while path.exists():
+        path, n = root / f"{stem}-{n}", n + 1
+    return path
+
+
+def last_path(root: Path) -> Path:
+    """The run under root that was started last.
+
+    Raises:
+        FolderError: there is none.
+    """
+    runs = [path.parent for path in root.glob("*/config.yaml")]
+    if not runs:
+        raise FolderError(f"resume=last: there is no run in {root}; start one without resume")
+    return max(runs, key=lambda run: (run / "provenance.json").stat().st_mtime)
+
+
+def _leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        return [leaf for key, item in value.items() for leaf in _leaves(item, f"{path}.{key}" if path else str(key))]
+    return [(path, value)]
+
+
+def _write_provenance(path: Path) -> None:
+    home = Path(__file__).resolve().parent
+    packages = {dist.name: dist.version for dist in importlib.metadata.distributions()}
+    provenance = {
+        "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+        "folder": os.getcwd(),
+        "started": _now(),
+        "commit": _git(home, "rev-parse", "HEAD"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "cpu": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "gpus": _gpus(),
+        "packages": dict(sorted(packages.items(), key=lambda item: str(item[0]).lower())),
+    }
+    write_atomically(path / "provenance.json", json.dumps(provenance, indent=2).encode())
+
+
+def _write_diff(path: Path) -> None:
+    diff = _git(Path(__file__).resolve().parent, "diff", "HEAD", "--", ":/")
+    if diff:
+        write_atomically(path / "code.diff", diff.encode() + b"\n")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        result = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _gpus() -> list[str]:
+    try:
+        query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return []
+
+
+def _now() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")

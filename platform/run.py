@@ -1,0 +1,166 @@
+"""The one loop: pull metrics out of an algorithm, track them, checkpoint, and stop when it is time."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Protocol
+
+from envs.errors import require
+
+from .checkpoint import Checkpoints, State, check_fits
+
+Metrics = Mapping[str, float]
+
+
+class Algorithm(Protocol):
+    """A resumable iterator of metrics. At every yield `state_dict()` is complete."""
+
+    def plan(self) -> Iterator[Metrics]: ...
+    def state_dict(self) -> State: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+    def policy(self) -> Any: ...
+
+
+class Tracker(Protocol):
+    """Where metrics go."""
+
+    def log(self, metrics: Metrics) -> None: ...
+    def sync(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """When a run ends: at whichever of these comes first; None for no such bound."""
+
+    iterations: int | None
+    steps: int | None  # environment steps
+    minutes: float | None  # computing time, over all sittings of the run
+    return_: float | None  # mean return of an evaluation
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "steps", "minutes"):
+            bound = getattr(self, name)
+            require(bound is None or bound > 0, f"budget.{name}={bound} must be positive, or null for no bound")
+
+    def spent(self, metrics: Metrics, elapsed_s: float) -> str | None:
+        """The bound that is reached, in words; None while there is some left."""
+        if self.iterations is not None and metrics["iteration"] >= self.iterations:
+            return f"budget.iterations={self.iterations}"
+        if self.steps is not None and metrics["step"] >= self.steps:
+            return f"budget.steps={self.steps}"
+        if self.return_ is not None and metrics.get("eval/return_mean", float("-inf")) >= self.return_:
+            return f"budget.return={self.return_}"
+        if self.minutes is not None and elapsed_s >= 60 * self.minutes:
+            return f"budget.minutes={self.minutes}"
+        return None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a sitting ended."""
+
+    reason: str
+    metrics: dict[str, float]  # the last value of each
+    signal: int | None  # SIGINT or SIGTERM, where one ended it
+
+
+@dataclass
+class Progress:
+    """What the loop itself goes on from."""
+
+    elapsed_s: float
+    metrics: dict[str, float]  # the last value of each, system/ excepted
+
+
+def restore(algorithm: Algorithm, checkpoints: Checkpoints) -> Progress:
+    """Bring the algorithm to the newest checkpoint, or leave it at the start where there is none.
+
+    Raises:
+        CheckpointError: no checkpoint is whole, or the state is of another shape.
+    """
+    state = checkpoints.load()
+    if state is None:
+        return Progress(0.0, {})
+    check_fits(state["algorithm"], algorithm.state_dict())
+    algorithm.load_state_dict(state["algorithm"])
+    return Progress(state["loop"]["elapsed_s"], state["loop"]["metrics"])
+
+
+def run(
+    algorithm: Algorithm,
+    tracker: Tracker,
+    checkpoints: Checkpoints,
+    budget: Budget,
+    progress: Progress,
+    *,
+    checkpoint_every_s: float,
+    stopping: Callable[[int], None],
+) -> Outcome:
+    """Run until the budget is spent or a signal comes; the last iteration is on the disk when this returns.
+
+    Args:
+        progress: where to go on from, as `restore` returned it.
+        stopping: told of a signal at once, before the iteration that it interrupts is finished.
+    """
+    resumed_s = progress.elapsed_s
+    started = saved = time.monotonic()
+    metrics = progress.metrics
+    step = metrics.get("step", 0)
+    reason = budget.spent(metrics, resumed_s) if metrics else None
+    if reason is not None:
+        return Outcome(f"{reason} was reached before", metrics, None)
+
+    def save() -> None:
+        # A checkpoint must never be ahead of the rows that lead to it.
+        tracker.sync()
+        loop = {"elapsed_s": progress.elapsed_s, "metrics": metrics}
+        checkpoints.save(int(metrics["iteration"]), {"algorithm": algorithm.state_dict(), "loop": loop})
+
+    with _Signals(stopping) as signals:
+        before = started
+        for row in algorithm.plan():
+            now = time.monotonic()
+            progress.elapsed_s = resumed_s + now - started
+            rate = (row["step"] - step) / max(now - before, 1e-9)
+            tracker.log({**row, "system/seconds": progress.elapsed_s, "system/steps_per_s": rate})
+            step, before = row["step"], now
+            metrics |= {name: value for name, value in row.items() if not name.startswith("system/")}
+            reason = budget.spent(row, progress.elapsed_s)
+            if reason is None and signals.caught is not None:
+                reason = signal.Signals(signals.caught).name
+            if reason is not None:
+                save()
+                return Outcome(reason, metrics, None if reason.startswith("budget") else signals.caught)
+            if now - saved >= checkpoint_every_s:
+                save()
+                saved = time.monotonic()
+    if metrics:
+        save()
+    return Outcome("the algorithm's plan ended", metrics, None)
+
+
+class _Signals:
+    """Remembers the first SIGINT or SIGTERM; the second one ends the process at once."""
+
+    def __init__(self, stopping: Callable[[int], None]) -> None:
+        self.caught: int | None = None
+        self._stopping = stopping
+
+    def __enter__(self) -> "_Signals":
+        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self.caught is not None:
+            # Workers watch their parent and end with it.
+            os._exit(128 + number)
+        self.caught = number
+        self._stopping(number)

@@ -1,0 +1,211 @@
+"""Where metrics go: two journals on disk, which are the truth, then the console and the mirrors.
+
+`metrics.jsonl` holds what the algorithm computed and nothing that depends on wall time or luck, so that a run which
+was killed and resumed, on whatever backend, ends with the same bytes as one that was not. Keys of the group `system/`
+(seconds, steps/s, retries) go to `system.jsonl`. In both, one row is one line of strict JSON: `iteration` and `step`
+first, then the keys in the order given; a NaN or an infinity is written as null.
+"""
+
+import json
+import math
+import operator
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from .console import Console
+from .feed import Feed
+
+Metrics = Mapping[str, float]  # "group/name" -> number, with "iteration" (from 1) and "step" (environment steps)
+
+
+class Mirror(Protocol):
+    """A copy of the metrics elsewhere. All but `abandon` runs on a thread of its own and may be slow."""
+
+    queue_rows: int  # rows that may wait for the mirror; further ones are dropped and counted
+    close_timeout_s: float  # how long the end of a run waits for it
+
+    def open(self, first_step: int, say: Callable[[str], None]) -> None:
+        """Start; rows of steps from `first_step` on are to come (again), and `say` shows a line on the console."""
+
+    def log(self, metrics: Metrics) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abandon(self) -> None:
+        """Called without warning, from any thread, once the mirror failed or is overdue; must not block."""
+
+
+class Journal:
+    """An append-only file of rows, one line of JSON each, written whole and at once.
+
+    Opening cuts it back to `start_iteration`: rows written after the checkpoint that the run resumes from, and a line
+    that a crash left incomplete, are dropped.
+
+    Args:
+        path: the file; created if missing.
+        start_iteration: the restored iteration; 0 for a fresh run.
+    """
+
+    def __init__(self, path: Path, start_iteration: int) -> None:
+        self.last_step: int | None = None  # of the last row kept
+        # Unbuffered: a row is in the kernel's hands once it is written.
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+        self._file.truncate(self._end_of(start_iteration))
+        os.fsync(self._file.fileno())
+
+    def write(self, row: Mapping[str, int | float | None]) -> None:
+        """Append one row.
+
+        Raises:
+            OSError: the disk is full or gone; a run without its truth must stop.
+        """
+        line = memoryview(json.dumps(row, allow_nan=False).encode() + b"\n")
+        while line:
+            line = line[self._file.write(line) :]
+
+    def sync(self) -> None:
+        """Return once all rows are on the disk itself."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self.sync()
+            self._file.close()
+
+    def _end_of(self, iteration: int) -> int:
+        end = 0
+        # Rows are in order of iteration, so all that follows the first one to drop goes with it.
+        with open(self._file.name, "rb") as lines:
+            for line in lines:
+                row = _place(line)
+                if row is None or row[0] > iteration:
+                    break
+                end += len(line)
+                self.last_step = row[1]
+        return end
+
+
+class Tracker:
+    """Writes each row to the journals, then hands it to the console and the mirrors without waiting for them.
+
+    Args:
+        run_dir: the run's folder; it exists.
+        mirrors: each gets a thread and a bounded queue.
+        start_iteration: the restored iteration, 0 for a fresh run; rows after it are dropped from the journals.
+        console: shows the rows and what the mirrors have to say; closed with the tracker.
+    """
+
+    def __init__(self, run_dir: Path, mirrors: Sequence[Mirror], start_iteration: int, console: Console) -> None:
+        self._metrics = Journal(run_dir / "metrics.jsonl", start_iteration)
+        self._system = Journal(run_dir / "system.jsonl", start_iteration)
+        _sync_folder(run_dir)
+        self._iteration = start_iteration
+        self._console = console
+        self._closed = False
+        first_step = 0 if self._metrics.last_step is None else self._metrics.last_step + 1
+        self._feeds = [(mirror, self._start(mirror, first_step)) for mirror in mirrors]
+
+    def log(self, metrics: Metrics) -> None:
+        """Record one row.
+
+        Args:
+            metrics: numbers (Python's, or scalars of NumPy and torch) with `step`, and `iteration` above the last row's.
+
+        Raises:
+            ValueError: `iteration` is not above the last one: a resumed run could not tell which rows to keep.
+            TypeError: a value is not a number.
+        """
+        head = {"iteration": operator.index(metrics["iteration"]), "step": operator.index(metrics["step"])}
+        if head["iteration"] <= self._iteration:
+            raise ValueError(f"metrics of iteration {head['iteration']} came after those of {self._iteration}")
+        self._iteration = head["iteration"]
+        row = head | {key: _number(key, value) for key, value in metrics.items() if key not in head}
+
+        finite = {key: None if value != value or abs(value) == math.inf else value for key, value in row.items()}
+        system = {key: value for key, value in finite.items() if key.startswith("system/")}
+        self._metrics.write({key: value for key, value in finite.items() if key not in system})
+        if system:
+            self._system.write(head | system)
+
+        self._console.log(row)
+        for mirror, feed in self._feeds:
+            feed.offer(partial(mirror.log, row))
+
+    def sync(self) -> None:
+        """Put all rows on the disk itself; call it before a checkpoint is saved, which must never be ahead of them."""
+        self._metrics.sync()
+        self._system.sync()
+
+    def close(self) -> None:
+        """Close the journals, then the mirrors, together and within their `close_timeout_s`, then the console."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._metrics.close()
+            self._system.close()
+        finally:
+            self._close_mirrors()
+            self._console.close()
+
+    def _close_mirrors(self) -> None:
+        start = time.monotonic()
+        for mirror, feed in self._feeds:
+            feed.close(mirror.close)
+        for mirror, feed in self._feeds:
+            name = type(mirror).__name__
+            if not feed.wait(start + 1 - time.monotonic()) and mirror.close_timeout_s > 1:
+                self._console.message(f"waiting for {name}, at most {mirror.close_timeout_s:g} s")
+            if not feed.wait(start + mirror.close_timeout_s - time.monotonic()):
+                feed.silence()
+                mirror.abandon()
+                self._console.warn(
+                    f"{name} did not close within {mirror.close_timeout_s:g} s and was left behind; "
+                    "metrics.jsonl has every row"
+                )
+            if feed.dropped:
+                self._console.warn(f"{name} was too slow and missed {feed.dropped} rows; metrics.jsonl has every row")
+
+    def _start(self, mirror: Mirror, first_step: int) -> Feed:
+        def switch_off(error: Exception) -> None:
+            mirror.abandon()
+            what = " ".join(f"{type(error).__name__}: {error}".split())
+            self._console.warn(f"{type(mirror).__name__} failed and is off ({what}); metrics.jsonl goes on")
+
+        feed = Feed(type(mirror).__name__, mirror.queue_rows, switch_off)
+        feed.offer(partial(mirror.open, first_step, self._console.message))
+        return feed
+
+
+def _place(line: bytes) -> tuple[int, int] | None:
+    """(iteration, step) of a row; None if a crash left it incomplete."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        row = json.loads(line)
+        return row["iteration"], row["step"]
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _number(key: str, value: Any) -> int | float:
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool):
+        return int(value)
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"metric {key!r} is a {type(value).__name__}, not a number")
+    return value
+
+
+def _sync_folder(folder: Path) -> None:
+    # A new file is only found again after a power loss once its folder is on the disk too.
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
