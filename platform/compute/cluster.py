@@ -6,8 +6,8 @@ Dask places tasks, watches workers and reruns what a dead one held; this file tu
 import logging
 import os
 import queue
-import traceback
 import uuid
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -43,7 +43,7 @@ def local(workers: int | None, retries: int, task_timeout_s: float | None) -> "D
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             memory_limit=None,
             silence_logs=logging.CRITICAL,
         )
@@ -173,19 +173,19 @@ class DaskPool:
             limit = f"compute.task_timeout_s={self._timeout_s}"
             error: BaseException = TaskTimeout(f"task {index} ran longer than {limit}; raise it or look for a hang")
             return Done(index, None, error, attempts, self._timeout_s or 0.0)
-        if future.status == "finished":
+        try:
+            # Waits where the result was lost with its worker and is computed again.
             value, seconds = future.result()
-            return Done(index, value, None, attempts, seconds)
-        if future.status in ("cancelled", "lost"):
+        except CancelledError as error:
             remedy = "start it again and repeat the command with run.dir= of this run's folder"
-            raise PoolError(f"the scheduler is gone ({self._where}); {remedy}")
-        error = future.exception()
-        if isinstance(error, KilledWorker):
+            raise PoolError(f"the scheduler is gone ({self._where}); {remedy}") from error
+        except KilledWorker as error:
             deaths, last = error.allowed_failures + 1, error.last_worker.address
-            error = WorkerLost(f"task {index} lost its worker {deaths} times, the last at {last}; it may kill them")
-            return Done(index, None, error, deaths)
-        error.add_note("".join(traceback.format_tb(future.traceback())))
-        return Done(index, None, error, attempts)
+            text = f"task {index} lost its worker {deaths} times, the last at {last}; it may be what kills them"
+            return Done(index, None, WorkerLost(text), deaths)
+        except Exception as error:
+            return Done(index, None, error, attempts)
+        return Done(index, value, None, attempts, seconds)
 
 
 def _check(retries: int, task_timeout_s: float | None) -> None:

@@ -1,0 +1,244 @@
+"""The pool's laws, on real worker processes with real kills."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import TINY, Command, rows, wait_until
+
+from algos.pool import Done, PoolError, TaskTimeout, WorkerLost
+from paddock.compute.cluster import DaskPool, connect, local
+from paddock.compute.serial import SerialPool
+
+TASKS = 24
+
+
+@pytest.fixture(scope="module")
+def dask_pool() -> Iterator[DaskPool]:
+    pool = local(workers=2, retries=3, task_timeout_s=None)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(params=["serial", "local"])
+def pool(request: pytest.FixtureRequest) -> Any:
+    return SerialPool() if request.param == "serial" else request.getfixturevalue("dask_pool")
+
+
+def by_index(ends: Any) -> list[Done]:
+    return sorted(ends, key=lambda done: done.index)
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def fail_on_three(x: int) -> int:
+    if x == 3:
+        raise ValueError("three")
+    return x
+
+
+def die_once(task: tuple[int, str]) -> int:
+    """Kill the worker that meets the marked task first; the marker file tells that it happened."""
+    x, marker = task
+    if x == 5 and not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def die_always(x: int) -> int:
+    if x == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def hang_on_two(x: int) -> int:
+    if x == 2:
+        time.sleep(600)
+    return x
+
+
+class Unreadable(Exception):
+    """Cannot be rebuilt from its arguments on the other side."""
+
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__("unreadable")
+
+
+def raise_unreadable(x: int) -> int:
+    raise Unreadable(1, 2)
+
+
+# The contract, for every pool
+
+
+def test_every_task_ends_once_with_its_value(pool: Any) -> None:
+    ends = by_index(pool.imap_unordered(square, range(TASKS)))
+    assert [(done.index, done.value, done.error) for done in ends] == [(x, x * x, None) for x in range(TASKS)]
+    assert all(done.seconds >= 0 and done.attempts == 1 for done in ends)
+
+
+def test_an_exception_is_a_value(pool: Any) -> None:
+    ends = by_index(pool.imap_unordered(fail_on_three, range(6)))
+    assert [done.value for done in ends] == [0, 1, 2, None, 4, 5]
+    assert isinstance(ends[3].error, ValueError) and str(ends[3].error) == "three"
+    assert ends[3].attempts == 1
+
+
+def test_an_exception_that_cannot_travel_is_still_a_value(pool: Any) -> None:
+    (done,) = pool.imap_unordered(raise_unreadable, [0])
+    assert done.error is not None
+
+
+def test_results_come_as_they_are_ready_and_tasks_are_taken_as_they_are_needed(pool: Any) -> None:
+    taken: list[int] = []
+
+    def endless() -> Iterator[int]:
+        for x in range(10**9):
+            taken.append(x)
+            yield x
+
+    ends = pool.imap_unordered(square, endless())
+    next(ends)
+    ends.close()
+    assert len(taken) < 50
+    # A batch that was given up leaves nothing behind for the next.
+    assert [done.value for done in by_index(pool.imap_unordered(square, range(3)))] == [0, 1, 4]
+
+
+def test_no_tasks_no_ends(pool: Any) -> None:
+    assert list(pool.imap_unordered(square, [])) == []
+
+
+# Faults
+
+
+def test_a_lost_workers_task_runs_again(dask_pool: DaskPool, tmp_path: Path) -> None:
+    marker = str(tmp_path / "died")
+    ends = by_index(dask_pool.imap_unordered(die_once, [(x, marker) for x in range(TASKS)]))
+    assert [done.value for done in ends] == list(range(TASKS))
+    assert Path(marker).exists()
+
+
+def test_a_task_that_kills_its_workers_is_given_up_and_the_others_finish(dask_pool: DaskPool) -> None:
+    ends = by_index(dask_pool.imap_unordered(die_always, range(12)))
+    assert isinstance(ends[5].error, WorkerLost)
+    assert ends[5].attempts == 4
+    assert [done.value for done in ends if done.index != 5] == [x for x in range(12) if x != 5]
+
+
+def test_a_task_that_hangs_is_given_up_and_the_others_finish() -> None:
+    pool = local(workers=2, retries=3, task_timeout_s=2.0)
+    try:
+        ends = by_index(pool.imap_unordered(hang_on_two, range(8)))
+        assert isinstance(ends[2].error, TaskTimeout)
+        assert [done.value for done in ends if done.index != 2] == [0, 1, 3, 4, 5, 6, 7]
+        # The worker that hung was replaced, and the pool is as good as before.
+        assert [done.value for done in by_index(pool.imap_unordered(square, range(4)))] == [0, 1, 4, 9]
+    finally:
+        pool.close()
+
+
+def test_closing_twice_is_fine_and_leaves_no_process() -> None:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    pool = local(workers=2, retries=3, task_timeout_s=None)
+    during = {child.pid for child in psutil.Process().children(recursive=True)} - before
+    assert len(during) >= 2
+    pool.close()
+    pool.close()
+    spawned = [pid for pid in during if psutil.pid_exists(pid) and "spawn_main" in str(psutil.Process(pid).cmdline())]
+    wait_until(lambda: not any(_alive(pid) for pid in spawned), 10)
+    with pytest.raises(PoolError, match="closed"):
+        next(pool.imap_unordered(square, [1]))
+
+
+def test_nothing_listens_beyond_this_machine(dask_pool: DaskPool) -> None:
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    listening = [c.laddr.ip for p in family for c in p.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+    assert listening and set(listening) <= {"127.0.0.1", "::1"}
+
+
+def test_without_an_address_a_cluster_starts_here(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="paddock"):
+        pool = connect(address=None, workers=1, retries=3, task_timeout_s=None)
+    try:
+        assert "started a Dask cluster here" in caplog.text
+        assert pool.size == 1
+    finally:
+        pool.close()
+
+
+# Law 2, through the command
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _finished(tmp_path_factory.mktemp("serial") / "run", "compute=serial")
+
+
+def _finished(path: Path, *arguments: str) -> Path:
+    code, _, err = Command(*TINY, "budget.iterations=12", f"run.dir={path}", *arguments).wait()
+    assert code == 0, err
+    return path
+
+
+def _same(run: Path, other: Path) -> None:
+    assert (run / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+    assert final_state(run) == final_state(other)
+
+
+def final_state(run: Path) -> dict[str, bytes]:
+    """The bytes of every array in the last checkpoint."""
+    from paddock.checkpoint import read
+
+    algorithm = read(max((run / "checkpoints").glob("*.npz")))["algorithm"]
+    return {name: value.tobytes() for name, value in algorithm.items() if hasattr(value, "tobytes")}
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        ["compute=local", "compute.workers=1"],
+        ["compute=local", "compute.workers=4"],
+        ["compute=dask", "compute.workers=2"],
+        ["compute=serial", "vec.num_envs=3"],
+    ],
+    ids=" ".join,
+)
+def test_numbers_are_the_same_on_every_backend(compute: list[str], reference: Path, tmp_path: Path) -> None:
+    _same(reference, _finished(tmp_path / "run", *compute))
+
+
+def test_numbers_are_the_same_when_workers_are_killed_at_random(
+    reference: Path, tmp_path: Path, start: Callable[..., Command]
+) -> None:
+    run = tmp_path / "run"
+    command = start(*TINY, "budget.iterations=12", f"run.dir={run}", "compute=dask", "compute.workers=2", "compute.retries=100")
+    wait_until(lambda: rows(run))
+    chance, killed = random.Random(1), 0
+    finished = threading.Event()
+    threading.Thread(target=lambda: (command.process.wait(), finished.set()), daemon=True).start()
+    while not finished.wait(chance.uniform(0.2, 0.6)):
+        workers = command.workers()
+        if workers:
+            chance.choice(workers).kill()
+            killed += 1
+        if killed >= 6:
+            break
+    code, _, err = command.wait()
+    assert code == 0, err
+    assert killed > 0
+    _same(reference, run)
+
+
+def _alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -1,0 +1,372 @@
+"""ES, by the laws it obeys; expected numbers are worked by hand."""
+
+import functools
+import json
+import subprocess
+import sys
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from algos.es import ES, Centre, EvaluationLost, centred_ranks, evaluate_pairs
+from algos.evaluate import Moments
+from algos.noise import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
+from algos.policy import MLP, ActionHead, Population
+from algos.pool import Done
+from envs.errors import ConfigError
+from envs.spec import EnvSpec, Vec
+from paddock.compute.serial import SerialPool
+
+CARTPOLE = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "env": CARTPOLE,
+        "vec": Vec(backend="envs.vector.serial.SerialVectorEnv", num_envs=4),
+        "pool": SerialPool(),
+        "seed": 1,
+        "population": 16,
+        "sigma": 0.1,
+        "sigma_decay": 1.0,
+        "sigma_floor": 0.01,
+        "learning_rate": 0.05,
+        "learning_rate_decay": 1.0,
+        "learning_rate_floor": 0.001,
+        "weight_decay": 0.005,
+        "noise": "philox",
+        "noise_table_size": 100_000,
+        "hidden": (8,),
+        "activation": "tanh",
+        "initial_std": 0.1,
+        "episodes_per_member": 1,
+        "episode_cap": None,
+        "normalize_observations": True,
+        "observation_clip": 5.0,
+        "observation_sampling": 0.5,
+        "pairs_per_task": 4,
+        "eval_every": 2,
+        "eval_episodes": 3,
+    }
+    return given | changes
+
+
+def advance(es: ES, iterations: int) -> list[dict[str, float]]:
+    plan = es.plan()
+    return [next(plan) for _ in range(iterations)]
+
+
+def deterministic(rows: list[dict[str, float]]) -> str:
+    return json.dumps([{key: v for key, v in row.items() if not key.startswith("system/")} for row in rows])
+
+
+class LosingPool(SerialPool):
+    """A pool that loses chosen tasks of every batch."""
+
+    def __init__(self, lost: set[int]) -> None:
+        self.lost = lost
+
+    def imap_unordered(self, fn: Any, tasks: Any) -> Any:
+        for done in super().imap_unordered(fn, tasks):
+            yield Done(done.index, error=RuntimeError("gone")) if done.index in self.lost else done
+
+
+# Ranks
+
+
+def test_ranks_are_centred_and_scaled() -> None:
+    # In order 10 < 20 < 30 < 40 < 50: ranks 0..4 become -0.5, -0.25, 0, 0.25, 0.5.
+    np.testing.assert_array_equal(centred_ranks(np.array([30.0, 10, 50, 20, 40])), [0, -0.5, 0.5, -0.25, 0.25])
+
+
+def test_ties_share_their_mean_rank() -> None:
+    # 5 5 7 9: ranks 0 and 1 share 0.5, so (0.5, 0.5, 2, 3) / 3 - 0.5.
+    np.testing.assert_allclose(centred_ranks(np.array([5.0, 9, 5, 7])), [-1 / 3, 0.5, -1 / 3, 1 / 6], rtol=1e-6)
+
+
+def test_lost_evaluations_rank_zero_and_leave_the_others_centred() -> None:
+    ranks = centred_ranks(np.array([[1.0, np.nan], [3.0, 2.0]]))
+    np.testing.assert_array_equal(ranks, [[-0.5, 0], [0.5, 0]])
+
+
+def test_equal_returns_give_no_direction() -> None:
+    np.testing.assert_array_equal(centred_ranks(np.full(6, 7.0)), np.zeros(6))
+
+
+def test_ranking_nothing_is_an_error() -> None:
+    with pytest.raises(EvaluationLost):
+        centred_ranks(np.full(4, np.nan))
+
+
+# Gradient and update
+
+
+def test_gradient_is_the_sum_over_pairs_of_rank_difference_times_noise() -> None:
+    es = ES(**settings(population=4))
+    noise = PhiloxNoise(es.seed, es.mean.size)
+    # Ranks of 1 4 / 3 2 are -0.5 0.5 / 1/6 -1/6: differences -1 and 1/3, over 2 pairs and sigma 0.1.
+    expected = (-noise(0, 0).astype(float) + noise(0, 1).astype(float) / 3) / (2 * 0.1)
+    np.testing.assert_allclose(es._gradient(np.array([[1.0, 4], [3, 2]]), 0.1), expected, rtol=1e-5)
+
+
+def test_a_lost_pair_leaves_the_gradient_of_the_others() -> None:
+    es = ES(**settings(population=4))
+    alone = PhiloxNoise(es.seed, es.mean.size)(0, 1).astype(float)
+    # The pair left ranks -0.5 and 0.5: difference -1, over one pair and sigma 0.1.
+    np.testing.assert_allclose(es._gradient(np.array([[np.nan, np.nan], [1, 2]]), 0.1), -alone / 0.1, rtol=1e-6)
+
+
+def test_adam_takes_a_step_of_the_learning_rate_first() -> None:
+    es = ES(**settings(weight_decay=0.0))
+    before = es.mean.copy()
+    gradient = np.linspace(-2, 2, es.mean.size)
+    # Corrected for its start, Adam's first step is rate * sign(gradient).
+    es._ascend(gradient, 0.05)
+    np.testing.assert_allclose(es.mean - before, 0.05 * np.sign(gradient), atol=1e-6)
+
+
+def test_weight_decay_pulls_to_zero() -> None:
+    es = ES(**settings(weight_decay=0.1))
+    before = es.mean.copy()
+    es._ascend(np.zeros_like(es.mean), 0.01)
+    np.testing.assert_allclose(es.mean - before, -0.01 * np.sign(before), rtol=1e-3)
+
+
+def test_decays_stop_at_their_floors() -> None:
+    es = ES(**settings(sigma=0.1, sigma_decay=0.5, sigma_floor=0.03, learning_rate_decay=0.1, learning_rate_floor=0.002))
+    rows = advance(es, 4)
+    assert [row["es/sigma"] for row in rows] == [0.1, 0.05, 0.03, 0.03]
+    assert [row["es/learning_rate"] for row in rows] == [0.05, 0.05 * 0.1, 0.002, 0.002]
+
+
+# Lost evaluations
+
+
+def test_a_lost_task_takes_whole_pairs_and_the_run_goes_on() -> None:
+    es = ES(**settings(pool=LosingPool({1}), eval_every=100))
+    row = advance(es, 1)[0]
+    assert row["es/lost_members"] == 8  # one task of four pairs
+    assert np.isfinite(es.mean).all()
+
+
+def test_losing_everyone_ends_the_run_with_the_reason() -> None:
+    with pytest.raises(EvaluationLost, match="RuntimeError: gone"):
+        advance(ES(**settings(pool=LosingPool({0, 1}))), 1)
+
+
+# Law 2: the same numbers however the work is cut
+
+
+@pytest.mark.parametrize("change", [{"pairs_per_task": 1}, {"pairs_per_task": 3}, {"num_envs": 1}, {"num_envs": 13}])
+def test_result_is_the_same_for_any_cut_of_the_work(change: dict[str, int]) -> None:
+    change = dict(change)
+    vec = Vec(backend="envs.vector.serial.SerialVectorEnv", num_envs=change.pop("num_envs", 4))
+    one, other = ES(**settings()), ES(**settings(vec=vec, **change))
+    assert deterministic(advance(one, 3)) == deterministic(advance(other, 3))
+    np.testing.assert_array_equal(one.mean, other.mean)
+    np.testing.assert_array_equal(one.observed.m2, other.observed.m2)
+
+
+def test_a_walkers_episodes_do_not_depend_on_its_slots_history() -> None:
+    walker = EnvSpec(id="BipedalWalker-v3", kwargs={}, wrappers=(), max_episode_steps=None, fresh=True)
+    means = []
+    for num_envs in (1, 3):
+        vec = Vec(backend="envs.vector.serial.SerialVectorEnv", num_envs=num_envs)
+        es = ES(**settings(env=walker, vec=vec, population=8, episode_cap=60, eval_every=100))
+        advance(es, 2)
+        means.append(es.mean)
+    np.testing.assert_array_equal(*means)
+
+
+def test_a_forward_pass_gives_a_row_the_same_bits_in_any_company() -> None:
+    generator = np.random.default_rng(0)
+    for sizes in [(24, 40, 40, 4), (4, 16, 2), (3, 1), (7, 64, 33, 5)]:
+        box = spaces.Box(-1, 1, (sizes[-1],), np.float32)
+        mlp = MLP(sizes, "tanh", ActionHead.of(box))
+        members = generator.standard_normal((17, mlp.num_parameters)).astype(np.float32)
+        obs = generator.standard_normal((17, sizes[0])).astype(np.float32)
+        together, alone = Population(mlp, 17), Population(mlp, 1)
+        for slot, member in enumerate(members):
+            together.load(slot, member)
+        actions = together.act(obs)
+        for slot, member in enumerate(members):
+            alone.load(0, member)
+            np.testing.assert_array_equal(alone.act(obs[slot : slot + 1])[0], actions[slot])
+
+
+def test_parameters_fill_layers_in_order() -> None:
+    mlp = MLP((2, 3, 1), "relu", ActionHead.of(spaces.Box(-np.inf, np.inf, (1,), np.float32)))
+    assert mlp.num_parameters == 2 * 3 + 3 + 3 + 1
+    population = Population(mlp, 1)
+    #                          W1 [2, 3]          b1        W2 [3, 1]  b2
+    population.load(0, np.array([1, 0, -1, 0, 2, 1, 0, 1, 5, 1, 10, 100, 7], np.float32))
+    # x = (3, 1): hidden = relu(3, 2 + 1, -3 + 1 + 5) = (3, 3, 3); out = 3 + 30 + 300 + 7.
+    np.testing.assert_array_equal(population.act(np.array([[3, 1]], np.float32)), [[340]])
+
+
+# Action spaces
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3, start=5),
+        spaces.MultiDiscrete([2, 4, 3], start=[0, 10, 1]),
+        spaces.MultiBinary(4),
+        spaces.Box(np.array([-2, 0], np.float32), np.array([2, 0.5], np.float32)),
+        spaces.Box(-1, 1, (2, 2), np.float64),
+        spaces.Box(-np.inf, np.inf, (3,), np.float32),
+    ],
+    ids=str,
+)
+def test_every_action_is_inside_its_space(space: spaces.Space) -> None:
+    head = ActionHead.of(space)
+    out = 10 * np.random.default_rng(0).standard_normal((200, head.width)).astype(np.float32)
+    assert all(space.contains(action) for action in head(out))
+
+
+def test_an_unsupported_action_space_is_named() -> None:
+    with pytest.raises(ConfigError, match="Tuple"):
+        ActionHead.of(spaces.Tuple([spaces.Discrete(2)]))
+
+
+@pytest.mark.parametrize("id", ["FrozenLake-v1", "CliffWalking-v1", "Blackjack-v1"])
+def test_observations_that_are_not_boxes_are_flattened(id: str) -> None:
+    spec = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=20, fresh=False)
+    row = advance(ES(**settings(env=spec)), 1)[0]
+    assert row["step"] > 0
+
+
+# Noise
+
+
+def test_noise_depends_on_its_key_alone() -> None:
+    noise = PhiloxNoise(3, 50)
+    first = noise(2, 7)
+    noise(5, 5)
+    np.testing.assert_array_equal(noise(2, 7), first)
+    for other in (noise(2, 8), noise(3, 7), PhiloxNoise(4, 50)(2, 7)):
+        assert not np.array_equal(other, first)
+
+
+def test_streams_of_one_key_do_not_meet() -> None:
+    draws = {int(keyed_generator(1, stream, 2, 3).integers(2**62)) for stream in Stream}
+    assert len(draws) == len(Stream)
+
+
+def test_the_noise_is_the_same_in_every_process() -> None:
+    code = "from algos.noise import *; print(PhiloxNoise(1, 3)(2, 3).tobytes().hex(), episode_seed(1, 2, 3, 4))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert said == [PhiloxNoise(1, 3)(2, 3).tobytes().hex(), str(episode_seed(1, Stream.EPISODE, 3, 4))]
+
+
+def test_the_table_is_shared_between_processes_and_gives_the_same_noise(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    noise = TableNoise(1, 20, 10_000)
+    code = "from algos.noise import *; print(TableNoise(1, 20, 10_000)(2, 3).tobytes().hex())"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert said == noise(2, 3).tobytes().hex()
+    assert [path.suffix for path in (tmp_path / "paddock").iterdir()] == [".npy"]
+    assert abs(float(noise.table.mean())) < 0.05 and abs(float(noise.table.std()) - 1) < 0.05
+
+
+def test_the_table_evolves_as_philox_does(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    one, other = (ES(**settings(noise="table", pairs_per_task=n)) for n in (1, 8))
+    assert deterministic(advance(one, 2)) == deterministic(advance(other, 2))
+
+
+# Observation statistics
+
+
+def test_merged_moments_are_those_of_the_whole_sample() -> None:
+    data = np.random.default_rng(0).standard_normal((60, 3)) * [1, 10, 0.1] + [0, 100, -5]
+    merged = Moments.zero(3)
+    for part in np.split(data, [7, 8, 30]):
+        merged = merged.merge(Moments(len(part), part.mean(axis=0), ((part - part.mean(axis=0)) ** 2).sum(axis=0)))
+    assert merged.count == 60
+    np.testing.assert_allclose(merged.mean, data.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(merged.std(0.0), data.std(axis=0), rtol=1e-12)
+
+
+def test_an_episodes_moments_are_those_of_the_observations_acted_on() -> None:
+    es = ES(**settings(observation_sampling=1.0, population=2))
+    centre = Centre(0, es.mean.astype(np.float32), 0.1, None)
+    _, lengths, moments = evaluate_pairs(es.problem, (centre, 0, 1))
+    seed = episode_seed(1, Stream.EPISODE, 0, 0)
+    policy = Population(es.problem.mlp, 1)
+    policy.load(0, centre.mean + np.float32(0.1) * PhiloxNoise(1, es.mean.size)(0, 0))
+    env = CARTPOLE.make()
+    obs, _ = env.reset(seed=seed)
+    seen, over = [], False
+    while not over:
+        seen.append(obs)
+        obs, _, terminated, truncated, _ = env.step(policy.act(obs[None])[0])
+        over = terminated or truncated
+    assert lengths[0, 0] == len(seen) == moments[0].count
+    np.testing.assert_allclose(moments[0].mean, np.mean(seen, axis=0, dtype=float), rtol=1e-9)
+    np.testing.assert_allclose(moments[0].std(0.0), np.std(seen, axis=0, dtype=float), rtol=1e-9)
+
+
+# Episodes
+
+
+def test_a_cap_cuts_training_episodes_and_leaves_evaluation_whole() -> None:
+    pendulum = EnvSpec(id="Pendulum-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
+    row = advance(ES(**settings(env=pendulum, episode_cap=7, eval_every=1)), 1)[0]
+    assert row["train/length_mean"] == 7
+    assert row["step"] == 7 * 16
+    assert row["eval/length_mean"] == 200
+
+
+def test_a_members_return_is_the_mean_of_its_episodes() -> None:
+    es = ES(**settings(episodes_per_member=3))
+    single = ES(**settings(episodes_per_member=1))
+    centre = Centre(0, es.mean.astype(np.float32), 0.1, None)
+    returns, lengths, _ = evaluate_pairs(es.problem, (centre, 0, 2))
+    alone, _, _ = evaluate_pairs(single.problem, (centre, 0, 1))
+    # CartPole pays 1 a step. The first pair's first episode has the same key in both.
+    np.testing.assert_allclose(returns * 3, lengths)
+    assert alone[0, 0] <= lengths[0, 0]
+
+
+def test_state_goes_round_through_a_state_dict() -> None:
+    whole, first = ES(**settings()), ES(**settings())
+    rows = advance(whole, 4)
+    advance(first, 2)
+    second = ES(**settings())
+    second.load_state_dict(first.state_dict())
+    assert deterministic(rows[2:]) == deterministic(advance(second, 2))
+    np.testing.assert_array_equal(whole.mean, second.mean)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"population": 15}, "population=15 is odd"),
+        ({"population": 0}, "population=0"),
+        ({"sigma": 0.0}, "sigma=0.0"),
+        ({"sigma_floor": 0.5}, "sigma_floor=0.5"),
+        ({"learning_rate": -1.0}, "learning_rate=-1.0"),
+        ({"learning_rate_decay": 1.5}, "learning_rate_decay=1.5"),
+        ({"observation_sampling": 0.0}, "observation_sampling=0.0"),
+        ({"hidden": (0,)}, r"hidden=\[0\]"),
+        ({"noise": "table", "noise_table_size": 10}, "noise_table_size=10"),
+        ({"episode_cap": 0}, "episode_cap=0"),
+        ({"eval_every": 0}, "eval_every=0"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_a_setting_out_of_range_is_named(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        ES(**settings(**change))
+
+
+def test_partial_application_of_the_task_stays_small() -> None:
+    es = ES(**settings(hidden=(40, 40)))
+    assert len(cloudpickle.dumps(functools.partial(evaluate_pairs, es.problem))) < 4000
