@@ -50,7 +50,8 @@ class Console:
         self._best = -math.inf
         self._drawn_at = -math.inf
         self._pending = False  # the last row is not shown yet
-        self._lock = threading.Lock()  # mirrors speak from their own threads; never held while writing
+        # Mirrors speak from their own threads, and a signal handler may in the midst of `log`: hence re-entrant.
+        self._lock = threading.RLock()
         self._closed = self._stuck = False
         for stream in (self._out, self._err):
             with contextlib.suppress(OSError, ValueError):
@@ -131,11 +132,12 @@ class Console:
         if seconds is None:
             return "-"
         left = [math.inf]
-        for limit, key in (("iterations", "iteration"), ("steps", "step")):
-            if self._budget.get(limit) is not None and self._known[key] > 0:
-                left.append(seconds * (self._budget[limit] / self._known[key] - 1))
-        if self._budget.get("minutes") is not None:
-            left.append(self._budget["minutes"] * 60 - seconds)
+        for bound, key in (("iterations", "iteration"), ("steps", "step")):
+            limit = self._budget.get(bound)
+            if limit is not None and self._known[key] > 0:
+                left.append(seconds * (limit / self._known[key] - 1))
+        if (minutes := self._budget.get("minutes")) is not None:
+            left.append(60 * minutes - seconds)
         return _duration(min(left))
 
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
 from envs.errors import ConfigError, nearest, require
 
@@ -40,14 +40,14 @@ class TensorBoard:
         self.queue_rows = queue_rows
         self.close_timeout_s = close_timeout_s
         self._folder = run_dir / "tensorboard"
-        self._file: BinaryIO | None = None
+        self._file: IO[bytes] | None = None
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
         self._folder.mkdir(exist_ok=True)
         # TensorBoard reads files in order of their names, so a later one must not be named by a clock that is behind.
-        times = [int(name.group(1)) for file in self._folder.iterdir() if (name := _EVENT_FILE.match(file.name))]
+        times = [int(match[1]) for file in self._folder.iterdir() if (match := _EVENT_FILE.match(file.name))]
         second = max([int(time.time()), *(t + 1 for t in times)])
         name = f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{os.getpid()}"
         self._file = open(self._folder / name, "xb", buffering=0)  # noqa: SIM115

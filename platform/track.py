@@ -8,7 +8,6 @@ first, then the keys in the order given; a NaN or an infinity is written as null
 
 import json
 import math
-import operator
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +54,6 @@ class Journal:
         # Unbuffered: a row is in the kernel's hands once it is written.
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
         self._file.truncate(self._end_of(start_iteration))
-        os.fsync(self._file.fileno())
 
     def write(self, row: Mapping[str, int | float | None]) -> None:
         """Append one row.
@@ -113,13 +111,13 @@ class Tracker:
         """Record one row.
 
         Args:
-            metrics: numbers (Python's, or scalars of NumPy and torch) with `step`, and `iteration` above the last row's.
+            metrics: numbers (Python's, NumPy's or torch's) with `step`, and `iteration` above the last row's.
 
         Raises:
             ValueError: `iteration` is not above the last one: a resumed run could not tell which rows to keep.
             TypeError: a value is not a number.
         """
-        head = {"iteration": operator.index(metrics["iteration"]), "step": operator.index(metrics["step"])}
+        head = {key: _whole(key, metrics[key]) for key in ("iteration", "step")}
         if head["iteration"] <= self._iteration:
             raise ValueError(f"metrics of iteration {head['iteration']} came after those of {self._iteration}")
         self._iteration = head["iteration"]
@@ -192,8 +190,15 @@ def _place(line: bytes) -> tuple[int, int] | None:
         return None
 
 
+def _whole(key: str, value: Any) -> int:
+    number = _number(key, value)
+    if number != int(number):
+        raise TypeError(f"metric {key!r} is {number}, not a whole number")
+    return int(number)
+
+
 def _number(key: str, value: Any) -> int | float:
-    if hasattr(value, "item"):
+    if getattr(value, "ndim", None) == 0:
         value = value.item()
     if isinstance(value, bool):
         return int(value)

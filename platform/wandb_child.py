@@ -4,12 +4,13 @@ Input: a line of JSON with the settings, then one for each row of metrics; the e
 lines for the user. It outlives the end of its input by `close_timeout_s` and a little, whatever wandb does.
 """
 
+import contextlib
 import json
 import os
 import signal
 import sys
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 
 def main() -> None:
@@ -32,7 +33,6 @@ def main() -> None:
     signal.alarm(round(settings["close_timeout_s"]) + 5)  # kills; by then the run has given up, or is gone itself
     finish(run, settings, answers)
     # wandb's remaining exit handlers only send telemetry, and wait 20 s for a server that does not answer.
-    answers.flush()
     sys.stderr.flush()
     os._exit(0)
 
@@ -49,14 +49,14 @@ def start(settings: dict[str, Any], answers: IO[str]) -> Any:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             wandb.teardown()  # its service would hold the run's id
         else:
-            print(f"W&B: {run.url}", file=answers)
+            say(answers, f"W&B: {run.url}")
             return run
     run = init("offline", settings)
-    print(f"W&B is offline ({reason.rstrip('.')}); upload later: wandb sync {Path(run.dir).parent}", file=answers)
+    say(answers, f"W&B is offline ({reason.rstrip('.')}); upload later: wandb sync {Path(run.dir).parent}")
     return run
 
 
-def init(mode: str, settings: dict[str, Any]) -> Any:
+def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:
     import wandb
 
     run = wandb.init(
@@ -85,13 +85,18 @@ def init(mode: str, settings: dict[str, Any]) -> Any:
     return run
 
 
+def say(answers: IO[str], text: str) -> None:
+    with contextlib.suppress(BrokenPipeError):  # a killed run hears nothing, and its rows are kept all the same
+        answers.write(text + "\n")
+
+
 def finish(run: Any, settings: dict[str, Any], answers: IO[str]) -> None:
     import wandb
 
     try:
         run.finish()
     except TimeoutError:
-        print(f"W&B had no time to upload all; do it later: wandb sync {Path(run.dir).parent}", file=answers)
+        say(answers, f"W&B had no time to upload all; do it later: wandb sync {Path(run.dir).parent}")
     wandb.teardown()
 
 

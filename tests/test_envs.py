@@ -1,0 +1,201 @@
+"""Environment recipes and the vector contract, over every environment that conf/ offers."""
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from envs.errors import ConfigError
+from envs.spec import EnvSpec, Vec
+from envs.vector.serial import SerialVectorEnv, VectorMisuse
+
+OFFERED = sorted(path for path in (ROOT / "conf" / "env").glob("*.yaml") if path.stem != "gymnasium")
+VEC = Vec(backend="envs.vector.serial.SerialVectorEnv", num_envs=3)
+
+
+def spec_of(path: Path) -> EnvSpec:
+    keys = yaml.safe_load(path.read_text())
+    assert keys.pop("_target_") == "envs.spec.EnvSpec"
+    return EnvSpec(**keys)
+
+
+def spec(id: str, **changes: Any) -> EnvSpec:
+    given: dict[str, Any] = {"kwargs": {}, "wrappers": (), "max_episode_steps": None, "fresh": False}
+    return EnvSpec(id=id, **(given | changes))
+
+
+def episode(env: gymnasium.Env, seed: int, steps: int = 150) -> list[Any]:
+    """The trajectory of random actions, all of whose randomness comes from the seed."""
+    actions = copy.deepcopy(env.action_space)
+    actions.seed(seed)
+    seen: list[Any] = [env.reset(seed=seed)[0].tolist()]
+    for _ in range(steps):
+        obs, reward, terminated, truncated, _ = env.step(actions.sample())
+        seen.append((obs.tolist(), float(reward), terminated, truncated))
+        if terminated or truncated:
+            break
+    return seen
+
+
+@pytest.fixture(params=OFFERED, ids=lambda path: path.stem)
+def offered(request: pytest.FixtureRequest) -> EnvSpec:
+    return spec_of(request.param)
+
+
+# Recipes
+
+
+def test_a_recipe_travels_and_compares_by_value(offered: EnvSpec) -> None:
+    offered.spaces  # noqa: B018, what is cached must not travel
+    other = pickle.loads(pickle.dumps(offered))
+    assert other == offered and hash(other) == hash(offered)
+
+
+def test_an_episode_depends_on_its_seed_alone(offered: EnvSpec) -> None:
+    vec = SerialVectorEnv(offered, 1, AutoresetMode.DISABLED)
+    for seed in range(8):
+        # Without `fresh`, this environment has lived through all earlier seeds.
+        vec.reset(seed=[seed])
+        lived = episode(vec.envs[0], seed) if not offered.fresh else None
+        new = offered.make()
+        assert lived is None or lived == episode(new, seed)
+        new.close()
+    vec.close()
+
+
+def test_a_rebuilt_environment_forgets_what_box2d_remembers() -> None:
+    walker = spec("BipedalWalker-v3", fresh=True)
+    vec = SerialVectorEnv(walker, 1, AutoresetMode.DISABLED)
+    actions = np.random.default_rng(0).uniform(-1, 1, (200, 1, 4)).astype(np.float32)
+
+    def play(venv: SerialVectorEnv) -> list[Any]:
+        seen = [venv.reset(seed=[3])[0].tolist()]
+        for action in actions:
+            obs, reward, terminated, _, _ = venv.step(action)
+            seen.append((obs.tolist(), reward.tolist()))
+            if terminated[0]:
+                break
+        return seen
+
+    first = play(vec)
+    assert play(vec) == first
+    assert play(SerialVectorEnv(walker, 1, AutoresetMode.DISABLED)) == first
+
+
+def test_wrappers_and_arguments_reach_the_environment() -> None:
+    wrappers = [
+        {"_target_": "gymnasium.wrappers.TimeAwareObservation"},
+        {"_target_": "gymnasium.wrappers.RescaleAction", "min_action": -3.0, "max_action": 3.0},
+    ]
+    made = spec("Pendulum-v1", kwargs={"g": 5.0}, wrappers=wrappers, max_episode_steps=11).make()
+    assert made.unwrapped.g == 5.0
+    assert made.observation_space.shape == (4,)
+    assert made.action_space.high[0] == 3.0
+    made.reset(seed=0)
+    assert [made.step(made.action_space.sample())[3] for _ in range(11)] == [False] * 10 + [True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"id": "BipedalWalker-v33"}, "BipedalWalker"),
+        ({"id": "CartPol-v1"}, "CartPole-v1"),
+        ({"id": "no_such_package:Thing-v0"}, "no_such_package"),
+        ({"kwargs": {"gravity_of": 1}}, "gravity_of"),
+        ({"wrappers": [{"_target_": "gymnasium.wrappers.NoSuchWrapper"}]}, "NoSuchWrapper"),
+        ({"wrappers": [{"_target_": "gymnasium.wrappers.ClipAction", "no_such": 1}]}, "no_such"),
+        ({"wrappers": [{"min": 1}]}, "_target_"),
+        ({"max_episode_steps": 0}, "max_episode_steps=0"),
+    ],
+    ids=str,
+)
+def test_a_recipe_that_cannot_be_made_says_why(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as caught:
+        spec(**({"id": "CartPole-v1"} | changes)).make()
+    assert "\n" not in str(caught.value)
+
+
+# Vectors
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "MountainCar-v0", "Blackjack-v1"])
+def test_a_vector_gives_what_gymnasiums_own_gives(id: str) -> None:
+    recipe = spec(id, max_episode_steps=15)
+    ours = recipe.make_vec(VEC)
+    theirs = SyncVectorEnv([recipe.make] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
+    np.testing.assert_equal(ours.reset(seed=5), theirs.reset(seed=5))
+    assert ours.observation_space == theirs.observation_space and ours.action_space == theirs.action_space
+    theirs.action_space.seed(0)
+    ends = 0
+    for _ in range(60):
+        actions = theirs.action_space.sample()
+        got, expected = ours.step(actions), theirs.step(actions)
+        np.testing.assert_equal(got[:4], expected[:4])
+        for key in expected[4]:
+            if key not in ("final_info", "_final_info"):
+                assert str(got[4][key]) == str(expected[4][key])  # arrays of arrays, which NumPy cannot compare
+        ends += int(expected[2].sum() + expected[3].sum())
+    assert ends > 3
+    ours.close()
+    ours.close()
+    theirs.close()
+
+
+def test_chosen_environments_restart_on_chosen_seeds() -> None:
+    vec = spec("CartPole-v1").make_vec(VEC, autoreset=AutoresetMode.DISABLED)
+    first, _ = vec.reset(seed=[1, 2, 3])
+    again, _ = vec.reset(seed=[None, 7, None], options={"reset_mask": np.array([False, True, False])})
+    np.testing.assert_array_equal(again[[0, 2]], first[[0, 2]])
+    expected, _ = spec("CartPole-v1").make().reset(seed=7)
+    np.testing.assert_array_equal(again[1], expected)
+
+
+def test_only_those_sent_to_are_stepped() -> None:
+    vec = spec("CartPole-v1").make_vec(VEC, autoreset=AutoresetMode.DISABLED)
+    vec.reset(seed=[1, 2, 3])
+    vec.send(np.array([1, 0]), np.array([2, 0]))
+    obs, reward, _, _, infos = vec.recv()
+    assert reward.tolist() == [1, 1] and infos["env_id"].tolist() == [2, 0]
+    alone = spec("CartPole-v1").make()
+    alone.reset(seed=3)
+    np.testing.assert_array_equal(obs[0], alone.step(1)[0])
+
+
+def test_batches_are_the_callers_own() -> None:
+    vec = spec("CartPole-v1").make_vec(VEC)
+    first, _ = vec.reset(seed=0)
+    kept = first.copy()
+    vec.step(np.zeros(3, int))
+    np.testing.assert_array_equal(first, kept)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "named"),
+    [
+        (lambda vec: vec.recv(), "nothing was sent"),
+        (lambda vec: vec.send(np.zeros(3, int)), "call reset first"),
+        (lambda vec: vec.reset(seed=[1, 2]), "2 seeds for 3"),
+        (lambda vec: (vec.reset(seed=0), vec.send(np.zeros(2, int))), "2 actions for 3"),
+        (lambda vec: (vec.reset(seed=0), vec.send(np.zeros(3, int)), vec.send(np.zeros(3, int))), "call recv first"),
+        (lambda vec: vec.reset(options={"reset_mask": [True]}), "reset_mask must be a bool array"),
+    ],
+    ids=["recv", "no-reset", "seeds", "actions", "send-twice", "mask"],
+)
+def test_misuse_is_one_clear_error(misuse: Any, named: str) -> None:
+    vec = spec("CartPole-v1").make_vec(VEC)
+    with pytest.raises(VectorMisuse, match=named):
+        misuse(vec)
+
+
+def test_an_unknown_backend_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"envs\.vector\.NoSuch"):
+        Vec(backend="envs.vector.NoSuch", num_envs=1)
+    with pytest.raises(ConfigError, match="num_envs=0"):
+        Vec(backend="envs.vector.serial.SerialVectorEnv", num_envs=0)
