@@ -153,7 +153,13 @@ class ES:
         self.best_observed = Moments(**state["best"]["observed"])
 
     def policy(self, which: Literal["last", "best"] = "last") -> FlatPolicy:
-        """The mean policy: the last one, or the best that an evaluation met."""
+        """The mean policy: the last one, or the best that an evaluation met.
+
+        Raises:
+            ConfigError: the best is asked for before the first evaluation.
+        """
+        met = which == "last" or self.best_return > float("-inf")
+        require(met, "which=best is not known before the first evaluation; use which=last")
         mean, observed = (self.mean, self.observed) if which == "last" else (self.best_mean, self.best_observed)
         return FlatPolicy(self.problem.mlp, mean.astype(np.float32), self._normalizer(observed))
 

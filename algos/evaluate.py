@@ -92,7 +92,6 @@ def play(
     total = np.zeros(slots)
     steps = np.zeros(slots, np.int64)
     obs = np.zeros((slots, width), np.float32)
-    tracking = any(observe)
     mean, m2 = np.zeros((slots, width)), np.zeros((slots, width))
 
     def start(ids: NDArray[np.intp], first: int) -> int:
@@ -114,12 +113,13 @@ def play(
 
     waiting = start(np.arange(slots), 0)
     active = np.flatnonzero(playing >= 0)
+    observed = active[[observe[episode] for episode in playing[active]]]
     while len(active):
-        if tracking:
-            steps_seen = (steps[active] + 1)[:, None]
-            delta = obs[active] - mean[active]
-            mean[active] += delta / steps_seen
-            m2[active] += delta * (obs[active] - mean[active])
+        if len(observed):
+            # Welford's update, slot by slot: an episode's moments are the same bits in any company.
+            delta = obs[observed] - mean[observed]
+            mean[observed] += delta / (steps[observed] + 1)[:, None]
+            m2[observed] += delta * (obs[observed] - mean[observed])
         actions = population.act(obs if normalizer is None else normalizer(obs))
         venv.send(actions[active], active)
         seen, reward, terminated, truncated, _ = venv.recv()
@@ -139,4 +139,5 @@ def play(
             playing[over] = -1
             waiting = start(over, waiting)
             active = np.flatnonzero(playing >= 0)
+            observed = active[[observe[episode] for episode in playing[active]]]
     return Episodes(returns, lengths, moments)

@@ -1,5 +1,7 @@
 """Policies over flat parameters: a small network, a population of them evaluated at once, and one alone."""
 
+import functools
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -49,16 +51,15 @@ class ActionHead:
         if isinstance(space, spaces.MultiBinary):
             return cls("binary", space.shape, (), (), (), str(space.dtype))
         if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-            kind = "bounded" if space.is_bounded() else "unbounded"
-            low, high = (tuple(map(float, bound.ravel())) for bound in (space.low, space.high))
-            return cls(kind, space.shape, (), low, high, str(space.dtype))
+            low, high = tuple(map(float, space.low.ravel())), tuple(map(float, space.high.ravel()))
+            return cls("bounded" if space.is_bounded() else "unbounded", space.shape, (), low, high, str(space.dtype))
         allowed = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
         raise ConfigError(f"env: the action space {space} is not supported; allowed: {allowed}; wrap the environment")
 
     @property
     def width(self) -> int:
         """Outputs the network must have."""
-        return sum(self.sizes) or int(np.prod(self.shape, dtype=int))
+        return sum(self.sizes) or math.prod(self.shape)
 
     def __call__(self, out: NDArray[np.float32]) -> NDArray[Any]:
         """Map outputs [B, width] to actions [B, *shape]."""
@@ -71,11 +72,20 @@ class ActionHead:
         if self.kind == "binary":
             return (out > 0).reshape(-1, *self.shape).astype(self.dtype)
         if self.kind == "bounded":
-            low, high = np.float32(self.low), np.float32(self.high)
-            out = low + (np.tanh(out) + np.float32(1)) * (np.float32(0.5) * (high - low))
+            low, half, high = self._bounds
+            out = np.tanh(out)
+            out += np.float32(1)
+            out *= half
+            out += low
             # Rounding may step over a bound by one unit in the last place.
-            out = np.clip(out, low, high)
+            np.minimum(np.maximum(out, low, out=out), high, out=out)
         return out.reshape(-1, *self.shape).astype(self.dtype)
+
+    @functools.cached_property
+    def _bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        """Lower bound, half the width and upper bound, each [width]."""
+        low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
+        return low, np.float32(0.5) * (high - low), high
 
 
 @dataclass(frozen=True)
@@ -98,7 +108,7 @@ class MLP:
         head = ActionHead.of(action)
         if any(width < 1 for width in hidden):
             raise ConfigError(f"hidden={list(hidden)} must list positive widths; try [40, 40]")
-        return cls((int(np.prod(observation.shape, dtype=int)), *hidden, head.width), activation, head)
+        return cls((math.prod(observation.shape or ()), *hidden, head.width), activation, head)
 
     @property
     def num_parameters(self) -> int:
@@ -154,7 +164,10 @@ class Normalizer:
 
     def __call__(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
         """Map [B, O] to [B, O]."""
-        return np.clip((obs - self.mean) / self.std, -self.clip, self.clip)
+        out = obs - self.mean
+        out /= self.std
+        # Half the time of np.clip on arrays this small.
+        return np.minimum(np.maximum(out, -self.clip, out=out), self.clip, out=out)
 
 
 class FlatPolicy:

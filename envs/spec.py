@@ -4,21 +4,22 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 """
 
 import functools
-import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
-from gymnasium.error import DependencyNotInstalled, UnregisteredEnv
+from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
 from gymnasium.vector import AutoresetMode
 
-from envs.errors import ConfigError, nearest, require
+from envs.errors import ConfigError, nearest, require, resolve
 
 if TYPE_CHECKING:
     from envs.vector import SerialVectorEnv
 
 Frozen = tuple[tuple[str, Any], ...]  # a mapping made hashable: sorted (key, value) pairs
+
+REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,23 @@ class EnvSpec:
         limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
         try:
             env = gymnasium.make(self.id, disable_env_checker=True, **limit, **kwargs)
+        except NamespaceNotFound as error:
+            remedy = (
+                "install and name the package that has it, as in `pip install ale-py` and env.id=ale_py:ALE/Pong-v5"
+            )
+            raise ConfigError(f"env.id={self.id} is not a registered Gymnasium environment; {remedy}") from error
         except UnregisteredEnv as error:
             hint = nearest(self.id, gymnasium.registry)
             raise ConfigError(f"env.id={self.id} is not a registered Gymnasium environment; {hint}") from error
         except DependencyNotInstalled as error:
             raise ConfigError(f"env.id={self.id} needs a package that is not installed: {_one_line(error)}") from error
-        except ModuleNotFoundError as error:
-            remedy = f"pip install the package that provides {error.name}"
-            raise ConfigError(f"env.id={self.id}: no module named {error.name}; {remedy}") from error
-        except TypeError as error:
+        except ImportError as error:
+            cause = (
+                error.__cause__ if isinstance(error.__cause__, ImportError) else error
+            )  # Gymnasium's own has no name
+            remedy = f"pip install {cause.name or self.id.partition(':')[0]}, or what else provides it"
+            raise ConfigError(f"env.id={self.id} cannot be imported ({_one_line(cause)}); {remedy}") from error
+        except REFUSALS as error:
             raise ConfigError(f"env.kwargs={kwargs} is refused by {self.id}: {_one_line(error)}") from error
         except gymnasium.error.Error as error:
             raise ConfigError(f"env.id={self.id}: {_one_line(error)}") from error
@@ -80,7 +89,7 @@ class EnvSpec:
 
     def make_vec(self, vec: "Vec", autoreset: AutoresetMode = AutoresetMode.SAME_STEP) -> "SerialVectorEnv":
         """Build a vector of `vec.num_envs` environments on the chosen backend."""
-        return _resolve(vec.backend, "vec.backend")(self, vec.num_envs, autoreset=autoreset)
+        return resolve(vec.backend, "vec.backend")(self, vec.num_envs, autoreset=autoreset)
 
     def wrapped(self, target: str) -> "EnvSpec":
         """The same recipe with one more wrapper, without arguments, on the outside."""
@@ -113,22 +122,18 @@ class Vec:
 
     def __post_init__(self) -> None:
         require(1 <= self.num_envs <= 4096, f"num_envs={self.num_envs} must be between 1 and 4096; 8 suits most")
-        _resolve(self.backend, "backend")
+        resolve(self.backend, "backend")
 
 
 def _wrap(env: gymnasium.Env, wrapper: dict[str, Any]) -> gymnasium.Env:
     target = wrapper.pop("_target_")
+    wrap = resolve(target, "env.wrappers: _target_")
     try:
-        return _resolve(target, "env.wrappers")(env, **wrapper)
-    except TypeError as error:
+        wrapped = wrap(env, **wrapper)
+    except REFUSALS as error:
         raise ConfigError(f"env.wrappers: {target} refuses {wrapper}: {_one_line(error)}") from error
-
-
-def _resolve(path: str, key: str) -> Callable[..., Any]:
-    try:
-        return pkgutil.resolve_name(path)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{key}: cannot import '{path}': {_one_line(error)}") from error
+    require(isinstance(wrapped, gymnasium.Env), f"env.wrappers: {target} does not give an environment; name a wrapper")
+    return wrapped
 
 
 def _freeze(value: Any) -> Any:

@@ -6,15 +6,17 @@ and of which types, so nothing is declared twice.
 
 import functools
 import inspect
-import pkgutil
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union
 
-from envs.errors import ConfigError, nearest, require
+from envs.errors import ConfigError, nearest, require, resolve
 
 Section = Mapping[str, Any]
+
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def prepare(path: str, section: Section, **parts: Any) -> Callable[[], Any]:
@@ -28,36 +30,35 @@ def prepare(path: str, section: Section, **parts: Any) -> Callable[[], Any]:
     Raises:
         ConfigError: no or unknown target, unknown or missing key, wrong type.
     """
-    require(
-        isinstance(section, Mapping), f"{path}={section!r} is not a mapping; choose an option of the group '{path}'"
-    )
+    require(isinstance(section, Mapping), f"{path}={section!r} is not a mapping; choose an option of the group")
     target = section.get("_target_")
-    require(isinstance(target, str), f"{path}._target_ is missing; it names the class, such as 'my_package.es.MyES'")
-    try:
-        function = pkgutil.resolve_name(str(target))
-    except (ImportError, AttributeError, ValueError) as error:
-        remedy = "install the package that provides it, or mend the path"
-        raise ConfigError(f"{path}._target_={target} cannot be imported ({error}); {remedy}") from error
-    return prepare_call(path, function, {key: value for key, value in section.items() if key != "_target_"}, **parts)
+    require(isinstance(target, str), f"{path}._target_={target} names no class; such as 'my_package.es.MyES'")
+    settings = {key: value for key, value in section.items() if key != "_target_"}
+    return prepare_call(path, resolve(str(target), f"{path}._target_"), settings, **parts)
 
 
 def prepare_call(path: str, function: Callable[..., Any], settings: Section, **parts: Any) -> Callable[[], Any]:
     """Like `prepare`, for a function that is at hand."""
-    parameters = inspect.signature(function).parameters
-    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
-    offered = {name: part for name, part in parts.items() if name in parameters or open_ended}
-    known = [name for name in parameters if name not in offered]
+    require(isinstance(settings, Mapping), f"{path}={settings!r} is not a mapping; set its keys: {path}.<key>=...")
+    parameters = inspect.signature(function).parameters.values()
+    hints = _hints(function)
+    open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    named = {parameter.name: parameter for parameter in parameters if parameter.kind in NAMED}
+    offered = {name: part for name, part in parts.items() if name in named or open_ended}
+    known = [name for name in named if name not in offered]
+    values = {}
     for name, value in settings.items():
-        if name not in known and not open_ended:
-            raise ConfigError(f"{path}.{name} is not a key of {path}; {nearest(name, known)}")
-        if name in hints and not _fits(value, hints[name]):
+        if name not in known and not (open_ended and name not in offered):
+            raise ConfigError(f"{path}.{name} is not a key of {path}; {nearest(str(name), known)}")
+        # A number such as 1e6 is a float in YAML, whole or not.
+        if isinstance(value, float) and value.is_integer() and not _fits(value, hints.get(name)):
+            value = int(value)
+        if not _fits(value, hints.get(name)):
             raise ConfigError(f"{path}.{name}={value!r} has the wrong type; allowed: {_spell(hints[name])}")
+        values[name] = tuple(value) if isinstance(value, list) else value
     for name in known:
-        parameter = parameters[name]
-        needed = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+        needed = named[name].default is inspect.Parameter.empty
         require(name in settings or not needed, f"{path}.{name} is missing; set it in the YAML of {path}")
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     return functools.partial(_call, path, function, values | offered)
 
 
@@ -77,6 +78,14 @@ def _call(path: str, function: Callable[..., Any], arguments: dict[str, Any]) ->
         raise
 
 
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    except (NameError, TypeError):
+        # Names that somebody's module imports for type checkers only: its types are then not checked.
+        return {}
+
+
 def _fits(value: Any, hint: Any) -> bool:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
@@ -90,7 +99,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if hint is str:
         return isinstance(value, str)
     kind = origin or hint
@@ -115,5 +124,5 @@ def _spell(hint: Any) -> str:
         return "a mapping"
     if isinstance(kind, type) and issubclass(kind, Sequence) and kind is not str:
         items = [argument for argument in arguments if argument is not Ellipsis]
-        return "a list" + (f" of {_spell(items[0])}" if len(items) == 1 else "")
+        return "a list" + (f", each {_spell(items[0])}" if len(items) == 1 else "")
     return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(hint, str(hint))

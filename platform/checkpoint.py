@@ -52,20 +52,19 @@ class Checkpoints:
         Raises:
             CheckpointError: there are checkpoints, and all of them are damaged.
         """
-        paths = self.paths()
-        damage = ""
-        for path in paths:
+        damaged: list[CheckpointError] = []
+        for path in self.paths():
             try:
                 state = read(path)
             except CheckpointError as error:
-                damage = damage or str(error)
-                log.warning("%s; trying the one before", error)
+                damaged.append(error)
                 continue
-            if damage:
-                log.warning("going on from %s", path)
+            for error in damaged:
+                log.warning("%s; going on from %s", error, path)
             return state
-        if paths:
-            raise CheckpointError(f"{damage}; none of {len(paths)} is whole: delete {self._folder} to start again")
+        if damaged:
+            remedy = f"delete {self._folder} to start again"
+            raise CheckpointError(f"{damaged[0]}; none of {len(damaged)} is whole: {remedy}")
         return None
 
 
@@ -105,11 +104,15 @@ def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str 
 def write_atomically(path: Path, content: bytes) -> None:
     """Put content at path so that a reader, or a crash at any moment, meets the old file or the new one whole."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -119,8 +122,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def _pack(state: State) -> bytes:
     arrays = dict(_arrays(state, ""))
+    arrays["plain"] = np.array(json.dumps(_plain(state)))
     buffer = io.BytesIO()
-    np.savez(buffer, plain=np.array(json.dumps(_plain(state))), **arrays)
+    np.savez(buffer, allow_pickle=False, **arrays)
     return buffer.getvalue()
 
 

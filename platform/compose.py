@@ -1,25 +1,38 @@
-"""What Paddock adds to Hydra's composition: config folders of installed packages, and errors in one line."""
+"""What Paddock adds to Hydra's composition: groups of installed packages, sweeps checked whole, errors in one line."""
 
+import argparse
+import contextlib
+import copy
 import importlib.metadata
 import re
-import sys
-from typing import Any
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
 
-from hydra import compose, initialize_config_dir
-from hydra._internal.utils import get_args_parser
-from hydra.core.config_search_path import ConfigSearchPath
+import yaml
+from hydra import compose, initialize_config_dir, version
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
-from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig, OmegaConf
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.errors import ConfigError, nearest
+from envs.errors import ConfigError, nearest, require
 
 from . import CONF
+from .guide import ENTRY_POINTS
 
-ENTRY_POINTS = "paddock.conf"  # a package's entry point in this group names its own folder of configuration groups
+CHECKED_JOBS = 256  # of a larger sweep, enough jobs are checked to meet every single value
 
 
 class InstalledGroups(SearchPathPlugin):
@@ -36,6 +49,17 @@ def register_search_path() -> None:
     Plugins.instance().register(InstalledGroups)
 
 
+def hydra_parser() -> argparse.ArgumentParser:
+    """Hydra's parser of the command line, which raises ConfigError for a flag that is unknown or lacks its value."""
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see --help, and --hydra-help for Hydra's own flags")
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    return parser
+
+
 def compose_alone(overrides: list[str]) -> DictConfig:
     """Compose a configuration outside a run, as notebooks and tests do."""
     register_search_path()
@@ -44,49 +68,119 @@ def compose_alone(overrides: list[str]) -> DictConfig:
         return compose("config", overrides)
 
 
-def composition_error(error: BaseException) -> ConfigError | None:
+def check_sweep(arguments: argparse.Namespace, check: Callable[[DictConfig], Path]) -> None:
+    """Compose and check every job of a multirun, before the first one runs and before anything is written.
+
+    Args:
+        check: raises what is wrong with one job; returns the folder that it would use.
+
+    Raises:
+        ConfigError: two jobs would use one folder.
+    """
+    with _loading(arguments) as loader:
+        overrides = [*arguments.overrides, "hydra.mode=MULTIRUN"]
+        master = loader.load_configuration(arguments.config_name or "config", overrides, RunMode.MULTIRUN)
+        sweeper = master.hydra.sweeper
+        if sweeper._target_ != BasicSweeperConf._target_:
+            return  # it chooses values as it goes
+        swept = [f"{key}={values}" for key, values in (sweeper.params or {}).items()]
+        parsed = OverridesParser.create(loader).parse_overrides([*swept, *master.hydra.overrides.task])
+        [jobs] = BasicSweeper.split_arguments(parsed, None)
+        folder_of_all = master.hydra.sweep.dir  # its time is told once, for all jobs
+        met: set[str] = set()
+        users: dict[Path, int] = {}
+        for number, job in enumerate(jobs):
+            if len(jobs) > CHECKED_JOBS and met.issuperset(job):
+                continue
+            met.update(job)
+            config = loader.load_sweep_config(master, job)
+            with open_dict(config):
+                config.hydra.job.num, config.hydra.job.id = number, str(number)
+                config.hydra.runtime.output_dir = f"{folder_of_all}/{config.hydra.sweep.subdir}"
+            folder = check(_job_config(config))
+            other = users.setdefault(folder, number)
+            remedy = "leave run.dir and resume out of a sweep"
+            require(other == number, f"jobs {other} and {number} of the sweep would share {folder}; {remedy}")
+
+
+def composition_error(error: BaseException, arguments: argparse.Namespace) -> ConfigError | None:
     """A composition error of Hydra or OmegaConf as one line with the nearest valid name; None for any other error."""
-    if isinstance(error, MissingConfigException):
-        wanted = str(error.missing_cfg_file)
-        group, _, option = wanted.rpartition("/")
-        if error.options is not None:
-            return ConfigError(f"{group}={option} is not an option of {group}; {nearest(option, error.options)}")
-        return ConfigError(_first_line(error))
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, option = str(error.missing_cfg_file).rpartition("/")
+        return ConfigError(f"{group}={option} is not an option of {group}; {nearest(option, error.options)}")
     if isinstance(error, OverrideParseException):
-        return ConfigError(f"cannot read the argument '{error.override}': {_first_line(error)}; write key=value")
+        return ConfigError(f"cannot read the argument '{error.override}': {_one_line(error)}; write key=value")
+    if isinstance(error, yaml.YAMLError | UnicodeDecodeError):
+        mark = getattr(error, "problem_mark", None)
+        where = f" {mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        return ConfigError(f"cannot read the YAML{where}: {getattr(error, 'problem', None) or _one_line(error)}")
     if not isinstance(error, HydraException | OmegaConfBaseException):
-        return None
-    unknown = re.search(r"Could not (?:override|append to config|delete from config)[^']*'([^'@=]+)", str(error))
-    if isinstance(error, ConfigCompositionException) and unknown and "not in struct" in str(error.__cause__ or error):
+        # Hydra answers some mistakes, such as flags that do not go together, with exceptions of Python's own.
+        return ConfigError(_one_line(error)) if _raised_in(error).startswith(("hydra.", "omegaconf.")) else None
+    text = f"{error} {error.__cause__ or ''}"
+    unknown = re.search(r"Could not (?:override|append to config|delete from config)[^']*'([^'@=]+)", text)
+    if unknown and "already at" in text:
+        return ConfigError(f"{unknown.group(1)} has a value already; change it without the +")
+    if unknown:
         key = unknown.group(1).lstrip("+~")
-        return ConfigError(f"{key} is not a key of the configuration; {nearest(key, _known_keys(key))}")
-    if unknown and "No match in the defaults list" in str(error):
-        key = unknown.group(1)
-        return ConfigError(f"{key} is not a group of the configuration; {nearest(key, _known_keys(key))}")
-    return ConfigError(_first_line(error))
+        what = "group" if "No match in the defaults list" in text else "key"
+        known = _known_keys(key, arguments)
+        hint = nearest(key, known) if known else f"+{key}=... would add it"
+        return ConfigError(f"{key} is not a {what} of the configuration; {hint}")
+    return ConfigError(_one_line(error))
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def _known_keys(key: str) -> list[str]:
-    """The keys that were possible where `key` stands, with the groups chosen on the command line."""
-    choices = [
-        override
-        for override in get_args_parser().parse_known_args(sys.argv[1:])[0].overrides
-        if "." not in override.partition("=")[0]
-    ]
+@contextlib.contextmanager
+def _loading(arguments: argparse.Namespace) -> Iterator[ConfigLoader]:
+    """Hydra's loader, on the search path that the command line asks for."""
+    version.setbase("1.3")
+    register_search_path()
+    path = create_config_search_path(arguments.config_path or str(CONF))
+    if arguments.config_dir is not None:
+        folder = f"file://{Path(arguments.config_dir).absolute()}"
+        path.prepend(provider="command-line", path=folder, anchor=SearchPathQuery(provider="schema"))
+    GlobalHydra.instance().clear()
     try:
-        composed = compose_alone([choice for choice in choices if not choice.startswith((f"{key}=", "+", "~"))])
-    except (HydraException, OmegaConfBaseException):
-        composed = compose_alone([])
-    keys = _paths(OmegaConf.to_container(composed), "")
-    depth = key.count(".")
-    return [known for known in keys if known.count(".") == depth] + (["experiment"] if depth == 0 else [])
+        yield Hydra.create_main_hydra2("paddock", path).config_loader
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def _job_config(config: DictConfig) -> DictConfig:
+    """What a job is given, with Hydra's own part where `HydraConfig` has it."""
+    HydraConfig.instance().set_config(config)
+    job = copy.deepcopy(config)
+    with open_dict(job):
+        del job["hydra"]
+    return job
+
+
+def _known_keys(key: str, arguments: argparse.Namespace) -> list[str]:
+    """Keys that were possible where `key` stands, or the same name elsewhere, for the groups that were chosen."""
+    choices = [choice for choice in arguments.overrides if re.match(r"[\w/]+=", choice)]
+    with _loading(arguments) as loader:
+        for overrides in ([choice for choice in choices if not choice.startswith(f"{key}=")], []):
+            with contextlib.suppress(HydraException, OmegaConfBaseException):
+                composed = loader.load_configuration("config", overrides, RunMode.RUN)
+                break
+    keys = ["experiment", *_paths(OmegaConf.to_container(composed), "")]
+    parent, _, name = key.rpartition(".")
+    if parent in keys or not parent:
+        return [known for known in keys if known.rpartition(".")[0] == parent or known.endswith(f".{key}")]
+    return [known for known in keys if known.rpartition(".")[2] == name or known.count(".") == key.count(".")]
 
 
 def _paths(node: Any, path: str) -> list[str]:
     if not isinstance(node, dict):
         return []
     return [name for key, value in node.items() for name in (f"{path}{key}", *_paths(value, f"{path}{key}."))]
+
+
+def _raised_in(error: BaseException) -> str:
+    return [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+
+
+def _one_line(error: BaseException) -> str:
+    """The first paragraph of a message, or of its cause's where it has none; search paths are left out."""
+    text = str(error) if str(error).strip() else str(error.__cause__ or type(error).__name__)
+    return " ".join(text.strip().partition("\n\n")[0].partition("full_key:")[0].split())

@@ -15,6 +15,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -51,16 +52,12 @@ class RunFolder:
         check_usable(path, config)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock = open(path / "lock", "a")
+            lock = open(path / "lock", "a")  # noqa: SIM115
         except OSError as error:
             raise FolderError(
                 f"run.dir={path} cannot be written ({error.strerror}); choose another with run.dir="
             ) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            lock.close()
-            raise FolderError(f"run.dir={path} is in use by another process; wait for it or choose another") from error
+        _lock(lock, path)
         folder = cls(path, lock)
         if not (path / "config.yaml").exists():
             _write_provenance(path)
@@ -81,40 +78,50 @@ class RunFolder:
 
 def check_usable(path: Path, config: Mapping[str, Any]) -> None:
     """Raise what `RunFolder.open` would, as far as it can be known without leaving a trace."""
-    if path.exists() and not path.is_dir():
-        raise FolderError(f"run.dir={path} is a file; choose another with run.dir=")
-    if (path / "config.yaml").exists():
-        changed = changed_keys(read_config(path), config)
-        if changed:
-            remedy = "use the run's own values, or another run.dir="
-            raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
-    elif path.is_dir() and any(child.name != "lock" for child in path.iterdir()):
-        raise FolderError(f"run.dir={path} is not empty and holds no run; choose an empty or a new folder")
-    parent = path.absolute()
-    while not parent.exists():
-        parent = parent.parent
-    if not os.access(parent, os.W_OK | os.X_OK) or not parent.is_dir():
-        raise FolderError(f"run.dir={path} cannot be written: {parent} is closed to you; choose another with run.dir=")
+    remedy = "choose another with run.dir="
+    try:
+        if path.exists() and not path.is_dir():
+            raise FolderError(f"run.dir={path} is a file; {remedy}")
+        if (path / "config.yaml").exists():
+            _check_same(path, config)
+        elif path.is_dir() and any(child.name != "lock" for child in path.iterdir()):
+            raise FolderError(f"run.dir={path} is not empty and holds no run; choose an empty or a new folder")
+        with tempfile.TemporaryFile(dir=next(parent for parent in (path, *path.absolute().parents) if parent.exists())):
+            pass
+        if (path / "lock").exists():
+            with open(path / "lock", "a") as lock:
+                _lock(lock, path)
+    except OSError as error:
+        raise FolderError(f"run.dir={path} cannot be written ({error.strerror}); {remedy}") from error
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """The configuration of the run in a folder.
 
     Raises:
-        FolderError: there is no run.
+        FolderError: there is no run, or its configuration is damaged.
     """
     try:
-        return yaml.safe_load((path / "config.yaml").read_text())
+        config = yaml.safe_load((path / "config.yaml").read_text())
+        if not isinstance(config, dict):
+            raise FolderError(f"{path / 'config.yaml'} is damaged: it holds no mapping")
+        return config
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise FolderError(f"{path / 'config.yaml'} is damaged ({error})") from error
     except OSError as error:
         siblings = [str(other.parent) for other in path.parent.glob("*/config.yaml")]
         hint = nearest(str(path), siblings) if siblings else "a run folder holds config.yaml"
         raise FolderError(f"{path} is not a run folder; {hint}") from error
 
 
+def computation(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a run's numbers: each value by its dotted key."""
+    return dict(_leaves({name: section for name, section in config.items() if name not in CHANGEABLE}))
+
+
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The keys, with old and new values, in which two configurations name different computations."""
-    before, after = ({k: v for k, v in side.items() if k not in CHANGEABLE} for side in (old, new))
-    before, after = dict(_leaves(before)), dict(_leaves(after))
+    before, after = computation(old), computation(new)
     missing = "(unset)"
     return [
         f"{key} was {before.get(key, missing)} and is now {after.get(key, missing)}"
@@ -142,6 +149,22 @@ def last_path(root: Path) -> Path:
     if not runs:
         raise FolderError(f"resume=last: there is no run in {root}; start one without resume")
     return max(runs, key=lambda run: (run / "provenance.json").stat().st_mtime)
+
+
+def _lock(file: IO[str], path: Path) -> None:
+    """Take the lock that closing the file gives back."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise FolderError(f"run.dir={path} is in use by another process; wait for it or choose another") from error
+
+
+def _check_same(path: Path, config: Mapping[str, Any]) -> None:
+    changed = changed_keys(read_config(path), config)
+    if changed:
+        remedy = "use the run's own values, or another run.dir="
+        raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
 
 
 def _leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:

@@ -1,8 +1,15 @@
 """The text of `--help`: the groups, their options in a line each, and the commands worth knowing."""
 
+import argparse
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from . import CONF
+
+GROUPS = ("algo", "env", "vec", "compute", "track", "experiment")  # in this order; those of packages follow
+ENTRY_POINTS = "paddock.conf"  # a package's entry point in this group names its own folder of configuration groups
 
 INTRODUCTION = """\
 Paddock: experiments in reinforcement learning and population-based search, chosen by configuration.
@@ -26,28 +33,63 @@ Commands
     python -m platform ... --multirun seed=1,2,3         one run for each value
     python -m platform ... --cfg job                     the composed configuration, every key with its value
     python -m platform ... --info                        where each value comes from
+    python -m platform --hydra-help                      the other flags, such as --config-dir for your own groups
     python -m paddock.evaluate RUN video=FILE.mp4        play the policy on fresh seeds
     python -m paddock.plot RUN... out=FILE.png           draw learning curves
     python -m paddock ...                                the same as `python -m platform`, in any folder
+    eval "$(paddock -sc install=bash)"                   complete `paddock` with the Tab key (bash, zsh or fish)
 
 Every key is explained beside its value, in the YAML of its group:"""
 
 
-def print_guide() -> None:
-    """Print the guide."""
+def print_guide(arguments: argparse.Namespace) -> None:
+    """Print the guide, with the options of every folder that these arguments would search."""
+    folders = list(config_folders(arguments))
     print(INTRODUCTION)
-    for group in ("algo", "env", "vec", "compute", "track", "experiment"):
-        options = sorted((CONF / group).glob("*.yaml"))
+    for group in (*GROUPS, *sorted(find_groups(folders) - {*GROUPS, "hydra"})):
+        options: dict[str, Path] = {}
+        for folder in folders:
+            for option in sorted((folder / group).glob("*.yaml")):
+                options.setdefault(option.stem, option)
         print(f"{group}=")
-        width = max((len(option.stem) for option in options), default=0)
-        for option in options:
-            print(f"    {option.stem:{width}}  {summary(option)}")
+        width = max(map(len, options), default=0)
+        for name, option in sorted(options.items()):
+            print(f"    {name:{width}}  {summary(option)}")
         print()
     print(COMMANDS)
-    print(f"    {CONF}")
+    for folder in folders:
+        print(f"    {folder}")
+
+
+def config_folders(arguments: argparse.Namespace) -> Iterator[Path]:
+    """The folders of configuration groups: ours, those named on the command line, those of installed packages."""
+    named = [arguments.config_dir] if arguments.config_dir else []
+    for override in arguments.overrides:
+        key, _, value = override.partition("=")
+        if key == "hydra.searchpath":
+            named += [path.strip(" '\"") for path in value.strip("[]").split(",")]
+    yield CONF
+    for path in [*named, *(f"pkg://{entry.value}" for entry in importlib.metadata.entry_points(group=ENTRY_POINTS))]:
+        if path.startswith("pkg://"):
+            yield from _package_folders(path.removeprefix("pkg://"))
+        else:
+            yield Path(path.removeprefix("file://"))
+
+
+def find_groups(folders: Iterable[Path]) -> set[str]:
+    """The names of the groups that folders hold."""
+    return {option.parent.name for folder in folders for option in folder.glob("*/*.yaml")}
 
 
 def summary(option: Path) -> str:
     """The first comment of an option's YAML, which says what it chooses."""
     comments = (line[1:].strip() for line in option.read_text().splitlines() if line.startswith("#"))
     return next((comment for comment in comments if not comment.startswith("@package")), "")
+
+
+def _package_folders(name: str) -> list[Path]:
+    try:
+        spec = importlib.util.find_spec(name.replace("/", "."))
+    except ModuleNotFoundError:
+        return []
+    return [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []

@@ -6,51 +6,73 @@ python -m platform algo=es env=bipedal compute=dask
 import contextlib
 import logging
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hydra
+from hydra import version
+from hydra._internal.utils import _run_hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from envs.errors import ConfigError, PaddockError, nearest, require
-from envs.spec import EnvSpec, Vec
 
 from . import CONF
-from .border import build, prepare, prepare_call
+from .border import build, prepare_call
 from .checkpoint import Checkpoints
-from .compose import composition_error, register_search_path
+from .command import complain
+from .compose import check_sweep, composition_error, hydra_parser, register_search_path
 from .compute.late import LatePool
 from .console import Console
 from .folder import RunFolder, check_usable, last_path, new_path
 from .guide import print_guide
 from .run import Budget, Outcome, Progress, restore, run
-from .track import Tracker
+from .track import Mirror, Tracker
 
 log = logging.getLogger(__name__)
 
-SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint", "seed", "resume", "dry_run")
-GROUPS_WITHOUT_SECTION = ("experiment",)
+SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint")
+VALUES = ("seed", "resume", "dry_run")
 
 
 def main() -> int:
     """The command `paddock`. Exit codes: 0 done, 1 the run failed, 2 bad input, 128 + n stopped by signal n."""
-    if {"--help", "-h"} & set(sys.argv[1:]):
-        print_guide()
-        return 0
-    # Hydra then raises its errors, and they can be put in one line.
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    register_search_path()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and they can be put in one line
+    failures: list[Exception] = []
+
+    def job(composed: DictConfig) -> float | None:
+        try:
+            return experiment(composed)
+        except (PaddockError, OmegaConfBaseException) as error:
+            # Hydra would put a line of its own before it, which only tells the jobs of a sweep apart.
+            if HydraConfig.get().mode == RunMode.MULTIRUN:
+                raise
+            failures.append(error)
+            return None
+
     try:
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(experiment)()
+        parser = hydra_parser()
+        arguments = parser.parse_intermixed_args()
+        if arguments.help:
+            print_guide(arguments)
+            return 0
+        version.setbase("1.3")
+        register_search_path()
+        if arguments.multirun:
+            check_sweep(arguments, lambda composed: assemble(composed).path)
+        _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
+        for failure in failures:
+            raise failure
     except RunFailed as error:
-        return _complain(error, 1)
+        return complain(error, 1)
     except PaddockError as error:
-        return _complain(error, 2)
+        return complain(error, 2)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -58,10 +80,10 @@ def main() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        explained = composition_error(error)
+        explained = composition_error(error, arguments)
         if explained is None:
             raise
-        return _complain(explained, 2)
+        return complain(explained, 2)
     return 0
 
 
@@ -69,35 +91,53 @@ class RunFailed(PaddockError):
     """A run ended by an error of its own, after it had begun."""
 
 
-def experiment(composed: DictConfig) -> float | None:
-    """Check, build and run one configuration; returns the last evaluation's mean return, for sweeps."""
+@dataclass(frozen=True)
+class Assembly:
+    """A configuration, checked, and the parts of the run that it describes; nothing has been written or started."""
+
+    config: dict[str, Any]
+    budget: Budget
+    pool: LatePool
+    algorithm: Any
+    path: Path
+    checkpoints: Checkpoints
+    mirrors: list[Mirror]
+
+
+def assemble(composed: DictConfig) -> Assembly:
+    """Check a configuration as far as that leaves no trace, and build its parts."""
     config = _plain(composed)
     budget = _budget(config["budget"])
-    seed = config["seed"]
-    require(isinstance(seed, int) and 0 <= seed < 2**63, f"seed={seed!r} must be a whole number in [0, 2^63)")
-    pool = LatePool(prepare("compute", config["compute"]))
+    pool = LatePool(build("compute", config["compute"]))
     algorithm = build_algorithm(config, pool)
     path = _run_path(config)
     checkpoints = _checkpoints(config["checkpoint"], path)
+    mirrors = _mirrors(config, path)
     check_usable(path, config)
-    if config["dry_run"]:
-        _print_dry_run(config, algorithm, pool, path)
+    return Assembly(config, budget, pool, algorithm, path, checkpoints, mirrors)
+
+
+def experiment(composed: DictConfig) -> float | None:
+    """Check, build and run one configuration; returns the last evaluation's mean return, for sweeps."""
+    parts = assemble(composed)
+    if parts.config["dry_run"]:
+        _print_dry_run(parts)
         return None
-    console = Console(sys.stdout, sys.stderr, config["budget"])
-    with contextlib.closing(console), _messages(console) as record, contextlib.closing(pool):
-        progress = restore(algorithm, checkpoints)
-        reached = budget.spent(progress.metrics, progress.elapsed_s) if progress.metrics else None
+    console = Console(sys.stdout, sys.stderr, parts.config["budget"])
+    with contextlib.closing(console), _messages(console) as record, contextlib.closing(parts.pool):
+        progress = restore(parts.algorithm, parts.checkpoints)
+        reached = parts.budget.spent(progress.metrics, progress.elapsed_s) if progress.metrics else None
         if reached is not None:
-            console.message(f"{path} has reached {reached} before; raise it to go on")
+            console.message(f"{parts.path} has reached {reached} before; raise it to go on")
             return progress.metrics.get("eval/return_mean")
-        pool.open()
-        folder = RunFolder.open(path, config)
+        parts.pool.open(_packages(parts.config))
+        folder = RunFolder.open(parts.path, parts.config)
         try:
-            record(path / "log.txt")
-            outcome = _sitting(config, algorithm, checkpoints, budget, progress, folder, console, pool)
+            record(parts.path / "log.txt")
+            outcome = _sitting(parts, progress, folder, console)
         finally:
             folder.release()
-    _print_end(path, outcome)
+    _print_end(parts.path, outcome)
     if outcome.signal is not None:
         raise SystemExit(128 + outcome.signal)
     return outcome.metrics.get("eval/return_mean")
@@ -105,35 +145,25 @@ def experiment(composed: DictConfig) -> float | None:
 
 def build_algorithm(config: Mapping[str, Any], pool: Any) -> Any:
     """The algorithm of a configuration, on a pool; nothing is left behind if it cannot be built."""
-    env: EnvSpec = build("env", config["env"])
-    vec: Vec = build("vec", config["vec"])
+    env = build("env", config["env"])
+    vec = build("vec", config["vec"])
     section = {key: value for key, value in config["algo"].items() if key != "name"}
     return build("algo", section, env=env, vec=vec, pool=pool, seed=config["seed"])
 
 
-def _sitting(
-    config: Mapping[str, Any],
-    algorithm: Any,
-    checkpoints: Checkpoints,
-    budget: Budget,
-    progress: Progress,
-    folder: RunFolder,
-    console: Console,
-    pool: LatePool,
-) -> Outcome:
+def _sitting(parts: Assembly, progress: Progress, folder: RunFolder, console: Console) -> Outcome:
     start_iteration = int(progress.metrics.get("iteration", 0))
-    console.message(f"{'going on' if start_iteration else 'running'} in {folder.path}, workers: {pool.describe()}")
-    identity = {"run_dir": folder.path, "run_name": folder.path.name, "config": config}
-    mirrors = [build(f"track.mirrors.{name}", section, **identity) for name, section in _mirrors(config)]
-    tracker = Tracker(folder.path, mirrors, start_iteration, console)
+    verb = "going on" if start_iteration else "running"
+    console.message(f"{verb} in {folder.path}, workers: {parts.pool.describe()}")
+    tracker = Tracker(folder.path, parts.mirrors, start_iteration, console)
     try:
         outcome = run(
-            algorithm,
+            parts.algorithm,
             tracker,
-            checkpoints,
-            budget,
+            parts.checkpoints,
+            parts.budget,
             progress,
-            checkpoint_every_s=config["checkpoint"]["every_s"],
+            checkpoint_every_s=parts.config["checkpoint"]["every_s"],
             stopping=lambda number: console.message("stopping after this iteration; Ctrl-C again leaves at once"),
         )
     except PaddockError as error:
@@ -146,22 +176,28 @@ def _sitting(
 
 
 def _plain(composed: DictConfig) -> dict[str, Any]:
-    """The configuration as plain data, with its sections checked."""
+    """The configuration as plain data, with what belongs to no class checked."""
     missing = OmegaConf.missing_keys(composed)
     if missing:
         key = min(missing)
         raise ConfigError(f"{key} has no value; give one: {key}=...")
-    config = OmegaConf.to_container(composed, resolve=True)
-    assert isinstance(config, dict)
+    config: Any = OmegaConf.to_container(composed, resolve=True)
+    known = (*SECTIONS, *VALUES)
     for name in config:
-        require(name in SECTIONS, f"{name} is not a section of the configuration; {nearest(str(name), SECTIONS)}")
-    require(config["resume"] in (None, "last"), f"resume={config['resume']!r} is unknown; allowed: last, null")
-    require(isinstance(config["dry_run"], bool), f"dry_run={config['dry_run']!r} must be true or false")
+        require(name in known, f"{name} is not a section of the configuration; {nearest(str(name), known)}")
+    for name in known:
+        require(name in config, f"{name} is missing from the configuration; leave out ~{name}")
+    for name in SECTIONS:
+        require(isinstance(config[name], dict), f"{name}={config[name]!r} is not a mapping; set its keys: {name}.KEY=")
+    seed, resume, dry_run = (config[name] for name in VALUES)
+    whole = isinstance(seed, int) and not isinstance(seed, bool)
+    require(whole and 0 <= seed < 2**63, f"seed={seed!r} must be a whole number in [0, 2^63)")
+    require(resume in (None, "last"), f"resume={resume!r} is unknown; allowed: last, null")
+    require(isinstance(dry_run, bool), f"dry_run={dry_run!r} must be true or false")
     return config
 
 
 def _budget(section: Any) -> Budget:
-    require(isinstance(section, dict), "budget must be a mapping; set its keys, such as budget.iterations=100")
     known = {"iterations", "steps", "minutes", "return"}
     for name in section:
         require(name in known, f"budget.{name} is not a key of budget; {nearest(name, known)}")
@@ -180,20 +216,39 @@ def _checkpoints(section: Any, path: Path) -> Checkpoints:
 
 def _run_path(config: Mapping[str, Any]) -> Path:
     def path(root: str, name: str | None, dir: str | None) -> Path:
+        require(name is None or "/" not in name, f"name={name} must not contain '/'; choose a folder with run.root=")
         if dir is not None:
             return Path(dir)
         if config["resume"] == "last":
             return last_path(Path(root))
         if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
             return Path(HydraConfig.get().runtime.output_dir)
-        short = config["env"]["id"].rpartition(":")[2].replace("/", "-")
+        short = _env_name(config).rpartition(":")[2].replace("/", "-")
         return new_path(Path(root), name or f"{config['algo'].get('name', 'run')}_{short}_seed{config['seed']}")
 
     return prepare_call("run", path, config["run"])()
 
 
-def _mirrors(config: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return list((config["track"].get("mirrors") or {}).items())
+def _env_name(config: Mapping[str, Any]) -> str:
+    return config["env"].get("id", config["env"]["_target_"])
+
+
+def _mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
+    identity = {"run_dir": path, "run_name": path.name, "config": config}
+
+    def built(mirrors: Mapping[str, Any]) -> list[Mirror]:
+        return [build(f"track.mirrors.{name}", section, **identity) for name, section in mirrors.items()]
+
+    return prepare_call("track", built, config["track"])()
+
+
+def _packages(config: Mapping[str, Any]) -> set[str]:
+    """The packages that tasks import, on whatever worker they run."""
+    env = config["env"]
+    paths = [config["algo"]["_target_"], env["_target_"], config["vec"].get("backend", "")]
+    paths += [wrapper["_target_"] for wrapper in env.get("wrappers", ())]
+    paths += [_env_name(config).rpartition(":")[0]]
+    return {"algos", "envs", *(re.split("[.:]", path)[0] for path in paths if path)}
 
 
 @contextlib.contextmanager
@@ -202,7 +257,8 @@ def _messages(console: Console) -> Iterator[Any]:
 
     class ToConsole(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            console.message(self.format(record))
+            show = console.warn if record.levelno >= logging.WARNING else console.message
+            show(self.format(record))
 
     handlers: list[logging.Handler] = [ToConsole()]
     names = ("paddock", "algos", "envs")
@@ -228,30 +284,27 @@ def _messages(console: Console) -> Iterator[Any]:
             handler.close()
 
 
-def _print_dry_run(config: Mapping[str, Any], algorithm: Any, pool: LatePool, path: Path) -> None:
-    described = algorithm.describe() if hasattr(algorithm, "describe") else {}
+def _print_dry_run(parts: Assembly) -> None:
+    config, algorithm = parts.config, parts.algorithm
     lines = {
         "algorithm": config["algo"]["_target_"],
-        "environment": config["env"]["id"],
-        "workers": pool.describe(),
-        **described,
+        "environment": _env_name(config),
+        "workers": parts.pool.describe(),
+        **(algorithm.describe() if hasattr(algorithm, "describe") else {}),
         "devices": "cpu",
         "budget": ", ".join(f"{key}={value}" for key, value in config["budget"].items() if value is not None) or "none",
-        "folder": str(path),
+        "folder": str(parts.path),
     }
     for name, text in lines.items():
         print(f"{name:12} {text}")
 
 
 def _print_end(path: Path, outcome: Outcome) -> None:
-    kept = [argument for argument in sys.argv[1:] if not argument.startswith(("run.dir=", "resume="))]
+    sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
+    arguments = HydraConfig.get().overrides.task if sweeping else sys.argv[1:]
+    kept = [argument for argument in arguments if not argument.startswith(("run.dir=", "resume="))]
     end, hint = ("stopped by", "") if outcome.signal is not None else ("ended by", "  # raise its budget to go on")
     print(f"{end} {outcome.reason} after {int(outcome.metrics.get('iteration', 0))} iterations: {path}")
     print(f"  python -m paddock.evaluate {path} video={path / 'episode.mp4'}")
     print(f"  python -m paddock.plot {path}")
     print(f"  python -m paddock {shlex.join([*kept, f'run.dir={path}'])}{hint}")
-
-
-def _complain(error: PaddockError, code: int) -> int:
-    print(f"paddock: {' '.join(str(error).split())}", file=sys.stderr)
-    return code

@@ -1,6 +1,7 @@
 """What several test files share: the command, its processes, and waiting for them without sleeping blindly."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -12,12 +13,23 @@ from typing import Any
 
 import psutil
 import pytest
+from hydra.core.global_hydra import GlobalHydra
+
+from paddock.checkpoint import read
+from paddock.launch import main
 
 ROOT = Path(__file__).resolve().parent.parent
-TINY = (  # a run of the real thing that takes about a second
-    "algo=es env=cartpole algo.population=16 algo.hidden=[8] algo.pairs_per_task=2 algo.eval_every=2 "
-    "algo.eval_episodes=3 algo.observation_sampling=0.5 checkpoint.every_s=0"
-).split()
+TINY = [  # a run of the real thing that takes about a second
+    "algo=es",
+    "env=cartpole",
+    "algo.population=16",
+    "algo.hidden=[8]",
+    "algo.pairs_per_task=2",
+    "algo.eval_every=2",
+    "algo.eval_episodes=3",
+    "algo.observation_sampling=0.5",
+    "checkpoint.every_s=0",
+]
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
@@ -35,6 +47,27 @@ def rows(run: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     path = run / name
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def final_state(run: Path) -> dict[str, bytes]:
+    """The bytes of every array in the last checkpoint."""
+    algorithm = read(max((run / "checkpoints").glob("*.npz")))["algorithm"]
+    return {name: value.tobytes() for name, value in algorithm.items() if hasattr(value, "tobytes")}
+
+
+def call_main(*arguments: str) -> int:
+    """`paddock` in this process, which stays as it was; its exit code."""
+    before = logging.root.level, logging.root.handlers[:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["paddock", *arguments])
+        patch.setenv("HYDRA_FULL_ERROR", "1")
+        GlobalHydra.instance().clear()
+        try:
+            return main()
+        except SystemExit as ended:  # as Hydra does after --version and --hydra-help
+            return int(ended.code or 0)
+        finally:
+            logging.root.level, logging.root.handlers[:] = before
 
 
 class Command:

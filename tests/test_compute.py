@@ -1,9 +1,12 @@
 """The pool's laws, on real worker processes with real kills."""
 
+import functools
 import os
 import random
 import signal
-import threading
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,9 +14,10 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import TINY, Command, rows, wait_until
+from conftest import ROOT, TINY, Command, final_state, rows, wait_until
 
 from algos.pool import Done, PoolError, TaskTimeout, WorkerLost
+from paddock.checkpoint import read
 from paddock.compute.cluster import DaskPool, connect, local
 from paddock.compute.serial import SerialPool
 
@@ -177,6 +181,32 @@ def test_without_an_address_a_cluster_starts_here(caplog: pytest.LogCaptureFixtu
         pool.close()
 
 
+def test_a_lost_scheduler_ends_the_run_with_one_line_and_a_good_checkpoint(
+    tmp_path: Path, start: Callable[..., Command]
+) -> None:
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    dask = [sys.executable, "-m", "dask"]
+    scheduler = subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"])
+    worker = subprocess.Popen(
+        [*dask, "worker", address, "--nthreads", "1", "--preload", "algos.worker", "--no-dashboard"], cwd=ROOT
+    )
+    try:
+        run = tmp_path / "run"
+        command = start(*TINY, "compute=dask", f"compute.address={address}", f"run.dir={run}")
+        wait_until(lambda: len(rows(run)) >= 3 or command.process.poll() is not None)
+        scheduler.kill()
+        code, _, err = command.wait()
+        assert code == 1
+        (line,) = [line for line in err.splitlines() if line.startswith("paddock: ")]
+        assert address in line and "run.dir=" in line and "Traceback" not in err
+        assert read(max((run / "checkpoints").glob("*.npz")))["algorithm"]["iteration"] >= 2
+    finally:
+        for process in (scheduler, worker):
+            process.kill()
+            process.wait()
+
+
 # Law 2, through the command
 
 
@@ -194,14 +224,6 @@ def _finished(path: Path, *arguments: str) -> Path:
 def _same(run: Path, other: Path) -> None:
     assert (run / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
     assert final_state(run) == final_state(other)
-
-
-def final_state(run: Path) -> dict[str, bytes]:
-    """The bytes of every array in the last checkpoint."""
-    from paddock.checkpoint import read
-
-    algorithm = read(max((run / "checkpoints").glob("*.npz")))["algorithm"]
-    return {name: value.tobytes() for name, value in algorithm.items() if hasattr(value, "tobytes")}
 
 
 @pytest.mark.parametrize(
@@ -222,22 +244,34 @@ def test_numbers_are_the_same_when_workers_are_killed_at_random(
     reference: Path, tmp_path: Path, start: Callable[..., Command]
 ) -> None:
     run = tmp_path / "run"
-    command = start(*TINY, "budget.iterations=12", f"run.dir={run}", "compute=dask", "compute.workers=2", "compute.retries=100")
+    command = start(
+        *TINY, "budget.iterations=12", f"run.dir={run}", "compute=dask", "compute.workers=2", "compute.retries=100"
+    )
     wait_until(lambda: rows(run))
     chance, killed = random.Random(1), 0
-    finished = threading.Event()
-    threading.Thread(target=lambda: (command.process.wait(), finished.set()), daemon=True).start()
-    while not finished.wait(chance.uniform(0.2, 0.6)):
-        workers = command.workers()
-        if workers:
-            chance.choice(workers).kill()
-            killed += 1
-        if killed >= 6:
+    while killed < 6:
+        # The next one dies after another row or so, and at once where work has stopped.
+        seen = len(rows(run)) + chance.randint(0, 1)
+        wait_until(functools.partial(_can_go_on, command, run, seen))
+        if command.process.poll() is not None:
             break
+        chance.choice(command.workers()).kill()
+        killed += 1
     code, _, err = command.wait()
     assert code == 0, err
     assert killed > 0
     _same(reference, run)
+
+
+def _can_go_on(command: Command, run: Path, seen: int) -> bool:
+    """Whether the run has so many rows and a worker to kill, or is over."""
+    return command.process.poll() is not None or (len(rows(run)) >= seen and bool(command.workers()))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def _alive(pid: int) -> bool:

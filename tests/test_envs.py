@@ -95,9 +95,10 @@ def test_wrappers_and_arguments_reach_the_environment() -> None:
         {"_target_": "gymnasium.wrappers.RescaleAction", "min_action": -3.0, "max_action": 3.0},
     ]
     made = spec("Pendulum-v1", kwargs={"g": 5.0}, wrappers=wrappers, max_episode_steps=11).make()
-    assert made.unwrapped.g == 5.0
+    inner: Any = made.unwrapped
+    assert inner.g == 5.0
     assert made.observation_space.shape == (4,)
-    assert made.action_space.high[0] == 3.0
+    assert isinstance(made.action_space, gymnasium.spaces.Box) and made.action_space.high[0] == 3.0
     made.reset(seed=0)
     assert [made.step(made.action_space.sample())[3] for _ in range(11)] == [False] * 10 + [True]
 

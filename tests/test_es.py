@@ -136,7 +136,9 @@ def test_weight_decay_pulls_to_zero() -> None:
 
 
 def test_decays_stop_at_their_floors() -> None:
-    es = ES(**settings(sigma=0.1, sigma_decay=0.5, sigma_floor=0.03, learning_rate_decay=0.1, learning_rate_floor=0.002))
+    es = ES(
+        **settings(sigma=0.1, sigma_decay=0.5, sigma_floor=0.03, learning_rate_decay=0.1, learning_rate_floor=0.002)
+    )
     rows = advance(es, 4)
     assert [row["es/sigma"] for row in rows] == [0.1, 0.05, 0.03, 0.03]
     assert [row["es/learning_rate"] for row in rows] == [0.05, 0.05 * 0.1, 0.002, 0.002]
@@ -178,7 +180,7 @@ def test_a_walkers_episodes_do_not_depend_on_its_slots_history() -> None:
         es = ES(**settings(env=walker, vec=vec, population=8, episode_cap=60, eval_every=100))
         advance(es, 2)
         means.append(es.mean)
-    np.testing.assert_array_equal(*means)
+    np.testing.assert_array_equal(means[0], means[1])
 
 
 def test_a_forward_pass_gives_a_row_the_same_bits_in_any_company() -> None:

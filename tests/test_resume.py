@@ -1,5 +1,6 @@
 """Stop and resume: a run that is killed at any moment and resumed is the run that was not."""
 
+import functools
 import json
 import os
 import random
@@ -10,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import TINY, Command, rows, wait_until
-from test_compute import final_state
+from conftest import TINY, Command, final_state, rows, wait_until
 
 from paddock.checkpoint import CheckpointError, Checkpoints, check_fits, read
 from paddock.folder import changed_keys
@@ -49,10 +49,10 @@ def test_killed_and_resumed_equals_undisturbed(
     for _ in range(3):
         command = start(*arguments(run), f"compute={compute}")
         goal = reached + chance.randint(1, 8)
-        wait_until(lambda goal=goal: len(rows(run)) >= goal or command.process.poll() is not None)
+        wait_until(functools.partial(_came_to, run, goal, command))
         os.kill(command.process.pid, signal.SIGKILL)
         command.process.wait()
-        wait_until(lambda command=command: not command.processes())  # workers end with the run that owned them
+        wait_until(functools.partial(_gone, command))  # workers end with the run that owned them
         reached = len(rows(run))
     code, out, err = start(*arguments(run), f"compute={compute}").wait()
     assert code == 0, err
@@ -96,6 +96,14 @@ def test_a_finished_run_says_so_and_a_raised_budget_goes_on(
     assert (run / "metrics.jsonl").read_bytes() == before
     assert start(*arguments(run)).wait()[0] == 0
     assert_same(undisturbed, run)
+
+
+def _came_to(run: Path, goal: int, command: Command) -> bool:
+    return len(rows(run)) >= goal or command.process.poll() is not None
+
+
+def _gone(command: Command) -> bool:
+    return not command.processes()
 
 
 # Stopped

@@ -3,39 +3,46 @@
 Dask places tasks, watches workers and reruns what a dead one held; this file turns what it reports into `Done`s.
 """
 
+import asyncio
+import contextlib
 import logging
 import os
 import queue
 import uuid
-from asyncio import CancelledError
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
 
 import dask
-from distributed import Client, Future, LocalCluster
+import distributed.comm
+from distributed import Client, Future, LocalCluster, Security
+from distributed.client import ClosedClientError
 from distributed.scheduler import KilledWorker
 
 from algos.pool import Done, PoolError, Task, TaskTimeout, WorkerLost
 from algos.worker import TOPIC, run_task
-from envs.errors import require
 
 from .preflight import check_workers
 
 log = logging.getLogger(__name__)
 
-CONNECT_S = 8.0  # a scheduler that has not answered by then is out of reach
+CONNECT_S = 6.0  # a scheduler that has not answered by then is out of reach
+WORKERS_S = 15.0  # a scheduler that has no worker by then is not given one
 IN_FLIGHT = 3  # tasks given to Dask for each worker: one runs, the others hide the way there
 
 
 def local(workers: int | None, retries: int, task_timeout_s: float | None) -> "DaskPool":
     """Open a pool of worker processes on this machine, reachable from this machine alone."""
+    _quieten()
     workers = workers or os.cpu_count() or 1
-    require(1 <= workers <= 1024, f"workers={workers} must be between 1 and 1024; one per core suits most")
-    _check(retries, task_timeout_s)
     settings = {
         "distributed.scheduler.allowed-failures": retries,
         "distributed.worker.preload": ["algos.worker"],
         "distributed.comm.timeouts.connect": CONNECT_S,
+        # Watching itself costs Dask a tenth of a core on two idle workers, and it shares the tasks' cores here.
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "1s",
+        "distributed.admin.system-monitor.interval": "10s",
     }
     with dask.config.set(settings):
         cluster = LocalCluster(
@@ -55,31 +62,38 @@ def local(workers: int | None, retries: int, task_timeout_s: float | None) -> "D
             raise
 
 
-def connect(address: str | None, workers: int | None, retries: int, task_timeout_s: float | None) -> "DaskPool":
+def connect(
+    address: str | None,
+    workers: int | None,
+    retries: int,
+    task_timeout_s: float | None,
+    imports: Collection[str] = ("algos", "envs"),
+) -> "DaskPool":
     """Open a pool on the workers of a running scheduler; without an address, start a cluster here and say so.
 
     Raises:
         PoolError: the scheduler does not answer, has no worker, or a worker does not match this process.
     """
-    _check(retries, task_timeout_s)
     if address is None:
         pool = local(workers, retries, task_timeout_s)
         log.info("compute.address is not set: started a Dask cluster here with %d workers", pool.size)
         return pool
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    _quieten()
     try:
-        with dask.config.set({"distributed.comm.timeouts.connect": CONNECT_S}):
-            client = Client(address, timeout=CONNECT_S, set_as_default=False)
+        # A client would wait for ever for a listener that is no scheduler.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _greet(address)).result()
+        client = Client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         remedy = "is it running there? `dask scheduler` prints its address"
         raise PoolError(f"compute.address={address} does not answer ({type(error).__name__}); {remedy}") from error
     try:
         try:
-            client.wait_for_workers(1, timeout=CONNECT_S)
+            client.wait_for_workers(1, timeout=WORKERS_S)
         except TimeoutError as error:
             remedy = f"start one: dask worker {address} --nthreads 1 --preload algos.worker"
             raise PoolError(f"the scheduler at {address} has no workers; {remedy}") from error
-        check_workers(client)
+        check_workers(client, imports)
     except BaseException:
         client.close()
         raise
@@ -122,7 +136,10 @@ class DaskPool:
                     index, task = following
                     key = f"{batch}-{index}"
                     self._starts[key] = 0
-                    future = self._client.submit(run_task, fn, task, self._timeout_s, key=key, pure=False)
+                    try:
+                        future = self._client.submit(run_task, fn, task, self._timeout_s, key=key, pure=False)
+                    except ClosedClientError as error:
+                        raise self._scheduler_gone() from error
                     flying[key] = (index, future)
                     future.add_done_callback(lambda future: self._ends.put((future.key, future)))
                 if not flying:
@@ -135,7 +152,8 @@ class DaskPool:
                 yield self._done(index, future, attempts, timed_out=ended is None)
         finally:
             if flying:
-                self._client.cancel([future for _, future in flying.values()])
+                with contextlib.suppress(ClosedClientError):
+                    self._client.cancel([future for _, future in flying.values()])
                 for key in flying:
                     self._starts.pop(key, None)
 
@@ -177,8 +195,7 @@ class DaskPool:
             # Waits where the result was lost with its worker and is computed again.
             value, seconds = future.result()
         except CancelledError as error:
-            remedy = "start it again and repeat the command with run.dir= of this run's folder"
-            raise PoolError(f"the scheduler is gone ({self._where}); {remedy}") from error
+            raise self._scheduler_gone() from error
         except KilledWorker as error:
             deaths, last = error.allowed_failures + 1, error.last_worker.address
             text = f"task {index} lost its worker {deaths} times, the last at {last}; it may be what kills them"
@@ -187,8 +204,20 @@ class DaskPool:
             return Done(index, None, error, attempts)
         return Done(index, value, None, attempts, seconds)
 
+    def _scheduler_gone(self) -> PoolError:
+        remedy = "start it again and repeat the command with run.dir= of this run's folder"
+        return PoolError(f"lost {self._where}; {remedy}")
 
-def _check(retries: int, task_timeout_s: float | None) -> None:
-    require(0 <= retries <= 100, f"retries={retries} must be between 0 and 100; 3 suits most")
-    limit = task_timeout_s
-    require(limit is None or limit > 0, f"task_timeout_s={limit} must be positive, or null for no limit")
+
+def _quieten() -> None:
+    """What Dask and the libraries below it would log of lost workers and schedulers, the pool says itself."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("distributed", "tornado", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+async def _greet(address: str) -> None:
+    """Connect to a scheduler and shake hands, within CONNECT_S."""
+    connection = Security().get_connection_args("client")
+    comm = await asyncio.wait_for(distributed.comm.connect(address, CONNECT_S, **connection), CONNECT_S)
+    await comm.close()

@@ -1,25 +1,28 @@
 """A pool that opens when it is told to, so that everything else can be checked before any worker starts."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from algos.pool import Done, Pool, Task
 
 
 class LatePool:
-    """Stands for the pool that `open` will make."""
+    """Stands for the pool that a recipe's `open` will make."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
+    def __init__(self, recipe: Any) -> None:
+        self._recipe = recipe
         self._pool: Any = None
 
-    def open(self) -> None:
+    def open(self, imports: Collection[str]) -> None:
         """Start the workers, or join them.
+
+        Args:
+            imports: packages that tasks will need, by their import names.
 
         Raises:
             PoolError: the scheduler is out of reach, or its workers do not match this process.
         """
-        self._pool = self._make()
+        self._pool = self._recipe.open(imports)
 
     @property
     def size(self) -> int:
@@ -32,12 +35,7 @@ class LatePool:
 
     def describe(self) -> str:
         """One line on the workers there are, or would be."""
-        if self._pool is not None:
-            return self._pool.describe()
-        arguments = getattr(self._make, "args", ())[2:]
-        return (
-            ", ".join(f"{key}={value}" for settings in arguments for key, value in settings.items()) or "this process"
-        )
+        return (self._pool or self._recipe).describe()
 
     def close(self) -> None:
         """Let the workers go; may be called twice, and before `open`."""

@@ -4,9 +4,9 @@ A worker with another NumPy or Box2D computes other numbers, and one that cannot
 task; both are better said at once.
 """
 
-import importlib.metadata
 import platform
 import sys
+from collections.abc import Collection
 from typing import Any
 
 import cloudpickle
@@ -17,11 +17,16 @@ from algos.pool import PoolError
 PACKAGES = ("numpy", "gymnasium", "box2d", "torch", "distributed", "cloudpickle")
 
 
-def check_workers(client: Client) -> None:
-    """Raise PoolError, naming worker and package, unless all workers can compute what this process would."""
+def check_workers(client: Client, imports: Collection[str]) -> None:
+    """Raise PoolError, naming worker and package, unless all workers can compute what this process would.
+
+    Args:
+        imports: packages that the tasks need, by their import names.
+    """
     # Dask's own question needs no code of ours there, and bytecode does not travel between Python versions.
     ours = platform.python_version_tuple()[:2]
-    for address, versions in client.get_versions()["workers"].items():
+    answers: Any = client.get_versions()
+    for address, versions in answers["workers"].items():
         theirs = str(versions["host"]["python"]).split(".")
         if tuple(theirs[:2]) != ours:
             remedy = "use one environment everywhere"
@@ -29,23 +34,22 @@ def check_workers(client: Client) -> None:
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)
     try:
-        found: dict[str, Any] = client.run(describe_process, PACKAGES, on_error="return")
+        found: dict[str, Any] = client.run(describe_process, PACKAGES, tuple(imports), on_error="return")
     finally:
         cloudpickle.unregister_pickle_by_value(module)
-    expected = describe_process(PACKAGES)
+    expected = describe_process(PACKAGES, tuple(imports))
     for address, described in found.items():
         if isinstance(described, BaseException):
             raise PoolError(f"worker {address} cannot answer: {described}; restart it with `--preload algos.worker`")
         for name, version in described.items():
             if version != expected[name]:
-                raise PoolError(
-                    f"worker {address} has {name} {version}, this process {expected[name]}; {_remedy(name)}"
-                )
+                remedy = _remedy(name, expected[name])
+                raise PoolError(f"worker {address} has {name} {version}, this process {expected[name]}; {remedy}")
 
 
-def describe_process(packages: tuple[str, ...]) -> dict[str, str]:
-    """The versions of packages in this process, and whether it can import the project."""
-    import importlib.metadata
+def describe_process(packages: tuple[str, ...], imports: tuple[str, ...]) -> dict[str, str]:
+    """The versions of packages in this process, and whether it can import others."""
+    # On a worker this function comes alone, without its module.
     import importlib.util
 
     described = {}
@@ -54,8 +58,8 @@ def describe_process(packages: tuple[str, ...]) -> dict[str, str]:
             described[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             described[name] = "not installed"
-    for name in ("algos", "envs"):
-        described[name] = "importable" if importlib.util.find_spec(name) else "not importable"
+    for name in imports:
+        described.setdefault(name, "importable" if importlib.util.find_spec(name) else "not importable")
     return described
 
 
@@ -63,7 +67,10 @@ def _python() -> str:
     return platform.python_version()
 
 
-def _remedy(name: str) -> str:
+def _remedy(name: str, expected: str) -> str:
     if name in ("algos", "envs"):
         return "install the project there (pip install -e .) or start the worker in its root"
-    return f"install the same there: pip install {name}=={importlib.metadata.version(name)}"
+    if name not in PACKAGES:
+        return f"install {name} there too"
+    same = f"install {name}=={expected}" if expected != "not installed" else f"uninstall {name}"
+    return f"make it the same there: pip {same}"

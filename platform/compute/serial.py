@@ -1,7 +1,7 @@
 """The pool that is this process: no workers, no traffic, and every traceback at hand."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from algos.pool import Done, Task
@@ -11,6 +11,10 @@ class SerialPool:
     """Runs each task when its result is asked for."""
 
     size = 1
+
+    def open(self, imports: Collection[str]) -> "SerialPool":
+        """This pool needs no opening."""
+        return self
 
     def imap_unordered(self, fn: Callable[[Task], Any], tasks: Iterable[Task]) -> Iterator[Done]:
         """Run fn on every task in order; an exception becomes a `Done` with an error."""

@@ -1,0 +1,92 @@
+"""What the commands beside the main one share: RUN and key=value arguments, errors in one line, files written whole."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from envs.errors import ConfigError, PaddockError, nearest, require
+
+from .checkpoint import write_atomically
+
+Readers = Mapping[str, tuple[Callable[[str], Any], str]]  # key -> (from text, raising ValueError; what is allowed)
+
+
+def run_command(guide: str, command: Callable[[Sequence[str]], None]) -> int:
+    """Run a command on the process's arguments, or print its guide.
+
+    Returns:
+        The exit code: 0 done, 2 bad input, 130 stopped by Ctrl-C, 141 nobody reads the output any more.
+    """
+    arguments = sys.argv[1:]
+    try:
+        if {"--help", "-h"} & set(arguments):
+            print(guide)
+        else:
+            command(arguments)
+        sys.stdout.flush()
+    except PaddockError as error:
+        return complain(error, 2)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return 0
+
+
+def complain(error: PaddockError, code: int) -> int:
+    """Put an error on the standard error stream, in one line; returns the code."""
+    print(f"paddock: {' '.join(str(error).split())}", file=sys.stderr)
+    return code
+
+
+def parse(command: str, arguments: Sequence[str], readers: Readers) -> tuple[list[Path], dict[str, Any]]:
+    """Tell runs from keys: (the paths, the keys that were given with their values).
+
+    Raises:
+        ConfigError: a key is unknown, or its value cannot be read.
+    """
+    runs: list[Path] = []
+    values: dict[str, Any] = {}
+    for argument in arguments:
+        key, equals, text = argument.partition("=")
+        if key in readers and equals:
+            read, allowed = readers[key]
+            try:
+                values[key] = read(text)
+            except ValueError as error:
+                raise ConfigError(f"{argument} cannot be read; allowed: {key}={allowed}") from error
+        elif argument.startswith("-"):
+            raise ConfigError(f"{argument} is not an option of {command}; keys are written key=value; see --help")
+        elif equals and not Path(argument).exists():
+            raise ConfigError(f"{argument}: {key} is not a key of {command}; {nearest(key, readers)}")
+        else:
+            runs.append(Path(argument))
+    return runs, values
+
+
+def check_output(key: str, path: Path, suffixes: Sequence[str]) -> None:
+    """Check that a file can be written, without leaving a trace.
+
+    Raises:
+        ConfigError: another suffix, a folder, or no folder to write it in.
+    """
+    require(path.suffix in suffixes, f"{key}={path} is not a file that can be made; allowed: *{', *'.join(suffixes)}")
+    require(not path.is_dir(), f"{key}={path} is a folder; name a file in it")
+    require(path.parent.is_dir(), f"{key}={path}: there is no folder {path.parent}; make it, or choose another")
+    writable = os.access(path.parent, os.W_OK | os.X_OK)
+    require(writable, f"{key}={path}: the folder {path.parent} is closed to you; choose another")
+
+
+def write_output(key: str, path: Path, content: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        ConfigError: the disk is full or refuses.
+    """
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise ConfigError(f"{key}={path} cannot be written ({error.strerror}); choose another place") from error

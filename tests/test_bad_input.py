@@ -1,0 +1,516 @@
+"""Bad input dies at the border: one line on the error stream, exit code 2, and nothing left behind."""
+
+import fcntl
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import ROOT, TINY, Command, call_main, wait_until
+from distributed import Client
+
+from paddock.checkpoint import Checkpoints
+
+Refused = Callable[..., str]
+
+
+def traces(folder: Path) -> dict[str, int]:
+    """Every file below a folder, with its size."""
+    return {str(path): path.stat().st_size if path.is_file() else -1 for path in folder.rglob("*")}
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
+    """Call the command in tmp_path; the one line that it says, after the checks that hold for all bad input."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> str:
+        before, children = traces(tmp_path), set(psutil.Process().children(recursive=True))
+        capfd.readouterr()
+        code = call_main(*arguments)
+        out, err = capfd.readouterr()
+        assert code == 2, (out, err)
+        assert err.startswith("paddock: ") and err.endswith("\n") and err.count("\n") == 1, err
+        assert out == ""
+        assert traces(tmp_path) == before
+        assert set(psutil.Process().children(recursive=True)) <= children
+        return err
+
+    return call
+
+
+# The command line and the files it names
+
+ARGUMENTS = {
+    # what is given: parts that the line must have
+    "algo=ess": ["algo=ess", "did you mean 'es'?"],
+    "env=bipedall": ["env=bipedall", "did you mean 'bipedal'?"],
+    "experiment=es_cartpol": ["experiment=es_cartpol", "did you mean 'es_cartpole'?"],
+    "hydra/launcher=basik": ["hydra/launcher=basik", "did you mean 'basic'?"],
+    "algos=es": ["algos is not a", "did you mean 'algo'?"],
+    "algo=": ["algo= is not an option", "known: es"],
+    "algo=null": ["Config group override must be a string"],
+    "~algo": ["algo is missing", "leave out ~algo"],
+    "algo.sigm=1": ["algo.sigm is not a key", "did you mean 'algo.sigma'?"],
+    "sigma=1": ["sigma is not a key", "did you mean 'algo.sigma'?"],
+    "budget.iteration=3": ["budget.iteration is not a key", "did you mean 'budget.iterations'?"],
+    "hydra.swep.dir=x": ["hydra.swep.dir", "did you mean 'hydra.sweep.dir'?"],
+    "+algo.sigm=1": ["algo.sigm is not a key of algo", "did you mean 'sigma'?"],
+    "+algo.sigma=1": ["algo.sigma has a value", "without the +"],
+    "~algo.sigm": ["algo.sigm is not a key", "did you mean 'algo.sigma'?"],
+    "+sed=1": ["sed is not a section", "did you mean 'seed'?"],
+    "env.kwargs.g=1": ["env.kwargs.g is not a key", "+env.kwargs.g=... would add it"],
+    "algo.population=abc": ["algo.population='abc'", "allowed: a whole number"],
+    "algo.population=2.5": ["algo.population=2.5", "allowed: a whole number"],
+    "algo.population=true": ["algo.population=True", "allowed: a whole number"],
+    "algo.hidden=3": ["algo.hidden=3", "allowed: a list, each a whole number"],
+    "algo.hidden=[a]": ["algo.hidden=['a']", "allowed: a list, each a whole number"],
+    "algo.hidden=[0]": ["algo.hidden=[0]", "positive"],
+    "algo.noise=white": ["algo.noise='white'", "allowed: philox, table"],
+    "algo.normalize_observations=1": ["algo.normalize_observations=1", "allowed: true or false"],
+    "algo.sigma=nan": ["algo.sigma=nan", "allowed: a number"],
+    "algo.population=7": ["algo.population=7 is odd", "try 8"],
+    "algo.population=0": ["algo.population=0", "at least 2"],
+    "algo.sigma=-1": ["algo.sigma=-1 must be positive", "try 0.1"],
+    "algo.observation_sampling=2": ["algo.observation_sampling=2", "(0, 1]"],
+    "algo._target_=no.Such": ["algo._target_=no.Such cannot be imported", "install"],
+    "algo._target_=algos.es.EZ": ["algo._target_=algos.es.EZ cannot be imported", "did you mean 'ES'?"],
+    "algo._target_=algos.es": ["algo._target_=algos.es is a module", "name a class"],
+    "seed=-1": ["seed=-1", "whole number"],
+    "seed=true": ["seed=True", "whole number"],
+    "resume=first": ["resume='first'", "allowed: last, null"],
+    "dry_run=3": ["dry_run=3", "true or false"],
+    "budget.iterations=0": ["budget.iterations=0 must be positive"],
+    "budget.steps=0.5": ["budget.steps=0.5", "allowed: a whole number or null"],
+    "checkpoint.keep=0": ["checkpoint.keep=0", "at least 1"],
+    "checkpoint.every_s=-1": ["checkpoint.every_s=-1", "negative"],
+    "vec.num_envs=0": ["vec.num_envs=0", "between 1 and 4096"],
+    "vec.backend=envs.vector.SerialVec": ["vec.backend=envs.vector.SerialVec", "did you mean 'SerialVectorEnv'?"],
+    "compute.workers=0": ["compute.workers=0", "between 1 and 1024"],
+    "compute.retries=-1": ["compute.retries=-1", "between 0 and 100"],
+    "compute.task_timeout_s=0": ["compute.task_timeout_s=0 must be positive"],
+    "run.name=a/b": ["run.name=a/b", "run.root="],
+    "algo.hidden=[1,": ["cannot read the argument 'algo.hidden=[1,'", "write key=value"],
+    "es": ["cannot read the argument 'es'", "write key=value"],
+    "seed=1,2": ["seed=1,2", "--multirun"],
+    "algo.sigma=${algo.sigm}": ["algo.sigm"],
+    "--sweep": ["--sweep", "see --help"],
+    "--cfg all_of_it": ["all_of_it", "'job'"],
+    "--resolve": ["--resolve", "--cfg"],
+    "--multirun --cfg job": ["Only one of"],
+    "--config-dir nowhere": ["nowhere"],
+    "--config-name nothing": ["nothing"],
+}
+ENVIRONMENTS = {
+    "env.id=BipedalWalker-v33": ["env.id=BipedalWalker-v33", "did you mean 'BipedalWalker-v3'?"],
+    "env.id=CartPol-v1": ["env.id=CartPol-v1", "did you mean 'CartPole-v1'?"],
+    "env.id=Cart!": ["env.id=Cart!"],
+    "env.id=3": ["env.id=3", "allowed: text"],
+    "env=gymnasium": ["env.id has no value", "env.id=..."],
+    "env.id=notapackage:X-v0": ["env.id=notapackage:X-v0", "pip install notapackage"],
+    "env.id=ALE/Pong-v5": ["env.id=ALE/Pong-v5", "pip install ale-py", "env.id=ale_py:ALE/Pong-v5"],
+    "env.kwargs=3": ["env.kwargs=3", "a mapping"],
+    "env.max_episode_steps=0": ["env.max_episode_steps=0", "at least 1"],
+    "+env.kwargs.foo=1": ["env.kwargs={'foo': 1} is refused by CartPole-v1"],
+    "env=lunarlander +env.kwargs.gravity=5": ["env.kwargs={'gravity': 5} is refused", "between -12 and 0"],
+    "env.wrappers=3": ["env.wrappers=3", "a list"],
+    "env.wrappers=[3]": ["env.wrappers=[3]", "a list, each a mapping"],
+    "env.wrappers=[{frames: 3}]": ["env.wrappers: {'frames': 3} lacks '_target_'"],
+    "env.wrappers=[{_target_: no.such.Thing}]": ["no.such.Thing cannot be imported", "install its package"],
+    "env.wrappers=[{_target_: gymnasium.wrappers.TimeLimitt}]": ["TimeLimitt", "did you mean 'TimeLimit'?"],
+    "env.wrappers=[{_target_: gymnasium.wrappers.TimeLimit}]": ["TimeLimit refuses {}", "max_episode_steps"],
+    "env.wrappers=[{_target_: builtins.id}]": ["builtins.id does not give an environment", "name a wrapper"],
+    "env.wrappers=[{_target_: gymnasium.wrappers.TransformReward, f: 1}]": ["TransformReward refuses {'f': 1}"],
+}
+PLACES = {
+    "run.dir=file": ["run.dir=file is a file", "choose another"],
+    "run.dir=full": ["run.dir=full is not empty and holds no run", "choose"],
+    "run.dir=file/run": ["run.dir=file/run cannot be written", "choose another"],
+    "run.root=file": ["run.dir=file/", "cannot be written", "choose another"],
+    "run.dir=/proc/run": ["run.dir=/proc/run cannot be written", "choose another"],
+    f"run.dir={'x' * 300}": ["cannot be written (File name too long)"],
+    "resume=last": ["resume=last: there is no run in runs", "start one"],
+}
+
+
+def split(arguments: str) -> list[str]:
+    """At spaces, but not inside of brackets."""
+    return re.findall(r"\S*\[.*\]|\S+", arguments)
+
+
+@pytest.mark.parametrize("arguments", [*ARGUMENTS, *ENVIRONMENTS])
+def test_a_mistake_is_named_with_what_is_allowed(arguments: str, refused: Refused) -> None:
+    line = refused(*split(arguments))
+    for part in (ARGUMENTS | ENVIRONMENTS)[arguments]:
+        assert part in line
+
+
+@pytest.mark.parametrize("arguments", PLACES)
+def test_a_place_that_cannot_hold_a_run_is_named(arguments: str, tmp_path: Path, refused: Refused) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("mine too")
+    line = refused(*split(arguments))
+    for part in PLACES[arguments]:
+        assert part in line
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind root")
+def test_a_closed_folder_is_named(tmp_path: Path, refused: Refused) -> None:
+    (tmp_path / "closed").mkdir(0o500)
+    assert "run.dir=closed/run cannot be written" in refused("run.dir=closed/run")
+
+
+FILES = {
+    # an experiment of the user's own: parts that the line must have
+    "budgt: {iterations: 3}": ["budgt is not a section", "did you mean 'budget'?"],
+    "sed: 3": ["sed is not a section", "did you mean 'seed'?"],
+    "algo: {sigm: 3}": ["algo.sigm is not a key of algo", "did you mean 'sigma'?"],
+    "env: {kwarg: {}}": ["env.kwarg is not a key of env", "did you mean 'kwargs'?"],
+    "vec: {numenvs: 3}": ["vec.numenvs is not a key of vec", "did you mean 'num_envs'?"],
+    "compute: {worker: 3}": ["compute.worker is not a key of compute", "did you mean 'workers'?"],
+    "budget: {iters: 3}": ["budget.iters is not a key of budget", "did you mean 'iterations'?"],
+    "run: {nam: x}": ["run.nam is not a key of run", "did you mean 'name'?"],
+    "checkpoint: {evry_s: 3}": ["checkpoint.evry_s is not a key of checkpoint", "did you mean 'every_s'?"],
+    "track: {miror: {}}": ["track.miror is not a key of track", "did you mean 'mirrors'?"],
+    "defaults: [override /track: wandb]\ntrack: {mirrors: {wandb: {projct: x}}}": [
+        "track.mirrors.wandb.projct is not a key of track.mirrors.wandb",
+        "did you mean 'project'?",
+    ],
+    "hydra: {swep: {dir: x}}": ["Key 'swep' not in 'HydraConf'"],
+    "budget: 3": ["budget=3 is not a mapping"],
+    "track: {mirrors: 3}": ["track.mirrors=3", "a mapping"],
+    "track: {mirrors: {mine: 3}}": ["track.mirrors.mine=3 is not a mapping"],
+    "defaults: [override /algo: ess]": ["algo=ess", "did you mean 'es'?"],
+    "defaults: [override /algos: es]": ["algos is not a group", "did you mean 'algo'?"],
+    "defaults: 3": ["defaults must be a list"],
+    "- 3": ["'experiment/mine'"],
+    "algo: [3": ["experiment/mine.yaml, line 3"],
+    "algo: {sigma: 1, sigma: 2}": ["experiment/mine.yaml, line 2", "duplicate key sigma"],
+    "algo: {sigma: '${nope}'}": ["nope"],
+}
+
+
+@pytest.mark.parametrize("text", FILES)
+def test_a_mistake_in_a_file_is_named_with_what_is_allowed(text: str, tmp_path: Path, refused: Refused) -> None:
+    file = tmp_path / "conf" / "experiment" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"# @package _global_\n{text}\n")
+    line = refused("--config-dir", "conf", "experiment=mine")
+    for part in FILES[text]:
+        assert part in line
+
+
+def test_a_mistake_in_an_option_of_the_users_own_is_named(tmp_path: Path, refused: Refused) -> None:
+    file = tmp_path / "conf" / "env" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("_target_: envs.spec.EnvSpec\nid: CartPole-v1\nkwargs: {}\nwrapers: []\n")
+    assert "env.wrapers is not a key of env; did you mean 'wrappers'?" in refused("--config-dir", "conf", "env=mine")
+    file.write_text("_target_: envs.spec.EnvSpec\nid: CartPole-v1\nkwargs: {}\n")
+    assert "env.wrappers is missing" in refused("--config-dir", "conf", "env=mine")
+
+
+# Packages
+
+MISSING = {
+    "Box2D": (["env=bipedal"], 'pip install "gymnasium[box2d]"'),
+    "mujoco": (["env.id=Humanoid-v5"], 'pip install "gymnasium[mujoco]"'),
+    "tensorboard": (["track=tensorboard"], "pip install tensorboard"),
+    "wandb": (["track=wandb"], "pip install wandb"),
+}
+
+
+@pytest.mark.parametrize("package", MISSING)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    package: str, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("gymnasium.envs.box2d", "gymnasium.envs.mujoco"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)  # which is how Python marks what cannot be imported
+    arguments, remedy = MISSING[package]
+    assert remedy in refused(*arguments, "dry_run=true")
+    assert remedy in refused(*arguments, "compute=serial", "budget.iterations=1")
+
+
+@pytest.mark.parametrize("arguments", ["--help", "algo=ess", "algo.sigm=1", "algo.population=7", "run.dir=/proc/x"])
+def test_help_and_errors_do_not_wait_for_what_they_do_not_need(arguments: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "platform", arguments]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    lines = ended.stderr.splitlines()
+    imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+    assert "paddock.launch" in imported
+    assert imported.isdisjoint({"torch", "distributed", "dask", "wandb", "matplotlib", "tensorboard", "optuna", "av"})
+    if arguments.startswith("--") or "es" in arguments:
+        assert "gymnasium" not in imported
+    assert len([line for line in lines if not line.startswith("import time:")]) == (0 if arguments == "--help" else 1)
+
+
+def test_the_command_itself_answers_in_one_line_with_exit_code_2(start: Callable[..., Command], tmp_path: Path) -> None:
+    code, out, err = start("algo.population=7", f"run.dir={tmp_path}/run").wait()
+    assert (code, out) == (2, "")
+    assert err == "paddock: algo.population=7 is odd, and members come in mirrored pairs; try 8\n"
+    assert not any(tmp_path.iterdir())
+
+
+# Sweeps
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ("seed=1,2 algo.population=8,7", "algo.population=7 is odd"),
+        ("algo=es,ess", "algo=ess is not an option of algo; did you mean 'es'?"),
+        ("seed=1,2 +algo.sigm=1,2", "algo.sigm is not a key of algo"),
+        ("compute.workers=1,0", "compute.workers=0 must be"),
+        ("seed=range(0,3) env.id=CartPole-v1,CartPol-v1", "did you mean 'CartPole-v1'?"),
+        ("seed=1,2 run.dir=here", "jobs 0 and 1 of the sweep would share here"),
+        ("seed=1,2 hydra.sweep.subdir=same", "would share"),
+        ("seed=1,2 hydra.sweep.dir=/proc/here", "cannot be written"),
+        ("seed=1,2 algo.sigm=1", "did you mean 'algo.sigma'?"),
+        ("algo.sigma=interval(0,1)", "does not support sweep type"),
+    ],
+)
+def test_a_sweep_with_one_bad_value_dies_before_its_first_job(arguments: str, part: str, refused: Refused) -> None:
+    tiny = [*TINY[:1], "budget.iterations=1", "compute=serial"] if "workers" not in arguments else []
+    assert part in refused("--multirun", *(tiny if "algo=" not in arguments else tiny[1:]), *split(arguments))
+
+
+def test_a_large_sweep_is_checked_for_every_single_value(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paddock.compose.CHECKED_JOBS", 3)
+    assert "algo.population=7 is odd" in refused("--multirun", "seed=range(0,100)", "algo.population=7,8")
+
+
+# Folders that hold a run
+
+RUN = [*TINY, "compute=serial", "algo.population=4", "checkpoint.keep=3", "run.dir=run"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(folder)
+        assert call_main(*RUN, "budget.iterations=3") == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A finished run of three iterations, in tmp_path."""
+    subprocess.run(["cp", "-r", finished, tmp_path / "run"], check=True)
+    return tmp_path / "run"
+
+
+def test_a_run_does_not_go_on_with_another_configuration(run: Path, refused: Refused) -> None:
+    line = refused(*RUN, "algo.sigma=0.3", "seed=4", "budget.iterations=5")
+    assert "run.dir=run holds a run of another configuration" in line
+    assert "algo.sigma was 0.1 and is now 0.3" in line
+    assert "seed was 0 and is now 4" in line
+    assert "use the run's own values, or another run.dir=" in line
+
+
+def test_the_last_run_does_not_go_on_with_another_configuration(run: Path, refused: Refused) -> None:
+    line = refused(*RUN[:-1], "run.root=.", "resume=last", "algo.hidden=[4]")
+    assert "algo.hidden was [8] and is now [4]" in line
+
+
+def test_a_folder_is_one_process_at_a_time(run: Path, refused: Refused) -> None:
+    with open(run / "lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "run.dir=run is in use by another process" in refused(*RUN, "budget.iterations=5")
+
+
+def test_a_configuration_that_cannot_be_read_is_named(run: Path, refused: Refused) -> None:
+    (run / "config.yaml").write_text("algo: [")
+    assert "config.yaml is damaged" in refused(*RUN, "budget.iterations=5")
+
+
+def test_without_a_whole_checkpoint_a_run_does_not_go_on(run: Path, refused: Refused) -> None:
+    for path in (run / "checkpoints").iterdir():
+        path.write_bytes(path.read_bytes()[:-100])
+    line = refused(*RUN, "budget.iterations=5")
+    assert "none of 3 is whole" in line and "delete run/checkpoints to start again" in line
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "text"])
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
+    damage: str, run: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    newest, before = Checkpoints(run / "checkpoints", keep=3).paths()[:2]
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    damaged = {"cut": content[:-100], "flipped": content, "empty": b"", "text": b"not an archive"}[damage]
+    newest.write_bytes(damaged)
+    monkeypatch.chdir(run.parent)
+    assert call_main(*RUN, "budget.iterations=4") == 0
+    out, err = capfd.readouterr()
+    assert f"warning: checkpoint run/checkpoints/{newest.name} is damaged" in err
+    assert f"going on from run/checkpoints/{before.name}" in err
+    assert "after 4 iterations" in out
+
+
+# Schedulers and their workers
+
+
+def launch(*command: str, cwd: Path, **environment: str) -> subprocess.Popen:
+    """A process of Dask's, in a process group of its own."""
+    output = open(cwd / "dask.log", "ab")  # noqa: SIM115
+    return subprocess.Popen(
+        [sys.executable, "-m", "dask", *command],
+        cwd=cwd,
+        env=os.environ | environment,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen) -> None:
+    for child in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+        child.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("scheduler")
+    file = folder / "scheduler.json"
+    arguments = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+    process = launch("scheduler", *arguments, cwd=folder, PYTHONPATH=str(ROOT))
+    try:
+        wait_until(lambda: file.exists() and '"address"' in file.read_text())
+        yield re.findall(r'"address": "(tcp://[^"]+)"', file.read_text())[0]
+    finally:
+        end(process)
+
+
+@pytest.fixture
+def worker(scheduler: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """Start a worker, with extra files first on its path; returns its address."""
+    started = []
+
+    def begin(*arguments: str, **files: str) -> str:
+        folder = tmp_path_factory.mktemp("worker")
+        for name, text in files.items():
+            path = folder / name.replace("__", "/").replace("_dot_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        with Client(scheduler, set_as_default=False) as client:
+            known = set(client.scheduler_info(n_workers=-1)["workers"])
+            path = os.pathsep.join([str(folder), str(ROOT)])
+            command = ["worker", scheduler, "--nthreads", "1", "--no-nanny", "--no-dashboard", *arguments]
+            started.append(launch(*command, cwd=folder, PYTHONPATH=path))
+            new = wait_until(lambda: set(client.scheduler_info(n_workers=-1)["workers"]) - known)
+        return next(iter(new))
+
+    yield begin
+    for process in started:
+        end(process)
+    with Client(scheduler, set_as_default=False) as client:
+        wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"])
+
+
+@pytest.fixture
+def dask(scheduler: str, tmp_path: Path) -> list[str]:
+    return [*TINY, "compute=dask", f"compute.address={scheduler}", "budget.iterations=1", f"run.dir={tmp_path}/run"]
+
+
+@pytest.mark.parametrize(
+    ("address", "part"),
+    [
+        ("nonsense", "tcp://HOST:PORT"),
+        ("127.0.0.1", "tcp://HOST:PORT"),
+        ("tcp://127.0.0.1:port", "tcp://HOST:PORT"),
+        ("tpc://127.0.0.1:8786", "did you mean 'tcp'?"),
+        ("3", "text or null"),
+    ],
+)
+def test_a_nonsense_address_is_refused_at_once(address: str, part: str, refused: Refused) -> None:
+    line = refused("compute=dask", f"compute.address={address}", "dry_run=true")
+    assert f"compute.address={address} " in line and part in line
+
+
+def test_an_unreachable_scheduler_is_named_within_ten_seconds(start: Callable[..., Command], tmp_path: Path) -> None:
+    began = time.monotonic()
+    code, out, err = start("compute=dask", "compute.address=tcp://127.0.0.1:9", f"run.dir={tmp_path}/run").wait()
+    assert time.monotonic() - began < 10
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1 and "compute.address=tcp://127.0.0.1:9 does not answer" in err
+    assert "`dask scheduler` prints its address" in err
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_listener_that_is_no_scheduler_does_not_hold_a_run_up(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paddock.compute.cluster.CONNECT_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+        assert f"compute.address={address} does not answer" in refused("compute=dask", f"compute.address={address}")
+
+
+def test_a_scheduler_without_workers_is_named_with_the_command_that_starts_one(
+    scheduler: str, dask: list[str], refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paddock.compute.cluster.WORKERS_S", 1.0)
+    line = refused(*dask)
+    assert f"the scheduler at {scheduler} has no workers; start one: dask worker {scheduler}" in line
+
+
+def test_a_worker_with_another_version_of_a_package_is_named(
+    worker: Callable[..., str], dask: list[str], refused: Refused
+) -> None:
+    worker()
+    metadata = "Metadata-Version: 2.1\nName: gymnasium\nVersion: 0.0.1\n"
+    odd = worker(**{"gymnasium-0.0.1.dist-info__METADATA": metadata})
+    line = refused(*dask)
+    assert f"worker {odd} has gymnasium 0.0.1, this process " in line
+    assert "pip install gymnasium==" in line
+
+
+def test_a_worker_with_another_python_is_named(worker: Callable[..., str], dask: list[str], refused: Refused) -> None:
+    lie = """
+import distributed.versions
+tell = distributed.versions.get_system_info
+distributed.versions.get_system_info = lambda: {**tell(), "python": "3.9.1.final.0"}
+"""
+    odd = worker("--preload", "lie", **{"lie.py": lie})
+    line = refused(*dask)
+    assert f"worker {odd} has Python 3.9.1, this process 3." in line
+    assert "use one environment everywhere" in line
+
+
+def test_a_worker_that_cannot_import_the_project_is_named(
+    worker: Callable[..., str], dask: list[str], refused: Refused
+) -> None:
+    odd = worker(**{"sitecustomize.py": "import sys\nsys.modules['algos'] = None\n"})
+    line = refused(*dask)
+    assert f"worker {odd} has algos not importable" in line
+    assert "pip install -e ." in line
+
+
+def test_a_worker_that_cannot_import_the_environments_package_is_named(
+    worker: Callable[..., str], dask: list[str], refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_pole.py").write_text("""
+import gymnasium
+gymnasium.register("MyPole-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv", max_episode_steps=9)
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    odd = worker()
+    line = refused(*dask, "env.id=my_pole:MyPole-v0")
+    assert f"worker {odd} has my_pole not importable" in line
+    assert "install my_pole there too" in line
+
+
+def test_workers_like_this_process_are_welcome(worker: Callable[..., str], dask: list[str], tmp_path: Path) -> None:
+    worker()
+    assert call_main(*dask) == 0
+    assert (tmp_path / "run" / "metrics.jsonl").exists()

@@ -1,0 +1,65 @@
+"""The ES benchmark measures what it says: the same members on both sides; how fast they are is for its own runs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algos.es import evaluate_pairs
+from paddock.compute.serial import SerialPool
+from scripts.bench_es import AnsweringPool, build_es, measure_driver, members, play_member
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_peer_plays_the_members_of_the_next_iteration() -> None:
+    recording = AnsweringPool()
+    es = build_es(recording, members=4, cap=50, overrides=["algo.pairs_per_task=1"])
+    before = es.state_dict()
+    next(es.plan())
+    es.load_state_dict(before)
+    _, tasks = recording.asked
+    scale = (np.zeros(24, np.float32), np.ones(24, np.float32), 5.0)
+    peer = [play_member(es.problem.mlp.sizes, scale, 50, member) for member in members(es)]
+    played = [evaluate_pairs(es.problem, task) for task in tasks]
+    assert [index for index, *_ in peer] == [0, 1, 2, 3]
+    lengths = np.concatenate([length.ravel() for _, length, _ in played])
+    returns = np.concatenate([member_returns.ravel() for member_returns, _, _ in played])
+    assert [length for _, _, length, _ in peer] == lengths.tolist()
+    # The peer's tanh is not scaled to bounds: its actions differ in the last bit, and Box2D's contacts amplify that.
+    assert [member_return for _, member_return, _, _ in peer] == pytest.approx(returns.tolist(), abs=0.5)
+
+
+def test_the_driver_is_measured_on_512_members() -> None:
+    driver = measure_driver(SerialPool(), repeats=1, overrides=[])
+    assert driver["members"] == 512
+    assert driver["tasks"] == 512 // (2 * 4)
+    assert driver["update_ms"] > 0
+    assert driver["dispatch_ms"] > 0
+
+
+def test_report_has_both_sides_and_their_ratio(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    tiny = ["--quick", "--repeats", "1", "--members", "8", "--cap", "50", "--json", str(path)]
+    command = [sys.executable, "scripts/bench_es.py", *tiny, "algo.pairs_per_task=1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert done.returncode in (0, 1), done.stderr
+    report = json.loads(path.read_text())
+    assert set(report) == {
+        *("machine", "versions", "settings", "ours", "peer", "ratios", "ratio", "target", "driver"),
+    }
+    assert done.returncode == (0 if report["ratio"] >= report["target"] else 1)
+    assert report["settings"]["members"] == 8
+    assert report["settings"]["cap"] == 50
+    for side in ("ours", "peer"):
+        assert report[side]["evaluations_per_s"] == pytest.approx(8 / report[side]["seconds"])
+        assert report[side]["steps_per_s"] == pytest.approx(report[side]["steps"] / report[side]["seconds"])
+        assert 0 < report[side]["busy"] <= 1.05
+    assert report["ratio"] == pytest.approx(report["ours"]["steps_per_s"] / report["peer"]["steps_per_s"])
+    assert report["ours"]["steps"] == pytest.approx(report["peer"]["steps"], rel=0.05)
+    assert report["ours"]["return_mean"] == pytest.approx(report["peer"]["return_mean"], abs=5.0)
+    for line in ("steps/s, paddock / peer: median", "driver, a generation of 512 members"):
+        assert line in done.stdout

@@ -1,0 +1,271 @@
+"""The configuration: every option composes and builds, every key is read and explained, Hydra's commands work."""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT, TINY, call_main
+from omegaconf import OmegaConf
+
+from algos.pool import Pool
+from envs.errors import ConfigError
+from paddock.border import prepare_call
+from paddock.compose import compose_alone
+from paddock.folder import read_config
+from paddock.guide import GROUPS, summary
+from paddock.launch import SECTIONS, VALUES, assemble
+
+CONF = ROOT / "conf"
+FILES = sorted(CONF.rglob("*.yaml"))
+OPTIONS = [f"{path.parent.name}={path.stem}" for path in FILES if path.parent != CONF]
+NEEDED = {"env=gymnasium": ["env.id=CartPole-v1"]}  # what an option cannot do without
+
+
+def name_file(path: Path) -> str:
+    return str(path.relative_to(CONF))
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Call the command in tmp_path; what it prints, once it has ended well and said nothing on the error stream."""
+    monkeypatch.chdir(tmp_path)
+
+    def begin(*arguments: str) -> str:
+        capfd.readouterr()
+        code = call_main(*arguments)
+        out, err = capfd.readouterr()
+        assert (code, err) == (0, "")
+        return out
+
+    return begin
+
+
+# The options
+
+
+def test_every_group_has_options_and_they_are_found() -> None:
+    assert {path.parent.name for path in FILES if path.parent != CONF} == set(GROUPS)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_composes_and_builds_and_leaves_no_trace(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    parts = assemble(compose_alone([option, *NEEDED.get(option, [])]))
+    assert set(parts.config) == {*SECTIONS, *VALUES}
+    assert callable(parts.algorithm.plan)
+    assert parts.pool.describe()
+    assert len(parts.mirrors) == {"track=all": 2, "track=tensorboard": 1, "track=wandb": 1}.get(option, 0)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith("compute=")])
+def test_every_compute_option_describes_a_pool_that_opens(option: str) -> None:
+    workers = [] if option == "compute=serial" else ["compute.workers=1"]
+    pool = assemble(compose_alone([option, *workers])).pool
+    try:
+        pool.open({"algos", "envs"})
+        opened: Pool = pool
+        assert opened.size == 1
+        assert [done.value for done in opened.imap_unordered(abs, [-3])] == [3]
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith("experiment=")])
+def test_every_experiment_is_bounded(option: str) -> None:
+    assert any(bound is not None for bound in compose_alone([option]).budget.values())
+
+
+# The keys
+
+
+def keys_of(node: yaml.MappingNode) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
+    """Every key of a mapping, at any depth, with its value."""
+    for key, value in node.value:
+        yield key, value
+        if isinstance(value, yaml.MappingNode):
+            yield from keys_of(value)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_file)
+def test_every_file_says_first_what_it_chooses(path: Path) -> None:
+    first, second = path.read_text().splitlines()[:2]
+    line = second if first.startswith("# @package") else first
+    assert line.startswith("# ") and summary(path) == line[2:]
+    assert 20 <= len(summary(path)) <= 110
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_file)
+def test_every_key_carries_a_comment(path: Path) -> None:
+    text = path.read_text()
+    lines = text.splitlines()
+    bare = [
+        f"{path}:{key.start_mark.line + 1}: {key.value}"
+        for key, value in keys_of(yaml.compose(text))
+        if key.value != "defaults" and not (isinstance(value, yaml.MappingNode) and value.value)
+        if len(lines[key.start_mark.line].partition("#")[2].strip()) < 5
+    ]
+    assert not bare
+
+
+def mappings_of(node: Any, path: str = "") -> Iterator[str]:
+    """Every mapping with keys of ours, by its path; the outermost one is ''."""
+    if isinstance(node, dict) and path != "env.kwargs":  # which an environment's constructor reads
+        yield path
+        for key, value in node.items():
+            yield from mappings_of(value, f"{path}.{key}".lstrip("."))
+
+
+WIDE = ["track=all", "compute=dask"]  # with as many keys as there are
+
+
+def test_the_mappings_with_keys_of_ours_are_these() -> None:
+    mappings = set(mappings_of(OmegaConf.to_container(compose_alone(WIDE))))
+    assert mappings == {"", *SECTIONS, "track.mirrors", "track.mirrors.tensorboard", "track.mirrors.wandb"}
+
+
+@pytest.mark.parametrize("section", sorted(mappings_of(OmegaConf.to_container(compose_alone(WIDE)))))
+def test_an_unknown_key_is_an_error_in_every_section(section: str) -> None:
+    # In track.mirrors any name is allowed, and what it names must be a class.
+    allowed = "is not a mapping" if section == "track.mirrors" else r"is not a (key|section) of "
+    key = f"{section}.never".lstrip(".")
+    with pytest.raises(ConfigError, match=rf"{re.escape(key)}(=1)? {allowed}"):
+        assemble(compose_alone([*WIDE, f"+{key}=1"]))
+
+
+@pytest.mark.parametrize(("text", "value"), [("1e6", 1_000_000), ("25", 25), ("null", None)])
+def test_a_whole_number_may_be_written_as_people_do(text: str, value: int | None) -> None:
+    steps = assemble(compose_alone([f"budget.steps={text}"])).budget.steps
+    assert steps == value and isinstance(steps, int | None)
+
+
+def test_the_border_takes_any_signature() -> None:
+    built = prepare_call("x", lambda b, env=None, **more: (b, env, more), {"b": 1, "c": 2}, env=3, pool=4)()
+    assert built == (1, 3, {"c": 2, "pool": 4})
+    with pytest.raises(ConfigError, match=r"x\.b is missing"):
+        prepare_call("x", lambda b, *rest: b, {})
+    with pytest.raises(ConfigError, match=r"x\.rest is not a key of x"):
+        prepare_call("x", lambda b, *rest: b, {"b": 1, "rest": 2})
+    with pytest.raises(ConfigError, match=r"x\.env is not a key of x"):
+        prepare_call("x", lambda b, env, **more: b, {"b": 1, "env": 2}, env=3)
+
+
+# The commands
+
+
+def test_help_explains_the_groups_and_their_options_in_a_page(call: Callable[..., str]) -> None:
+    out = call("--help")
+    lines = out.splitlines()
+    for option in OPTIONS:
+        group, _, name = option.partition("=")
+        assert f"{group}=" in lines
+        assert any(line.split()[:1] == [name] and summary(CONF / group / f"{name}.yaml") in line for line in lines)
+    for command in ("experiment=es_cartpole", "--multirun", "--cfg job", "paddock.evaluate", "paddock.plot", "resume="):
+        assert command in out
+    assert "_target_" not in out and "hydra:" not in out
+    assert len(lines) < 100 and max(map(len, lines)) <= 130
+    assert call("-h") == out
+
+
+@pytest.mark.parametrize("arguments", [["--config-dir", "mine"], ["hydra.searchpath=[file://{}/mine]"]])
+def test_help_lists_the_users_own_options(arguments: list[str], call: Callable[..., str], tmp_path: Path) -> None:
+    for name in ("algo/random", "terrain/flat"):
+        path = tmp_path / "mine" / f"{name}.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"# My own {name}\nkey: 1\n")
+    out = call(*(argument.format(tmp_path) for argument in arguments), "--help")
+    assert "    random  My own algo/random" in out
+    assert "terrain=\n    flat  My own terrain/flat" in out
+
+
+def test_cfg_shows_the_configuration_that_a_run_would_have(call: Callable[..., str]) -> None:
+    shown = call("--cfg", "job", "experiment=es_cartpole", "algo.sigma=0.2")
+    composed = compose_alone(["experiment=es_cartpole", "algo.sigma=0.2"])
+    assert yaml.safe_load(shown) == OmegaConf.to_container(composed)
+    assert call("algo.sigma=0.2", "--cfg", "job", "experiment=es_cartpole", "--resolve") == shown
+    assert yaml.safe_load(call("--cfg", "job", "--package", "budget")) == dict(compose_alone([]).budget)
+    assert "sweeper:" in call("--cfg", "hydra")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ("--info", "Config search path"),
+        ("--info defaults", "algo/es"),
+        ("--info searchpath", str(CONF)),
+        ("--hydra-help", "--multirun"),
+        ("--version", "Hydra 1.3"),
+        ("-sc install=bash", "complete -o nospace"),
+        ("-sc install=zsh", "complete"),
+        ("-sc install=fish", "complete"),
+    ],
+)
+def test_flags_of_hydra_work(arguments: str, part: str, call: Callable[..., str]) -> None:
+    assert part in call(*arguments.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("paddock env=mountain", {"env=mountaincar", "env=mountaincar_continuous"}),
+        ("paddock algo.sigma", {"algo.sigma=", "algo.sigma_decay=", "algo.sigma_floor="}),
+        ("paddock experiment=es_c", {"experiment=es_cartpole"}),
+    ],
+)
+def test_the_tab_key_completes(
+    line: str, words: set[str], call: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMP_LINE", line)
+    monkeypatch.setenv("COMP_POINT", str(len(line)))
+    assert set(call("-sc", "query=bash").split()) == words
+
+
+# Sweeps
+
+TINY_RUN = [*TINY, "algo.population=4", "compute=serial", "budget.iterations=2"]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "values"),
+    [
+        (["--multirun", "seed=1,2", "algo.sigma=0.1,0.2"], [(1, 0.1), (1, 0.2), (2, 0.1), (2, 0.2)]),
+        (["seed=range(3,5)", "-m"], [(3, 0.1), (4, 0.1)]),
+        (["algo.sigma=choice(0.3,0.4)", "--multirun", "seed=5"], [(5, 0.3), (5, 0.4)]),
+    ],
+)
+def test_a_sweep_is_one_run_for_each_value(
+    sweep: list[str], values: list[tuple[int, float]], call: Callable[..., str], tmp_path: Path
+) -> None:
+    call(*sweep, *TINY_RUN, "hydra.sweep.dir=sweep")
+    runs = sorted(path.parent for path in (tmp_path / "sweep").glob("*/config.yaml"))
+    assert [run.name for run in runs] == [str(number) for number in range(len(values))]
+    configs = [read_config(run) for run in runs]
+    assert [(config["seed"], config["algo"]["sigma"]) for config in configs] == values
+    assert all((run / "done.json").exists() for run in runs)
+
+
+def test_a_sweeps_job_is_the_run_that_it_would_be_alone(call: Callable[..., str], tmp_path: Path) -> None:
+    said = call("--multirun", *TINY_RUN, "seed=1,2", "hydra.sweep.dir=sweep")
+    call(*TINY_RUN, "seed=2", "run.dir=alone")
+    metrics = [tmp_path / run / "metrics.jsonl" for run in ("alone", "sweep/1", "sweep/0")]
+    assert metrics[0].read_bytes() == metrics[1].read_bytes() != metrics[2].read_bytes()
+    # What a job says of itself is how to go on with it, alone.
+    again = shlex.split(re.findall(r"python -m paddock (.*seed=2.*)  #", said)[0])
+    assert "--multirun" not in again
+    call(*[argument for argument in again if not argument.startswith("budget.")], "budget.iterations=3")
+    assert len(metrics[1].read_text().splitlines()) == 3
+
+
+def test_a_sweep_goes_on_in_its_folder(call: Callable[..., str], tmp_path: Path) -> None:
+    sweep = ["--multirun", *TINY_RUN, "seed=1,2", "hydra.sweep.dir=sweep"]
+    call(*sweep)
+    before = (tmp_path / "sweep/1/metrics.jsonl").read_bytes()
+    call(*sweep, "budget.iterations=3")
+    after = (tmp_path / "sweep/1/metrics.jsonl").read_bytes()
+    assert after.startswith(before) and after.count(b"\n") == 3

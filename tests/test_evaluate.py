@@ -1,0 +1,336 @@
+"""`python -m paddock.evaluate`, by the laws it obeys, on a real run; expected numbers are worked by hand."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import gymnasium
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT, TINY, Command
+from gymnasium.spaces import Box, Discrete
+
+import paddock.checkpoint
+from algos.noise import Stream, episode_seed, keyed_generator
+from paddock import evaluate as command
+from paddock.checkpoint import CheckpointError
+from paddock.evaluate import bootstrap_interval, evaluate, load
+
+STEPS = 7  # of an episode of Painted
+Main = Callable[..., tuple[int, str, str]]
+
+
+class Painted(gymnasium.Env):
+    """CartPole's spaces, episodes of STEPS steps, and frames of odd sides that get brighter with every step."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 12.5}  # noqa: RUF012
+    observation_space = Box(-np.inf, np.inf, (4,), np.float32)
+    action_space = Discrete(2)
+    seeds: list[int | None] = []  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.seeds.append(seed)
+        self.steps = 0
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        self.steps += 1
+        return np.zeros(4, np.float32), self.np_random.random(), self.steps == STEPS, False, {}
+
+    def render(self) -> Any:
+        return np.full((33, 51, 3), 30 * self.steps, np.uint8)
+
+
+class Unseen(Painted):
+    metadata = {"render_modes": ["human"]}  # noqa: RUF012
+
+
+class Broken(Painted):
+    def render(self) -> Any:
+        raise gymnasium.error.DependencyNotInstalled("paint is not installed")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> Iterator[None]:
+    kinds: tuple[Any, ...] = (Painted, Unseen, Broken)
+    for kind in kinds:
+        gymnasium.register(f"{kind.__name__}-v0", kind)
+    yield
+    for kind in kinds:
+        del gymnasium.registry[f"{kind.__name__}-v0"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five iterations, evaluated after the second and the fourth: the best policy is not the last."""
+    path = tmp_path_factory.mktemp("evaluate") / "run"
+    # A cap that would show in the lengths, were it kept.
+    arguments = ["compute=serial", "algo.episode_cap=5", "budget.iterations=5", f"run.dir={path}"]
+    code, _, err = Command(*TINY, *arguments).wait()
+    assert code == 0, err
+    return path
+
+
+@pytest.fixture
+def changed(run: Path, tmp_path: Path) -> Callable[..., Path]:
+    """A copy of the run that plays another environment."""
+
+    def copy(env: str) -> Path:
+        path = tmp_path / "copies" / env
+        shutil.copytree(run, path)
+        config = yaml.safe_load((path / "config.yaml").read_text())
+        config["env"]["id"] = env
+        (path / "config.yaml").write_text(yaml.safe_dump(config))
+        return path
+
+    return copy
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Main:
+    """The command in this process, in an empty folder."""
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    monkeypatch.setenv("SDL_AUDIODRIVER", "dummy")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["evaluate", *map(str, arguments)])
+        code = command.main()
+        return code, *capfd.readouterr()
+
+    return call
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file below a folder, with its time of change."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def watched(video: Path) -> tuple[str, Any, list[Any]]:
+    """Codec and pixel format, frames a second, and the frames."""
+    with av.open(str(video)) as container:
+        stream = container.streams.video[0]
+        pictures = [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
+        assert stream.frames == len(pictures)
+        return f"{stream.codec_context.name} {stream.codec_context.pix_fmt}", stream.average_rate, pictures
+
+
+# Numbers
+
+
+def test_the_same_arguments_give_the_same_text(run: Path, main: Main) -> None:
+    first, second = (main(run, "episodes=4", "seed=3") for _ in range(2))
+    assert first[0] == 0
+    assert first[1] == second[1]
+    assert "at iteration 5" in first[1] and "4, fresh, from seed 3" in first[1]
+    assert "steps/s" in first[2] and "steps/s" not in first[1]
+
+
+def test_an_episode_depends_on_its_seed_and_index_alone(run: Path) -> None:
+    few, many = evaluate(run, episodes=3), evaluate(run, episodes=6)
+    assert few.returns.tolist() == many.returns[:3].tolist()
+    assert evaluate(run, episodes=6, seed=1).returns.tolist() != many.returns.tolist()
+
+
+def test_episodes_are_played_beyond_the_cap_of_training(run: Path) -> None:
+    assert evaluate(run, episodes=3).lengths.min() > 5
+
+
+def test_seeds_are_fresh(changed: Callable[..., Path]) -> None:
+    Painted.seeds.clear()
+    evaluate(changed("Painted-v0"), episodes=4)
+    seeds = [seed for seed in Painted.seeds if seed is not None]
+    assert seeds == [episode_seed(0, Stream.FRESH, 0, k) for k in range(4)]
+    met = [
+        episode_seed(0, stream, iteration, index)
+        for stream in (Stream.EPISODE, Stream.EVALUATION)
+        for iteration in range(6)
+        for index in range(20)
+    ]
+    assert not set(seeds) & set(met)
+
+
+def test_best_is_the_policy_that_the_run_recorded_as_best(run: Path) -> None:
+    with np.load(max((run / "checkpoints").glob("*.npz"))) as archive:
+        last, best = (archive[f"algorithm.{name}"].astype(np.float32) for name in ("mean", "best.mean"))
+    algorithm, progress = load(run)
+    assert algorithm.policy("best").parameters.tolist() == best.tolist() != last.tolist()
+    assert algorithm.policy("last").parameters.tolist() == last.tolist()
+    assert progress.metrics["iteration"] == 5
+    assert evaluate(run, episodes=4, which="best").returns.tolist() != evaluate(run, episodes=4).returns.tolist()
+
+
+def test_interval_holds_the_middle_95_percent_of_resampled_means() -> None:
+    generator = keyed_generator(0, Stream.FRESH)
+    # Two returns: their resampled mean is 0, 1/2 or 1, with chances of 1/4, 1/2 and 1/4.
+    assert bootstrap_interval(np.array([0.0, 1.0]), generator) == (0.0, 1.0)
+    assert bootstrap_interval(np.full(20, 500.0), generator) == (500.0, 500.0)
+    assert np.isnan(bootstrap_interval(np.array([3.0]), generator)).all()
+    # Many returns: close to mean ± 1.96 standard errors, here 0 ± 1.96 / sqrt(400).
+    low, high = bootstrap_interval(np.tile([-1.0, 1.0], 200), generator)
+    assert (low, high) == pytest.approx((-0.098, 0.098), abs=0.006)
+
+
+def test_one_episode_has_no_interval(run: Path, main: Main) -> None:
+    code, out, _ = main(run, "episodes=1")
+    assert code == 0
+    assert "not known from one episode" in out and "nan" not in out
+
+
+# The run
+
+
+def test_a_run_that_goes_on_is_played_and_not_touched(run: Path) -> None:
+    before = contents(run)
+    with open(run / "lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert len(evaluate(run, episodes=2).returns) == 2
+    assert contents(run) == before
+
+
+def test_a_checkpoint_replaced_while_it_is_read_is_no_loss(
+    changed: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, read = changed("CartPole-v1"), paddock.checkpoint.read
+
+    def replaced(path: Path) -> Any:
+        if path.stem == "00000099":
+            return read(path)
+        last = path.stem == "00000003"
+        path.rename(path.with_stem("00000099")) if last else path.unlink()
+        raise CheckpointError("it has gone")
+
+    monkeypatch.setattr(paddock.checkpoint, "read", replaced)
+    assert load(run)[1].metrics["iteration"] == 3
+
+
+# Video
+
+
+def test_video_shows_each_step_of_the_first_episode_without_a_screen(run: Path, tmp_path: Path) -> None:
+    screens = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "PYTHONPATH")
+    environment = {key: value for key, value in os.environ.items() if key not in screens} | {"PYTHONPATH": str(ROOT)}
+    arguments = [str(run), "episodes=2", "video=film.mp4"]
+    # From a folder that knows nothing of Paddock.
+    done = subprocess.run(
+        [sys.executable, "-m", "paddock.evaluate", *arguments],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    codec, rate, pictures = watched(tmp_path / "film.mp4")
+    episode = evaluate(run, episodes=1)
+    assert len(pictures) == episode.lengths[0]
+    assert f"{episode.lengths[0]} frames, return {episode.returns[0]:.2f}" in done.stdout
+    assert (codec, rate, pictures[0].shape) == ("h264 yuv420p", 50, (400, 600, 3))
+    assert pictures[0].min() < 50 and pictures[0].max() > 200
+    assert [path.name for path in tmp_path.iterdir()] == ["film.mp4"]
+
+
+@pytest.mark.parametrize("codecs", [("libx264", "mpeg4"), ("missing", "mpeg4")])
+def test_odd_frames_become_even_in_either_codec(
+    codecs: tuple[str, ...], changed: Callable[..., Path], main: Main, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paddock.video.CODECS", codecs)
+    code, out, _ = main(changed("Painted-v0"), "episodes=2", "video=film.mp4")
+    codec, rate, pictures = watched(Path("film.mp4"))
+    assert code == 0
+    assert (codec == "mpeg4 yuv420p") == ("no H.264" in out) == (codecs[0] == "missing")
+    assert rate == 12.5
+    assert {picture.shape for picture in pictures} == {(34, 52, 3)}
+    assert [picture.mean() for picture in pictures] == pytest.approx([30 * step for step in range(1, STEPS + 1)], abs=4)
+
+
+def test_filming_changes_no_number(run: Path, tmp_path: Path) -> None:
+    filmed = evaluate(run, episodes=3, video=tmp_path / "film.mp4")
+    assert filmed.returns.tolist() == evaluate(run, episodes=3).returns.tolist()
+    assert filmed.film is not None and filmed.film.return_ == filmed.returns[0]
+
+
+# Bad input
+
+BAD = {
+    "no run": ((), "evaluate plays one RUN, and 0 are given"),
+    "two runs": (("RUN", "RUN"), "evaluate plays one RUN, and 2 are given"),
+    "no such run": (("RUNN",), "runN is not a run folder; did you mean"),
+    "unknown key": (("RUN", "episods=3"), "did you mean 'episodes'?"),
+    "an option": (("RUN", "--video"), "keys are written key=value"),
+    "no number": (("RUN", "episodes=many"), "episodes=many cannot be read; allowed: episodes=a whole number >= 1"),
+    "no episode": (("RUN", "episodes=0"), "episodes=0 must be at least 1"),
+    "negative seed": (("RUN", "seed=-1"), "seed=-1 must be a whole number"),
+    "unknown policy": (("RUN", "which=bst"), "which=bst is not a policy that ES keeps; allowed: last, best"),
+    "no MP4": (("RUN", "video=film.gif"), "allowed: *.mp4"),
+    "no folder": (("RUN", "video=nowhere/film.mp4"), "there is no folder nowhere"),
+    "no checkpoint": (("UNSAVED",), "has no checkpoint yet"),
+    "no configuration": (("DAMAGED",), "config.yaml is damaged"),
+    "no drawing": (
+        ("Unseen-v0", "video=film.mp4"),
+        "Unseen-v0 cannot draw to an array; its modes: human; leave video= out",
+    ),
+    "no paint": (
+        ("Broken-v0", "video=film.mp4"),
+        "Broken-v0 cannot draw (DependencyNotInstalled: paint is not installed); leave",
+    ),
+}
+
+
+@pytest.mark.parametrize("arguments, said", BAD.values(), ids=BAD.keys())
+def test_bad_input_ends_in_one_line_and_leaves_nothing(
+    arguments: tuple[str, ...],
+    said: str,
+    run: Path,
+    changed: Callable[..., Path],
+    main: Main,
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    def meant(argument: str) -> str:
+        if argument.endswith("-v0"):
+            return str(changed(argument))
+        if argument == "UNSAVED":
+            unsaved = changed("CartPole-v1")
+            shutil.rmtree(unsaved / "checkpoints")
+            return str(unsaved)
+        if argument == "DAMAGED":
+            damaged = changed("CartPole-v1")
+            (damaged / "config.yaml").write_text("algo: [")
+            return str(damaged)
+        return argument.replace("RUN", str(run))
+
+    code, out, err = main(*map(meant, arguments))
+    assert code == 2
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("paddock: ")
+    assert said in err
+    assert not recwarn.list
+    assert list(Path().iterdir()) == []
+
+
+def test_best_before_the_first_evaluation_is_an_error(main: Main, tmp_path: Path) -> None:
+    run = tmp_path / "young"
+    assert Command(*TINY, "compute=serial", "budget.iterations=1", f"run.dir={run}").wait()[0] == 0
+    assert main(run, "episodes=1")[0] == 0
+    code, _, err = main(run, "which=best")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "which=best is not known before the first evaluation; use which=last" in err
+
+
+def test_help_is_a_guide(main: Main) -> None:
+    code, out, err = main("--help")
+    assert (code, err) == (0, "")
+    assert all(f"{key}=" in out for key in command.READERS)

@@ -1,0 +1,304 @@
+"""A package of the user's own: environments, wrappers, algorithms and groups that the repository knows nothing of."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, call_main
+
+FILES = {
+    "pyproject.toml": """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "stable-hands"
+version = "0.3"
+
+[project.entry-points."paddock.conf"]
+stable_hands = "stable_hands.conf"
+
+[tool.setuptools]
+packages = ["stable_hands", "stable_hands.conf"]
+package-data = { "stable_hands.conf" = ["*/*.yaml"] }
+""",
+    "stable_hands/__init__.py": """
+import gymnasium
+
+gymnasium.register("Trot-v0", "stable_hands.envs:Trot", max_episode_steps=20)
+""",
+    "stable_hands/envs.py": """
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+
+
+class Trot(gymnasium.Env):
+    \"\"\"The reward is highest where the action is the target.\"\"\"
+
+    observation_space, action_space = Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, target: float) -> None:
+        self.target = target
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        reward = -float(np.square(action - self.target).sum())
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), reward, False, False, {}
+
+
+class Double(gymnasium.RewardWrapper):
+    def __init__(self, env: gymnasium.Env, times: int) -> None:
+        super().__init__(env)
+        self.times = times
+
+    def reward(self, reward):
+        return self.times * reward
+""",
+    "stable_hands/search.py": """
+import functools
+
+import numpy as np
+
+
+class RandomSearch:
+    \"\"\"Keeps the best of the constant actions that it draws.\"\"\"
+
+    def __init__(self, *, env, pool, seed, width: float, members: int) -> None:
+        self.env, self.pool, self.seed, self.width, self.members = env, pool, seed, width, members
+        self.iteration, self.best, self.best_return = 0, 0.0, float("-inf")
+
+    def plan(self):
+        while True:
+            draw = np.random.Generator(np.random.Philox(key=[self.seed, self.iteration]))
+            actions = draw.uniform(-self.width, self.width, self.members)
+            returns = np.zeros(self.members)
+            for done in self.pool.imap_unordered(functools.partial(play, self.env), list(actions)):
+                if done.error is not None:
+                    raise done.error
+                returns[done.index] = done.value
+            if returns.max() > self.best_return:
+                self.best, self.best_return = float(actions[returns.argmax()]), float(returns.max())
+            self.iteration += 1
+            yield {
+                "iteration": self.iteration,
+                "step": 20 * self.members * self.iteration,
+                "train/return_mean": float(returns.mean()),
+                "eval/return_mean": self.best_return,
+            }
+
+    def state_dict(self):
+        return {"iteration": self.iteration, "best": self.best, "best_return": self.best_return}
+
+    def load_state_dict(self, state) -> None:
+        self.iteration, self.best, self.best_return = state["iteration"], state["best"], state["best_return"]
+
+    def policy(self):
+        return lambda obs: np.array([self.best], np.float32)
+
+
+def play(env, action) -> float:
+    made = env.make()
+    made.reset(seed=0)
+    total, over = 0.0, False
+    while not over:
+        _, reward, terminated, truncated, _ = made.step(np.array([action], np.float32))
+        total, over = total + reward, terminated or truncated
+    return total
+""",
+    "stable_hands/conf/__init__.py": "",
+    "stable_hands/conf/algo/random_search.yaml": """# Random search: the best of many constant actions
+_target_: stable_hands.search.RandomSearch
+width: 1.0   # of the interval that actions are drawn from, to either side
+members: 6   # actions an iteration
+""",
+    "stable_hands/conf/env/trot.yaml": """# Trot: hold the rein at the target
+_target_: envs.spec.EnvSpec
+id: stable_hands:Trot-v0
+kwargs: {target: 0.25}
+wrappers:
+  - {_target_: stable_hands.envs.Double, times: 2}
+max_episode_steps: null
+fresh: false
+""",
+    "stable_hands/conf/experiment/trotting.yaml": """# @package _global_
+# Random search learns to trot
+defaults:
+  - override /algo: random_search
+  - override /env: trot
+
+algo: {members: 4}
+budget: {iterations: 5}
+""",
+}
+
+
+def write_sources(folder: Path) -> Path:
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.lstrip("\n"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package, built and installed with pip where no process of ours has been told of it."""
+    source = write_sources(tmp_path_factory.mktemp("stable_hands"))
+    target = tmp_path_factory.mktemp("site")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--target", target, source], check=True, cwd=source)
+    return target
+
+
+def paddock(*arguments: str, cwd: Path, path: Path | None, status: int = 0) -> str:
+    """Run the command in a folder with one more entry on Python's path; what it prints."""
+    entries = [str(path)] if path else []
+    if cwd != ROOT:
+        entries.append(str(ROOT))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(entries), "PYTHONDONTWRITEBYTECODE": "1"}
+    module = "platform" if cwd == ROOT else "paddock"
+    command = [sys.executable, "-m", module, *arguments]
+    ended = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == status, ended.stderr
+    return ended.stdout if status == 0 else ended.stderr
+
+
+def read(run: Path) -> tuple[bytes, dict[str, Any]]:
+    return (run / "metrics.jsonl").read_bytes(), json.loads((run / "done.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def expected(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The metrics of the package's own experiment, run in the repository in one process."""
+    run = tmp_path_factory.mktemp("expected") / "run"
+    paddock("experiment=trotting", "compute=serial", f"run.dir={run}", cwd=ROOT, path=installed)
+    metrics, done = read(run)
+    assert done["reason"] == "budget.iterations=5"
+    rows = [json.loads(line) for line in metrics.splitlines()]
+    returns = [row["eval/return_mean"] for row in rows]
+    assert [row["step"] for row in rows] == [80, 160, 240, 320, 400]
+    assert returns == sorted(returns) and -2 * 20 * 1.25**2 < returns[0] < returns[-1] <= 0
+    return metrics
+
+
+@pytest.mark.parametrize("compute", ["compute=serial", "compute=local"])
+def test_an_installed_package_runs_anywhere_with_the_same_numbers(
+    compute: str, installed: Path, expected: bytes, tmp_path: Path
+) -> None:
+    workers = [] if compute == "compute=serial" else ["compute.workers=2"]
+    paddock("experiment=trotting", compute, *workers, "run.dir=run", cwd=tmp_path, path=installed)
+    assert read(tmp_path / "run")[0] == expected
+
+
+def test_a_run_of_a_package_goes_on(installed: Path, expected: bytes, tmp_path: Path) -> None:
+    run = ["experiment=trotting", "compute=serial", "run.dir=run"]
+    paddock(*run, "budget.iterations=2", cwd=tmp_path, path=installed)
+    paddock(*run, "budget.iterations=5", cwd=tmp_path, path=installed)
+    assert read(tmp_path / "run")[0] == expected
+
+
+def test_its_parts_mix_with_ours(installed: Path, tmp_path: Path) -> None:
+    ours = ["algo=es", "env=trot", "algo.population=4", "algo.hidden=[]", "algo.eval_every=1", "compute.workers=1"]
+    paddock(*ours, "budget.iterations=1", "run.dir=ours", cwd=tmp_path, path=installed)
+    assert b"eval/return_mean" in read(tmp_path / "ours")[0]
+    theirs = ["algo=random_search", "env=pendulum", "compute=serial", "env.max_episode_steps=20"]
+    paddock(*theirs, "budget.iterations=1", "run.dir=theirs", cwd=tmp_path, path=installed)
+    assert b"eval/return_mean" in read(tmp_path / "theirs")[0]
+
+
+def test_its_options_are_in_the_help_and_in_hydras_search_path(installed: Path, tmp_path: Path) -> None:
+    out = paddock("--help", cwd=tmp_path, path=installed)
+    for line in ("random_search  Random search: the best", "Trot: hold the rein", "Random search learns to trot"):
+        assert line in out
+    assert str(installed / "stable_hands/conf") in out
+    assert "stable_hands" in paddock("--info", "searchpath", cwd=tmp_path, path=installed)
+
+
+def test_a_mistake_in_it_is_named_as_in_ours(installed: Path, tmp_path: Path) -> None:
+    def refused(*arguments: str) -> str:
+        return paddock(*arguments, cwd=tmp_path, path=installed, status=2)
+
+    assert refused("algo=random_serch") == (
+        "paddock: algo=random_serch is not an option of algo; did you mean 'random_search'?\n"
+    )
+    assert "did you mean 'algo.members'?" in refused("algo=random_search", "algo.member=3")
+    assert "algo.members='x' has the wrong type; allowed: a whole number" in refused(
+        "algo=random_search", "algo.members=x"
+    )
+    assert "env.kwargs={'targt': 1, 'target': 0.25} is refused" in refused("env=trot", "+env.kwargs.targt=1").replace(
+        "{'target': 0.25, 'targt': 1}", "{'targt': 1, 'target': 0.25}"
+    )
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("how", ["hydra.searchpath=[file://{}/stable_hands/conf]", "hydra.searchpath=[{}]"])
+@pytest.mark.parametrize("cwd", ["repository", "elsewhere"])
+def test_a_folder_that_nobody_installed_is_found_by_the_search_path(
+    how: str, cwd: str, expected: bytes, tmp_path: Path
+) -> None:
+    source = write_sources(tmp_path / "source")
+    there = "pkg://stable_hands.conf" if how.endswith("[{}]") else str(source)
+    folder = ROOT if cwd == "repository" else source
+    run = tmp_path / "run"
+    arguments = [how.format(there), "experiment=trotting", "compute=serial", f"run.dir={run}"]
+    paddock(*arguments, cwd=folder, path=source)
+    assert read(run)[0] == expected
+
+
+def test_an_environment_needs_no_file_at_all(tmp_path: Path, expected: bytes) -> None:
+    source = write_sources(tmp_path / "source")
+    arguments = [
+        "env=gymnasium",
+        "env.id=stable_hands:Trot-v0",
+        "+env.kwargs.target=0.25",
+        "env.wrappers=[{_target_: stable_hands.envs.Double, times: 2}]",
+        "algo.population=4",
+        "algo.eval_every=1",
+        "budget.iterations=1",
+        "compute.workers=1",
+        f"run.dir={tmp_path / 'run'}",
+    ]
+    # Started where the package lies: the workers are told where that is.
+    paddock(*arguments, cwd=source, path=None)
+    assert b"eval/return_mean" in read(tmp_path / "run")[0]
+
+
+def test_a_mirror_of_the_users_own_gets_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my_mirror.py").write_text("""
+class Slate:
+    queue_rows, close_timeout_s = 10, 5
+
+    def __init__(self, *, run_dir, word: str) -> None:
+        self.path, self.word = run_dir / "slate.txt", word
+
+    def open(self, first_step, say):
+        self.file = open(self.path, "a")
+
+    def log(self, metrics):
+        print(self.word, metrics["iteration"], file=self.file)
+
+    def close(self):
+        self.file.close()
+
+    def abandon(self):
+        pass
+""")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    mirror = "+track.mirrors.slate={_target_: my_mirror.Slate, word: row}"
+    tiny = ["algo.population=4", "budget.iterations=3", "compute=serial", "run.dir=run"]
+    assert call_main(*tiny, mirror) == 0
+    assert (tmp_path / "run/slate.txt").read_text().splitlines() == ["row 1", "row 2", "row 3"]
+    assert call_main(*tiny, "+track.mirrors.slate={_target_: my_mirror.Slate, wort: row}", "budget.iterations=4") == 2
+    assert "track.mirrors.slate.wort is not a key" in capfd.readouterr().err

@@ -1,0 +1,227 @@
+"""`python -m paddock.plot`, by the laws it obeys; expected numbers are worked by hand."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT, TINY, Command
+from matplotlib.image import imread
+
+from paddock import plot as command
+from paddock.folder import read_config
+from paddock.plot import Run, draw, group_by_seed, mean_line, plot
+from paddock.results import read_columns
+
+Main = Callable[..., tuple[int, str, str]]
+
+
+def write(path: Path, rows: Sequence[dict[str, Any]], seed: int = 0, **changes: Any) -> Path:
+    """A run folder with these rows; row k is of iteration k + 1, step 100 (k + 1) and second 60 (k + 1)."""
+    path.mkdir()
+    algo = {"name": "es", "sigma": 0.1, "rate": 0.01}
+    config: dict[str, Any] = {"algo": algo, "env": {"id": "CartPole-v1"}, "vec": {"num_envs": 8}, "seed": seed}
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        config[section][name] = value
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    places = [{"iteration": k + 1, "step": 100 * (k + 1)} for k in range(len(rows))]
+    for name, contents in (
+        ("metrics", rows),
+        ("system", [{"system/seconds": 60.0 * (k + 1)} for k in range(len(rows))]),
+    ):
+        lines = [json.dumps(place | row) + "\n" for place, row in zip(places, contents, strict=True)]
+        (path / f"{name}.jsonl").write_text("".join(lines))
+    return path
+
+
+def returns(*values: float | None) -> list[dict[str, Any]]:
+    return [{"eval/return_mean": value} for value in values]
+
+
+def drawn(*paths: Path, x: str = "step", y: Sequence[str] | None = None) -> Any:
+    return draw([Run(path, read_config(path), read_columns(path)) for path in paths], x, y)
+
+
+def labelled(ax: Any) -> dict[str, list[list[float]]]:
+    """The lines that the legend names, each as its x and its y."""
+    return {
+        str(line.get_label()): [list(line.get_xdata()), list(line.get_ydata())]
+        for line in ax.lines
+        if not str(line.get_label()).startswith("_")
+    }
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Main:
+    """The command in this process, in an empty folder."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["plot", *map(str, arguments)])
+        code = command.main()
+        return code, *capfd.readouterr()
+
+    return call
+
+
+# The picture
+
+
+def test_a_real_run_becomes_a_png_of_its_own_from_any_folder(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert Command(*TINY, "compute=serial", "budget.iterations=4", f"run.dir={run}").wait()[0] == 0
+    arguments = [sys.executable, "-m", "paddock.plot", "run"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "run/curves.png\n", "")
+    picture = imread(run / "curves.png")
+    assert picture.shape[:2] == (675, 1200)
+    assert picture.std() > 0
+    for x in ("iteration", "minutes"):
+        plot([run], tmp_path / f"{x}.pdf", x=x)
+        assert (tmp_path / f"{x}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_several_runs_become_one_picture_here(tmp_path: Path, main: Main) -> None:
+    runs = [write(tmp_path / f"run{seed}", returns(1, 2), seed) for seed in (1, 2)]
+    assert main(*runs, runs[0]) == (0, "curves.png\n", "")
+    assert imread("curves.png").shape[:2] == (675, 1200)
+    assert main(*runs, "out=two.png", "x=minutes", "y=[eval/return_mean, system/seconds]")[:2] == (0, "two.png\n")
+    assert imread("two.png").shape[:2] == (1125, 1200)
+
+
+def test_one_run_shows_evaluation_and_training(tmp_path: Path) -> None:
+    rows = [{"train/return_mean": 1.0}, {"train/return_mean": 2.0, "eval/return_mean": 5.0}, {"train/return_mean": 3.0}]
+    ax = drawn(write(tmp_path / "run", rows, seed=7)).axes[0]
+    assert labelled(ax) == {"evaluation": [[200], [5]], "training": [[100, 200, 300], [1, 2, 3]]}
+    assert ax.get_title() == "es on CartPole-v1, seed 7"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("environment steps", "mean return of an episode")
+    assert ax.xaxis.get_major_formatter()(1_500_000) == "1.5M"
+
+
+def test_runs_that_differ_in_the_seed_share_a_colour_and_a_mean(tmp_path: Path) -> None:
+    first = write(tmp_path / "first", returns(0, 2, 4), seed=1)
+    second = write(tmp_path / "second", returns(4, 6), seed=2, vec__num_envs=16)
+    ax = drawn(first, second).axes[0]
+    assert labelled(ax) == {"evaluation (mean of 2 seeds)": [[100, 200], [2, 4]]}
+    assert [list(line.get_ydata()) for line in ax.lines] == [[0, 2, 4], [4, 6], [2, 4]]
+    assert len({line.get_color() for line in ax.lines}) == 1
+    assert ax.get_title() == "es on CartPole-v1, seeds 1, 2"
+
+
+def test_mean_line_is_interpolated_where_all_lines_are() -> None:
+    first = (np.array([0.0, 10.0, 20.0]), np.array([0.0, 10.0, 20.0]))
+    second = (np.array([5.0, 15.0]), np.array([1.0, 3.0]))
+    x, y = mean_line([first, second])
+    # At 5: (5 + 1) / 2; at 10: (10 + 2) / 2; at 15: (15 + 3) / 2.
+    assert (x.tolist(), y.tolist()) == ([5, 10, 15], [3, 6, 9])
+    assert mean_line([first, (first[0] + 21, first[1])])[0].size == 0
+
+
+def test_runs_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    def labels(**changes: Sequence[Any]) -> list[str]:
+        number = len(list(tmp_path.iterdir()))
+        rows = [dict(zip(changes, values, strict=True)) for values in zip(*changes.values(), strict=True)]
+        paths = [write(tmp_path / f"{number}-{k}", returns(1), **row) for k, row in enumerate(rows)]
+        return list(group_by_seed([Run(path, read_config(path), {}) for path in paths]))
+
+    assert labels(algo__rate=[1, 2]) == ["rate=1", "rate=2"]
+    assert labels(algo__rate=[1, 1, 2], vec__num_envs=[1, 2, 1]) == ["rate=1", "rate=2"]
+    assert labels(algo__rate=[1, 2], algo__sigma=[3, 4]) == ["rate=1, sigma=3", "rate=2, sigma=4"]
+    assert labels(algo__name=["es", "ppo"], algo__rate=[1, 2]) == ["es", "ppo"]
+    assert labels(algo__name=["es", "es", "ppo"], algo__rate=[1, 2, 2]) == ["es, rate=1", "es, rate=2", "ppo, rate=2"]
+    assert labels(env__id=["A-v1", "B-v1"]) == ["A-v1", "B-v1"]
+    many = labels(algo__a=[1, 2], algo__b=[1, 2], algo__c=[1, 2], algo__d=[1, 2])
+    assert [Path(label).parent for label in many] == [tmp_path, tmp_path]
+
+
+def test_metrics_of_one_name_share_a_panel(tmp_path: Path) -> None:
+    rows = [{"eval/return_mean": k, "train/return_mean": k, "es/sigma": k} for k in range(3)]
+    axes = drawn(write(tmp_path / "run", rows), y=["train/return_mean", "es/sigma", "eval/return_mean"]).axes
+    assert [list(labelled(ax)) for ax in axes] == [["training", "evaluation"], ["es/sigma"]]
+    assert [ax.get_ylabel() for ax in axes] == ["mean return of an episode", "es/sigma"]
+
+
+def test_many_groups_and_metrics_are_named_in_full(tmp_path: Path) -> None:
+    rows = [{"eval/return_mean": 1, "train/return_mean": 2}]
+    runs = [write(tmp_path / f"run{rate}", rows, algo__rate=rate) for rate in (1, 2)]
+    assert list(labelled(drawn(*runs).axes[0])) == ["rate=1", "rate=2"]
+    both = drawn(*runs, y=["eval/return_mean", "train/return_mean"]).axes[0]
+    assert list(labelled(both)) == ["rate=1, evaluation", "rate=1, training", "rate=2, evaluation", "rate=2, training"]
+
+
+@pytest.mark.parametrize("x, expected", [("step", [100, 200]), ("iteration", [1, 2]), ("minutes", [1, 2])])
+def test_x_is_what_was_asked_for(x: str, expected: list[float], tmp_path: Path) -> None:
+    assert labelled(drawn(write(tmp_path / "run", returns(5, 6)), x=x).axes[0]) == {"evaluation": [expected, [5, 6]]}
+
+
+# Runs that go on
+
+
+@pytest.mark.parametrize("cut", [1, 20, 45])
+def test_a_last_line_that_is_not_whole_is_left_out(cut: int, tmp_path: Path, main: Main) -> None:
+    run = write(tmp_path / "run", returns(1, 2, 3))
+    journal = run / "metrics.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-cut])
+    assert labelled(drawn(run).axes[0]) == {"evaluation": [[100, 200], [1, 2]]}
+    assert main(run, "x=minutes")[0] == 0
+
+
+def test_null_is_no_point(tmp_path: Path) -> None:
+    assert labelled(drawn(write(tmp_path / "run", returns(1, None, 3))).axes[0]) == {"evaluation": [[100, 300], [1, 3]]}
+
+
+def test_a_run_without_numbers_is_left_out_and_named(
+    tmp_path: Path, main: Main, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, null, new = (write(tmp_path / f"run{k}", rows) for k, rows in enumerate([returns(1, 2), returns(None), []]))
+    code, out, _ = main(begun, null, new)
+    assert (code, out) == (0, "curves.png\n")
+    assert [record.getMessage().split()[0] for record in caplog.records] == [str(new), str(null)]
+
+
+# Bad input
+
+BAD = {
+    "no run": ((), "plot needs a RUN"),
+    "no such run": (("RUNN",), "runN is not a run folder; did you mean"),
+    "unknown key": (("RUN", "ot=a.png"), "ot is not a key of plot; did you mean 'out'?"),
+    "an option": (("RUN", "-o"), "-o is not an option of plot; keys are written key=value"),
+    "unknown axis": (("RUN", "x=steps"), "x=steps is not an axis; allowed: step, iteration, minutes"),
+    "unknown metric": (("RUN", "y=eval/retrun_mean"), "did you mean 'eval/return_mean'?"),
+    "empty metric": (("RUN", "y="), "y= is not a metric"),
+    "no picture": (("RUN", "out=a.gif"), "allowed: *.png, *.pdf, *.svg"),
+    "no folder": (("RUN", "out=nowhere/a.png"), "there is no folder nowhere"),
+    "no row": (("NEW",), "no run has metrics yet"),
+    "no number": (("NULL",), "no number of eval/return_mean has been logged yet"),
+}
+
+
+@pytest.mark.parametrize("arguments, said", BAD.values(), ids=BAD.keys())
+def test_bad_input_ends_in_one_line_and_leaves_nothing(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, main: Main, caplog: pytest.LogCaptureFixture
+) -> None:
+    places = {"RUN": tmp_path / "run", "NEW": tmp_path / "new", "NULL": tmp_path / "null"}
+    for name, rows in (("RUN", returns(1, 2)), ("NEW", []), ("NULL", returns(None))):
+        write(places[name], rows)
+    before = sorted(tmp_path.rglob("*"))
+    for name, place in places.items():
+        arguments = tuple(argument.replace(name, str(place)) for argument in arguments)
+    code, out, err = main(*arguments)
+    assert (code, out, err.count("\n"), caplog.records) == (2, "", 1, [])
+    assert err.startswith("paddock: ") and said in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_help_is_a_guide(main: Main) -> None:
+    code, out, err = main("--help")
+    assert (code, err) == (0, "")
+    assert all(f"{key}=" in out for key in command.READERS)

@@ -1,0 +1,58 @@
+"""The README's commands work as they are written."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.S)
+COMMANDS = [line for block in BLOCKS for line in block.splitlines() if re.match(r"\S*python -m ", line)]
+QUICK = ["budget.iterations=1", "algo.population=4", "algo.eval_episodes=1"]  # one iteration of whatever it is
+
+
+def words(command: str) -> list[str]:
+    """A command of the README, run by this Python."""
+    return [sys.executable, *shlex.split(command, comments=True)[1:]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("readme") / "run"
+    arguments = ["experiment=es_cartpole", "compute=serial", "algo.eval_every=1", *QUICK, f"run.dir={folder}"]
+    subprocess.run([sys.executable, "-m", "paddock", *arguments], cwd=ROOT, check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if "-m platform" in line])
+def test_a_command_of_the_main_job_works(command: str, tmp_path: Path) -> None:
+    asks_only = {"--help", "--cfg", "dry_run=true"} & set(words(command))
+    quick = [] if asks_only else [*QUICK, f"run.root={tmp_path}", f"hydra.sweep.dir={tmp_path}"]
+    done = subprocess.run([*words(command), *quick], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert asks_only or list(tmp_path.glob("*/metrics.jsonl"))
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if "-m paddock." in line])
+def test_a_command_on_a_run_works(command: str, run: Path) -> None:
+    arguments = [str(run) if word == "RUN" else word for word in words(command)]
+    done = subprocess.run(arguments, cwd=run, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_mistake_it_shows_is_answered_as_it_shows() -> None:
+    command, answer = re.search(r"```\n\$ (python -m platform .*)\n(paddock: .*)\n```", README).groups()  # type: ignore[union-attr]
+    done = subprocess.run(words(command), cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (2, answer)
+
+
+def test_every_file_it_names_is_there() -> None:
+    folders = r"`((?:conf|algos|envs|platform|scripts|tests)/[\w./]+)`"
+    named = re.findall(r"\]\(([^)#:]+)\)", README) + re.findall(folders, README)
+    assert named
+    missing = [name for name in named if not (ROOT / name).exists() and "walker.yaml" not in name]
+    assert not missing
