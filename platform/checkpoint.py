@@ -59,8 +59,8 @@ class Checkpoints:
             except CheckpointError as error:
                 damaged.append(error)
                 continue
-            for error in damaged:
-                log.warning("%s; going on from %s", error, path)
+            for damage in damaged:
+                log.warning("%s; going on from %s", damage, path)
             return state
         if damaged:
             remedy = f"delete {self._folder} to start again"

@@ -142,7 +142,7 @@ def play_member(
     """One episode in a process of the peer: index, return, steps, seconds."""
     started = time.perf_counter()
     index, parameters, seed = member
-    env, layers, (mean, std, clip) = _walker(), unflatten(parameters, sizes), scale
+    env, layers, (mean, std, clip) = walker(), unflatten(parameters, sizes), scale
     obs, _ = env.reset(seed=seed)
     total, steps, ended = 0.0, 0, False
     while not ended and steps < cap:
@@ -157,7 +157,8 @@ def play_member(
 
 
 @functools.cache
-def _walker() -> gymnasium.Env:
+def walker() -> gymnasium.Env:
+    """The environment that a process of the peer keeps."""
     return gymnasium.make("BipedalWalker-v3", disable_env_checker=True)
 
 

@@ -345,7 +345,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
     newest, before = Checkpoints(run / "checkpoints", keep=3).paths()[:2]
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 0xFF
-    damaged = {"cut": content[:-100], "flipped": content, "empty": b"", "text": b"not an archive"}[damage]
+    damaged = {"cut": bytes(content[:-100]), "flipped": bytes(content), "empty": b"", "text": b"not an archive"}[damage]
     newest.write_bytes(damaged)
     monkeypatch.chdir(run.parent)
     assert call_main(*RUN, "budget.iterations=4") == 0
@@ -403,9 +403,9 @@ def worker(scheduler: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             path.write_text(text)
         with Client(scheduler, set_as_default=False) as client:
             known = set(client.scheduler_info(n_workers=-1)["workers"])
-            path = os.pathsep.join([str(folder), str(ROOT)])
+            entries = os.pathsep.join([str(folder), str(ROOT)])
             command = ["worker", scheduler, "--nthreads", "1", "--no-nanny", "--no-dashboard", *arguments]
-            started.append(launch(*command, cwd=folder, PYTHONPATH=path))
+            started.append(launch(*command, cwd=folder, PYTHONPATH=entries))
             new = wait_until(lambda: set(client.scheduler_info(n_workers=-1)["workers"]) - known)
         return next(iter(new))
 
@@ -474,14 +474,17 @@ def test_a_worker_with_another_version_of_a_package_is_named(
     assert "pip install gymnasium==" in line
 
 
-def test_a_worker_with_another_python_is_named(worker: Callable[..., str], dask: list[str], refused: Refused) -> None:
+def test_a_worker_with_another_python_is_named(
+    worker: Callable[..., str], dask: list[str], start: Callable[..., Command]
+) -> None:
     lie = """
 import distributed.versions
 tell = distributed.versions.get_system_info
 distributed.versions.get_system_info = lambda: {**tell(), "python": "3.9.1.final.0"}
 """
     odd = worker("--preload", "lie", **{"lie.py": lie})
-    line = refused(*dask)
+    code, _, line = start(*dask).wait()
+    assert code == 2 and line.count("\n") == 1
     assert f"worker {odd} has Python 3.9.1, this process 3." in line
     assert "use one environment everywhere" in line
 

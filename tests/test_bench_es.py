@@ -10,27 +10,30 @@ import pytest
 
 from algos.es import evaluate_pairs
 from paddock.compute.serial import SerialPool
-from scripts.bench_es import AnsweringPool, build_es, measure_driver, members, play_member
+from scripts.bench_es import AnsweringPool, build_es, measure_driver, members, play_member, walker
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_the_peer_plays_the_members_of_the_next_iteration() -> None:
     recording = AnsweringPool()
-    es = build_es(recording, members=4, cap=50, overrides=["algo.pairs_per_task=1"])
+    es = build_es(recording, members=4, cap=30, overrides=["algo.pairs_per_task=1"])
     before = es.state_dict()
     next(es.plan())
     es.load_state_dict(before)
     _, tasks = recording.asked
     scale = (np.zeros(24, np.float32), np.ones(24, np.float32), 5.0)
-    peer = [play_member(es.problem.mlp.sizes, scale, 50, member) for member in members(es)]
+    peer = []
+    for member in members(es):
+        walker.cache_clear()  # a new world for each member, as on Paddock's side
+        peer.append(play_member(es.problem.mlp.sizes, scale, 30, member))
     played = [evaluate_pairs(es.problem, task) for task in tasks]
     assert [index for index, *_ in peer] == [0, 1, 2, 3]
     lengths = np.concatenate([length.ravel() for _, length, _ in played])
     returns = np.concatenate([member_returns.ravel() for member_returns, _, _ in played])
     assert [length for _, _, length, _ in peer] == lengths.tolist()
-    # The peer's tanh is not scaled to bounds: its actions differ in the last bit, and Box2D's contacts amplify that.
-    assert [member_return for _, member_return, _, _ in peer] == pytest.approx(returns.tolist(), abs=0.5)
+    # Actions are rounded otherwise in the last bit, and contacts amplify that.
+    assert [member_return for _, member_return, _, _ in peer] == pytest.approx(returns.tolist(), abs=0.001)
 
 
 def test_the_driver_is_measured_on_512_members() -> None:
@@ -48,9 +51,8 @@ def test_report_has_both_sides_and_their_ratio(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(path.read_text())
-    assert set(report) == {
-        *("machine", "versions", "settings", "ours", "peer", "ratios", "ratio", "target", "driver"),
-    }
+    sections = {"machine", "versions", "settings", "ours", "peer", "ratios", "ratio", "target", "driver"}
+    assert set(report) == sections
     assert done.returncode == (0 if report["ratio"] >= report["target"] else 1)
     assert report["settings"]["members"] == 8
     assert report["settings"]["cap"] == 50

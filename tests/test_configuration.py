@@ -85,12 +85,11 @@ def test_every_experiment_is_bounded(option: str) -> None:
 # The keys
 
 
-def keys_of(node: yaml.MappingNode) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
+def keys_of(node: yaml.Node | None) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
     """Every key of a mapping, at any depth, with its value."""
-    for key, value in node.value:
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else []:
         yield key, value
-        if isinstance(value, yaml.MappingNode):
-            yield from keys_of(value)
+        yield from keys_of(value)
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_file)

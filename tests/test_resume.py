@@ -126,7 +126,7 @@ def test_a_signal_finishes_the_iteration_saves_and_exits_with_its_code(
     assert code == 128 + number, err
     assert f"stopped by {number.name}" in out
     assert "Traceback" not in err
-    assert not command.processes()
+    wait_until(functools.partial(_gone, command))
     saved = read(max((run / "checkpoints").glob("*.npz")))
     assert saved["algorithm"]["iteration"] == len(rows(run)) < ITERATIONS
     assert start(*arguments(run), f"compute={compute}").wait()[0] == 0
@@ -152,8 +152,8 @@ def test_a_second_interrupt_leaves_at_once_and_no_process(tmp_path: Path, start:
         if "stopping after this iteration" in line:
             break
     os.kill(command.process.pid, signal.SIGINT)
-    assert command.process.wait(10) == 130
-    wait_until(lambda: not command.processes(), 15)
+    assert command.process.wait(60) == 130
+    wait_until(functools.partial(_gone, command))
 
 
 # Checkpoints

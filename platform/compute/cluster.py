@@ -9,6 +9,7 @@ import logging
 import os
 import queue
 import uuid
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any
@@ -18,6 +19,7 @@ import distributed.comm
 from distributed import Client, Future, LocalCluster, Security
 from distributed.client import ClosedClientError
 from distributed.scheduler import KilledWorker
+from distributed.versions import VersionMismatchWarning
 
 from algos.pool import Done, PoolError, Task, TaskTimeout, WorkerLost
 from algos.worker import TOPIC, run_task
@@ -26,7 +28,7 @@ from .preflight import check_workers
 
 log = logging.getLogger(__name__)
 
-CONNECT_S = 6.0  # a scheduler that has not answered by then is out of reach
+CONNECT_S = 5.0  # a scheduler that has not answered by then is out of reach
 WORKERS_S = 15.0  # a scheduler that has no worker by then is not given one
 IN_FLIGHT = 3  # tasks given to Dask for each worker: one runs, the others hide the way there
 
@@ -210,10 +212,11 @@ class DaskPool:
 
 
 def _quieten() -> None:
-    """What Dask and the libraries below it would log of lost workers and schedulers, the pool says itself."""
+    """What Dask and the libraries below it would log of workers and schedulers, the pool says itself, in one line."""
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("distributed", "tornado", "asyncio"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", category=VersionMismatchWarning)
 
 
 async def _greet(address: str) -> None:
