@@ -125,6 +125,10 @@ def composition_error(error: BaseException, arguments: argparse.Namespace) -> Co
         key = unknown.group(1).lstrip("+~")
         what = "group" if "No match in the defaults list" in text else "key"
         known = _known_keys(key, arguments)
+        inner = re.search(r"Key '([^']+)' is not in struct", text)
+        if key in known and inner:
+            added = f"{key}.{inner.group(1)}"
+            return ConfigError(f"{added} is not there yet; add it with a +: +{added}=...")
         hint = nearest(key, known) if known else f"+{key}=... would add it"
         return ConfigError(f"{key} is not a {what} of the configuration; {hint}")
     return ConfigError(_one_line(error))

@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs.errors import ConfigError, PaddockError, nearest, require
+from envs.spec import short_name
 
 from . import CONF
 from .border import build, prepare_call
@@ -223,7 +224,7 @@ def _run_path(config: Mapping[str, Any]) -> Path:
             return last_path(Path(root))
         if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
             return Path(HydraConfig.get().runtime.output_dir)
-        short = _env_name(config).rpartition(":")[2].replace("/", "-")
+        short = short_name(_env_name(config))
         return new_path(Path(root), name or f"{config['algo'].get('name', 'run')}_{short}_seed{config['seed']}")
 
     return prepare_call("run", path, config["run"])()
@@ -304,7 +305,8 @@ def _print_end(path: Path, outcome: Outcome) -> None:
     arguments = HydraConfig.get().overrides.task if sweeping else sys.argv[1:]
     kept = [argument for argument in arguments if not argument.startswith(("run.dir=", "resume="))]
     end, hint = ("stopped by", "") if outcome.signal is not None else ("ended by", "  # raise its budget to go on")
-    print(f"{end} {outcome.reason} after {int(outcome.metrics.get('iteration', 0))} iterations: {path}")
+    iterations = int(outcome.metrics.get("iteration", 0))
+    print(f"{end} {outcome.reason} after {iterations} iteration{'s' if iterations != 1 else ''}: {path}")
     print(f"  python -m paddock.evaluate {path} video={path / 'episode.mp4'}")
     print(f"  python -m paddock.plot {path}")
     print(f"  python -m paddock {shlex.join([*kept, f'run.dir={path}'])}{hint}")

@@ -18,6 +18,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from envs.errors import nearest, require
+from envs.spec import short_name
 
 from .command import Readers, check_output, parse, run_command, write_output
 from .folder import computation, read_config
@@ -210,12 +211,14 @@ def _labels(runs: Sequence[Run]) -> list[str]:
 
 
 def _setting(key: str, value: Any) -> str:
-    return str(value) if key in ("algo.name", "env.id") else f"{key.rpartition('.')[2]}={value}"
+    if key == "env.id":
+        return short_name(str(value))
+    return str(value) if key == "algo.name" else f"{key.rpartition('.')[2]}={value}"
 
 
 def _title(groups: Mapping[str, list[Run]]) -> str:
     runs = [run for group in groups.values() for run in group]
-    names = [{str(run.settings.get(key, "")) for run in runs} for key in ("algo.name", "env.id")]
+    names = [{_setting(key, run.settings.get(key, "")) for run in runs} for key in ("algo.name", "env.id")]
     subject = " on ".join(name for choice in names if len(choice) == 1 for name in choice if name) or "learning curves"
     if len(groups) > 1:
         return subject

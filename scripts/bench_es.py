@@ -5,9 +5,10 @@
 The peer is what one would write without Paddock: each process keeps a Gymnasium environment and plays one member at a
 time. Both sides play the same members (same parameters, episode seeds and cap) in turn, repeatedly. Paddock's time is
 that of a whole iteration of `ES.plan`, with observation statistics and update; the peer's is its episodes alone.
+Members are spread around the mean of the second iteration; most episodes end by a fall, the others at the cap.
 
 The peer's Box2D world remembers earlier episodes (Paddock's is new for each), and its actions are rounded otherwise, so
-a few of its episodes take another course: each side's own steps are counted, and steps/s are compared.
+many of its episodes take another course: each side's own steps are counted, and steps/s are compared.
 """
 
 import argparse
@@ -96,8 +97,8 @@ def main(arguments: list[str] | None = None) -> int:
 def build_es(pool: Pool, members: int, cap: int, overrides: list[str]) -> ES:
     """ES on BipedalWalker-v3 with the settings of conf/, except those that a benchmark must fix."""
     fixed = [f"algo.population={members}", f"algo.episode_cap={cap}", "algo.eval_every=1000000"]
-    config = compose_alone(["algo=es", "env=bipedal", *fixed, *overrides])
-    return build_algorithm(OmegaConf.to_container(config, resolve=True), pool)
+    config: Any = OmegaConf.to_container(compose_alone(["algo=es", "env=bipedal", *fixed, *overrides]), resolve=True)
+    return build_algorithm(config, pool)
 
 
 def play_ours(es: ES) -> Report:
@@ -137,7 +138,7 @@ def members(es: ES) -> Iterator[tuple[int, NDArray[np.float32], int]]:
 
 
 def play_member(
-    sizes: tuple[int, ...], scale: Scale, cap: int, member: tuple[int, NDArray[np.float32], int]
+    sizes: tuple[int, ...], scale: Scale, cap: int | None, member: tuple[int, NDArray[np.float32], int]
 ) -> tuple[int, float, int, float]:
     """One episode in a process of the peer: index, return, steps, seconds."""
     started = time.perf_counter()
@@ -145,15 +146,15 @@ def play_member(
     env, layers, (mean, std, clip) = walker(), unflatten(parameters, sizes), scale
     obs, _ = env.reset(seed=seed)
     total, steps, ended = 0.0, 0, False
-    while not ended and steps < cap:
+    while not ended and (cap is None or steps < cap):
         x = np.clip((obs - mean) / std, -clip, clip)
         for weights, bias in layers:
             x = np.tanh(x @ weights + bias)
         obs, reward, terminated, truncated, _ = env.step(x)
-        total += reward
+        total += float(reward)
         steps += 1
         ended = terminated or truncated
-    return index, float(total), steps, time.perf_counter() - started
+    return index, total, steps, time.perf_counter() - started
 
 
 @functools.cache

@@ -200,3 +200,30 @@ def test_an_unknown_backend_is_named() -> None:
         Vec(backend="envs.vector.NoSuch", num_envs=1)
     with pytest.raises(ConfigError, match="num_envs=0"):
         Vec(backend="envs.vector.serial.SerialVectorEnv", num_envs=0)
+
+
+# The walker
+
+
+@pytest.mark.parametrize("name", ["BipedalWalker-v3", "BipedalWalkerHardcore-v3"])
+def test_our_walker_gives_the_numbers_of_gymnasiums(name: str) -> None:
+    ours = spec(f"envs.bipedal:paddock/{name}").make()  # one for all episodes
+    ends = 0
+    for seed in range(12):
+        theirs = spec(name).make()  # a new one for each
+        generator = np.random.default_rng(seed)
+        np.testing.assert_array_equal(ours.reset(seed=seed)[0], theirs.reset(seed=seed)[0])
+        for t in range(200):
+            action = generator.uniform(-1.5, 1.5, 4).astype(np.float32)
+            if seed % 3 == 0:  # gentle, so that it stands for long
+                action = np.array([0.5, -0.3, -0.5, 0.3], np.float32) * np.float32(np.sin(t / 10))
+            got, expected = ours.step(action), theirs.step(action)
+            np.testing.assert_array_equal(got[0], expected[0])
+            assert got[0].dtype == expected[0].dtype
+            assert got[1:] == expected[1:]
+            if expected[2]:
+                ends += 1
+                break
+        theirs.close()
+    assert ends >= 4
+    ours.close()

@@ -116,7 +116,7 @@ class SerialVectorEnv(VectorEnv):
         if self.spec_.fresh and self._started[i]:
             if seed is None:
                 seed = int(self.envs[i].unwrapped.np_random.integers(2**31))
-            _discard(self.envs[i])
+            self.envs[i].close()
             self.envs[i] = self.spec_.make()
         self._started[i] = True
         return self.envs[i].reset(seed=seed, options=options or None)
@@ -132,14 +132,3 @@ class SerialVectorEnv(VectorEnv):
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
             raise VectorMisuse(f"reset: reset_mask must be a bool array of shape ({self.num_envs},); got {mask!r}")
         return mask
-
-
-def _discard(env: gymnasium.Env) -> None:
-    """Close an environment and free its memory at once.
-
-    BipedalWalker and its world hold each other. Left to the garbage collector, which walks the whole heap, one that
-    is dropped costs more than the next one's reset.
-    """
-    env.close()
-    if not hasattr(env.unwrapped, "__del__"):
-        vars(env.unwrapped).clear()

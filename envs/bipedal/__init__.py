@@ -1,0 +1,16 @@
+"""The walker: Gymnasium's BipedalWalker and Hardcore with the same numbers in less time.
+
+Importing this registers `paddock/BipedalWalker-v3` and `paddock/BipedalWalkerHardcore-v3`; the name to give is
+`env.id=envs.bipedal:paddock/BipedalWalker-v3`.
+"""
+
+import gymnasium
+
+for _id, _hardcore, _steps in (("BipedalWalker", False, 1600), ("BipedalWalkerHardcore", True, 2000)):
+    gymnasium.register(
+        id=f"paddock/{_id}-v3",
+        entry_point="envs.bipedal.walker:Walker",
+        kwargs={"hardcore": _hardcore},
+        max_episode_steps=_steps,
+        reward_threshold=300,
+    )
