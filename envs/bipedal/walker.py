@@ -69,7 +69,8 @@ class Walker(BipedalWalker):
 
     def step(self, action: NDArray[Any]) -> tuple[NDArray[np.float32], Any, bool, bool, dict[str, Any]]:
         """Advance by 1/50 s; action [4] in [-1, 1] gives direction and torque of hip and knee, twice."""
-        joints, hull, legs = self.joints, self.hull, self.legs
+        hull: Any = self.hull
+        joints, legs = self.joints, self.legs
         effort = np.minimum(np.abs(action), 1)
         signs, torques = np.sign(action).tolist(), (MOTORS_TORQUE * effort).tolist()
         for joint, speed, sign, torque in zip(joints, SPEEDS, signs, torques, strict=True):
