@@ -4,7 +4,6 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 """
 
 import functools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -124,11 +123,6 @@ class Vec:
     def __post_init__(self) -> None:
         require(1 <= self.num_envs <= 4096, f"num_envs={self.num_envs} must be between 1 and 4096; 8 suits most")
         resolve(self.backend, "backend")
-
-
-def short_name(id: str) -> str:
-    """What people call an environment: BipedalWalker-v3 of `envs.bipedal:paddock/BipedalWalker-v3`."""
-    return re.split("[:/]", id)[-1]
 
 
 def _wrap(env: gymnasium.Env, wrapper: dict[str, Any]) -> gymnasium.Env:

@@ -12,6 +12,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -137,6 +138,11 @@ def new_path(root: Path, name: str) -> Path:
     while path.exists():
         path, n = root / f"{stem}-{n}", n + 1
     return path
+
+
+def short_name(id: str) -> str:
+    """What people call an environment: BipedalWalker-v3 of `envs.bipedal:paddock/BipedalWalker-v3`."""
+    return re.split("[:/]", id)[-1]
 
 
 def last_path(root: Path) -> Path:

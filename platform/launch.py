@@ -22,7 +22,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs.errors import ConfigError, PaddockError, nearest, require
-from envs.spec import short_name
 
 from . import CONF
 from .border import build, prepare_call
@@ -31,7 +30,7 @@ from .command import complain
 from .compose import check_sweep, composition_error, hydra_parser, register_search_path
 from .compute.late import LatePool
 from .console import Console
-from .folder import RunFolder, check_usable, last_path, new_path
+from .folder import RunFolder, check_usable, last_path, new_path, short_name
 from .guide import print_guide
 from .run import Budget, Outcome, Progress, restore, run
 from .track import Mirror, Tracker

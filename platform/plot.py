@@ -18,10 +18,9 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from envs.errors import nearest, require
-from envs.spec import short_name
 
 from .command import Readers, check_output, parse, run_command, write_output
-from .folder import computation, read_config
+from .folder import computation, read_config, short_name
 from .results import Columns, read_columns
 
 log = logging.getLogger(__name__)

@@ -226,11 +226,14 @@ MISSING = {
 }
 
 
+BUILT_ON_IT = ("gymnasium.envs.box2d", "gymnasium.envs.mujoco", "envs.bipedal.walker")
+
+
 @pytest.mark.parametrize("package", MISSING)
 def test_a_missing_package_is_named_with_the_command_that_installs_it(
     package: str, monkeypatch: pytest.MonkeyPatch, refused: Refused
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith(("gymnasium.envs.box2d", "gymnasium.envs.mujoco"))]:
+    for name in [name for name in sys.modules if name.startswith(BUILT_ON_IT)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)  # which is how Python marks what cannot be imported
     arguments, remedy = MISSING[package]

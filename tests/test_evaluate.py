@@ -75,8 +75,14 @@ def registered() -> Iterator[None]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five iterations, evaluated after the second and the fourth: the best policy is not the last."""
     path = tmp_path_factory.mktemp("evaluate") / "run"
-    # A cap that would show in the lengths, were it kept.
-    arguments = ["compute=serial", "algo.episode_cap=5", "budget.iterations=5", f"run.dir={path}"]
+    # A cap that would show in the lengths, were it kept; all members score alike, and only decay moves the mean.
+    arguments = [
+        "compute=serial",
+        "algo.episode_cap=5",
+        "algo.weight_decay=0.1",
+        "budget.iterations=5",
+        f"run.dir={path}",
+    ]
     code, _, err = Command(*TINY, *arguments).wait()
     assert code == 0, err
     return path

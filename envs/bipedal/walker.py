@@ -8,7 +8,6 @@ bodies have been destroyed, so that an episode there depends on those before it.
 import math
 from typing import Any
 
-import Box2D
 import numpy as np
 from gymnasium.envs.box2d.bipedal_walker import (
     FPS,
@@ -25,7 +24,13 @@ from gymnasium.envs.box2d.bipedal_walker import (
     VIEWPORT_W,
     BipedalWalker,
 )
+from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
+
+try:
+    import Box2D
+except ImportError as error:
+    raise DependencyNotInstalled('Box2D is not installed, run `pip install "gymnasium[box2d]"`') from error
 
 RAYS = [(math.sin(1.5 * i / 10.0) * LIDAR_RANGE, math.cos(1.5 * i / 10.0) * LIDAR_RANGE) for i in range(10)]
 SPEEDS = (SPEED_HIP, SPEED_KNEE, SPEED_HIP, SPEED_KNEE)  # of the four motors, rad/s
