@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algos.es import evaluate_pairs
+from algos.members import evaluate_pairs
 from paddock.compute.serial import SerialPool
 from scripts.bench_es import AnsweringPool, build_es, measure_driver, members, play_member, walker
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from algos.es import ES, Centre, EvaluationLost, centred_ranks, evaluate_pairs
+from algos.es import ES, EvaluationLost, centred_ranks
 from algos.evaluate import Moments
+from algos.members import Centre, evaluate_pairs
 from algos.noise import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.policy import MLP, ActionHead, Population
 from algos.pool import Done

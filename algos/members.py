@@ -1,0 +1,136 @@
+"""What ES asks of a worker: members spread around a centre, played for whole episodes.
+
+A worker rebuilds the noise from its keys and its environments from their recipe; what it returns depends on the task
+alone.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from algos.evaluate import Episodes, Moments, play
+from algos.noise import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
+from algos.policy import MLP, Normalizer, Population
+from envs.spec import EnvSpec, Vec
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What stays the same for a whole run; a worker builds its environments and networks from it once."""
+
+    env: EnvSpec
+    vec: Vec
+    mlp: MLP
+    seed: int
+    noise_table_size: int | None  # None: Philox
+    episodes_per_member: int
+    episode_cap: int | None
+    observation_sampling: float  # share of pairs whose observations count; 0 for none
+
+    def make_noise(self) -> Noise:
+        """The noise source: the same vectors on every machine."""
+        if self.noise_table_size is None:
+            return PhiloxNoise(self.seed, self.mlp.num_parameters)
+        return TableNoise(self.seed, self.mlp.num_parameters, self.noise_table_size)
+
+
+@dataclass(frozen=True)
+class Centre:
+    """What changes from one iteration to the next: the point that members are spread around."""
+
+    iteration: int
+    mean: NDArray[np.float32]  # [P]
+    sigma: float
+    normalizer: Normalizer | None
+
+
+def evaluate_pairs(
+    problem: Problem, task: tuple[Centre, int, int]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments]]:
+    """Play the mirrored pairs start..stop-1, on a worker.
+
+    Both signs of a pair are in one task and meet the same episodes: a lost worker removes whole pairs.
+
+    Returns:
+        Mean returns [n, 2], summed lengths [n, 2], and the moments of the sampled pairs in order.
+    """
+    centre, start, stop = task
+    noise = _workspace.of(problem).noise
+    episodes = problem.episodes_per_member
+    jobs = [(pair, sign, k) for pair in range(start, stop) for sign in (1, -1) for k in range(episodes)]
+
+    def member(job: int) -> NDArray[np.float32]:
+        pair, sign, _ = jobs[job]
+        return centre.mean + np.float32(sign * centre.sigma) * noise(centre.iteration, pair)
+
+    def observed(pair: int) -> bool:
+        if problem.observation_sampling in (0.0, 1.0):
+            return problem.observation_sampling == 1.0
+        coin = keyed_generator(problem.seed, Stream.OBSERVE, centre.iteration, pair).random()
+        return coin < problem.observation_sampling
+
+    seeds = [episode_seed(problem.seed, Stream.EPISODE, centre.iteration, pair * episodes + k) for pair, _, k in jobs]
+    observe = [observed(pair) for pair, _, _ in jobs]
+    played = _play(problem, centre, member, seeds, observe, problem.episode_cap)
+    shape = (stop - start, 2, episodes)
+    moments = [sample for sample in played.moments if sample is not None]
+    return played.returns.reshape(shape).mean(axis=2), played.lengths.reshape(shape).sum(axis=2), moments
+
+
+def evaluate_mean(problem: Problem, task: tuple[Centre, int, int]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Play episodes first..last-1 of the mean policy's evaluation, on a worker; returns and lengths, each [n]."""
+    centre, first, last = task
+    seeds = [episode_seed(problem.seed, Stream.EVALUATION, centre.iteration, k) for k in range(first, last)]
+    played = _play(problem, centre, lambda _: centre.mean, seeds, [False] * len(seeds), cap=None)
+    return played.returns, played.lengths
+
+
+def _play(
+    problem: Problem,
+    centre: Centre,
+    load: Callable[[int], NDArray[np.float32]],
+    seeds: list[int],
+    observe: list[bool],
+    cap: int | None,
+) -> Episodes:
+    workspace = _workspace.of(problem)
+    try:
+        # One thread: a product's last bit may depend on how many threads share it.
+        with workspace.threads.limit(limits=1):
+            return play(
+                workspace.venv,
+                workspace.population,
+                load,
+                seeds,
+                cap=cap,
+                normalizer=centre.normalizer,
+                observe=observe,
+            )
+    except BaseException:
+        # The environments are in an unknown state; the next task builds new ones.
+        workspace.problem = None
+        raise
+
+
+class _Workspace(threading.local):
+    """Environments, networks and noise that a worker's thread keeps between tasks; no result depends on them."""
+
+    problem: Problem | None = None
+
+    def of(self, problem: Problem) -> "_Workspace":
+        """This thread's workspace, rebuilt if it was made for another problem."""
+        if problem != self.problem:
+            self.venv = problem.env.make_vec(problem.vec, autoreset=AutoresetMode.DISABLED)
+            self.population = Population(problem.mlp, problem.vec.num_envs)
+            self.noise = problem.make_noise()
+            self.threads = ThreadpoolController()
+            self.problem = problem
+        return self
+
+
+_workspace = _Workspace()
