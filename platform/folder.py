@@ -31,6 +31,9 @@ from .checkpoint import write_atomically
 CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume", "dry_run")
 
 
+BEGUN = ("lock", ".config.yaml.tmp")  # all that a run which was killed at once may have left
+
+
 class FolderError(PaddockError):
     """The run folder cannot be made, used or read."""
 
@@ -60,10 +63,11 @@ class RunFolder:
             ) from error
         _lock(lock, path)
         folder = cls(path, lock)
-        if not (path / "config.yaml").exists():
-            _write_provenance(path)
-            _write_diff(path)
+        # First what makes the folder a run's: a process killed from here on leaves one that can be gone on with.
         write_atomically(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
+        if not (path / "provenance.json").exists():
+            _write_diff(path)
+            _write_provenance(path)
         (path / "done.json").unlink(missing_ok=True)
         return folder
 
@@ -85,7 +89,7 @@ def check_usable(path: Path, config: Mapping[str, Any]) -> None:
             raise FolderError(f"run.dir={path} is a file; {remedy}")
         if (path / "config.yaml").exists():
             _check_same(path, config)
-        elif path.is_dir() and any(child.name != "lock" for child in path.iterdir()):
+        elif path.is_dir() and any(child.name not in BEGUN for child in path.iterdir()):
             raise FolderError(f"run.dir={path} is not empty and holds no run; choose an empty or a new folder")
         with tempfile.TemporaryFile(dir=next(parent for parent in (path, *path.absolute().parents) if parent.exists())):
             pass
@@ -151,7 +155,7 @@ def last_path(root: Path) -> Path:
     Raises:
         FolderError: there is none.
     """
-    runs = [path.parent for path in root.glob("*/config.yaml")]
+    runs = [path.parent for path in root.glob("*/provenance.json")]
     if not runs:
         raise FolderError(f"resume=last: there is no run in {root}; start one without resume")
     return max(runs, key=lambda run: (run / "provenance.json").stat().st_mtime)

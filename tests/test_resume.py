@@ -106,6 +106,22 @@ def _gone(command: Command) -> bool:
     return not command.processes()
 
 
+def test_killed_while_its_folder_is_made_a_run_starts_again(
+    undisturbed: Path, tmp_path: Path, start: Callable[..., Command]
+) -> None:
+    bare, described = tmp_path / "bare", tmp_path / "described"
+    for run in (bare, described):
+        run.mkdir()
+        (run / "lock").touch()
+        (run / ".config.yaml.tmp").write_text("algo:")  # cut off
+    (described / "config.yaml").write_bytes((undisturbed / "config.yaml").read_bytes())
+    for run in (bare, described):
+        code, _, err = start(*arguments(run)).wait()
+        assert code == 0, err
+        assert_same(undisturbed, run)
+        assert (run / "provenance.json").exists()
+
+
 # Stopped
 
 
