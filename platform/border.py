@@ -4,7 +4,6 @@ A section of the configuration names its class by `_target_`; the class's own si
 and of which types, so nothing is declared twice.
 """
 
-import functools
 import inspect
 import math
 import types
@@ -19,8 +18,8 @@ Section = Mapping[str, Any]
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def prepare(path: str, section: Section, **parts: Any) -> Callable[[], Any]:
-    """Check a section against its target's signature and return the call that builds it.
+def build(path: str, section: Section, **parts: Any) -> Any:
+    """Check a section against its target's signature, and build what it names.
 
     Args:
         path: where the section stands in the configuration, for the messages.
@@ -34,11 +33,11 @@ def prepare(path: str, section: Section, **parts: Any) -> Callable[[], Any]:
     target = section.get("_target_")
     require(isinstance(target, str), f"{path}._target_={target} names no class; such as 'my_package.es.MyES'")
     settings = {key: value for key, value in section.items() if key != "_target_"}
-    return prepare_call(path, resolve(str(target), f"{path}._target_"), settings, **parts)
+    return call_checked(path, resolve(str(target), f"{path}._target_"), settings, **parts)
 
 
-def prepare_call(path: str, function: Callable[..., Any], settings: Section, **parts: Any) -> Callable[[], Any]:
-    """Like `prepare`, for a function that is at hand."""
+def call_checked(path: str, function: Callable[..., Any], settings: Section, **parts: Any) -> Any:
+    """Like `build`, for a function that is at hand."""
     require(isinstance(settings, Mapping), f"{path}={settings!r} is not a mapping; set its keys: {path}.<key>=...")
     parameters = inspect.signature(function).parameters.values()
     hints = _hints(function)
@@ -59,12 +58,7 @@ def prepare_call(path: str, function: Callable[..., Any], settings: Section, **p
     for name in known:
         needed = named[name].default is inspect.Parameter.empty
         require(name in settings or not needed, f"{path}.{name} is missing; set it in the YAML of {path}")
-    return functools.partial(_call, path, function, values | offered)
-
-
-def build(path: str, section: Section, **parts: Any) -> Any:
-    """Check a section and build what it names."""
-    return prepare(path, section, **parts)()
+    return _call(path, function, values | offered)
 
 
 def _call(path: str, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:

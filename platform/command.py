@@ -31,9 +31,14 @@ def run_command(guide: str, command: Callable[[Sequence[str]], None]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return fall_silent()
     return 0
+
+
+def fall_silent() -> int:
+    """Write no more, since whoever read the output has gone; returns the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
 
 
 def complain(error: PaddockError, code: int) -> int:

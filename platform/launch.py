@@ -24,9 +24,9 @@ from omegaconf.errors import OmegaConfBaseException
 from envs.errors import ConfigError, PaddockError, nearest, require
 
 from . import CONF
-from .border import build, prepare_call
+from .border import build, call_checked
 from .checkpoint import Checkpoints
-from .command import complain
+from .command import complain, fall_silent
 from .compose import check_sweep, composition_error, hydra_parser, register_search_path
 from .compute.late import LatePool
 from .console import Console
@@ -76,9 +76,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone; nothing is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return fall_silent()
     except Exception as error:
         explained = composition_error(error, arguments)
         if explained is None:
@@ -202,7 +200,7 @@ def _budget(section: Any) -> Budget:
     for name in section:
         require(name in known, f"budget.{name} is not a key of budget; {nearest(name, known)}")
     renamed = {"return_" if name == "return" else name: value for name, value in section.items()}
-    return prepare_call("budget", Budget, renamed)()
+    return call_checked("budget", Budget, renamed)
 
 
 def _checkpoints(section: Any, path: Path) -> Checkpoints:
@@ -211,7 +209,7 @@ def _checkpoints(section: Any, path: Path) -> Checkpoints:
         require(keep >= 1, f"keep={keep} must be at least 1")
         return Checkpoints(path / "checkpoints", keep)
 
-    return prepare_call("checkpoint", checked, section)()
+    return call_checked("checkpoint", checked, section)
 
 
 def _run_path(config: Mapping[str, Any]) -> Path:
@@ -226,7 +224,7 @@ def _run_path(config: Mapping[str, Any]) -> Path:
         short = short_name(_env_name(config))
         return new_path(Path(root), name or f"{config['algo'].get('name', 'run')}_{short}_seed{config['seed']}")
 
-    return prepare_call("run", path, config["run"])()
+    return call_checked("run", path, config["run"])
 
 
 def _env_name(config: Mapping[str, Any]) -> str:
@@ -239,7 +237,7 @@ def _mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
     def built(mirrors: Mapping[str, Any]) -> list[Mirror]:
         return [build(f"track.mirrors.{name}", section, **identity) for name, section in mirrors.items()]
 
-    return prepare_call("track", built, config["track"])()
+    return call_checked("track", built, config["track"])
 
 
 def _packages(config: Mapping[str, Any]) -> set[str]:

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from algos.pool import Pool
 from envs.errors import ConfigError
-from paddock.border import prepare_call
+from paddock.border import call_checked
 from paddock.compose import compose_alone
 from paddock.folder import read_config
 from paddock.guide import GROUPS, summary
@@ -145,14 +145,14 @@ def test_a_whole_number_may_be_written_as_people_do(text: str, value: int | None
 
 
 def test_the_border_takes_any_signature() -> None:
-    built = prepare_call("x", lambda b, env=None, **more: (b, env, more), {"b": 1, "c": 2}, env=3, pool=4)()
+    built = call_checked("x", lambda b, env=None, **more: (b, env, more), {"b": 1, "c": 2}, env=3, pool=4)
     assert built == (1, 3, {"c": 2, "pool": 4})
     with pytest.raises(ConfigError, match=r"x\.b is missing"):
-        prepare_call("x", lambda b, *rest: b, {})
+        call_checked("x", lambda b, *rest: b, {})
     with pytest.raises(ConfigError, match=r"x\.rest is not a key of x"):
-        prepare_call("x", lambda b, *rest: b, {"b": 1, "rest": 2})
+        call_checked("x", lambda b, *rest: b, {"b": 1, "rest": 2})
     with pytest.raises(ConfigError, match=r"x\.env is not a key of x"):
-        prepare_call("x", lambda b, env, **more: b, {"b": 1, "env": 2}, env=3)
+        call_checked("x", lambda b, env, **more: b, {"b": 1, "env": 2}, env=3)
 
 
 # The commands
