@@ -22,7 +22,8 @@ from algos.noise import Stream, keyed_generator
 from algos.policy import MLP, Activation, FlatPolicy, Normalizer
 from algos.pool import Done, Pool
 from envs.errors import PaddockError, require
-from envs.spec import EnvSpec, Vec
+from envs.spec import EnvSpec
+from envs.vector import Vec
 
 log = logging.getLogger(__name__)
 

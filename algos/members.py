@@ -16,7 +16,8 @@ from threadpoolctl import ThreadpoolController
 from algos.evaluate import Episodes, Moments, play
 from algos.noise import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.policy import MLP, Normalizer, Population
-from envs.spec import EnvSpec, Vec
+from envs.spec import EnvSpec
+from envs.vector import Vec
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class _Workspace(threading.local):
     def of(self, problem: Problem) -> "_Workspace":
         """This thread's workspace, rebuilt if it was made for another problem."""
         if problem != self.problem:
-            self.venv = problem.env.make_vec(problem.vec, autoreset=AutoresetMode.DISABLED)
+            self.venv = problem.vec.make(problem.env, AutoresetMode.DISABLED)
             self.population = Population(problem.mlp, problem.vec.num_envs)
             self.noise = problem.make_noise()
             self.threads = ThreadpoolController()

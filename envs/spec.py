@@ -1,4 +1,4 @@
-"""EnvSpec: a picklable, hashable recipe for one Gymnasium environment or for a vector of them.
+"""EnvSpec: a picklable, hashable recipe for a Gymnasium environment; `envs.vector` has those for vectors of them.
 
 A recipe, not an environment, is what crosses process borders: every worker cooks its own.
 """
@@ -6,16 +6,12 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
-from gymnasium.vector import AutoresetMode
 
 from envs.errors import ConfigError, nearest, require, resolve
-
-if TYPE_CHECKING:
-    from envs.vector import SerialVectorEnv
 
 Frozen = tuple[tuple[str, Any], ...]  # a mapping made hashable: sorted (key, value) pairs
 
@@ -87,10 +83,6 @@ class EnvSpec:
             env = _wrap(env, dict(_thaw(wrapper)))
         return env
 
-    def make_vec(self, vec: "Vec", autoreset: AutoresetMode = AutoresetMode.SAME_STEP) -> "SerialVectorEnv":
-        """Build a vector of `vec.num_envs` environments on the chosen backend."""
-        return resolve(vec.backend, "vec.backend")(self, vec.num_envs, autoreset=autoreset)
-
     def wrapped(self, target: str) -> "EnvSpec":
         """The same recipe with one more wrapper, without arguments, on the outside."""
         return replace(self, wrappers=(*self.wrappers, {"_target_": target}))
@@ -106,23 +98,6 @@ class EnvSpec:
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "spaces"}
-
-
-@dataclass(frozen=True)
-class Vec:
-    """How environments are run side by side.
-
-    Attributes:
-        backend: dotted path of a vector environment class, called with (spec, num_envs).
-        num_envs: N, environments side by side in one process.
-    """
-
-    backend: str
-    num_envs: int
-
-    def __post_init__(self) -> None:
-        require(1 <= self.num_envs <= 4096, f"num_envs={self.num_envs} must be between 1 and 4096; 8 suits most")
-        resolve(self.backend, "backend")
 
 
 def _wrap(env: gymnasium.Env, wrapper: dict[str, Any]) -> gymnasium.Env:

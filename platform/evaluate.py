@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from algos.noise import Stream, episode_seed, keyed_generator
 from envs.errors import ConfigError, require
 from envs.spec import EnvSpec
-from envs.vector import SerialVectorEnv
+from envs.vector.serial import SerialVectorEnv
 
 from .border import build
 from .checkpoint import CheckpointError, Checkpoints

@@ -243,7 +243,7 @@ def _mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
 def _packages(config: Mapping[str, Any]) -> set[str]:
     """The packages that tasks import, on whatever worker they run."""
     env = config["env"]
-    paths = [config["algo"]["_target_"], env["_target_"], config["vec"].get("backend", "")]
+    paths = [config["algo"]["_target_"], env["_target_"], config["vec"]["_target_"]]
     paths += [wrapper["_target_"] for wrapper in env.get("wrappers", ())]
     paths += [_env_name(config).rpartition(":")[0]]
     return {"algos", "envs", *(re.split("[.:]", path)[0] for path in paths if path)}

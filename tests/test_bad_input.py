@@ -91,7 +91,7 @@ ARGUMENTS = {
     "checkpoint.keep=0": ["checkpoint.keep=0", "at least 1"],
     "checkpoint.every_s=-1": ["checkpoint.every_s=-1", "negative"],
     "vec.num_envs=0": ["vec.num_envs=0", "between 1 and 4096"],
-    "vec.backend=envs.vector.SerialVec": ["vec.backend=envs.vector.SerialVec", "did you mean 'SerialVectorEnv'?"],
+    "vec._target_=envs.vector.Seril": ["vec._target_=envs.vector.Seril", "did you mean 'Serial'?"],
     "compute.workers=0": ["compute.workers=0", "between 1 and 1024"],
     "compute.retries=-1": ["compute.retries=-1", "between 0 and 100"],
     "compute.task_timeout_s=0": ["compute.task_timeout_s=0 must be positive"],

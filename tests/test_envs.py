@@ -13,11 +13,12 @@ from conftest import ROOT
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.errors import ConfigError
-from envs.spec import EnvSpec, Vec
+from envs.spec import EnvSpec
+from envs.vector import Serial
 from envs.vector.serial import SerialVectorEnv, VectorMisuse
 
 OFFERED = sorted(path for path in (ROOT / "conf" / "env").glob("*.yaml") if path.stem != "gymnasium")
-VEC = Vec(backend="envs.vector.serial.SerialVectorEnv", num_envs=3)
+VEC = Serial(num_envs=3)
 
 
 def spec_of(path: Path) -> EnvSpec:
@@ -129,7 +130,7 @@ def test_a_recipe_that_cannot_be_made_says_why(changes: dict[str, Any], named: s
 @pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "MountainCar-v0", "Blackjack-v1"])
 def test_a_vector_gives_what_gymnasiums_own_gives(id: str) -> None:
     recipe = spec(id, max_episode_steps=15)
-    ours = recipe.make_vec(VEC)
+    ours = VEC.make(recipe)
     theirs = SyncVectorEnv([recipe.make] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
     np.testing.assert_equal(ours.reset(seed=5), theirs.reset(seed=5))
     assert ours.observation_space == theirs.observation_space and ours.action_space == theirs.action_space
@@ -150,7 +151,7 @@ def test_a_vector_gives_what_gymnasiums_own_gives(id: str) -> None:
 
 
 def test_chosen_environments_restart_on_chosen_seeds() -> None:
-    vec = spec("CartPole-v1").make_vec(VEC, autoreset=AutoresetMode.DISABLED)
+    vec = VEC.make(spec("CartPole-v1"), AutoresetMode.DISABLED)
     first, _ = vec.reset(seed=[1, 2, 3])
     again, _ = vec.reset(seed=[None, 7, None], options={"reset_mask": np.array([False, True, False])})
     np.testing.assert_array_equal(again[[0, 2]], first[[0, 2]])
@@ -159,10 +160,10 @@ def test_chosen_environments_restart_on_chosen_seeds() -> None:
 
 
 def test_only_those_sent_to_are_stepped() -> None:
-    vec = spec("CartPole-v1").make_vec(VEC, autoreset=AutoresetMode.DISABLED)
+    vec = VEC.make(spec("CartPole-v1"), AutoresetMode.DISABLED)
     vec.reset(seed=[1, 2, 3])
     vec.send(np.array([1, 0]), np.array([2, 0]))
-    obs, reward, _, _, infos = vec.recv()
+    obs, reward, _, _, infos = vec.recv(np.array([2, 0]))
     assert reward.tolist() == [1, 1] and infos["env_id"].tolist() == [2, 0]
     alone = spec("CartPole-v1").make()
     alone.reset(seed=3)
@@ -170,7 +171,7 @@ def test_only_those_sent_to_are_stepped() -> None:
 
 
 def test_batches_are_the_callers_own() -> None:
-    vec = spec("CartPole-v1").make_vec(VEC)
+    vec = VEC.make(spec("CartPole-v1"))
     first, _ = vec.reset(seed=0)
     kept = first.copy()
     vec.step(np.zeros(3, int))
@@ -190,16 +191,14 @@ def test_batches_are_the_callers_own() -> None:
     ids=["recv", "no-reset", "seeds", "actions", "send-twice", "mask"],
 )
 def test_misuse_is_one_clear_error(misuse: Any, named: str) -> None:
-    vec = spec("CartPole-v1").make_vec(VEC)
+    vec = VEC.make(spec("CartPole-v1"))
     with pytest.raises(VectorMisuse, match=named):
         misuse(vec)
 
 
-def test_an_unknown_backend_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"envs\.vector\.NoSuch"):
-        Vec(backend="envs.vector.NoSuch", num_envs=1)
+def test_too_few_environments_are_refused() -> None:
     with pytest.raises(ConfigError, match="num_envs=0"):
-        Vec(backend="envs.vector.serial.SerialVectorEnv", num_envs=0)
+        Serial(num_envs=0)
 
 
 # The walker

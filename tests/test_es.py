@@ -18,7 +18,8 @@ from algos.noise import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_gen
 from algos.policy import MLP, ActionHead, Population
 from algos.pool import Done
 from envs.errors import ConfigError
-from envs.spec import EnvSpec, Vec
+from envs.spec import EnvSpec
+from envs.vector import Serial
 from paddock.compute.serial import SerialPool
 
 CARTPOLE = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
@@ -27,7 +28,7 @@ CARTPOLE = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=N
 def settings(**changes: Any) -> dict[str, Any]:
     given: dict[str, Any] = {
         "env": CARTPOLE,
-        "vec": Vec(backend="envs.vector.serial.SerialVectorEnv", num_envs=4),
+        "vec": Serial(num_envs=4),
         "pool": SerialPool(),
         "seed": 1,
         "population": 16,
@@ -166,7 +167,7 @@ def test_losing_everyone_ends_the_run_with_the_reason() -> None:
 @pytest.mark.parametrize("change", [{"pairs_per_task": 1}, {"pairs_per_task": 3}, {"num_envs": 1}, {"num_envs": 13}])
 def test_result_is_the_same_for_any_cut_of_the_work(change: dict[str, int]) -> None:
     change = dict(change)
-    vec = Vec(backend="envs.vector.serial.SerialVectorEnv", num_envs=change.pop("num_envs", 4))
+    vec = Serial(num_envs=change.pop("num_envs", 4))
     one, other = ES(**settings()), ES(**settings(vec=vec, **change))
     assert deterministic(advance(one, 3)) == deterministic(advance(other, 3))
     np.testing.assert_array_equal(one.mean, other.mean)
@@ -177,7 +178,7 @@ def test_a_walkers_episodes_do_not_depend_on_its_slots_history() -> None:
     walker = EnvSpec(id="BipedalWalker-v3", kwargs={}, wrappers=(), max_episode_steps=None, fresh=True)
     means = []
     for num_envs in (1, 3):
-        vec = Vec(backend="envs.vector.serial.SerialVectorEnv", num_envs=num_envs)
+        vec = Serial(num_envs=num_envs)
         es = ES(**settings(env=walker, vec=vec, population=8, episode_cap=60, eval_every=100))
         advance(es, 2)
         means.append(es.mean)

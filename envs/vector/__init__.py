@@ -1,8 +1,7 @@
-"""The vector contract and its backends.
+"""Vector environments: many environments behind one interface, each kind in a file of its own."""
 
-A backend is a `gymnasium.vector.VectorEnv` with `send(actions, env_ids)` and `recv()`; `step` is one then the other.
-"""
-
+from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
+from envs.vector.recipes import Serial, Vec
 from envs.vector.serial import SerialVectorEnv
 
-__all__ = ["SerialVectorEnv"]
+__all__ = ["EnvError", "Serial", "SerialVectorEnv", "Vec", "VectorEnv", "VectorMisuse"]

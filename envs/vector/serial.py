@@ -6,24 +6,18 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from numpy.typing import NDArray
 
-from envs.errors import PaddockError
 from envs.spec import EnvSpec
+from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, keyed_seed
 
-
-class VectorMisuse(PaddockError):
-    """The vector environment was called out of order or with arrays of the wrong shape."""
+NOTHING = object()  # in place of an action: the environment was not sent to
 
 
 class SerialVectorEnv(VectorEnv):
-    """N environments in a row, restarted in the step that ends an episode; its last observation is `final_obs`.
-
-    `send(actions, env_ids)` steps some of them only, so that a caller who has no more work for a slot leaves it
-    idle; `reset(seed=[...], options={"reset_mask": mask})` starts chosen episodes on chosen seeds.
-    """
+    """N environments in a row; `recv` does the work."""
 
     def __init__(self, spec: EnvSpec, num_envs: int, autoreset: AutoresetMode = AutoresetMode.SAME_STEP) -> None:
         """Build the environments; with `AutoresetMode.DISABLED` the caller restarts each ended episode itself."""
@@ -32,18 +26,21 @@ class SerialVectorEnv(VectorEnv):
         self.spec_ = spec
         self.num_envs = self.batch_size = num_envs
         self.autoreset = autoreset
-        self.metadata = {"autoreset_mode": autoreset}
         self.envs = [spec.make() for _ in range(num_envs)]
-        self._started = [False] * num_envs
-        self.metadata |= {key: value for key, value in self.envs[0].metadata.items() if key != "autoreset_mode"}
+        self.metadata = {**self.envs[0].metadata, "autoreset_mode": autoreset}
         self.single_observation_space = self.envs[0].observation_space
         self.single_action_space = self.envs[0].action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._flat = isinstance(self.single_observation_space, gymnasium.spaces.Box)
+        self._started = [False] * num_envs
         blank = next(iter(iterate(self.observation_space, create_empty_array(self.single_observation_space, num_envs))))
         self._latest: list[Any] = [blank] * num_envs  # each environment's observation
-        self._sent: tuple[Any, Sequence[int]] | None = None
+        self._actions: list[Any] = [NOTHING] * num_envs
+        self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
+        self._episode = [0] * num_envs  # number of the running episode under that key
+        self._return = [0.0] * num_envs
+        self._length = [0] * num_envs
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -58,40 +55,53 @@ class SerialVectorEnv(VectorEnv):
             seeds = list(seed)
             if len(seeds) != self.num_envs:
                 raise VectorMisuse(f"reset: got {len(seeds)} seeds for {self.num_envs} environments; pass one each")
-        self._sent = None
-        infos: dict[str, Any] = {}
-        for i in map(int, chosen):
-            self._latest[i], info = self._reset_one(i, seeds[i], options)
-            infos = self._add_info(infos, info, i)
-        return self._batch(range(self.num_envs)), infos
+        self._key = None
+        return self._start(chosen.tolist(), seeds, options)
 
-    def send(self, actions: Any, env_ids: NDArray[np.intp] | None = None) -> None:
-        """Hand over one action for each environment, or for each of `env_ids` ([n] distinct indices)."""
-        if self._sent is not None:
-            raise VectorMisuse("send: the last send has not been received; call recv first")
-        ids = range(self.num_envs) if env_ids is None else np.asarray(env_ids).tolist()
-        if not all([self._started[i] for i in ids]):
-            raise VectorMisuse("send: an environment has no episode yet; call reset first")
-        if isinstance(actions, np.ndarray) and len(actions) != len(ids):
-            raise VectorMisuse(f"send: got {len(actions)} actions for {len(ids)} environments; pass one each")
-        self._sent = (actions, ids)
+    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+        """See `VectorEnv.begin`."""
+        self._key = seed
+        self._episode = [0] * self.num_envs if episodes is None else [int(number) for number in episodes]
+        seeds: list[int | None] = [keyed_seed(seed, i, number) for i, number in enumerate(self._episode)]
+        return self._start(range(self.num_envs), seeds, {})
 
-    def recv(self) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step what was sent. Arrays have one row per environment sent to, in that order; infos say `env_id`."""
-        if self._sent is None:
+    def send(self, actions: Any, env_ids: Rows = None) -> None:
+        """See `VectorEnv.send`."""
+        ids = self._ids(env_ids)
+        rows = list(actions if isinstance(actions, np.ndarray) else iterate(self.action_space, actions))
+        if len(rows) != len(ids):
+            raise VectorMisuse(f"send: got {len(rows)} actions for {len(ids)} environments; pass one each")
+        for i, action in zip(ids, rows, strict=True):
+            if self._actions[i] is not NOTHING:
+                raise VectorMisuse("send: the last send has not been received; call recv first")
+            if not self._started[i]:
+                raise VectorMisuse("send: an environment has no episode yet; call reset first")
+            self._actions[i] = action
+
+    def recv(self, env_ids: Rows = None) -> Batch:
+        """See `VectorEnv.recv`; the environments step now."""
+        if env_ids is None:
+            ids: Sequence[int] = [i for i, action in enumerate(self._actions) if action is not NOTHING]
+        else:
+            ids = self._ids(env_ids)
+        if not ids or any(self._actions[i] is NOTHING for i in ids):
             raise VectorMisuse("recv: nothing was sent; call send first")
-        (actions, ids), self._sent = self._sent, None
         reward = np.zeros(len(ids), np.float64)
         terminated = np.zeros(len(ids), np.bool_)
         truncated = np.zeros(len(ids), np.bool_)
         infos: dict[str, Any] = {}
         same_step = self.autoreset is AutoresetMode.SAME_STEP
-        rows = actions if isinstance(actions, np.ndarray) else iterate(self.action_space, actions)
-        for row, (i, action) in enumerate(zip(ids, rows, strict=False)):
+        for row, i in enumerate(ids):
+            action, self._actions[i] = self._actions[i], NOTHING
             observation, reward[row], terminated[row], truncated[row], info = self.envs[i].step(action)
+            self._return[i] += float(reward[row])
+            self._length[i] += 1
             if same_step and (terminated[row] or truncated[row]):
-                final = {"final_obs": observation, "final_info": info}
-                observation, info = self._reset_one(i, None, {})
+                statistics = {"r": self._return[i], "l": self._length[i]}
+                final = {"final_obs": observation, "final_info": {"episode": statistics, **info}}
+                self._episode[i] += 1
+                seed = None if self._key is None else keyed_seed(self._key, i, self._episode[i])
+                observation, info = self._reset_one(i, seed, {})
                 infos = self._add_info(infos, final, row)
             self._latest[i] = observation
             if info:
@@ -100,17 +110,20 @@ class SerialVectorEnv(VectorEnv):
             infos["env_id"] = np.array(ids)
         return self._batch(ids), reward, terminated, truncated, infos
 
-    def step(
-        self, actions: Any
-    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step every environment: `send` and then `recv`."""
-        self.send(actions)
-        return self.recv()
-
     def close_extras(self, **kwargs: Any) -> None:
         """Close every environment; Gymnasium's `close` calls this once."""
         for env in self.envs:
             env.close()
+
+    def _start(
+        self, ids: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        infos: dict[str, Any] = {}
+        for i in ids:
+            self._actions[i] = NOTHING
+            self._latest[i], info = self._reset_one(i, seeds[i], options)
+            infos = self._add_info(infos, info, i)
+        return self._batch(range(self.num_envs)), infos
 
     def _reset_one(self, i: int, seed: int | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         if self.spec_.fresh and self._started[i]:
@@ -119,6 +132,7 @@ class SerialVectorEnv(VectorEnv):
             self.envs[i].close()
             self.envs[i] = self.spec_.make()
         self._started[i] = True
+        self._return[i], self._length[i] = 0.0, 0
         return self.envs[i].reset(seed=seed, options=options or None)
 
     def _batch(self, ids: Any) -> Any:
@@ -127,6 +141,11 @@ class SerialVectorEnv(VectorEnv):
             return np.asarray(rows, self.single_observation_space.dtype)
         empty: Any = create_empty_array(self.single_observation_space, len(rows))
         return deepcopy(concatenate(self.single_observation_space, rows, empty))
+
+    def _ids(self, env_ids: Rows) -> Sequence[int]:
+        if env_ids is None:
+            return range(self.num_envs)
+        return range(self.num_envs)[env_ids] if isinstance(env_ids, slice) else env_ids.tolist()
 
     def _checked_mask(self, mask: Any) -> NDArray[np.bool_]:
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
