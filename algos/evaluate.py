@@ -5,14 +5,12 @@ next one at once, so that no slot waits for the longest episode. What an episode
 seed alone, never on the slot, the neighbours or the order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-from algos.policy import Normalizer, Population
 
 
 class SlottedVectorEnv(Protocol):
@@ -23,6 +21,21 @@ class SlottedVectorEnv(Protocol):
     def reset(self, *, seed: Sequence[int | None], options: dict[str, Any] | None = None) -> tuple[Any, dict]: ...
     def send(self, actions: NDArray[Any], env_ids: NDArray[np.intp] | None = None) -> None: ...
     def recv(self) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict]: ...
+
+
+class Players(Protocol):
+    """One policy in each slot of a vector environment."""
+
+    shape: tuple[int, ...]  # of an observation, as `act` takes it
+    dtype: np.dtype[Any]
+
+    def start(self, slot: int, episode: int) -> None:
+        """From now on the slot plays this episode."""
+        ...
+
+    def act(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """Map observations [S, *shape] to actions [S, ...]; a row depends on its own slot alone."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -65,25 +78,21 @@ class Episodes:
 
 def play(
     venv: SlottedVectorEnv,
-    population: Population,
-    load: Callable[[int], NDArray[np.float32]],
+    players: Players,
     seeds: Sequence[int],
     *,
     cap: int | None,
-    normalizer: Normalizer | None,
     observe: Sequence[bool],
 ) -> Episodes:
-    """Play episode e with parameters load(e) [P] from seed seeds[e], for every e in range(len(seeds)).
+    """Play episode e from seed seeds[e], for every e in range(len(seeds)).
 
     Args:
         venv: N environments that do not restart by themselves.
-        population: N networks, which are overwritten.
         cap: steps after which an episode is cut off; None for the environment's own limit.
         observe: [E], whether to return the moments of the observations seen.
     """
     slots = venv.num_envs
     episodes = len(seeds)
-    width = population.mlp.sizes[0]
     returns = np.zeros(episodes)
     lengths = np.zeros(episodes, np.int64)
     moments: list[Moments | None] = [None] * episodes
@@ -91,8 +100,8 @@ def play(
     playing = np.full(slots, -1)  # the episode in each slot
     total = np.zeros(slots)
     steps = np.zeros(slots, np.int64)
-    obs = np.zeros((slots, width), np.float32)
-    mean, m2 = np.zeros((slots, width)), np.zeros((slots, width))
+    obs = np.zeros((slots, *players.shape), players.dtype)
+    mean, m2 = np.zeros(obs.shape), np.zeros(obs.shape)
 
     def start(ids: NDArray[np.intp], first: int) -> int:
         """Fill the free slots with the episodes from `first` on; return the first one still waiting."""
@@ -101,12 +110,12 @@ def play(
         mask = np.zeros(slots, np.bool_)
         for k, slot in enumerate(ids):
             playing[slot] = first + k
-            population.load(slot, load(first + k))
+            players.start(int(slot), first + k)
             reset_seeds[slot] = seeds[first + k]
             mask[slot] = True
         if len(ids):
             fresh, _ = venv.reset(seed=reset_seeds, options={"reset_mask": mask})
-            obs[ids] = fresh[ids].reshape(len(ids), -1)
+            obs[ids] = fresh[ids].reshape(len(ids), *players.shape)
             total[ids] = steps[ids] = 0
             mean[ids] = m2[ids] = 0
         return first + len(ids)
@@ -120,10 +129,10 @@ def play(
             delta = obs[observed] - mean[observed]
             mean[observed] += delta / (steps[observed] + 1)[:, None]
             m2[observed] += delta * (obs[observed] - mean[observed])
-        actions = population.act(obs if normalizer is None else normalizer(obs))
+        actions = players.act(obs)
         venv.send(actions[active], active)
         seen, reward, terminated, truncated, _ = venv.recv()
-        obs[active] = seen.reshape(len(active), -1)
+        obs[active] = seen.reshape(len(active), *players.shape)
         total[active] += reward
         steps[active] += 1
         ended = terminated | truncated

@@ -7,6 +7,7 @@ alone.
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -103,19 +104,33 @@ def _play(
     try:
         # One thread: a product's last bit may depend on how many threads share it.
         with workspace.threads.limit(limits=1):
-            return play(
-                workspace.venv,
-                workspace.population,
-                load,
-                seeds,
-                cap=cap,
-                normalizer=centre.normalizer,
-                observe=observe,
-            )
+            members = Members(workspace.population, load, centre.normalizer)
+            return play(workspace.venv, members, seeds, cap=cap, observe=observe)
     except BaseException:
         # The environments are in an unknown state; the next task builds new ones.
         workspace.problem = None
         raise
+
+
+class Members:
+    """Networks of a population, one in each slot: `load(e)` gives the parameters [P] that play episode e."""
+
+    def __init__(
+        self, population: Population, load: Callable[[int], NDArray[np.float32]], normalizer: Normalizer | None
+    ) -> None:
+        self.shape = population.mlp.sizes[:1]
+        self.dtype = np.dtype(np.float32)
+        self._population = population
+        self._load = load
+        self._normalizer = normalizer
+
+    def start(self, slot: int, episode: int) -> None:
+        """See `Players.start`."""
+        self._population.load(slot, self._load(episode))
+
+    def act(self, obs: NDArray[np.float32]) -> NDArray[Any]:
+        """See `Players.act`."""
+        return self._population.act(obs if self._normalizer is None else self._normalizer(obs))
 
 
 class _Workspace(threading.local):

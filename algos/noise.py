@@ -25,6 +25,9 @@ class Stream(enum.IntEnum):
     EVALUATION = 4
     TABLE = 5
     FRESH = 6  # episodes played after the run, by `python -m paddock.evaluate`
+    ROLLOUT = 7  # episodes of rollouts
+    ACTION = 8
+    SHUFFLE = 9  # of minibatches
 
 
 def keyed_generator(seed: int, stream: Stream, iteration: int = 0, index: int = 0) -> np.random.Generator:

@@ -1,0 +1,183 @@
+"""What acts: the architecture of a learned policy, its weights, and actors that play them without gradients.
+
+A dense network acts in NumPy, ten times faster on a handful of rows than through torch, and its workers start
+without torch. Any other network acts in torch.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from algos.heads import Head
+from algos.policy import Activation
+from envs.errors import require
+
+MIN_IMAGE = 5  # pixels a side that the smallest convolutional network needs
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A policy and a value network: encode, an optional LSTM as wide as what was encoded, decode."""
+
+    obs_shape: tuple[int, ...]
+    obs_dtype: str
+    encoder: Literal["mlp", "cnn"]
+    hidden: tuple[int, ...]  # widths; after the convolutions, where there are any
+    activation: Activation
+    shared: bool  # policy and value decode the same features
+    lstm: bool
+    head: Head
+    initial_log_std: float  # of a Gaussian head
+
+    @classmethod
+    def for_spaces(
+        cls,
+        observation: gymnasium.Space,
+        action: gymnasium.Space,
+        *,
+        encoder: Literal["auto", "mlp", "cnn"],
+        hidden: tuple[int, ...],
+        activation: Activation,
+        shared: bool,
+        lstm: bool,
+        initial_log_std: float,
+    ) -> "Architecture":
+        """The architecture for an environment; `auto` takes convolutions for images of uint8.
+
+        Raises:
+            ConfigError: a space is not supported, a width is not positive, or there is no image to convolve.
+        """
+        require(all(width >= 1 for width in hidden), f"hidden={list(hidden)} must list positive widths; try [64, 64]")
+        require(isinstance(observation, spaces.Box), f"env: the observation space {observation} is no array; wrap it")
+        shape, dtype = tuple(observation.shape or ()), str(observation.dtype)
+        image = len(shape) == 3 and sorted(shape)[1] >= MIN_IMAGE
+        if encoder == "auto":
+            encoder = "cnn" if image and dtype == "uint8" else "mlp"
+        require(encoder == "mlp" or image, f"encoder=cnn needs images; the observations have shape {shape}; use mlp")
+        require(
+            bool(hidden) or not lstm, "lstm: an LSTM needs features to remember; give hidden= a width, such as [64]"
+        )
+        return cls(shape, dtype, encoder, hidden, activation, shared, lstm, Head.of(action), initial_log_std)
+
+    @property
+    def features(self) -> int:
+        """F, the width of what `encode` gives and `decode` takes."""
+        width = self.hidden[-1] if self.hidden else int(np.prod(self.obs_shape))
+        return width if self.shared else 2 * width
+
+    @property
+    def state_width(self) -> int:
+        """S, numbers that an LSTM remembers: its output and its cell."""
+        return 2 * self.features if self.lstm else 0
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One version of a policy, as it travels to actors."""
+
+    version: int  # updates that led to it
+    parameters: NDArray[np.float32]  # [P]
+    mean: NDArray[np.float32]  # [O] of observations, or [0] where they are not normalized
+    std: NDArray[np.float32]  # [O] or [0]
+    clip: float  # deviations
+
+    def normalize(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """Observations [B, *shape] to mean 0 and deviation 1, flattened; as they are where nothing is normalized."""
+        if not self.mean.size:
+            return obs
+        out = obs.reshape(len(obs), -1) - self.mean
+        out /= self.std
+        return np.minimum(np.maximum(out, -self.clip, out=out), self.clip, out=out)
+
+
+class Actor(Protocol):
+    """Plays one policy on rows of observations."""
+
+    log_std: NDArray[np.float32]  # [W] of a Gaussian head, or [0]
+
+    def load(self, weights: Weights) -> None:
+        """Play these weights from now on."""
+        ...
+
+    def act(self, obs: NDArray[Any], state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Map obs [B, *shape] and state [B, S] to outputs of the head [B, W] and the next state [B, S]."""
+        ...
+
+
+def make_actor(architecture: Architecture) -> Actor:
+    """The fastest actor for an architecture on a CPU."""
+    if architecture.encoder == "mlp" and not architecture.lstm:
+        return DenseActor(architecture)
+    # Torch takes seconds to import and most workers never need it.
+    from algos.network import TorchActor
+
+    return TorchActor(architecture)
+
+
+class DenseActor:
+    """The policy half of a dense network. Its parameters come first in the flat vector: weights [out, in], bias."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        head = architecture.head
+        self._sizes = (int(np.prod(architecture.obs_shape)), *architecture.hidden, head.width)
+        self._gaussian = head.kind == "gaussian"
+        self._tanh = architecture.activation == "tanh"
+        self.log_std = np.zeros(0, np.float32)
+
+    def load(self, weights: Weights) -> None:
+        """See `Actor.load`."""
+        self._weights = weights
+        self._layers = []
+        start = 0
+        for fan_in, fan_out in zip(self._sizes, self._sizes[1:], strict=False):
+            stop = start + fan_in * fan_out
+            matrix = np.ascontiguousarray(weights.parameters[start:stop].reshape(fan_out, fan_in).T)
+            start, stop = stop, stop + fan_out
+            self._layers.append((matrix, weights.parameters[start:stop]))
+            start = stop
+        if self._gaussian:
+            self.log_std = weights.parameters[start : start + self._sizes[-1]]
+
+    def act(self, obs: NDArray[Any], state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """See `Actor.act`."""
+        hidden = self._weights.normalize(obs)
+        if hidden.dtype != np.float32 or hidden.ndim != 2:
+            hidden = as_features(hidden)
+        last = len(self._layers) - 1
+        for k, (matrix, bias) in enumerate(self._layers):
+            hidden = hidden @ matrix
+            hidden += bias
+            if k < last:
+                if self._tanh:
+                    np.tanh(hidden, out=hidden)
+                else:
+                    np.maximum(hidden, np.float32(0), out=hidden)
+        return hidden, state
+
+
+class ActorPolicy:
+    """A policy as evaluation uses it: the most likely action; the state is that of the LSTM."""
+
+    def __init__(self, architecture: Architecture, weights: Weights) -> None:
+        self.parameters = weights.parameters
+        self._architecture = architecture
+        self._actor = make_actor(architecture)
+        self._actor.load(weights)
+
+    def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
+        """Map obs [B, ...] to actions [B, ...]; state None begins new episodes."""
+        if state is None:
+            state = np.zeros((len(obs), self._architecture.state_width), np.float32)
+        out, state = self._actor.act(obs, state)
+        head = self._architecture.head
+        return head.to_env(head.sample(out, self._actor.log_std, None)), {}, state
+
+
+def as_features(obs: NDArray[Any]) -> NDArray[np.float32]:
+    """Observations as flat rows of float32; pixels from 0 to 1."""
+    flat = obs.reshape(len(obs), -1).astype(np.float32)
+    return flat / np.float32(255) if obs.dtype == np.uint8 else flat

@@ -1,0 +1,134 @@
+"""The acting half of an on-policy algorithm: rollouts by the weights that the learning half publishes.
+
+inline      play, learn, play, learn
+prefetch    a thread plays ahead while the learner learns
+actors      tasks on the pool play, ahead or not
+
+How far a policy may lag behind is fixed, not a matter of luck: rollout k is played by the weights after k - staleness
+updates, on every backend and after a resume.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any, Literal
+
+from algos.actor import Weights
+from algos.flow import in_order, prefetch
+from algos.pool import Pool
+from algos.rollout import Collector, Rollout, Stage, Standing, join, play_on_worker
+from envs.errors import require
+
+Mode = Literal["inline", "prefetch", "actors"]
+Versions = Callable[[int], Weights]  # the weights that play rollout k
+
+
+class Ended(Exception):
+    """Nobody waits for this rollout any more."""
+
+
+class Actors:
+    """Makes rollouts; keeps where the environments stand and the weights that rollouts to come are played by."""
+
+    def __init__(self, stage: Stage, pool: Pool, mode: Mode, num_actors: int, staleness: int, weights: Weights) -> None:
+        """Take the weights before the first update.
+
+        Raises:
+            ConfigError: settings are out of range or do not go together.
+        """
+        N, groups = stage.vec.num_envs, stage.groups
+        require(num_actors >= 1, f"num_actors={num_actors} must be at least 1")
+        require(0 <= staleness <= 8, f"staleness={staleness} must be between 0 and 8 updates; 1 suits most")
+        require(1 <= groups <= N, f"groups={groups} must be between 1 and vec.num_envs={N}")
+        require(N % groups == 0, f"groups={groups} does not divide vec.num_envs={N}; 1 always does")
+        ahead = mode != "prefetch" or staleness >= 1
+        require(ahead, "staleness=0 leaves nothing to prefetch; use rollouts=inline, or staleness=1")
+        self._stage = stage
+        self._pool = pool
+        self._mode = mode
+        self.num_actors = num_actors if mode == "actors" else 1
+        self.staleness = 0 if mode == "inline" else staleness
+        self.num_envs = N * self.num_actors
+        self._start = Standing.first(self.num_envs, stage.architecture)
+        self._weights = [weights] * (self.staleness + 1)  # of the last versions, newest last
+        self._changed = threading.Condition()
+        self._closed = False
+
+    @property
+    def newest(self) -> Weights:
+        """What was published last."""
+        return self._weights[-1]
+
+    def publish(self, weights: Weights) -> None:
+        """Take the weights after one more update."""
+        with self._changed:
+            self._weights = [*self._weights[1:], weights]
+            self._changed.notify_all()
+
+    def rollouts(self) -> Iterator[Rollout]:
+        """Rollouts from the present version on, for ever."""
+        first = self.newest.version
+        self._closed = False
+        with contextlib.closing(self._source(first)) as source:
+            try:
+                for rollout in source:
+                    self._start = rollout.end
+                    yield rollout
+            finally:
+                with self._changed:
+                    self._closed = True
+                    self._changed.notify_all()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the environments stand, and the older weights that rollouts to come are played by."""
+        older = {str(k): vars(weights) for k, weights in enumerate(self._weights[:-1])}
+        return {"start": vars(self._start), "older": older}
+
+    def load_state_dict(self, state: Mapping[str, Any], newest: Weights) -> None:
+        """Take over what `state_dict` gave, with the newest weights, which the learner keeps."""
+        self._start = Standing(**state["start"])
+        older = [Weights(**state["older"][str(k)]) for k in range(self.staleness)]
+        self._weights = [*older, newest]
+
+    def _source(self, first: int) -> Generator[Rollout, None, None]:
+        if self._mode == "actors":
+            source = play_on_pool(self._stage, self._pool, self.num_actors, self._version, self._start, first)
+        else:
+            source = play_here(self._stage, self._version, self._start, first)
+        return prefetch(source, self.staleness) if self.staleness else source
+
+    def _version(self, iteration: int) -> Weights:
+        """The weights that play this rollout, once they are there."""
+        wanted = max(iteration - self.staleness, 0)
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self.newest.version >= wanted)
+            if self._closed:
+                raise Ended
+            return next(weights for weights in self._weights if weights.version == wanted)
+
+
+def play_here(stage: Stage, versions: Versions, start: Standing, first: int) -> Generator[Rollout, None, None]:
+    """Play rollouts first, first + 1, ... in this thread."""
+    with contextlib.closing(Collector(stage)) as collector:
+        iteration = first
+        while True:
+            rollout = collector.collect(versions(iteration), start, iteration)
+            start = rollout.end
+            yield rollout
+            iteration += 1
+
+
+def play_on_pool(
+    stage: Stage, pool: Pool, actors: int, versions: Versions, start: Standing, first: int
+) -> Generator[Rollout, None, None]:
+    """Play rollouts as `actors` tasks each; a task that meets the environments it left goes on with them."""
+    play = functools.partial(play_on_worker, stage)
+    iteration = first
+    while True:
+        weights = versions(iteration)
+        tasks = [(weights, place, iteration, index) for index, place in enumerate(start.split(actors))]
+        rollout = join(in_order(pool.imap_unordered(play, tasks), actors))
+        start = rollout.end
+        yield rollout
+        iteration += 1

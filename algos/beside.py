@@ -1,0 +1,136 @@
+"""Evaluation beside training: the pool plays a policy's episodes while its learner learns on."""
+
+import functools
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from algos.actor import Architecture, Weights, make_actor
+from algos.evaluate import Episodes, play
+from algos.noise import Stream, episode_seed
+from algos.pool import Pool
+from algos.rollout import Stage
+from envs.vector import Serial
+
+log = logging.getLogger(__name__)
+
+SLOTS = 8  # environments side by side in one task
+
+
+class Evaluation:
+    """Plays episodes of the policy of one moment, and has the result at the next moment it is asked.
+
+    A result is reported where the next evaluation starts, never earlier or later, so that rows are the same on every
+    machine. Evaluation therefore only holds training up where it takes longer than the time between two evaluations.
+    """
+
+    def __init__(self, stage: Stage, pool: Pool, episodes: int, weights: Weights) -> None:
+        self._stage = stage
+        self._pool = pool
+        self._episodes = episodes
+        self._judged: Weights = weights  # those being played, or played last
+        self._thread: threading.Thread | None = None
+        self._running = False
+        self._ends: dict[int, Any] = {}
+        self._error: BaseException | None = None
+        self.best_return = float("-inf")
+        self.best: Weights = weights
+
+    def start(self, weights: Weights) -> None:
+        """Begin to play these weights."""
+        self._judged, self._running = weights, True
+        self._ends, self._error = {}, None
+        self._thread = threading.Thread(target=self._play, name="evaluation", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> dict[str, float]:
+        """Wait for what was started and report it; nothing where nothing was, or all of it was lost."""
+        if not self._running:
+            return {}
+        if self._thread is None:  # the run was resumed in the middle of it
+            self.start(self._judged)
+        assert self._thread is not None
+        self._thread.join()
+        self._thread, self._running = None, False
+        if self._error is not None:
+            raise self._error
+        played = [self._ends[index] for index in sorted(self._ends)]
+        if not played:
+            return {}
+        returns = np.concatenate([episodes.returns for episodes in played])
+        lengths = np.concatenate([episodes.lengths for episodes in played])
+        mean = float(returns.mean())
+        if mean > self.best_return:
+            self.best_return, self.best = mean, self._judged
+        return {
+            "eval/return_mean": mean,
+            "eval/return_std": float(returns.std()),
+            "eval/length_mean": float(lengths.mean()),
+            "eval/episodes": len(returns),
+            "eval/return_best": self.best_return,
+            "eval/of_iteration": self._judged.version,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights under evaluation, which a resumed run plays again, and the best so far."""
+        best = {"return": self.best_return, "weights": vars(self.best)}
+        return {"running": self._running, "judged": vars(self._judged), "best": best}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self._running, self._thread = bool(state["running"]), None
+        self._judged = Weights(**state["judged"])
+        self.best_return, self.best = float(state["best"]["return"]), Weights(**state["best"]["weights"])
+
+    def _play(self) -> None:
+        size = min(SLOTS, self._episodes)
+        tasks = [(self._judged, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
+        try:
+            for done in self._pool.imap_unordered(functools.partial(evaluate_on_worker, self._stage), tasks):
+                if done.error is None:
+                    self._ends[done.index] = done.value
+                else:
+                    log.warning("an evaluation task was lost: %s: %s", type(done.error).__name__, done.error)
+        except BaseException as error:
+            self._error = error
+
+
+def evaluate_on_worker(stage: Stage, task: tuple[Weights, int, int]) -> Episodes:
+    """Play episodes first..last-1 of an evaluation, by the most likely actions."""
+    weights, first, last = task
+    seeds = [episode_seed(stage.seed, Stream.EVALUATION, weights.version, k) for k in range(first, last)]
+    venv = Serial(num_envs=SLOTS).make(stage.env, AutoresetMode.DISABLED)
+    try:
+        # One thread: a product's last bit may depend on how many threads share it.
+        with threadpool_limits(1):
+            return play(venv, OneForAll(stage.architecture, weights), seeds, cap=None, observe=[False] * len(seeds))
+    finally:
+        venv.close()
+
+
+class OneForAll:
+    """The same policy in every slot."""
+
+    def __init__(self, architecture: Architecture, weights: Weights) -> None:
+        self.shape = architecture.obs_shape
+        self.dtype = np.dtype(architecture.obs_dtype)
+        self._head = architecture.head
+        self._actor = make_actor(architecture)
+        self._actor.load(weights)
+        self._state = np.zeros((SLOTS, architecture.state_width), np.float32)
+
+    def start(self, slot: int, episode: int) -> None:
+        """See `Players.start`."""
+        self._state[slot] = 0
+
+    def act(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """See `Players.act`."""
+        out, state = self._actor.act(obs, self._state)
+        self._state = state.copy()
+        return self._head.to_env(self._head.sample(out, self._actor.log_std, None))

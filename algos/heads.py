@@ -1,0 +1,105 @@
+"""Action distributions of learned policies: choices by softmax, continuous actions by a Gaussian; NumPy's half.
+
+`algos.network` has what gradients need. Actors on workers need no more than this, and start without torch.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class Head:
+    """Which actions there are, and how the outputs of a network distribute over them.
+
+    Actions inside are [B, K]: indices of choices, one for each component, or unclipped Gaussian samples.
+    """
+
+    kind: Literal["choices", "gaussian"]
+    shape: tuple[int, ...]  # of one action, as the environment takes it
+    sizes: tuple[int, ...]  # choices of each component; () for a Gaussian
+    low: tuple[float, ...]  # first choice of each component, or lower bound
+    high: tuple[float, ...]  # upper bound of each component; () for choices
+    dtype: str
+
+    @classmethod
+    def of(cls, space: gymnasium.Space) -> "Head":
+        """The head for an action space.
+
+        Raises:
+            ConfigError: the space is neither Discrete, MultiDiscrete, MultiBinary nor a float Box.
+        """
+        if isinstance(space, spaces.Discrete):
+            return cls("choices", (), (int(space.n),), (float(space.start),), (), str(space.dtype))
+        if isinstance(space, spaces.MultiDiscrete):
+            sizes, start = tuple(map(int, space.nvec.ravel())), tuple(map(float, space.start.ravel()))
+            return cls("choices", space.shape, sizes, start, (), str(space.dtype))
+        if isinstance(space, spaces.MultiBinary):
+            count = math.prod(space.shape)
+            return cls("choices", space.shape, (2,) * count, (0.0,) * count, (), str(space.dtype))
+        if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+            low, high = tuple(map(float, space.low.ravel())), tuple(map(float, space.high.ravel()))
+            return cls("gaussian", space.shape, (), low, high, str(space.dtype))
+        allowed = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
+        raise ConfigError(f"env: the action space {space} is not supported; allowed: {allowed}; wrap the environment")
+
+    @property
+    def width(self) -> int:
+        """W, outputs the network must have."""
+        return sum(self.sizes) or len(self.low)
+
+    @property
+    def components(self) -> int:
+        """K, numbers in one action."""
+        return len(self.low)
+
+    def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> NDArray[np.float32]:
+        """Noise [*lead, W] that `sample` turns into actions: Gumbel for choices, else standard normal."""
+        if self.kind == "gaussian":
+            return generator.standard_normal((*lead, self.width), dtype=np.float32)
+        exponential = generator.standard_exponential((*lead, self.width), dtype=np.float32)
+        return -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
+
+    def sample(
+        self, out: NDArray[np.float32], log_std: NDArray[np.float32], noise: NDArray[np.float32] | None
+    ) -> NDArray[np.int64] | NDArray[np.float32]:
+        """Actions [B, K] of outputs [B, W]; the most likely ones where there is no noise."""
+        if self.kind == "gaussian":
+            return out if noise is None else out + np.exp(log_std) * noise
+        scores = out if noise is None else out + noise
+        if len(self.sizes) == 1:
+            return scores.argmax(axis=1)[:, None]
+        blocks = np.split(scores, np.cumsum(self.sizes)[:-1], axis=1)
+        return np.stack([block.argmax(axis=1) for block in blocks], axis=1)
+
+    def logprob(
+        self, out: NDArray[np.float32], log_std: NDArray[np.float32], action: NDArray[np.int64] | NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Log-probability, or log-density, [B] of actions [B, K] under outputs [B, W]."""
+        if self.kind == "gaussian":
+            scaled = (action - out) / np.exp(log_std)
+            return np.sum(-0.5 * scaled**2 - log_std - np.float32(0.5 * LOG_2PI), axis=1, dtype=np.float32)
+        total = np.zeros(len(out), np.float32)
+        for k, block in enumerate(np.split(out, np.cumsum(self.sizes)[:-1], axis=1)):
+            top = block.max(axis=1)
+            normalizer = top + np.log(np.exp(block - top[:, None]).sum(axis=1))
+            total += block[np.arange(len(block)), action[:, k]] - normalizer
+        return total
+
+    def to_env(self, action: NDArray[np.int64] | NDArray[np.float32]) -> NDArray:
+        """Actions as the environment takes them, [B, *shape]: clipped to the bounds, or shifted to the first choice."""
+        if self.kind == "gaussian":
+            clipped = np.minimum(np.maximum(action, np.float32(self.low)), np.float32(self.high))
+            return clipped.reshape(-1, *self.shape).astype(self.dtype, copy=False)
+        if any(self.low):
+            action = action + np.array(self.low, np.int64)
+        return action.reshape(-1, *self.shape).astype(self.dtype, copy=False)

@@ -1,0 +1,184 @@
+"""What gradient-based algorithms learn with: one network, its parameters in one flat vector, Adam, several devices."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from algos.actor import Architecture, Weights
+from algos.network import ActorCritic, as_tensor
+from algos.rollout import Rollout
+from envs.errors import require
+
+CHUNK = 8192  # observations judged at once, which bounds the memory that convolutions take
+
+
+class Learner:
+    """A network and its optimizer.
+
+    Parameters and gradients are views of one vector each: clipping, the optimizer's step, copies for actors and the
+    exchange between learners are single operations.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        seed: int,
+        *,
+        device: str,
+        precision: str,
+        compiled: bool,
+        adam_epsilon: float,
+        average: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        """Build the network.
+
+        Args:
+            precision: float32, or bfloat16 for automatic mixed precision.
+            compiled: run the network through `torch.compile`.
+            average: replaces a gradient by its mean over all learners.
+        """
+        self.device = torch.device(device)
+        self.architecture = architecture
+        self.network = ActorCritic(architecture, seed).to(self.device)
+        parameters = list(self.network.parameters())
+        self.theta = torch.nn.utils.parameters_to_vector(parameters).detach().clone()
+        self.gradient = torch.zeros_like(self.theta)
+        start = 0
+        for parameter in parameters:
+            stop = start + parameter.numel()
+            parameter.data = self.theta[start:stop].view_as(parameter)
+            parameter.grad = self.gradient[start:stop].view_as(parameter)
+            start = stop
+        self.theta.grad = self.gradient
+        self._adam = torch.optim.Adam([self.theta], lr=1.0, eps=adam_epsilon, fused=True)
+        self._autocast = precision == "bfloat16"
+        self._average = average
+        if compiled:
+            self.network.compile()
+
+    def autocast(self) -> torch.autocast:
+        """The context to compute a loss in."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast)
+
+    def descend(self, loss: Tensor, rate: float, max_norm: float | None) -> Tensor:
+        """One step of Adam against a loss; returns the norm of the gradient before it was clipped."""
+        self.gradient.zero_()
+        loss.backward()
+        if self._average is not None:
+            self._average(self.gradient)
+        norm = torch.linalg.vector_norm(self.gradient)
+        if max_norm is not None:
+            self.gradient.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+        self._adam.param_groups[0]["lr"] = rate
+        self._adam.step()
+        return norm
+
+    def judge(self, rollout: Rollout, weights: Weights) -> "Judged":
+        """Send a rollout to the device, and compute the value of every observation and the outputs there.
+
+        Args:
+            weights: whose normalization of observations holds.
+        """
+        T, N = rollout.reward.shape
+        obs = self._observations(rollout.obs.reshape(T * N, *rollout.obs.shape[2:]), weights)
+        state, start = self._tensor(rollout.start.state), self._tensor(rollout.starts)
+        t, n = torch.from_numpy(rollout.final_at).to(self.device).unbind(1)
+        with torch.no_grad(), self.autocast():
+            if self.architecture.lstm:
+                out, value, states = self.network.unroll(obs.unflatten(0, (T, N)), state, start)
+            else:
+                parts = [self.network(part) for part in obs.split(CHUNK)]
+                out = torch.cat([part for part, _ in parts]).unflatten(0, (T, N))
+                value = torch.cat([part for _, part in parts]).unflatten(0, (T, N))
+                states = state.new_zeros((T, N, 0))
+            _, last, _ = self.network.step(self._observations(rollout.last_obs, weights), states[-1])
+            following = torch.cat([value[1:], last[None]])
+            if len(t):
+                _, final, _ = self.network.step(self._observations(rollout.final_obs, weights), states[t, n])
+                following[t, n] = final
+        action = self._tensor(rollout.action)
+        return Judged(obs, action, state, start, out, value.float().cpu().numpy(), following.float().cpu().numpy())
+
+    def outputs(self, judged: "Judged", rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs [B, W] and values [B], with gradients.
+
+        Args:
+            rows: of the flattened rollout; for an LSTM, environments, whose steps follow each other in the result.
+        """
+        if not self.architecture.lstm:
+            return self.network(judged.obs[rows])
+        T, N = judged.start.shape
+        obs = judged.obs.unflatten(0, (T, N))[:, rows]
+        out, value, _ = self.network.unroll(obs, judged.state[rows], judged.start[:, rows])
+        return out.flatten(0, 1), value.flatten()
+
+    def pick(self, array: Tensor, rows: Tensor) -> Tensor:
+        """The rows of [T, N, ...] that go with `outputs`, [B, ...]."""
+        return array[:, rows].flatten(0, 1) if self.architecture.lstm else array.flatten(0, 1)[rows]
+
+    def parameters(self) -> NDArray[np.float32]:
+        """A copy of the flat parameters [P]."""
+        return self.theta.detach().cpu().numpy().copy()
+
+    def _observations(self, obs: NDArray, weights: Weights) -> Tensor:
+        normalized = weights.normalize(obs).reshape(len(obs), *self.architecture.obs_shape)
+        return as_tensor(normalized, self.device)
+
+    def _tensor(self, array: NDArray) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters and Adam's moments."""
+        state = self._adam.state.get(self.theta)
+        zeros = np.zeros(len(self.theta), np.float32)
+        return {
+            "parameters": self.parameters(),
+            "momentum": zeros if not state else state["exp_avg"].cpu().numpy().copy(),
+            "variance": zeros if not state else state["exp_avg_sq"].cpu().numpy().copy(),
+            "descents": 0 if not state else int(state["step"].item()),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        with torch.no_grad():
+            self.theta.copy_(torch.from_numpy(state["parameters"]))
+        self._adam.state.clear()
+        if state["descents"]:
+            self._adam.state[self.theta] = {
+                "step": torch.tensor(float(state["descents"]), dtype=torch.float32),
+                "exp_avg": torch.from_numpy(state["momentum"].copy()).to(self.device),
+                "exp_avg_sq": torch.from_numpy(state["variance"].copy()).to(self.device),
+            }
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A rollout on the learner's device, and what the network says of it before it learns."""
+
+    obs: Tensor  # [T * N, *shape], normalized
+    action: Tensor  # [T, N, K]
+    state: Tensor  # [N, S], before the first step
+    start: Tensor  # [T, N], whether an episode begins
+    out: Tensor  # [T, N, W]
+    value: NDArray[np.float32]  # [T, N]
+    next_value: NDArray[np.float32]  # [T, N], of the observation that each step led to
+
+
+def check_device(device: str) -> None:
+    """Raise ConfigError unless torch can compute there."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        require(
+            False, f"device={device} is not a device; allowed: cpu, cuda, cuda:0, ... ({str(error).splitlines()[0]})"
+        )
+    require(kind in ("cpu", "cuda"), f"device={device} is not supported; allowed: cpu, cuda, cuda:0, ...")
+    if kind == "cuda":
+        count = torch.cuda.device_count()
+        index = torch.device(device).index or 0
+        require(index < count, f"device={device}: torch sees {count} GPUs here; use device=cpu")

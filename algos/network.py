@@ -1,0 +1,189 @@
+"""Actor and critic in torch: encode, an optional LSTM, decode."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from algos.actor import Architecture, Weights
+from algos.heads import LOG_2PI, Head
+
+SQRT2 = math.sqrt(2.0)
+NATURE = 36  # pixels a side from which the network of Mnih et al. 2015 fits
+
+
+class ActorCritic(nn.Module):
+    """What the policy and the value are computed from; the policy's parameters are registered first.
+
+    Weights are orthogonal with gain sqrt(2), 0.01 for the policy's output and 1 for the value's; biases are 0.
+    """
+
+    def __init__(self, architecture: Architecture, seed: int) -> None:
+        super().__init__()
+        self.architecture = architecture
+        generator = torch.Generator().manual_seed(seed % 2**63)
+        width = architecture.features if architecture.shared else architecture.features // 2
+        self.policy_encoder = _encoder(architecture, generator)
+        self.policy_head = _linear(width, architecture.head.width, 0.01, generator)
+        gaussian = architecture.head.width if architecture.head.kind == "gaussian" else 0
+        self.log_std = nn.Parameter(torch.full((gaussian,), architecture.initial_log_std))
+        self.value_encoder = None if architecture.shared else _encoder(architecture, generator)
+        self.value_head = _linear(width, 1, 1.0, generator)
+        self.lstm = _lstm(architecture.features, generator) if architecture.lstm else None
+
+    def encode(self, obs: Tensor) -> Tensor:
+        """Map obs [B, *shape] to features [B, F]: the policy's, then the value's where they are apart."""
+        features = self.policy_encoder(obs)
+        return features if self.value_encoder is None else torch.cat([features, self.value_encoder(obs)], 1)
+
+    def decode(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Map features [B, F] to outputs of the head [B, W] and values [B]."""
+        policy, value = (features, features) if self.value_encoder is None else features.chunk(2, 1)
+        return self.policy_head(policy), self.value_head(value).squeeze(1)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Map obs [B, *shape] to outputs [B, W] and values [B], without memory."""
+        return self.decode(self.encode(obs))
+
+    def step(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Like `forward`, with the memory [B, S] before and after."""
+        features = self.encode(obs)
+        if self.lstm is not None:
+            output, cell = self.lstm(features, state.chunk(2, 1))
+            features, state = output, torch.cat([output, cell], 1)
+        return *self.decode(features), state
+
+    def unroll(self, obs: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Map sequences [T, B, *shape] to outputs [T, B, W], values [T, B] and the memory after each step [T, B, S].
+
+        Args:
+            state: [B, S], before the first step.
+            start: [T, B], whether an episode begins at that step; the memory is then empty.
+        """
+        T, B = obs.shape[:2]
+        features = self.encode(obs.flatten(0, 1))
+        states = state.new_zeros((T, B, state.shape[1]))
+        if self.lstm is not None:
+            keep = (~start).to(features.dtype).unsqueeze(2)
+            outputs, memories = [], []
+            for feature, kept in zip(features.unflatten(0, (T, B)), keep, strict=True):
+                output, cell = self.lstm(feature, (state * kept).chunk(2, 1))
+                state = torch.cat([output, cell], 1)
+                outputs.append(output)
+                memories.append(state)
+            features, states = torch.cat(outputs), torch.stack(memories)
+        out, value = self.decode(features)
+        return out.unflatten(0, (T, B)), value.unflatten(0, (T, B)), states
+
+
+def logprob_and_entropy(head: Head, out: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy, both [B], of actions [B, K] under outputs [B, W]."""
+    if head.kind == "gaussian":
+        scaled = (action - out) * torch.exp(-log_std)
+        logprob = (-0.5 * scaled**2 - log_std - 0.5 * LOG_2PI).sum(1)
+        return logprob, (log_std + 0.5 * (1 + LOG_2PI)).sum().expand(len(out))
+    logprobs, entropies = [], []
+    for k, block in enumerate(out.split(head.sizes, 1)):
+        logs = torch.log_softmax(block, 1)
+        logprobs.append(logs.gather(1, action[:, k : k + 1]).squeeze(1))
+        entropies.append(-(logs.exp() * logs).sum(1))
+    if len(logprobs) == 1:
+        return logprobs[0], entropies[0]
+    return torch.stack(logprobs).sum(0), torch.stack(entropies).sum(0)
+
+
+def as_tensor(obs: NDArray, device: torch.device) -> Tensor:
+    """Observations on a device; bytes stay bytes until the encoder."""
+    return torch.as_tensor(obs if obs.dtype == np.uint8 else obs.astype(np.float32, copy=False), device=device)
+
+
+class TorchActor:
+    """Acts through torch, on the CPU with one thread's arithmetic: for images and memory."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        self._network = ActorCritic(architecture, seed=0)
+        self._shape = architecture.obs_shape
+        self.log_std = np.zeros(0, np.float32)
+
+    def load(self, weights: Weights) -> None:
+        """See `Actor.load`."""
+        self._weights = weights
+        nn.utils.vector_to_parameters(torch.from_numpy(weights.parameters.copy()), self._network.parameters())
+        self.log_std = self._network.log_std.detach().numpy()
+
+    def act(self, obs: NDArray, state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """See `Actor.act`."""
+        normalized = self._weights.normalize(obs).reshape(len(obs), *self._shape)
+        with torch.inference_mode():
+            out, _, after = self._network.step(as_tensor(normalized, torch.device("cpu")), torch.from_numpy(state))
+        return out.numpy(), after.numpy()
+
+
+class _Pixels(nn.Module):
+    """Images [B, H, W, C] or [B, C, H, W] to channels first and float; bytes from 0 to 1."""
+
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        self._last = last
+
+    def forward(self, obs: Tensor) -> Tensor:
+        scaled = obs.float() / 255 if obs.dtype == torch.uint8 else obs
+        return scaled.permute(0, 3, 1, 2) if self._last else scaled
+
+
+class _Rows(nn.Module):
+    """Observations to flat rows of floats; bytes from 0 to 1."""
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return (obs.float() / 255 if obs.dtype == torch.uint8 else obs).flatten(1)
+
+
+def _encoder(architecture: Architecture, generator: torch.Generator) -> nn.Sequential:
+    activation: type[nn.Module] = nn.Tanh if architecture.activation == "tanh" else nn.ReLU
+    layers = list(_convolutions(architecture.obs_shape, generator)) if architecture.encoder == "cnn" else [_Rows()]
+    with torch.no_grad():
+        blank = torch.zeros((1, *architecture.obs_shape))
+        width = nn.Sequential(*layers)(blank).shape[1]
+    for size in architecture.hidden:
+        layers += [_linear(width, size, SQRT2, generator), activation()]
+        width = size
+    return nn.Sequential(*layers)
+
+
+def _convolutions(shape: tuple[int, ...], generator: torch.Generator) -> Iterator[nn.Module]:
+    last = shape[2] <= 4 < shape[0]
+    channels, *sides = (shape[2], *shape[:2]) if last else shape
+    plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(sides) >= NATURE else [(32, 3, 1), (64, 3, 1)]
+    yield _Pixels(last)
+    for filters, kernel, stride in plan:
+        layer = nn.utils.skip_init(nn.Conv2d, channels, filters, kernel, stride)
+        yield _orthogonal(layer, SQRT2, generator)
+        yield nn.ReLU()
+        channels = filters
+    yield nn.Flatten()
+
+
+def _linear(fan_in: int, fan_out: int, gain: float, generator: torch.Generator) -> nn.Linear:
+    layer = nn.utils.skip_init(nn.Linear, fan_in, fan_out)
+    _orthogonal(layer, gain, generator)
+    return layer
+
+
+def _orthogonal(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator) -> nn.Module:
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    assert layer.bias is not None
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _lstm(width: int, generator: torch.Generator) -> nn.LSTMCell:
+    cell = nn.utils.skip_init(nn.LSTMCell, width, width)
+    for name, parameter in cell.named_parameters():
+        if "weight" in name:
+            nn.init.orthogonal_(parameter, 1.0, generator=generator)
+        else:
+            nn.init.zeros_(parameter)
+    return cell

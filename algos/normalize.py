@@ -1,0 +1,77 @@
+"""Running normalization of observations and rewards, updated once a rollout, in the order of steps and environments."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.evaluate import Moments
+from algos.rollout import Rollout
+
+STD_FLOOR = 1e-4  # an observation that never moves is not blown up
+
+
+class Normalization:
+    """What observations and rewards have been like so far.
+
+    Observations go to mean 0 and deviation 1. Rewards are divided by the deviation of the discounted return, as in
+    the code of Schulman et al. 2017; their mean stays.
+    """
+
+    def __init__(self, num_envs: int, obs_shape: tuple[int, ...], discount: float, *, obs: bool, rewards: bool) -> None:
+        self._obs = obs
+        self._rewards = rewards
+        self._discount = discount
+        self._seen = Moments.zero(int(np.prod(obs_shape)) if obs else 0)
+        self._returned = Moments.zero(1)
+        self._running = np.zeros(num_envs)  # discounted return of each running episode
+
+    @property
+    def mean(self) -> NDArray[np.float32]:
+        """Of observations, [O]; [0] where they are left as they are."""
+        return self._seen.mean.astype(np.float32)
+
+    @property
+    def std(self) -> NDArray[np.float32]:
+        """Of observations, [O]; [0] where they are left as they are."""
+        return self._seen.std(STD_FLOOR).astype(np.float32)
+
+    @property
+    def reward_scale(self) -> float:
+        """What rewards are divided by."""
+        return float(self._returned.std(STD_FLOOR)[0]) if self._rewards else 1.0
+
+    def rewards(self, rollout: Rollout, clip: float) -> NDArray[np.float32]:
+        """The rollout's rewards [T, N], scaled by what is known with them, and clipped to +-clip."""
+        if not self._rewards:
+            return rollout.reward
+        ended = rollout.terminated | rollout.truncated
+        returns = np.empty(rollout.reward.shape)
+        for t, reward in enumerate(rollout.reward):
+            self._running = self._running * self._discount + reward
+            returns[t] = self._running
+            self._running = np.where(ended[t], 0.0, self._running)
+        self._returned = self._returned.merge(moments_of(returns.reshape(-1, 1)))
+        return np.clip(rollout.reward / np.float32(self.reward_scale), -clip, clip).astype(np.float32)
+
+    def observe(self, rollout: Rollout) -> None:
+        """Count the rollout's observations."""
+        if self._obs:
+            T, N = rollout.reward.shape
+            self._seen = self._seen.merge(moments_of(rollout.obs.reshape(T * N, -1).astype(np.float64)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything."""
+        return {"seen": vars(self._seen), "returned": vars(self._returned), "running": self._running}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        self._seen, self._returned = Moments(**state["seen"]), Moments(**state["returned"])
+        self._running = state["running"]
+
+
+def moments_of(sample: NDArray[np.float64]) -> Moments:
+    """The moments of rows [B, O]."""
+    mean = sample.mean(axis=0)
+    return Moments(len(sample), mean, ((sample - mean) ** 2).sum(axis=0))

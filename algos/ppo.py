@@ -1,0 +1,328 @@
+"""Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347), with the details of Huang et al. 2022.
+
+A rollout of T steps in N environments, generalized advantages, some epochs of shuffled minibatches against the clipped
+objective. Actors make rollouts here, ahead in a thread, or on the pool; the plan is the same.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from algos.actor import ActorPolicy, Architecture, Weights
+from algos.actors import Actors, Mode
+from algos.beside import Evaluation
+from algos.flow import minibatches
+from algos.learner import Judged, Learner, check_device
+from algos.network import logprob_and_entropy
+from algos.noise import Stream, keyed_generator
+from algos.normalize import Normalization
+from algos.policy import Activation
+from algos.pool import Pool
+from algos.returns import gae, vtrace
+from algos.rollout import Rollout, Stage
+from envs.errors import require
+from envs.spec import EnvSpec
+from envs.vector import Vec
+
+
+@dataclass(kw_only=True, eq=False)
+class PPO:
+    """The algorithm: its settings (conf/algo/ppo.yaml explains each), its parts, and its state."""
+
+    env: EnvSpec
+    vec: Vec
+    pool: Pool
+    seed: int
+    rollouts: Mode
+    num_actors: int
+    staleness: int
+    steps: int
+    groups: int
+    epochs: int
+    minibatch_size: int
+    learning_rate: float
+    anneal_steps: int | None
+    adam_epsilon: float
+    max_grad_norm: float | None
+    discount: float
+    advantage: Literal["gae", "vtrace"]
+    trace: float
+    normalize_advantages: bool
+    clip: float
+    anneal_clip: bool
+    value_clip: float | None
+    target_kl: float | None
+    value_coefficient: float
+    entropy_coefficient: float
+    normalize_observations: bool
+    observation_clip: float
+    normalize_rewards: bool
+    reward_clip: float
+    encoder: Literal["auto", "mlp", "cnn"]
+    hidden: tuple[int, ...]
+    activation: Activation
+    shared: bool
+    lstm: bool
+    initial_log_std: float
+    device: str
+    precision: Literal["float32", "bfloat16"]
+    compiled: bool
+    threads: int
+    eval_every: int
+    eval_episodes: int
+
+    iteration: int = field(init=False, default=0)
+    step: int = field(init=False, default=0)  # environment steps of all actors, evaluation not counted
+    episodes: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._check()
+        if type(self.env.spaces[0]).__name__ != "Box":
+            self.env = self.env.wrapped("gymnasium.wrappers.FlattenObservation")
+        architecture = Architecture.for_spaces(
+            *self.env.spaces,
+            encoder=self.encoder,
+            hidden=tuple(self.hidden),
+            activation=self.activation,
+            shared=self.shared,
+            lstm=self.lstm,
+            initial_log_std=self.initial_log_std,
+        )
+        self.learner = Learner(
+            architecture,
+            self.seed,
+            device=self.device,
+            precision=self.precision,
+            compiled=self.compiled,
+            adam_epsilon=self.adam_epsilon,
+        )
+        stage = Stage(self.env, self.vec, architecture, self.seed, self.steps, self.groups)
+        self.normalization = Normalization(
+            self.vec.num_envs * (self.num_actors if self.rollouts == "actors" else 1),
+            architecture.obs_shape,
+            self.discount,
+            obs=self.normalize_observations,
+            rewards=self.normalize_rewards,
+        )
+        self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, self.staleness, self._weights())
+        self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self._weights())
+
+    def plan(self) -> Iterator[dict[str, float]]:
+        """One rollout and its update an iteration, for ever; the state is complete at every yield."""
+        torch.set_num_threads(self.threads)
+        with threadpool_limits(self.threads), closing(self.actors.rollouts()) as rollouts:
+            begun = time.perf_counter()
+            for rollout in rollouts:
+                waited = time.perf_counter() - begun
+                metrics = self._learn(rollout)
+                self.iteration += 1
+                self.step += rollout.reward.size
+                self.episodes += len(rollout.returns)
+                self.normalization.observe(rollout)
+                self.actors.publish(self._weights())
+                learned = time.perf_counter() - begun - waited
+                if self.iteration % self.eval_every == 0:
+                    metrics |= self.evaluation.finish()
+                    self.evaluation.start(self._weights())
+                total = time.perf_counter() - begun
+                begun = time.perf_counter()
+                yield {
+                    "iteration": self.iteration,
+                    "step": self.step,
+                    **_episode_metrics(rollout, self.episodes),
+                    **metrics,
+                    "system/iteration_s": total,
+                    "system/env_s": rollout.env_s,
+                    "system/policy_s": rollout.policy_s,
+                    "system/learn_s": learned,
+                    "system/wait_s": waited,
+                    "system/eval_wait_s": total - waited - learned,
+                    "system/env_restarts": rollout.restarts,
+                }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `plan` goes on from: arrays and plain data."""
+        return {
+            "iteration": self.iteration,
+            "step": self.step,
+            "episodes": self.episodes,
+            "learner": self.learner.state_dict(),
+            "normalization": self.normalization.state_dict(),
+            "actors": self.actors.state_dict(),
+            "evaluation": self.evaluation.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        self.iteration, self.step, self.episodes = (int(state[name]) for name in ("iteration", "step", "episodes"))
+        self.learner.load_state_dict(state["learner"])
+        self.normalization.load_state_dict(state["normalization"])
+        self.actors.load_state_dict(state["actors"], self._weights())
+        self.evaluation.load_state_dict(state["evaluation"])
+
+    def policy(self, which: Literal["last", "best"] = "last") -> ActorPolicy:
+        """The policy: the last one, or the best that an evaluation met.
+
+        Raises:
+            ConfigError: the best is asked for before the first evaluation has ended.
+        """
+        met = which == "last" or self.evaluation.best_return > float("-inf")
+        require(met, "which=best is not known before the first evaluation; use which=last")
+        weights = self._weights() if which == "last" else self.evaluation.best
+        return ActorPolicy(self.learner.architecture, weights)
+
+    def describe(self) -> dict[str, str]:
+        """What a run would assemble, for `dry_run=true`."""
+        architecture, actors = self.learner.architecture, self.actors
+        sizes = "-".join(map(str, architecture.hidden))
+        memory = " LSTM" if self.lstm else ""
+        batch = actors.num_envs * self.steps
+        where = {"inline": "in this process", "prefetch": "ahead in a thread", "actors": "on the pool"}[self.rollouts]
+        return {
+            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {where}, "
+            f"{actors.staleness} updates behind",
+            "learners": f"1, on {self.device}",
+            "rollout": f"{self.steps} steps x {actors.num_envs} environments = {batch:,}, "
+            f"{self.epochs} epochs in minibatches of {min(self.minibatch_size, batch):,}",
+            "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
+            f"{len(self.learner.theta):,} parameters, {architecture.head.kind} actions",
+        }
+
+    def _learn(self, rollout: Rollout) -> dict[str, float]:
+        """Update the network by one rollout."""
+        progress = min(self.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
+        rate = self.learning_rate * (1 - progress)
+        clip = self.clip * (1 - progress) if self.anneal_clip else self.clip
+        judged = self.learner.judge(rollout, self.actors.newest)
+        batch = self._batch(rollout, judged)
+        shuffle = keyed_generator(self.seed, Stream.SHUFFLE, self.iteration)
+        T, N = rollout.reward.shape
+        sizes = (N, max(self.minibatch_size // T, 1)) if self.lstm else (T * N, self.minibatch_size)
+        totals: list[Tensor] = []
+        descents = 0
+        for _ in range(self.epochs):
+            first = len(totals)
+            for rows in minibatches(*sizes, shuffle):
+                loss, report = self._loss(judged, batch, torch.from_numpy(rows).to(self.learner.device), clip)
+                norm = self.learner.descend(loss, rate, self.max_grad_norm)
+                totals.append(torch.stack([*report, norm]).detach())
+                descents += 1
+            if self.target_kl is not None and float(torch.stack(totals[first:])[:, 3].mean()) > self.target_kl:
+                break
+        means = torch.stack(totals).mean(0).tolist()
+        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
+        target = judged.value + batch.advantage.cpu().numpy()
+        spread = float(target.var())
+        return {
+            **{f"ppo/{name}": value for name, value in zip(names, means, strict=True)},
+            "ppo/explained_variance": 1 - float((target - judged.value).var()) / spread if spread > 0 else 0.0,
+            "ppo/learning_rate": rate,
+            "ppo/clip": clip,
+            "ppo/descents": descents,
+            "ppo/reward_scale": self.normalization.reward_scale,
+            "ppo/staleness": self.iteration - rollout.version,
+            "ppo/stale_kl": batch.stale_kl,
+        }
+
+    def _batch(self, rollout: Rollout, judged: Judged) -> "Batch":
+        reward = self.normalization.rewards(rollout, self.reward_clip)
+        value, following = judged.value, judged.next_value
+        old = torch.from_numpy(rollout.logprob).to(self.learner.device)
+        flat = judged.out.flatten(0, 1).float(), self.learner.network.log_std.detach(), judged.action.flatten(0, 1)
+        now, _ = logprob_and_entropy(self.learner.architecture.head, *flat)
+        difference = now.view_as(old) - old
+        ends = rollout.terminated, rollout.truncated
+        if self.advantage == "vtrace":
+            ratio = difference.exp().cpu().numpy()
+            target, advantage = vtrace(reward, value, following, *ends, self.discount, self.trace, ratio)
+        else:
+            advantage = gae(reward, value, following, *ends, self.discount, self.trace)
+            target = value + advantage
+        device = self.learner.device
+        return Batch(
+            logprob=old,
+            advantage=torch.from_numpy(advantage).to(device),
+            target=torch.from_numpy(target).to(device),
+            value=torch.from_numpy(value).to(device),
+            stale_kl=float((difference.exp() - 1 - difference).mean()),
+        )
+
+    def _loss(self, judged: Judged, batch: "Batch", rows: Tensor, clip: float) -> tuple[Tensor, list[Tensor]]:
+        """The loss of a minibatch, and what is reported of it: losses, entropy, divergence, clipped share."""
+        pick, head = self.learner.pick, self.learner.architecture.head
+        with self.learner.autocast():
+            out, value = self.learner.outputs(judged, rows)
+        out, value = out.float(), value.float()
+        logprob, entropy = logprob_and_entropy(head, out, self.learner.network.log_std, pick(judged.action, rows))
+        difference = logprob - pick(batch.logprob, rows)
+        ratio = difference.exp()
+        advantage = pick(batch.advantage, rows)
+        if self.normalize_advantages and len(advantage) > 1:
+            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        policy_loss = -torch.min(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip)).mean()
+        target = pick(batch.target, rows)
+        errors = (value - target) ** 2
+        if self.value_clip is not None:
+            before = pick(batch.value, rows)
+            clipped = before + (value - before).clamp(-self.value_clip, self.value_clip)
+            errors = torch.max(errors, (clipped - target) ** 2)
+        value_loss = 0.5 * errors.mean()
+        spread = entropy.mean()
+        loss = policy_loss + self.value_coefficient * value_loss - self.entropy_coefficient * spread
+        with torch.no_grad():
+            divergence = (ratio - 1 - difference).mean()  # Schulman 2020, "Approximating KL divergence"
+            clipped_share = ((ratio - 1).abs() > clip).float().mean()
+        return loss, [policy_loss, value_loss, spread, divergence, clipped_share]
+
+    def _weights(self) -> Weights:
+        normal = self.normalization
+        return Weights(self.iteration, self.learner.parameters(), normal.mean, normal.std, self.observation_clip)
+
+    def _check(self) -> None:
+        for name in ("steps", "epochs", "minibatch_size", "threads", "eval_every", "eval_episodes"):
+            value = getattr(self, name)
+            require(value >= 1, f"{name}={value} must be at least 1")
+        for name in ("learning_rate", "adam_epsilon", "clip", "observation_clip", "reward_clip"):
+            value = getattr(self, name)
+            require(value > 0, f"{name}={value} must be positive")
+        for name in ("max_grad_norm", "anneal_steps", "value_clip", "target_kl"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"{name}={value} must be positive, or null")
+        for name in ("value_coefficient", "entropy_coefficient"):
+            value = getattr(self, name)
+            require(value >= 0, f"{name}={value} must not be negative")
+        for name in ("discount", "trace"):
+            value = getattr(self, name)
+            require(0 <= value <= 1, f"{name}={value} must lie in [0, 1]")
+        require(
+            not self.anneal_clip or self.anneal_steps is not None,
+            "anneal_clip=true needs anneal_steps=, the steps it falls over",
+        )
+        check_device(self.device)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a rollout is learned from, [T, N] each."""
+
+    logprob: Tensor  # of the actions when they were taken
+    advantage: Tensor
+    target: Tensor  # of the values
+    value: Tensor  # before the update
+    stale_kl: float  # divergence of the policy now from the one that acted
+
+
+def _episode_metrics(rollout: Rollout, episodes: int) -> dict[str, float]:
+    metrics: dict[str, float] = {"train/episodes": episodes}
+    if len(rollout.returns):
+        metrics["train/return_mean"] = float(rollout.returns.mean())
+        metrics["train/return_max"] = float(rollout.returns.max())
+        metrics["train/return_min"] = float(rollout.returns.min())
+        metrics["train/length_mean"] = float(rollout.lengths.mean())
+    return metrics
