@@ -20,7 +20,7 @@ from envs.vector import Serial
 
 log = logging.getLogger(__name__)
 
-SLOTS = 8  # environments side by side in one task
+SLOTS = 4  # environments side by side in one task; short tasks hold up few others
 
 
 class Evaluation:

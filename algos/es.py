@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from algos.evaluate import Moments
@@ -71,8 +70,7 @@ class ES:
 
     def __post_init__(self) -> None:
         self._check()
-        if not isinstance(self.env.spaces[0], Box):
-            self.env = self.env.wrapped("gymnasium.wrappers.FlattenObservation")
+        self.env = self.env.as_array()
         observation, action = self.env.spaces
         mlp = MLP.for_spaces(observation, action, tuple(self.hidden), self.activation)
         size = mlp.num_parameters

@@ -132,6 +132,11 @@ class Learner:
     def _tensor(self, array: NDArray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 
+    def weights(self, version: int) -> Weights:
+        """The policy for actors, with observations as they are."""
+        nothing = np.zeros(0, np.float32)
+        return Weights(version, self.parameters(), nothing, nothing, 0.0)
+
     def state_dict(self) -> dict[str, Any]:
         """Parameters and Adam's moments."""
         state = self._adam.state.get(self.theta)

@@ -25,7 +25,7 @@ from algos.normalize import Normalization
 from algos.policy import Activation
 from algos.pool import Pool
 from algos.returns import gae, vtrace
-from algos.rollout import Rollout, Stage
+from algos.rollout import Rollout, Stage, episode_metrics
 from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector import Vec
@@ -83,8 +83,7 @@ class PPO:
 
     def __post_init__(self) -> None:
         self._check()
-        if type(self.env.spaces[0]).__name__ != "Box":
-            self.env = self.env.wrapped("gymnasium.wrappers.FlattenObservation")
+        self.env = self.env.as_array()
         architecture = Architecture.for_spaces(
             *self.env.spaces,
             encoder=self.encoder,
@@ -135,7 +134,8 @@ class PPO:
                 yield {
                     "iteration": self.iteration,
                     "step": self.step,
-                    **_episode_metrics(rollout, self.episodes),
+                    "train/episodes": self.episodes,
+                    **episode_metrics(rollout),
                     **metrics,
                     "system/iteration_s": total,
                     "system/env_s": rollout.env_s,
@@ -316,13 +316,3 @@ class Batch:
     target: Tensor  # of the values
     value: Tensor  # before the update
     stale_kl: float  # divergence of the policy now from the one that acted
-
-
-def _episode_metrics(rollout: Rollout, episodes: int) -> dict[str, float]:
-    metrics: dict[str, float] = {"train/episodes": episodes}
-    if len(rollout.returns):
-        metrics["train/return_mean"] = float(rollout.returns.mean())
-        metrics["train/return_max"] = float(rollout.returns.max())
-        metrics["train/return_min"] = float(rollout.returns.min())
-        metrics["train/length_mean"] = float(rollout.lengths.mean())
-    return metrics

@@ -252,6 +252,18 @@ def join(parts: Sequence[Rollout]) -> Rollout:
     return Rollout(final_at=np.concatenate(at), **values)
 
 
+def episode_metrics(rollout: Rollout) -> dict[str, float]:
+    """Of the episodes that ended in a rollout, if any did."""
+    if not len(rollout.returns):
+        return {}
+    return {
+        "train/return_mean": float(rollout.returns.mean()),
+        "train/return_max": float(rollout.returns.max()),
+        "train/return_min": float(rollout.returns.min()),
+        "train/length_mean": float(rollout.lengths.mean()),
+    }
+
+
 class _Kept(threading.local):
     """The environments that a worker's thread keeps between tasks, by actor; no result depends on them."""
 

@@ -55,7 +55,7 @@ class EnvSpec:
         Raises:
             ConfigError: unknown id, missing package, or arguments the constructor refuses.
         """
-        kwargs = dict(_thaw(self.kwargs)) | ({} if render_mode is None else {"render_mode": render_mode})
+        kwargs = self.arguments | ({} if render_mode is None else {"render_mode": render_mode})
         limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
         try:
             env = gymnasium.make(self.id, disable_env_checker=True, **limit, **kwargs)
@@ -86,6 +86,17 @@ class EnvSpec:
     def wrapped(self, target: str) -> "EnvSpec":
         """The same recipe with one more wrapper, without arguments, on the outside."""
         return replace(self, wrappers=(*self.wrappers, {"_target_": target}))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """`kwargs` as a mapping again."""
+        return dict(_thaw(self.kwargs))
+
+    def as_array(self) -> "EnvSpec":
+        """The same recipe with observations as arrays: dictionaries, tuples and choices are flattened."""
+        if isinstance(self.spaces[0], gymnasium.spaces.Box):
+            return self
+        return self.wrapped("gymnasium.wrappers.FlattenObservation")
 
     @functools.cached_property
     def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:

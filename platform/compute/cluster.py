@@ -112,7 +112,9 @@ class DaskPool:
         self._where = where
         self._closed = False
         self._starts: dict[str, int] = {}  # how often each task in flight was started
-        self._ends: queue.SimpleQueue[tuple[str, Future | None]] = queue.SimpleQueue()
+        self._ends: dict[str, queue.SimpleQueue[tuple[str, Future | None]]] = {}  # of each batch in flight
+        self._homes: dict[str, str] = {}  # the worker that last met a name
+        self._named: dict[str, str] = {}  # the names that tasks in flight carry
         client.subscribe_topic(TOPIC, self._heed)
 
     @property
@@ -120,7 +122,14 @@ class DaskPool:
         """Workers that the scheduler knows now."""
         return len(self._client.scheduler_info(n_workers=-1)["workers"])
 
-    def imap_unordered(self, fn: Callable[[Task], Any], tasks: Iterable[Task]) -> Iterator[Done]:
+    def imap_unordered(
+        self,
+        fn: Callable[[Task], Any],
+        tasks: Iterable[Task],
+        *,
+        home: Callable[[Task], str] | None = None,
+        urgent: bool = False,
+    ) -> Iterator[Done]:
         """Run fn on every task and yield each end as it comes; few tasks are in flight at a time.
 
         Raises:
@@ -129,6 +138,7 @@ class DaskPool:
         if self._closed:
             raise PoolError("the pool is closed; open another one")
         batch = f"paddock-{uuid.uuid4().hex}"
+        ends = self._ends[batch] = queue.SimpleQueue()
         waiting = enumerate(tasks)
         flying: dict[str, tuple[int, Future]] = {}
         bound = IN_FLIGHT * max(self.size, 1)
@@ -138,26 +148,36 @@ class DaskPool:
                     index, task = following
                     key = f"{batch}-{index}"
                     self._starts[key] = 0
+                    place: dict[str, Any] = {}
+                    if home is not None:
+                        name = self._named[key] = home(task)
+                        if name in self._homes:
+                            place = {"workers": [self._homes[name]], "allow_other_workers": True}
                     try:
-                        future = self._client.submit(run_task, fn, task, self._timeout_s, key=key, pure=False)
+                        future = self._client.submit(
+                            run_task, fn, task, self._timeout_s, key=key, pure=False, priority=int(urgent), **place
+                        )
                     except ClosedClientError as error:
                         raise self._scheduler_gone() from error
                     flying[key] = (index, future)
-                    future.add_done_callback(lambda future: self._ends.put((future.key, future)))
+                    future.add_done_callback(lambda future: ends.put((future.key, future)))
                 if not flying:
                     return
-                key, ended = self._ends.get()
+                key, ended = ends.get()
                 if key not in flying:
-                    continue  # of a batch that was given up, or a task that was ended by its time-out
+                    continue  # of a task that was ended by its time-out
                 index, future = flying.pop(key)
+                self._named.pop(key, None)
                 attempts = max(self._starts.pop(key), 1)
                 yield self._done(index, future, attempts, timed_out=ended is None)
         finally:
+            del self._ends[batch]
             if flying:
                 with contextlib.suppress(ClosedClientError):
                     self._client.cancel([future for _, future in flying.values()])
                 for key in flying:
                     self._starts.pop(key, None)
+                    self._named.pop(key, None)
 
     def close(self) -> None:
         """Let the workers go; those of somebody else's scheduler stay."""
@@ -179,9 +199,13 @@ class DaskPool:
         if key not in self._starts:
             return
         if notice["event"] == "timeout":
-            self._ends.put((key, None))
+            ends = self._ends.get(key.rpartition("-")[0])
+            if ends is not None:
+                ends.put((key, None))
             return
         self._starts[key] += 1
+        if key in self._named:
+            self._homes[self._named[key]] = notice["worker"]
         if self._starts[key] > 1:
             log.warning(
                 "a worker was lost; its task runs again (attempt %d) on %s", self._starts[key], notice["worker"]

@@ -29,9 +29,16 @@ class LatePool:
         """Workers alive now."""
         return self._opened().size
 
-    def imap_unordered(self, fn: Callable[[Task], Any], tasks: Iterable[Task]) -> Iterator[Done]:
+    def imap_unordered(
+        self,
+        fn: Callable[[Task], Any],
+        tasks: Iterable[Task],
+        *,
+        home: Callable[[Task], str] | None = None,
+        urgent: bool = False,
+    ) -> Iterator[Done]:
         """See `algos.pool.Pool`."""
-        return self._opened().imap_unordered(fn, tasks)
+        return self._opened().imap_unordered(fn, tasks, home=home, urgent=urgent)
 
     def describe(self) -> str:
         """One line on the workers there are, or would be."""

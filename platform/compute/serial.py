@@ -16,7 +16,14 @@ class SerialPool:
         """This pool needs no opening."""
         return self
 
-    def imap_unordered(self, fn: Callable[[Task], Any], tasks: Iterable[Task]) -> Iterator[Done]:
+    def imap_unordered(
+        self,
+        fn: Callable[[Task], Any],
+        tasks: Iterable[Task],
+        *,
+        home: Callable[[Task], str] | None = None,
+        urgent: bool = False,
+    ) -> Iterator[Done]:
         """Run fn on every task in order; an exception becomes a `Done` with an error."""
         for index, task in enumerate(tasks):
             started = time.perf_counter()

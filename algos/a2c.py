@@ -1,0 +1,110 @@
+"""Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783), synchronous: PPO's parts, composed more simply."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from algos.actor import ActorPolicy, Architecture, Weights
+from algos.actors import Actors, Mode
+from algos.beside import Evaluation
+from algos.learner import Learner
+from algos.network import logprob_and_entropy
+from algos.pool import Pool
+from algos.returns import n_step
+from algos.rollout import Rollout, Stage, episode_metrics
+from envs.errors import require
+from envs.spec import EnvSpec
+from envs.vector import Vec
+
+
+@dataclass(kw_only=True, eq=False)
+class A2C:
+    """The algorithm: its settings (conf/algo/a2c.yaml explains each), its parts, and its state."""
+
+    env: EnvSpec
+    vec: Vec
+    pool: Pool
+    seed: int
+    rollouts: Mode
+    num_actors: int
+    steps: int
+    learning_rate: float
+    max_grad_norm: float
+    discount: float
+    value_coefficient: float
+    entropy_coefficient: float
+    hidden: tuple[int, ...]
+    eval_every: int
+    eval_episodes: int
+
+    iteration: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "learning_rate", "max_grad_norm", "eval_every", "eval_episodes"):
+            require(getattr(self, name) > 0, f"{name}={getattr(self, name)} must be positive")
+        self.env = self.env.as_array()
+        network = {"encoder": "auto", "activation": "tanh", "shared": False, "lstm": False, "initial_log_std": 0.0}
+        architecture = Architecture.for_spaces(*self.env.spaces, hidden=tuple(self.hidden), **network)
+        self.learner = Learner(
+            architecture, self.seed, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5
+        )
+        stage = Stage(self.env, self.vec, architecture, self.seed, self.steps, groups=1)
+        self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, 0, self._weights())
+        self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self._weights())
+
+    def plan(self) -> Iterator[dict[str, float]]:
+        """One rollout and one step along its gradient an iteration, for ever."""
+        torch.set_num_threads(1)
+        with threadpool_limits(1), closing(self.actors.rollouts()) as rollouts:
+            for rollout in rollouts:
+                metrics = self._learn(rollout)
+                self.iteration += 1
+                self.actors.publish(self._weights())
+                if self.iteration % self.eval_every == 0:
+                    metrics |= self.evaluation.finish()
+                    self.evaluation.start(self._weights())
+                step = self.iteration * rollout.reward.size
+                yield {"iteration": self.iteration, "step": step, **episode_metrics(rollout), **metrics}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `plan` goes on from."""
+        parts = {name: getattr(self, name).state_dict() for name in ("learner", "actors", "evaluation")}
+        return {"iteration": self.iteration, **parts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state."""
+        self.iteration = int(state["iteration"])
+        self.learner.load_state_dict(state["learner"])
+        self.actors.load_state_dict(state["actors"], self._weights())
+        self.evaluation.load_state_dict(state["evaluation"])
+
+    def policy(self) -> ActorPolicy:
+        """The policy as it is now."""
+        return ActorPolicy(self.learner.architecture, self._weights())
+
+    def _learn(self, rollout: Rollout) -> dict[str, float]:
+        judged = self.learner.judge(rollout, self.actors.newest)
+        target = torch.from_numpy(
+            n_step(rollout.reward, judged.next_value, rollout.terminated, rollout.truncated, self.discount)
+        ).flatten()
+        out, value = self.learner.outputs(judged, torch.arange(rollout.reward.size))
+        head, log_std = self.learner.architecture.head, self.learner.network.log_std
+        logprob, entropy = logprob_and_entropy(head, out, log_std, judged.action.flatten(0, 1))
+        policy_loss = -((target - value.detach()) * logprob).mean()
+        value_loss = 0.5 * ((target - value) ** 2).mean()
+        loss = policy_loss + self.value_coefficient * value_loss - self.entropy_coefficient * entropy.mean()
+        norm = self.learner.descend(loss, self.learning_rate, self.max_grad_norm)
+        report = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy.mean(),
+            "gradient_norm": norm,
+        }
+        return {f"a2c/{name}": float(value.detach()) for name, value in report.items()}
+
+    def _weights(self) -> Weights:
+        return self.learner.weights(self.iteration)
