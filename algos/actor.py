@@ -119,12 +119,15 @@ def make_actor(architecture: Architecture) -> Actor:
 
 
 class DenseActor:
-    """The policy half of a dense network. Its parameters come first in the flat vector: weights [out, in], bias."""
+    """The policy half of a dense network, whose parameters come first in the flat vector.
+
+    They are the log standard deviations of a Gaussian, then each layer's weights [out, in] and bias.
+    """
 
     def __init__(self, architecture: Architecture) -> None:
         head = architecture.head
         self._sizes = (int(np.prod(architecture.obs_shape)), *architecture.hidden, head.width)
-        self._gaussian = head.kind == "gaussian"
+        self._gaussians = head.width if head.kind == "gaussian" else 0
         self._tanh = architecture.activation == "tanh"
         self.log_std = np.zeros(0, np.float32)
 
@@ -132,15 +135,14 @@ class DenseActor:
         """See `Actor.load`."""
         self._weights = weights
         self._layers = []
-        start = 0
+        start = self._gaussians
+        self.log_std = weights.parameters[:start]
         for fan_in, fan_out in zip(self._sizes, self._sizes[1:], strict=False):
             stop = start + fan_in * fan_out
             matrix = np.ascontiguousarray(weights.parameters[start:stop].reshape(fan_out, fan_in).T)
             start, stop = stop, stop + fan_out
             self._layers.append((matrix, weights.parameters[start:stop]))
             start = stop
-        if self._gaussian:
-            self.log_std = weights.parameters[start : start + self._sizes[-1]]
 
     def act(self, obs: NDArray[Any], state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """See `Actor.act`."""

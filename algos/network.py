@@ -28,6 +28,7 @@ class ActorCritic(nn.Module):
         width = architecture.features if architecture.shared else architecture.features // 2
         self.policy_encoder = _encoder(architecture, generator)
         self.policy_head = _linear(width, architecture.head.width, 0.01, generator)
+        # A module's own parameters come before those of its parts: these are the first of the flat vector.
         gaussian = architecture.head.width if architecture.head.kind == "gaussian" else 0
         self.log_std = nn.Parameter(torch.full((gaussian,), architecture.initial_log_std))
         self.value_encoder = None if architecture.shared else _encoder(architecture, generator)
