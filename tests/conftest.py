@@ -50,9 +50,16 @@ def rows(run: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
 
 
 def final_state(run: Path) -> dict[str, bytes]:
-    """The bytes of every array in the last checkpoint."""
-    algorithm = read(max((run / "checkpoints").glob("*.npz")))["algorithm"]
-    return {name: value.tobytes() for name, value in algorithm.items() if hasattr(value, "tobytes")}
+    """The bytes of every array in the last checkpoint, by its path in the state."""
+
+    def arrays(state: dict[str, Any], path: str) -> Iterator[tuple[str, bytes]]:
+        for name, value in state.items():
+            if isinstance(value, dict):
+                yield from arrays(value, f"{path}{name}.")
+            elif hasattr(value, "tobytes"):
+                yield f"{path}{name}", value.tobytes()
+
+    return dict(arrays(read(max((run / "checkpoints").glob("*.npz")))["algorithm"], ""))
 
 
 def call_main(*arguments: str) -> int:

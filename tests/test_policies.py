@@ -1,0 +1,205 @@
+"""Heads, networks and actors: NumPy's half and torch's say the same."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from algos.actor import ActorPolicy, Architecture, DenseActor, Weights, make_actor
+from algos.heads import Head
+from algos.network import ActorCritic, TorchActor, logprob_and_entropy
+from envs.errors import ConfigError
+
+SPACES = {
+    "discrete": spaces.Discrete(3, start=5),
+    "multi_discrete": spaces.MultiDiscrete([2, 3, 4]),
+    "binary": spaces.MultiBinary(3),
+    "box": spaces.Box(np.float32([-1, -2]), np.float32([1, 2])),
+}
+HEADS = {name: Head.of(space) for name, space in SPACES.items()}
+NOTHING = np.zeros(0, np.float32)
+VECTOR = spaces.Box(-np.inf, np.inf, (6,), np.float32)
+IMAGE = spaces.Box(0, 255, (12, 10, 3), np.uint8)
+
+
+def architecture(observation: spaces.Space = VECTOR, action: str = "discrete", **changes: Any) -> Architecture:
+    given: dict[str, Any] = {
+        "encoder": "auto",
+        "hidden": (8, 7),
+        "activation": "tanh",
+        "shared": False,
+        "lstm": False,
+        "initial_log_std": -0.3,
+    }
+    return Architecture.for_spaces(observation, SPACES[action], **(given | changes))
+
+
+def weights_of(network: ActorCritic, mean: np.ndarray = NOTHING, std: np.ndarray = NOTHING) -> Weights:
+    flat = torch.nn.utils.parameters_to_vector(network.parameters()).detach().numpy()
+    return Weights(0, flat.copy(), mean, std, 10.0)
+
+
+def jolted(arch: Architecture, seed: int = 0) -> ActorCritic:
+    """A network none of whose parameters is zero."""
+    network = ActorCritic(arch, seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return network
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_log_probabilities_are_those_of_torchs_distributions(name: str) -> None:
+    head = HEADS[name]
+    generator = np.random.default_rng(0)
+    out = generator.standard_normal((50, head.width)).astype(np.float32)
+    log_std = np.full(head.width if head.kind == "gaussian" else 0, -0.4, np.float32)
+    action = head.sample(out, log_std, head.draw(generator, (50,)))
+    logits, chosen = torch.from_numpy(out), torch.from_numpy(action)
+    if head.kind == "gaussian":
+        whole: Any = torch.distributions.Independent(torch.distributions.Normal(logits, np.exp(-0.4)), 1)
+        expected, entropy = whole.log_prob(chosen), whole.entropy()
+    else:
+        parts = [torch.distributions.Categorical(logits=block) for block in logits.split(head.sizes, 1)]
+        expected = sum(part.log_prob(chosen[:, k]) for k, part in enumerate(parts))
+        entropy = sum(part.entropy() for part in parts)
+    np.testing.assert_allclose(head.logprob(out, log_std, action), expected, rtol=1e-5, atol=1e-5)
+    ours = logprob_and_entropy(head, logits, torch.from_numpy(log_std), chosen)
+    torch.testing.assert_close(ours, (expected, entropy), rtol=1e-5, atol=1e-5)
+
+
+def test_choices_are_drawn_by_their_probabilities() -> None:
+    head = HEADS["multi_discrete"]
+    out = np.log(np.float32([0.2, 0.8, 0.5, 0.3, 0.2, 0.1, 0.2, 0.3, 0.4]))[None].repeat(40_000, 0)
+    drawn = head.sample(out, NOTHING, head.draw(np.random.default_rng(1), (40_000,)))
+    for k, expected in enumerate([[0.2, 0.8], [0.5, 0.3, 0.2], [0.1, 0.2, 0.3, 0.4]]):
+        shares = np.bincount(drawn[:, k]) / 40_000
+        np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / 40_000))
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_the_environment_gets_actions_of_its_space(name: str) -> None:
+    head, space = HEADS[name], SPACES[name]
+    out = np.random.default_rng(0).standard_normal((200, head.width)).astype(np.float32) * 3
+    log_std = np.zeros(head.width if head.kind == "gaussian" else 0, np.float32)
+    for noise in (None, head.draw(np.random.default_rng(1), (200,))):
+        actions = head.to_env(head.sample(out, log_std, noise))
+        assert all(space.contains(action) for action in actions)
+        assert actions.dtype == space.dtype
+
+
+def test_an_unknown_action_space_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="Box of floats; wrap the environment"):
+        Head.of(spaces.Box(0, 9, (2,), np.int64))
+
+
+@pytest.mark.parametrize("action", SPACES)
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_a_dense_actor_computes_what_the_network_does(action: str, shared: bool, activation: str) -> None:
+    arch = architecture(action=action, shared=shared, activation=activation)
+    network = jolted(arch)
+    actor = make_actor(arch)
+    assert isinstance(actor, DenseActor)
+    mean, std = np.float32([1, 2, 3, 4, 5, 6]), np.float32([1, 2, 1, 2, 1, 2])
+    obs = np.random.default_rng(0).standard_normal((9, 6)).astype(np.float32) * 3
+    for weights in (weights_of(network), weights_of(network, mean, std)):
+        actor.load(weights)
+        out, _ = actor.act(obs, np.zeros((9, 0), np.float32))
+        expected, _ = network(torch.from_numpy(weights.normalize(obs)))
+        np.testing.assert_allclose(out, expected.detach(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(actor.log_std, network.log_std.detach())
+
+
+@pytest.mark.parametrize("lstm", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_images_and_memory_go_through_torch(lstm: bool, shared: bool) -> None:
+    arch = architecture(IMAGE, lstm=lstm, shared=shared)
+    assert arch.encoder == "cnn"
+    network, actor = jolted(arch), make_actor(arch)
+    assert isinstance(actor, TorchActor)
+    actor.load(weights_of(network))
+    obs = np.random.default_rng(0).integers(0, 256, (3, 12, 10, 3), np.uint8)
+    state = np.random.default_rng(1).standard_normal((3, arch.state_width)).astype(np.float32)
+    out, after = actor.act(obs, state)
+    expected, _, remembered = network.step(torch.from_numpy(obs), torch.from_numpy(state))
+    np.testing.assert_array_equal(out, expected.detach())
+    np.testing.assert_array_equal(after, remembered.detach())
+    assert bool(np.any(after != state)) == lstm
+
+
+def test_a_sequence_is_its_steps_with_an_empty_memory_at_each_start() -> None:
+    arch = architecture(lstm=True)
+    network = jolted(arch)
+    obs = torch.randn((5, 2, 6), generator=torch.Generator().manual_seed(0))
+    state = torch.randn((2, arch.state_width), generator=torch.Generator().manual_seed(1))
+    start = torch.tensor([[False, True], [False, False], [True, False], [False, False], [False, True]])
+    out, value, states = network.unroll(obs, state, start)
+    for t in range(5):
+        state = torch.where(start[t][:, None], torch.zeros_like(state), state)
+        expected_out, expected_value, state = network.step(obs[t], state)
+        torch.testing.assert_close((out[t], value[t], states[t]), (expected_out, expected_value, state))
+
+
+def test_an_lstm_changes_nothing_of_encoder_and_decoder() -> None:
+    plain, recurrent = architecture(), architecture(lstm=True)
+    names = {name: parameter.shape for name, parameter in ActorCritic(plain, 0).named_parameters()}
+    more = {name: parameter.shape for name, parameter in ActorCritic(recurrent, 0).named_parameters()}
+    assert names.items() < more.items()
+    assert all(name.startswith("lstm.") for name in more.keys() - names.keys())
+
+
+def test_networks_begin_orthogonal_with_their_gains() -> None:
+    network = ActorCritic(architecture(hidden=(16, 16)), 0)
+    first = network.policy_encoder[3].weight
+    torch.testing.assert_close(first @ first.T, 2 * torch.eye(16), atol=1e-5, rtol=0)
+    for layer, gain in ((network.policy_head, 0.01), (network.value_head, 1.0)):
+        product = layer.weight @ layer.weight.T
+        torch.testing.assert_close(product, gain**2 * torch.eye(len(product)), atol=1e-5, rtol=0)
+        assert not layer.bias.any()
+    again = ActorCritic(architecture(hidden=(16, 16)), 0)
+    other = ActorCritic(architecture(hidden=(16, 16)), 1)
+    assert torch.equal(first, again.policy_encoder[3].weight)
+    assert not torch.equal(first, other.policy_encoder[3].weight)
+
+
+def test_building_a_network_leaves_the_global_generator_alone() -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    ActorCritic(architecture(IMAGE, lstm=True), 3)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_a_policy_is_the_most_likely_action_and_keeps_its_memory() -> None:
+    arch = architecture(lstm=True)
+    policy = ActorPolicy(arch, weights_of(jolted(arch)))
+    obs = np.random.default_rng(0).standard_normal((2, 6)).astype(np.float32)
+    action, _, state = policy.act(obs)
+    again, _, _ = policy.act(obs, None)
+    np.testing.assert_array_equal(action, again)
+    _, _, later = policy.act(obs, state)
+    assert not np.array_equal(state, later)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"hidden": (0,)}, "must list positive widths"),
+        ({"encoder": "cnn"}, "encoder=cnn needs images"),
+        ({"lstm": True, "hidden": ()}, "an LSTM needs features"),
+    ],
+)
+def test_an_architecture_that_cannot_be_is_one_line(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        architecture(**change)
+
+
+def test_workers_of_dense_policies_start_without_torch() -> None:
+    code = "import sys, algos.rollout, algos.beside; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

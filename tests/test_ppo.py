@@ -1,0 +1,206 @@
+"""PPO and A2C, by the laws they obey."""
+
+import functools
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Command, final_state, rows, wait_until
+
+from paddock.compose import compose_alone
+from paddock.compute.serial import SerialPool
+from paddock.launch import _plain, build_algorithm
+
+SMALL = [  # a run of the real thing that takes a second or two
+    "algo=ppo",
+    "env=cartpole",
+    "vec.num_envs=4",
+    "algo.steps=16",
+    "algo.minibatch_size=32",
+    "algo.hidden=[8]",
+    "algo.eval_every=3",
+    "algo.eval_episodes=3",
+    "algo.normalize_observations=true",
+    "algo.normalize_rewards=true",
+    "checkpoint.every_s=0",
+]
+VARIANTS = {
+    "inline": [],
+    "prefetch": ["algo.rollouts=prefetch", "algo.groups=2"],
+    "actors": ["algo.rollouts=actors"],
+    "lstm": ["algo.lstm=true"],
+    "continuous": ["env=pendulum", "env.max_episode_steps=30"],
+    "box2d": ["env=bipedal", "env.max_episode_steps=30"],
+    "vtrace": ["algo.rollouts=actors", "algo.advantage=vtrace", "algo.staleness=2"],
+    "a2c": ["algo=a2c", "~algo.minibatch_size", "~algo.normalize_observations", "~algo.normalize_rewards"],
+}
+
+
+def arguments(variant: str, *more: str) -> list[str]:
+    words = [*SMALL, *VARIANTS[variant], *more]
+    left_out = {word[1:] for word in words if word.startswith("~")}
+    return [word for word in words if not word.startswith("~") and word.partition("=")[0] not in left_out]
+
+
+def algorithm(*words: str) -> Any:
+    return build_algorithm(_plain(compose_alone([*words])), SerialPool())
+
+
+def advance(algo: Any, iterations: int) -> list[dict[str, float]]:
+    plan = algo.plan()
+    metrics = [next(plan) for _ in range(iterations)]
+    plan.close()
+    return [{name: value for name, value in row.items() if not name.startswith("system/")} for row in metrics]
+
+
+def parameters(algo: Any) -> np.ndarray:
+    return algo.learner.parameters()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_interrupted_after_any_yield_it_goes_on_the_same(variant: str) -> None:
+    whole = algorithm(*arguments(variant))
+    expected = advance(whole, 8)
+    assert any("eval/return_mean" in row for row in expected) or variant == "a2c"
+    for at in (1, 3, 5):
+        first, second = algorithm(*arguments(variant)), algorithm(*arguments(variant))
+        assert advance(first, at) == expected[:at]
+        second.load_state_dict(first.state_dict())
+        assert advance(second, 8 - at) == expected[at:]
+        np.testing.assert_array_equal(parameters(second), parameters(whole))
+
+
+@pytest.mark.parametrize("variant", ["inline", "continuous", "lstm"])
+def test_the_policy_that_acts_is_the_policy_that_learns(variant: str) -> None:
+    for row in advance(algorithm(*arguments(variant)), 4):
+        assert abs(row["ppo/stale_kl"]) < 1e-6 and row["ppo/staleness"] == 0
+
+
+def test_a_policy_that_lags_behind_says_so() -> None:
+    measured = advance(algorithm(*arguments("prefetch", "algo.learning_rate=0.01")), 6)
+    assert [row["ppo/staleness"] for row in measured] == [0, 1, 1, 1, 1, 1]
+    assert max(row["ppo/stale_kl"] for row in measured) > 1e-3
+
+
+def test_the_first_minibatch_follows_the_gradient_of_the_advantage() -> None:
+    """With one whole minibatch and one epoch the ratio is 1: clipping cannot matter, and neither can its width."""
+    one = ["algo.minibatch_size=64", "algo.epochs=1"]
+    narrow, wide = (algorithm(*arguments("inline", *one, f"algo.clip={clip}")) for clip in (0.01, 10.0))
+    advance(narrow, 1), advance(wide, 1)
+    np.testing.assert_allclose(parameters(narrow), parameters(wide), rtol=1e-6)
+
+
+def test_annealing_ends_at_zero() -> None:
+    annealed = algorithm(*arguments("inline", "algo.anneal_steps=256", "algo.anneal_clip=true"))
+    metrics = advance(annealed, 5)
+    assert [row["ppo/learning_rate"] for row in metrics] == pytest.approx([2.5e-4 * k / 4 for k in (4, 3, 2, 1, 0)])
+    assert [row["ppo/clip"] for row in metrics] == pytest.approx([0.2 * k / 4 for k in (4, 3, 2, 1, 0)])
+
+
+def test_a_divergence_beyond_its_target_ends_the_epochs() -> None:
+    eager = advance(algorithm(*arguments("inline", "algo.learning_rate=0.01", "algo.epochs=50")), 1)[0]
+    bounded = advance(
+        algorithm(*arguments("inline", "algo.learning_rate=0.01", "algo.epochs=50", "algo.target_kl=0.001")), 1
+    )[0]
+    assert eager["ppo/descents"] == 100 and bounded["ppo/descents"] < 20
+
+
+def test_the_best_policy_is_the_one_that_was_evaluated() -> None:
+    algo = algorithm(*arguments("inline"))
+    with pytest.raises(Exception, match="which=best is not known"):
+        algo.policy("best")
+    metrics = advance(algo, 9)
+    best = max((row for row in metrics if "eval/return_mean" in row), key=lambda row: row["eval/return_mean"])
+    assert algo.evaluation.best.version == best["eval/of_iteration"]
+    np.testing.assert_array_equal(algo.policy("best").parameters, algo.evaluation.best.parameters)
+
+
+@pytest.mark.parametrize("env", ["env=gymnasium env.id=FrozenLake-v1", "env=gymnasium env.id=Blackjack-v1"])
+def test_observations_that_are_no_arrays_are_flattened(env: str) -> None:
+    assert np.isfinite(advance(algorithm(*arguments("inline"), *env.split()), 2)[1]["ppo/policy_loss"])
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["algo.steps=0"], "algo.steps=0 must be at least 1"),
+        (["algo.clip=0"], "algo.clip=0 must be positive"),
+        (["algo.discount=1.5"], r"algo.discount=1.5 must lie in \[0, 1\]"),
+        (["algo.target_kl=-1"], "algo.target_kl=-1 must be positive, or null"),
+        (["algo.anneal_clip=true"], "needs anneal_steps="),
+        (["algo.device=abacus"], "algo.device=abacus is not a device"),
+        (["algo.device=cuda:64"], "use device=cpu"),
+        (["algo.rollouts=elsewhere"], "allowed: inline, prefetch, actors"),
+        (["algo.rollouts=prefetch", "algo.staleness=0"], "nothing to prefetch"),
+        (["algo.encoder=cnn"], "encoder=cnn needs images"),
+    ],
+)
+def test_bad_settings_are_one_line(words: list[str], named: str) -> None:
+    with pytest.raises(Exception, match=named) as caught:
+        algorithm(*arguments("inline", *words))
+    assert "\n" not in str(caught.value)
+
+
+# Whole runs
+
+
+def command(variant: str, run: Path, *more: str) -> list[str]:
+    return [*arguments(variant, *more), "budget.iterations=12", f"run.dir={run}"]
+
+
+@pytest.mark.parametrize(("one", "other"), [("compute=serial", "compute=local"), ("vec=serial", "vec=multiprocess")])
+@pytest.mark.parametrize("variant", ["prefetch", "actors"])
+def test_the_numbers_are_the_same_wherever_it_computes(
+    variant: str, one: str, other: str, tmp_path: Path, start: Callable[..., Command]
+) -> None:
+    place = [] if one.startswith("compute") else ["compute=serial"]
+    runs = [tmp_path / "one", tmp_path / "other"]
+    commands = [start(*command(variant, run, word, *place)) for run, word in zip(runs, (one, other), strict=True)]
+    for begun in commands:
+        code, _, err = begun.wait()
+        assert code == 0, err
+    assert (runs[0] / "metrics.jsonl").read_bytes() == (runs[1] / "metrics.jsonl").read_bytes()
+    assert final_state(runs[0]) == final_state(runs[1])
+
+
+@pytest.mark.parametrize("variant", ["inline", "actors"])
+def test_killed_and_resumed_equals_undisturbed(variant: str, tmp_path: Path, start: Callable[..., Command]) -> None:
+    compute = "compute=local" if variant == "actors" else "compute=serial"
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    code, _, err = start(*command(variant, undisturbed, "compute=serial")).wait()
+    assert code == 0, err
+    chance, reached = random.Random(variant), 0
+    for _ in range(2):
+        begun = start(*command(variant, run, compute))
+        goal = reached + chance.randint(1, 4)
+        wait_until(functools.partial(_came_to, run, goal, begun))
+        os.kill(begun.process.pid, signal.SIGKILL)
+        begun.process.wait()
+        wait_until(lambda begun=begun: not begun.processes())  # workers end with the run that owned them
+        reached = len(rows(run))
+    code, _, err = start(*command(variant, run, compute)).wait()
+    assert code == 0, err
+    assert (run / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+    assert final_state(run) == final_state(undisturbed)
+
+
+def test_actors_are_made_again_when_their_workers_die(tmp_path: Path, start: Callable[..., Command]) -> None:
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    assert start(*command("actors", undisturbed, "compute=serial")).wait()[0] == 0
+    begun = start(*command("actors", run, "compute=local", "compute.workers=2"))
+    for goal in (2, 5):
+        wait_until(functools.partial(_came_to, run, goal, begun))
+        begun.workers()[0].kill()
+    code, _, err = begun.wait()
+    assert code == 0, err
+    assert (run / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+    assert final_state(run) == final_state(undisturbed)
+
+
+def _came_to(run: Path, goal: int, begun: Command) -> bool:
+    return len(rows(run)) >= goal or begun.process.poll() is not None
