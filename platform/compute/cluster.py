@@ -172,6 +172,12 @@ class DaskPool:
             flying[key] = Flight(index, task, future, bool(place))
             future.add_done_callback(lambda future: ends.put((future.key, future)))
 
+        def relaunch(key: str) -> None:
+            lost = flying.pop(key)
+            self._forget([key])
+            self._client.cancel(lost.future)
+            launch(f"{batch}-{lost.index}-again", lost.index, lost.task, None)
+
         try:
             while True:
                 while len(flying) < bound and (following := next(waiting, None)) is not None:
@@ -183,13 +189,13 @@ class DaskPool:
                     key, ended = ends.get(timeout=HOMELESS_S)
                 except queue.Empty:
                     for key in self._homeless(flying):
-                        lost = flying.pop(key)
-                        self._forget([key])
-                        self._client.cancel(lost.future)
-                        launch(f"{batch}-{lost.index}-again", lost.index, lost.task, None)
+                        relaunch(key)
                     continue
                 if key not in flying:
                     continue  # of a task that was ended by its time-out, or launched again
+                if flying[key].homed and ended is not None and self._gone_again(ended):
+                    relaunch(key)
+                    continue
                 flight = flying.pop(key)
                 attempts = max(self._starts[key], 1)
                 self._forget([key])
@@ -244,6 +250,14 @@ class DaskPool:
         """
         alive = self._client.scheduler_info(n_workers=-1)["workers"]
         return [key for key, flight in flying.items() if flight.homed and self._homes[self._named[key]] not in alive]
+
+    def _gone_again(self, future: Future) -> bool:
+        """Whether a result was lost with its worker, and waits to be computed again there."""
+        try:
+            future.result(timeout=HOMELESS_S)
+        except Exception:
+            return future.status == "pending"
+        return False
 
     def _forget(self, keys: Iterable[str]) -> None:
         for key in keys:
