@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from algos.actor import ActorPolicy, Architecture, Weights
+from algos.actor import ActorPolicy, Architecture
 from algos.actors import Actors, Mode
 from algos.beside import Evaluation
 from algos.learner import Learner
@@ -49,12 +49,11 @@ class A2C:
         self.env = self.env.as_array()
         network = {"encoder": "auto", "activation": "tanh", "shared": False, "lstm": False, "initial_log_std": 0.0}
         architecture = Architecture.for_spaces(*self.env.spaces, hidden=tuple(self.hidden), **network)
-        self.learner = Learner(
-            architecture, self.seed, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5
-        )
+        options = {"device": "cpu", "precision": "float32", "compiled": False, "adam_epsilon": 1e-5}
+        self.learner = Learner(architecture, self.seed, **options)
         stage = Stage(self.env, self.vec, architecture, self.seed, self.steps, groups=1)
-        self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, 0, self._weights())
-        self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self._weights())
+        self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, 0, self.learner.weights(0))
+        self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self.learner.weights(0))
 
     def plan(self) -> Iterator[dict[str, float]]:
         """One rollout and one step along its gradient an iteration, for ever."""
@@ -63,10 +62,10 @@ class A2C:
             for rollout in rollouts:
                 metrics = self._learn(rollout)
                 self.iteration += 1
-                self.actors.publish(self._weights())
+                self.actors.publish(self.learner.weights(self.iteration))
                 if self.iteration % self.eval_every == 0:
                     metrics |= self.evaluation.finish()
-                    self.evaluation.start(self._weights())
+                    self.evaluation.start(self.actors.newest)
                 step = self.iteration * rollout.reward.size
                 yield {"iteration": self.iteration, "step": step, **episode_metrics(rollout), **metrics}
 
@@ -79,18 +78,16 @@ class A2C:
         """Take over a state."""
         self.iteration = int(state["iteration"])
         self.learner.load_state_dict(state["learner"])
-        self.actors.load_state_dict(state["actors"], self._weights())
+        self.actors.load_state_dict(state["actors"], self.learner.weights(self.iteration))
         self.evaluation.load_state_dict(state["evaluation"])
 
     def policy(self) -> ActorPolicy:
         """The policy as it is now."""
-        return ActorPolicy(self.learner.architecture, self._weights())
+        return ActorPolicy(self.learner.architecture, self.actors.newest)
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:
-        judged = self.learner.judge(rollout, self.actors.newest)
-        target = torch.from_numpy(
-            n_step(rollout.reward, judged.next_value, rollout.terminated, rollout.truncated, self.discount)
-        ).flatten()
+        judged, ends = self.learner.judge(rollout, self.actors.newest), (rollout.terminated, rollout.truncated)
+        target = torch.from_numpy(n_step(rollout.reward, judged.next_value, *ends, self.discount)).flatten()
         out, value = self.learner.outputs(judged, torch.arange(rollout.reward.size))
         head, log_std = self.learner.architecture.head, self.learner.network.log_std
         logprob, entropy = logprob_and_entropy(head, out, log_std, judged.action.flatten(0, 1))
@@ -105,6 +102,3 @@ class A2C:
             "gradient_norm": norm,
         }
         return {f"a2c/{name}": float(value.detach()) for name, value in report.items()}
-
-    def _weights(self) -> Weights:
-        return self.learner.weights(self.iteration)

@@ -95,6 +95,8 @@ class ES:
         self.observed = Moments.zero(mlp.sizes[0])
         self.best_observed = self.observed
 
+    plays_on_pool = True
+
     def plan(self) -> Iterator[dict[str, float]]:
         """One generation an iteration, for ever; the state is complete at every yield."""
         while True:
@@ -173,6 +175,8 @@ class ES:
         }
 
     def _check(self) -> None:
+        name = type(self.vec).__name__
+        require(self.vec.seeded_slots, f"es restarts single environments, and {name} cannot; use vec=serial")
         n, floor = self.population, self.sigma_floor
         require(n >= 2, f"population={n} must be at least 2: one mirrored pair")
         require(n % 2 == 0, f"population={n} is odd, and members come in mirrored pairs; try {n + 1}")

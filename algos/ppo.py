@@ -112,6 +112,11 @@ class PPO:
         self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, self.staleness, self._weights())
         self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self._weights())
 
+    @property
+    def plays_on_pool(self) -> bool:
+        """Whether the environments step on the pool's workers, and not in this process."""
+        return self.rollouts == "actors"
+
     def plan(self) -> Iterator[dict[str, float]]:
         """One rollout and its update an iteration, for ever; the state is complete at every yield."""
         torch.set_num_threads(self.threads)

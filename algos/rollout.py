@@ -106,7 +106,7 @@ class Collector:
     def __init__(self, stage: Stage, actor: int = 0) -> None:
         self._stage = stage
         self._index = actor
-        self._venv: VectorEnv = stage.vec.make(stage.env)
+        self._venv: VectorEnv = stage.vec.make(stage.env, copy=False)
         self._actor = make_actor(stage.architecture)
         self._stands: Standing | None = None
         N = stage.vec.num_envs

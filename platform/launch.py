@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs.errors import ConfigError, PaddockError, nearest, require
+from envs.vector import Auto
+from envs.vector.auto import as_section, fastest, time_layouts
 
 from . import CONF
 from .border import build, call_checked
@@ -30,7 +32,7 @@ from .command import complain, fall_silent
 from .compose import check_sweep, composition_error, hydra_parser, register_search_path
 from .compute.late import LatePool
 from .console import Console
-from .folder import RunFolder, check_usable, last_path, new_path, short_name
+from .folder import RunFolder, check_usable, last_path, new_path, read_config, short_name
 from .guide import print_guide
 from .run import Budget, Outcome, Progress, restore, run
 from .track import Mirror, Tracker
@@ -123,6 +125,7 @@ def experiment(composed: DictConfig) -> float | None:
         return None
     console = Console(sys.stdout, sys.stderr, parts.config["budget"])
     with contextlib.closing(console), _messages(console) as record, contextlib.closing(parts.pool):
+        parts = settle(parts, console)
         progress = restore(parts.algorithm, parts.checkpoints)
         reached = parts.budget.spent(progress.metrics, progress.elapsed_s) if progress.metrics else None
         if reached is not None:
@@ -139,6 +142,36 @@ def experiment(composed: DictConfig) -> float | None:
     if outcome.signal is not None:
         raise SystemExit(128 + outcome.signal)
     return outcome.metrics.get("eval/return_mean")
+
+
+def settle(parts: Assembly, console: Console) -> Assembly:
+    """Replace `vec=auto` by the layout that an earlier sitting chose, or by the fastest here."""
+    if not isinstance(build("vec", parts.config["vec"]), Auto):
+        return parts
+    section = _chosen_before(parts) or _choose(parts, console)
+    config = {**parts.config, "vec": section}
+    return replace(parts, config=config, algorithm=build_algorithm(config, parts.pool))
+
+
+def _chosen_before(parts: Assembly) -> dict[str, Any] | None:
+    if not (parts.path / "config.yaml").exists():
+        return None
+    section = read_config(parts.path)["vec"]
+    same = section.get("num_envs") == parts.config["vec"]["num_envs"]
+    return section if same and section["_target_"] != parts.config["vec"]["_target_"] else None
+
+
+def _choose(parts: Assembly, console: Console) -> dict[str, Any]:
+    layouts = build("vec", parts.config["vec"]).layouts()
+    if getattr(parts.algorithm, "plays_on_pool", True) and not parts.pool.in_process:
+        console.message("vec=auto: serial, as the pool's workers take the cores")
+        return as_section(layouts[0])
+    console.message(f"vec=auto: timing {len(layouts)} layouts of {layouts[0].num_envs} environments")
+    timings = time_layouts(parts.algorithm.env, layouts)
+    chosen = fastest(timings)
+    for timing in timings:
+        console.message(f"  {timing.describe()}{'  <- taken' if timing.layout is chosen else ''}")
+    return as_section(chosen)
 
 
 def build_algorithm(config: Mapping[str, Any], pool: Any) -> Any:

@@ -14,8 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
-from envs.vector import Serial
-from envs.vector.serial import SerialVectorEnv, VectorMisuse
+from envs.vector import Serial, SerialVectorEnv, VectorMisuse
 
 OFFERED = sorted(path for path in (ROOT / "conf" / "env").glob("*.yaml") if path.stem != "gymnasium")
 VEC = Serial(num_envs=3)

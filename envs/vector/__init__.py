@@ -1,7 +1,22 @@
 """Vector environments: many environments behind one interface, each kind in a file of its own."""
 
+from envs.vector.auto import Auto
 from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
-from envs.vector.recipes import Serial, Vec
+from envs.vector.multiprocess import MultiprocessVectorEnv
+from envs.vector.recipes import EnvPool, Gymnasium, Multiprocess, Serial, Vec, Vector
 from envs.vector.serial import SerialVectorEnv
 
-__all__ = ["EnvError", "Serial", "SerialVectorEnv", "Vec", "VectorEnv", "VectorMisuse"]
+__all__ = [
+    "Auto",
+    "EnvError",
+    "EnvPool",
+    "Gymnasium",
+    "Multiprocess",
+    "MultiprocessVectorEnv",
+    "Serial",
+    "SerialVectorEnv",
+    "Vec",
+    "Vector",
+    "VectorEnv",
+    "VectorMisuse",
+]

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from envs.errors import PaddockError
@@ -34,10 +35,12 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
     Attributes:
         batch_size: environments in one `recv()`; fewer than num_envs where it returns whichever are ready first.
         restarts: worker processes replaced so far; 0 for ever where there are none.
+        keyed: whether `begin` enters any episode by its number; False where only the run as a whole has a seed.
     """
 
     batch_size: int
     restarts: int = 0
+    keyed: bool = True
     autoreset: AutoresetMode
 
     @abstractmethod
@@ -80,6 +83,70 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         everyone = None if self.batch_size == self.num_envs else slice(0, self.num_envs)
         self.send(actions, everyone)
         return self.recv(everyone)
+
+
+def describe(venv: VectorEnv, env: gymnasium.Env, num_envs: int, autoreset: AutoresetMode) -> None:
+    """Set what Gymnasium's vector environments say of themselves, of N such as this one.
+
+    Raises:
+        VectorMisuse: the way of restarting is none of ours.
+    """
+    if autoreset is AutoresetMode.NEXT_STEP:
+        raise VectorMisuse("autoreset=NEXT_STEP is not supported; use SAME_STEP or DISABLED")
+    venv.num_envs = num_envs
+    venv.autoreset = autoreset
+    venv.metadata = {**env.metadata, "autoreset_mode": autoreset}
+    venv.render_mode = env.render_mode
+    venv.single_observation_space = env.observation_space
+    venv.single_action_space = env.action_space
+    venv.observation_space = batch_space(env.observation_space, num_envs)
+    venv.action_space = batch_space(env.action_space, num_envs)
+
+
+def check_open(venv: VectorEnv, verb: str) -> None:
+    """Raise VectorMisuse if the environments were closed."""
+    if venv.closed:
+        raise VectorMisuse(f"{verb}: this vector environment is closed; make a new one")
+
+
+def read_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
+    """One seed for each environment: those given, or seed + i for environment i, or None for all."""
+    if seed is None or isinstance(seed, int | np.integer):
+        return [None if seed is None else int(seed) + i for i in range(num_envs)]
+    seeds = [None if one is None else int(one) for one in seed]
+    if len(seeds) != num_envs:
+        raise VectorMisuse(f"reset: got {len(seeds)} seeds for {num_envs} environments; pass one each")
+    return seeds
+
+
+def read_mask(options: dict[str, Any] | None, num_envs: int) -> tuple[dict[str, Any], NDArray[np.intp] | None]:
+    """The options for the environments, and which of them `reset_mask` picks; None where it is not given."""
+    others = dict(options or {})
+    mask = others.pop("reset_mask", None)
+    if mask is None:
+        return others, None
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_envs,):
+        raise VectorMisuse(f"reset: reset_mask must be a bool array of shape ({num_envs},); got {mask!r}")
+    if not mask.any():
+        raise VectorMisuse("reset: reset_mask picks no environment; set True for those to restart")
+    return others, np.flatnonzero(mask)
+
+
+def read_episodes(episodes: Sequence[int] | NDArray[np.int64] | None, num_envs: int) -> list[int]:
+    """The number of each environment's first episode."""
+    numbers = [0] * num_envs if episodes is None else [int(number) for number in episodes]
+    if len(numbers) != num_envs:
+        raise VectorMisuse(f"begin: got {len(numbers)} episode numbers for {num_envs} environments; pass one each")
+    return numbers
+
+
+def read_values(values: Any, num_envs: int) -> list[Any]:
+    """One attribute's value for each environment: those of a list or tuple, or the same for all."""
+    if not isinstance(values, list | tuple):
+        return [values] * num_envs
+    if len(values) != num_envs:
+        raise VectorMisuse(f"set_attr: got {len(values)} values for {num_envs} environments; pass one each, or one")
+    return list(values)
 
 
 def keyed_seed(seed: int, env: int, episode: int) -> int:

@@ -1,13 +1,18 @@
 """Recipes for vector environments: how many environments run side by side, and where. `vec=` chooses one."""
 
+import os
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from gymnasium.vector import AutoresetMode
 
 from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
+from envs.vector.envpool import EnvPoolVectorEnv
+from envs.vector.gymnasium_ import GymnasiumVectorEnv
+from envs.vector.multiprocess import MultiprocessVectorEnv
+from envs.vector.native import NativeVectorEnv, make_native
 from envs.vector.serial import SerialVectorEnv
 
 
@@ -24,8 +29,8 @@ class Vec(Protocol):
         """Whether chosen environments can be restarted on chosen seeds, and stepped alone."""
         ...
 
-    def make(self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP) -> VectorEnv:
-        """Build the environments."""
+    def make(self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True) -> VectorEnv:
+        """Build the environments; without `copy`, batches may be views that last until these rows are sent to again."""
         ...
 
 
@@ -39,11 +44,141 @@ class Serial:
     def __post_init__(self) -> None:
         check_num_envs(self.num_envs)
 
-    def make(self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP) -> VectorEnv:
-        """Build the environments."""
-        return SerialVectorEnv(spec, self.num_envs, autoreset)
+    def make(
+        self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
+    ) -> SerialVectorEnv:
+        """Build the environments; see `Vec.make`."""
+        return SerialVectorEnv(spec, self.num_envs, autoreset, copy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Multiprocess:
+    """Environments in worker processes, several in each, on shared memory."""
+
+    num_envs: int
+    workers: int | None
+    batch_size: int | None
+    restart: bool
+    timeout_s: float
+    seeded_slots = True
+
+    def __post_init__(self) -> None:
+        check_num_envs(self.num_envs)
+        N, W, B = self.num_envs, self.workers, self.batch_size
+        require(W is None or 1 <= W <= N, f"workers={W} must be between 1 and num_envs={N}, or null for one per core")
+        if W is not None:
+            remedy = f"try workers={largest_divisor(N, W)} or num_envs={N // W * W}"
+            require(N % W == 0, f"num_envs={N} is not a multiple of workers={W}; {remedy}")
+        each = N // self.processes
+        if B is not None:
+            require(1 <= B <= N, f"batch_size={B} must be between 1 and num_envs={N}, or null for all of them")
+            remedy = f"try {max(each, B - B % each)}"
+            require(B % each == 0, f"batch_size={B} is not a multiple of a worker's {each} environments; {remedy}")
+        require(self.timeout_s > 0, f"timeout_s={self.timeout_s} must be above 0; 120 suits most")
+
+    @property
+    def processes(self) -> int:
+        """W, worker processes."""
+        return self.workers or largest_divisor(self.num_envs, cores())
+
+    def make(
+        self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
+    ) -> MultiprocessVectorEnv:
+        """Start the workers; see `Vec.make`."""
+        return MultiprocessVectorEnv(
+            spec,
+            self.num_envs,
+            self.processes,
+            self.batch_size or self.num_envs,
+            autoreset,
+            copy,
+            restart=self.restart,
+            timeout_s=self.timeout_s,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gymnasium:
+    """Gymnasium's own vector environments, as they are."""
+
+    num_envs: int
+    mode: Literal["sync", "async"]
+    start_method: Literal["fork", "spawn", "forkserver"]
+    seeded_slots = False
+
+    def __post_init__(self) -> None:
+        check_num_envs(self.num_envs)
+        check_choice("mode", self.mode, ("sync", "async"))
+        check_choice("start_method", self.start_method, ("fork", "spawn", "forkserver"))
+
+    def make(
+        self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
+    ) -> GymnasiumVectorEnv:
+        """Build the environments; without `copy`, observations last until the next step."""
+        start_method = self.start_method if self.mode == "async" else None
+        return GymnasiumVectorEnv(spec, self.num_envs, start_method=start_method, autoreset=autoreset, copy=copy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvPool:
+    """EnvPool's environments, for the tasks that it has."""
+
+    num_envs: int
+    batch_size: int | None
+    threads: int
+    seeded_slots = False
+
+    def __post_init__(self) -> None:
+        check_num_envs(self.num_envs)
+        B, N = self.batch_size, self.num_envs
+        require(B is None or 1 <= B <= N, f"batch_size={B} must be between 1 and num_envs={N}, or null for as many")
+        require(0 <= self.threads <= 1024, f"threads={self.threads} must be at most 1024, or 0 for EnvPool's choice")
+
+    def make(
+        self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
+    ) -> EnvPoolVectorEnv:
+        """Prepare the pool; without `copy`, batches last until the next step."""
+        require(
+            autoreset is AutoresetMode.SAME_STEP,
+            f"vec=envpool restarts environments by itself, and {autoreset.name} is asked for; choose vec=serial or "
+            "vec=multiprocess",
+        )
+        return EnvPoolVectorEnv(spec, self.num_envs, self.batch_size or self.num_envs, self.threads, copy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector:
+    """An environment that is itself a vector."""
+
+    num_envs: int
+    target: str | None
+    seeded_slots = False
+
+    def __post_init__(self) -> None:
+        check_num_envs(self.num_envs)
+
+    def make(
+        self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
+    ) -> NativeVectorEnv:
+        """Build the vector; without `copy`, observations last until the next step."""
+        return make_native(spec, self.num_envs, self.target, autoreset, copy)
 
 
 def check_num_envs(num_envs: int) -> None:
     """Raise ConfigError unless so many environments are allowed in one vector."""
     require(1 <= num_envs <= 4096, f"num_envs={num_envs} must be between 1 and 4096; 8 suits most")
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def largest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of a number that is not above the limit."""
+    return next(d for d in range(min(number, limit), 0, -1) if number % d == 0)
+
+
+def check_choice(key: str, got: str, allowed: tuple[str, ...]) -> None:
+    """Raise ConfigError unless the value is one of those allowed."""
+    require(got in allowed, f"{key}={got} must be one of {', '.join(allowed)}")

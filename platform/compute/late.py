@@ -5,6 +5,8 @@ from typing import Any
 
 from algos.pool import Done, Pool, Task
 
+from .serial import SerialPool
+
 
 class LatePool:
     """Stands for the pool that a recipe's `open` will make."""
@@ -39,6 +41,11 @@ class LatePool:
     ) -> Iterator[Done]:
         """See `algos.pool.Pool`."""
         return self._opened().imap_unordered(fn, tasks, home=home, urgent=urgent)
+
+    @property
+    def in_process(self) -> bool:
+        """Whether tasks run in this process, one after the other."""
+        return isinstance(self._recipe, SerialPool)
 
     def describe(self) -> str:
         """One line on the workers there are, or would be."""

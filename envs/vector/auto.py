@@ -1,0 +1,110 @@
+"""`vec=auto`: times the layouts there are for this environment on this machine, and takes the fastest.
+
+Only layouts that give the same numbers are candidates, so the choice is one of speed alone.
+"""
+
+import contextlib
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from envs.spec import EnvSpec
+from envs.vector.contract import VectorEnv
+from envs.vector.recipes import Multiprocess, Serial, check_num_envs, cores
+
+ROUNDS = 5  # in each of which every layout steps for
+ROUND_S = 0.2  # seconds
+SIMPLER = 0.97  # share of the best at which the process itself is preferred to worker processes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto:
+    """A layout to be chosen; environments step in this process as long as it has not been."""
+
+    num_envs: int
+    restart: bool
+    timeout_s: float
+    seeded_slots = True
+
+    def __post_init__(self) -> None:
+        check_num_envs(self.num_envs)
+        self.layouts()
+
+    def make(self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True) -> VectorEnv:
+        """Build the environments; see `Vec.make`."""
+        return Serial(num_envs=self.num_envs).make(spec, autoreset, copy)
+
+    def layouts(self) -> list[Serial | Multiprocess]:
+        """This process, and every number of worker processes that divides num_envs, up to two a core."""
+        N = self.num_envs
+        counts = [count for count in range(1, min(N, 2 * cores()) + 1) if N % count == 0]
+        shared = [
+            Multiprocess(num_envs=N, workers=count, batch_size=None, restart=self.restart, timeout_s=self.timeout_s)
+            for count in counts
+        ]
+        return [Serial(num_envs=N), *shared]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How fast a layout is."""
+
+    layout: Serial | Multiprocess
+    steps_per_s: float  # environment steps, median of the rounds
+    slowest: float
+    fastest: float
+
+    def describe(self) -> str:
+        """One line of the table."""
+        count = self.layout.workers if isinstance(self.layout, Multiprocess) else 0
+        place = f"multiprocess, {count} worker{'s' * (count != 1)}" if count else "serial"
+        return f"{place:24} {self.steps_per_s:11,.0f} steps/s  ({self.slowest:,.0f} to {self.fastest:,.0f})"
+
+
+def time_layouts(spec: EnvSpec, layouts: Sequence[Serial | Multiprocess]) -> list[Timing]:
+    """Step each layout with random actions, in turn, for some rounds."""
+    rates: list[list[float]] = [[] for _ in layouts]
+    with contextlib.ExitStack() as stack:
+        venvs = []
+        for layout in layouts:
+            venv = stack.enter_context(contextlib.closing(layout.make(spec, copy=False)))
+            venv.begin(0)
+            venvs.append(venv)
+        venvs[0].action_space.seed(0)
+        actions = [venvs[0].action_space.sample() for _ in range(64)]
+        for venv in venvs:
+            _steps_per_s(venv, actions, ROUND_S / 4)  # until caches and workers are warm
+        for _ in range(ROUNDS):
+            for venv, found in zip(venvs, rates, strict=True):
+                found.append(_steps_per_s(venv, actions, ROUND_S))
+    return [
+        Timing(layout, statistics.median(found), min(found), max(found))
+        for layout, found in zip(layouts, rates, strict=True)
+    ]
+
+
+def fastest(timings: Sequence[Timing]) -> Serial | Multiprocess:
+    """The fastest layout; this process itself where it is about as fast."""
+    best = max(timings, key=lambda timing: timing.steps_per_s)
+    plain = [timing for timing in timings if isinstance(timing.layout, Serial)]
+    if plain and plain[0].steps_per_s >= SIMPLER * best.steps_per_s:
+        return plain[0].layout
+    return best.layout
+
+
+def as_section(layout: Serial | Multiprocess) -> dict[str, Any]:
+    """The layout as a section of the configuration."""
+    return {"_target_": f"envs.vector.{type(layout).__name__}", **asdict(layout)}
+
+
+def _steps_per_s(venv: VectorEnv, actions: Sequence[Any], seconds: float) -> float:
+    begun = time.perf_counter()
+    steps = 0
+    while (passed := time.perf_counter() - begun) < seconds:
+        venv.step(actions[steps % len(actions)])
+        steps += 1
+    return steps * venv.num_envs / passed

@@ -1,0 +1,338 @@
+"""W worker processes around a board: orders go out, answers come in, losses are named and replaced."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from envs.errors import PaddockError
+from envs.vector.contract import EnvError
+from envs.vector.process import WorkerProcess
+from envs.vector.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, Board
+from envs.vector.slots import IDLE
+from envs.vector.storage import RowIndex, numbers
+from envs.vector.table import LOST, NEW, READY, SENT, Table
+from envs.vector.worker import Job
+
+LOSSES_IN_A_ROW = 3  # of one worker without a good step in between; after them its environments are beyond help
+START_S = 60.0  # for a process to start and import what it needs, at least
+LOOK_S = 0.1  # between looks whether workers still live, while waiting for them
+ASKED, STARTING = "asked", "starting"  # a worker's task, where it is not rows to step
+
+Message = tuple[Any, ...]  # the name of a method of `Slots`, and its arguments
+
+log = logging.getLogger("envs.vector")
+
+
+class Crew:
+    """The workers. What the rows they step give is entered at the table; READY rows are there to be received."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        board: Board,
+        table: Table,
+        processes: list[WorkerProcess],
+        revive: Callable[[int], list[Message]],
+        *,
+        restart: bool,
+        timeout_s: float,
+    ) -> None:
+        """Start the workers and wait until their environments are built.
+
+        Args:
+            processes: an empty list, kept at the processes there are.
+            revive: what a worker that replaces another is to be told, by its number.
+            restart: whether a worker that dies, hangs or raises is replaced; its episodes then end truncated.
+            timeout_s: seconds that one environment may take.
+
+        Raises:
+            EnvError: a worker did not start.
+        """
+        self.restarts = 0
+        self.rows = [job.rows for job in jobs]  # each worker's environments
+        self._ids = [np.arange(job.rows.start, job.rows.stop) for job in jobs]
+        self._latest: tuple[Any, list[int]] = (None, [])  # rows that came together, and the workers whose they are
+        self._each = table.num_envs // len(jobs)
+        self._jobs = jobs
+        self._board = board
+        self._table = table
+        self._processes = processes
+        self._revive = revive
+        self._restart = restart
+        self._timeout_s = timeout_s
+        self._task: list[RowIndex | str | None] = [None] * len(jobs)  # rows that it steps, or ASKED, or None if idle
+        self._progress = [(IDLE, 0.0)] * len(jobs)  # (environment at work, since when)
+        self._queue: list[list[RowIndex]] = [[] for _ in jobs]  # rows sent to while it was busy
+        self._arrived: dict[int, None] = {}  # workers with READY rows, first come first
+        self._answers: dict[int, Any] = {}  # of workers that were asked
+        self._failed: dict[int, PaddockError] = {}  # what workers raised or died of
+        self._losses = [0] * len(jobs)  # in a row
+        self._next_look = 0.0
+        for job in jobs:
+            board.at_work[job.number] = IDLE
+            processes.append(WorkerProcess(job))
+            self._watch(job.number, STARTING)
+        for job in jobs:
+            self._answer(job.number)
+
+    def step(self, rows: RowIndex) -> None:
+        """Have these environments stepped, whose actions lie on the table."""
+        table = self._table
+        lost = LOST in table.waiting(rows)
+        whole = None if lost else self._whole(rows)
+        if whole is not None:
+            table.mark(SENT, rows)
+            for w in whole:
+                self._order(w, self.rows[w])
+            return
+        ids = np.arange(table.num_envs)[rows]
+        if lost:
+            # Their episodes ended with a process; what they ended with is on the board.
+            gone, ids = ids[table.flag[ids] == LOST[0]], ids[table.flag[ids] != LOST[0]]
+            table.mark(READY, gone)
+            self._arrived |= dict.fromkeys((gone // self._each).tolist())
+        table.mark(SENT, ids)
+        for w, part in self.split(ids).items():
+            self._order(w, part)
+
+    def wait_for(self, rows: RowIndex) -> None:
+        """Wait until these environments are READY.
+
+        Raises:
+            EnvError: an environment raised, or its process died or hung.
+        """
+        waiting, count = self._table.waiting, len(numbers(rows))
+        while waiting(rows).count(READY) < count:
+            self._wait()
+            self._mourn()
+
+    def wait_for_any(self, size: int) -> RowIndex:
+        """Wait for so many environments, whichever are READY first; raises as `wait_for` does."""
+        while self._table.flags.count(READY) < size:
+            self._wait()
+            self._mourn()
+        return self._first(size)
+
+    def settle(self, workers: Sequence[int]) -> None:
+        """Wait until these workers are idle; raises as `wait_for` does."""
+        for w in workers:
+            while self._task[w] is not None:
+                self._wait()
+                self._mourn()
+
+    def ask(self, messages: dict[int, Message], insist: bool) -> dict[int, Any]:
+        """Have workers call a method of their `Slots` (its name, then arguments); what each returns.
+
+        Args:
+            insist: whether a worker whose environment raises may be replaced and asked again, as one that dies is.
+
+        Raises:
+            EnvError: an environment raised, or its process died or hung.
+        """
+        for w, message in messages.items():
+            self._tell(w, message)
+        answers: dict[int, Any] = {}
+        for w, message in messages.items():
+            while w not in answers:
+                try:
+                    answers[w] = self._answer(w, insist)
+                except PaddockError as error:
+                    self._bear(w, error)
+                    self._tell(w, message)
+        self._mourn()
+        for answer in answers.values():
+            if isinstance(answer, PaddockError):
+                raise answer
+        return answers
+
+    def split(self, rows: RowIndex) -> dict[int, RowIndex]:
+        """The workers of some environments, and which of these are whose."""
+        ids = np.sort(np.arange(self._table.num_envs)[rows])
+        owners = ids // self._each
+        parts = {w: ids[owners == w] for w in np.unique(owners).tolist()}
+        return {w: self.rows[w] if len(part) == self._each else part for w, part in parts.items()}
+
+    def _whole(self, rows: RowIndex) -> Sequence[int] | None:
+        """The workers whose environments these are, if they are all of theirs; None too where it takes long to say."""
+        if isinstance(rows, slice):
+            each = self._each
+            if rows.start % each == 0 and rows.stop % each == 0:
+                return range(rows.start // each, rows.stop // each)
+        elif rows is self._latest[0]:
+            return self._latest[1]
+        return None
+
+    def _tell(self, w: int, message: Message) -> None:
+        while self._task[w] is not None:
+            self._wait()
+            self._mourn()
+        self._answers.pop(w, None)
+        self._watch(w, ASKED)
+        self._board.order[w] = LISTEN
+        self._board.go[w].post()
+        self._processes[w].send(message)
+
+    def _answer(self, w: int, demand: bool = True) -> Any:
+        """What a worker says to what it was told; raises what it died of, and what it raised if that is no answer."""
+        while w not in self._answers:
+            if w in self._failed:
+                raise self._failed.pop(w)
+            self._wait()
+        answer = self._answers.pop(w)
+        if demand and isinstance(answer, PaddockError):
+            raise answer
+        return answer
+
+    def _order(self, w: int, rows: RowIndex) -> None:
+        """Have a worker step some of its environments, at once or when it has done what it is at."""
+        if self._task[w] is not None:
+            self._queue[w].append(rows)
+            return
+        board = self._board
+        self._watch(w, rows)
+        if isinstance(rows, slice):
+            board.order[w] = STEP
+        else:
+            board.chosen[self.rows[w]] = False
+            board.chosen[rows] = True
+            board.order[w] = STEP_CHOSEN
+        board.go[w].post()
+
+    def _watch(self, w: int, task: RowIndex | str) -> None:
+        self._task[w] = task
+        self._progress[w] = (self._board.at_work[w], time.monotonic())
+
+    def _wait(self) -> None:
+        """Wait for a worker, and see to those that have come; now and then look after the others."""
+        if not self._board.ready.wait(LOOK_S) or time.monotonic() > self._next_look:
+            self._look()
+        for w, state in enumerate(self._board.state.tobytes()):
+            if state != WORKING:
+                self._arrive(w)
+
+    def _arrive(self, w: int) -> None:
+        """See to a worker that has done what it was at."""
+        state, task, said = self._board.state[w], self._task[w], None
+        self._board.state[w] = WORKING  # until the next order, it changes no more
+        if state != DONE:
+            try:
+                said = self._processes[w].receive(self._timeout_s)
+            except EOFError:
+                self._fail(w, self._processes[w].death(self._board.at_work[w]))
+                return
+        if isinstance(task, str):
+            self._answers[w] = said
+        elif state == FAILED:
+            assert isinstance(said, PaddockError)
+            self._fail(w, said)
+        elif task is not None:
+            self._losses[w] = 0
+            self._table.note(task, said or {})
+            self._table.mark(READY, task)
+            self._arrived.pop(w, None)
+            self._arrived[w] = None
+        self._task[w] = None
+        if self._queue[w] and not (w in self._failed and self._restart):
+            self._order(w, self._queue[w].pop(0))
+
+    def _first(self, size: int) -> RowIndex:
+        """READY rows of the workers that came first, as many as a batch takes."""
+        chosen: list[int] = []
+        found = 0
+        for w in list(self._arrived):
+            ready = self._table.flags.count(READY, self.rows[w].start, self.rows[w].stop)
+            if found + ready > size:
+                break
+            del self._arrived[w]
+            if ready:
+                found += ready
+                chosen.append(w)
+        chosen.sort()
+        first, last = self.rows[chosen[0]], self.rows[chosen[-1]]
+        if last.stop - first.start == found:
+            return slice(first.start, last.stop)
+        ids = np.concatenate([self._ids[w] for w in chosen])
+        if len(ids) == found:
+            self._latest = ids, chosen
+            return ids
+        return ids[self._table.flag[ids] == READY[0]]
+
+    def _look(self) -> None:
+        """Find workers that have died, or make no progress."""
+        now = time.monotonic()
+        self._next_look = now + LOOK_S
+        for w, process in enumerate(self._processes):
+            if self._task[w] is None:
+                continue
+            alive = process.alive()
+            if self._board.state[w] != WORKING:
+                continue
+            at, since = self._progress[w]
+            patience_s = max(self._timeout_s, START_S) if self._task[w] is STARTING else self._timeout_s
+            if not alive:
+                self._fail(w, self._processes[w].death(self._board.at_work[w]))
+            elif self._board.at_work[w] != at:
+                self._progress[w] = (self._board.at_work[w], now)
+            elif now - since > patience_s:
+                self._fail(w, process.hang(self._board.at_work[w], patience_s))
+
+    def _fail(self, w: int, error: PaddockError) -> None:
+        """Note what a worker raised or died of, for whoever waits for it."""
+        task, self._task[w] = self._task[w], None
+        self._failed[w] = error
+        if self._restart:
+            return
+        alive = self._processes[w].alive()
+        if not alive:
+            self._queue[w].clear()
+            self._drop(self.rows[w])
+        elif task is not None and not isinstance(task, str):
+            self._drop(task)
+
+    def _drop(self, rows: RowIndex) -> None:
+        self._table.forget(rows)
+        self._table.mark(NEW, rows)
+
+    def _mourn(self) -> None:
+        while self._failed:
+            self._bear(*self._failed.popitem())
+
+    def _bear(self, w: int, error: PaddockError) -> None:
+        """Replace a worker that failed, whose episodes end; raise what it failed of where that is not to be."""
+        if not self._restart:
+            self._failed.clear()
+            raise error
+        if self._table.lose(self._ids[w]):
+            self._arrived[w] = None
+        while True:
+            self._losses[w] += 1
+            if self._losses[w] > LOSSES_IN_A_ROW:
+                self._drop(self.rows[w])
+                what, _, trace = str(error).partition("\n")
+                raise EnvError(f"{what} (the same worker failed {self._losses[w]} times in a row)\n{trace}".rstrip())
+            self.restarts += 1
+            log.warning("%s; its worker is replaced and its episodes end truncated", str(error).partition(";")[0])
+            try:
+                self._replace(w)
+                return
+            except PaddockError as other:
+                error = other
+
+    def _replace(self, w: int) -> None:
+        self._processes[w].kill()
+        self._processes[w].bury()
+        self._board.go[w].initialize()  # whatever tokens its predecessor left
+        self._board.state[w] = WORKING
+        self._board.at_work[w] = IDLE
+        self._queue[w].clear()
+        self._processes[w] = WorkerProcess(self._jobs[w])
+        self._watch(w, STARTING)
+        self._answer(w)
+        for message in self._revive(w):
+            self._tell(w, message)
+            answer = self._answer(w)
+            if answer:
+                self._table.note(message[1], answer)

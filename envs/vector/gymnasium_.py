@@ -1,0 +1,218 @@
+"""Gymnasium's own vector environments, sync and async, behind our contract; they are also our peers in benchmarks.
+
+They restart environments in the same step by themselves, so all that the contract asks beyond that (keyed seeds,
+statistics, environments rebuilt for every episode, errors with a name) is done by a wrapper around each environment.
+"""
+
+import functools
+import multiprocessing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from numpy.typing import NDArray
+
+from envs.errors import PaddockError, require
+from envs.spec import EnvSpec
+from envs.vector.contract import (
+    Batch,
+    EnvError,
+    VectorMisuse,
+    check_open,
+    keyed_seed,
+    read_episodes,
+    read_mask,
+    read_seeds,
+    read_values,
+)
+from envs.vector.lockstep import LockStepVectorEnv
+from envs.vector.slots import named
+
+
+class GymnasiumVectorEnv(LockStepVectorEnv):
+    """A `SyncVectorEnv`, or an `AsyncVectorEnv` with one process for each environment."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        num_envs: int,
+        *,
+        start_method: str | None,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+    ) -> None:
+        """Build the environments.
+
+        Args:
+            start_method: how the processes of the async kind begin; None for the sync kind.
+            copy: whether observations are the caller's own; if not, they last until the next step.
+
+        Raises:
+            ConfigError: the environment cannot be made, or processes may not be started here.
+        """
+        if autoreset is AutoresetMode.NEXT_STEP:
+            raise VectorMisuse("autoreset=NEXT_STEP is not supported; use SAME_STEP or DISABLED")
+        statistics = autoreset is AutoresetMode.SAME_STEP
+        slots = [functools.partial(Slot, spec, i, statistics) for i in range(num_envs)]
+        self._async = start_method is not None
+        venv: SyncVectorEnv | AsyncVectorEnv
+        if start_method is None:
+            venv = SyncVectorEnv(slots, copy=copy, autoreset_mode=autoreset)
+        else:
+            require(
+                not multiprocessing.current_process().daemon,
+                "vec.mode=async starts processes, which a daemonic process may not; choose vec.mode=sync",
+            )
+            venv = AsyncVectorEnv(slots, copy=copy, context=start_method, autoreset_mode=autoreset)
+        self._adopt(venv, autoreset)
+        self._keyed = False  # whether the environments seed their episodes by a key
+        self._ended = np.zeros(num_envs, np.bool_)  # episodes that the caller has to restart
+        self._given: Any = None  # the actions that the sync kind was sent
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start episodes, as Gymnasium's `reset` does."""
+        check_open(self, "reset")
+        _, chosen = read_mask(options, self.num_envs)
+        seeds = read_seeds(seed, self.num_envs)
+        self._drain()
+        if self._keyed:
+            self._call(self.venv.call, "seed_by", None, None)
+            self._keyed = False
+        return self._start(slice(None) if chosen is None else chosen, seeds, options)
+
+    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+        """See `VectorEnv.begin`."""
+        check_open(self, "begin")
+        numbers = read_episodes(episodes, self.num_envs)
+        self._drain()
+        self._call(self.venv.call, "seed_by", seed, numbers)
+        self._keyed = True
+        return self._start(slice(None), None, None)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What each environment's method gives, or its attribute where that is no method."""
+        check_open(self, "call")
+        return self._call(self.venv.call, name, *args, **kwargs)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of each environment."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
+        check_open(self, "set_attr")
+        self._call(self.venv.set_attr, name, read_values(values, self.num_envs))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the environments and end their processes."""
+        self.venv.close(**kwargs)
+
+    def _drain(self) -> None:
+        """Let go of a step that nobody received."""
+        if self._sent and self._async:
+            self._call(self.venv.step_wait)
+        self._sent = False
+
+    def _start(self, chosen: Any, seeds: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        started = self._call(self.venv.reset, seed=seeds, options=None if options is None else dict(options))
+        self._begun = True
+        self._ended[chosen] = False
+        return started
+
+    def _start_step(self, actions: Any) -> None:
+        if self._ended.any():
+            raise VectorMisuse(
+                f"send: the episodes of environments {np.flatnonzero(self._ended).tolist()} have ended; "
+                'restart them by reset(options={"reset_mask": mask})'
+            )
+        if self._async:
+            self._call(self.venv.step_async, actions)
+        else:
+            self._given = actions
+
+    def _finish_step(self) -> Batch:
+        batch = self._call(self.venv.step_wait) if self._async else self._call(self.venv.step, self._given)
+        if self.autoreset is AutoresetMode.DISABLED:
+            self._ended = batch[2] | batch[3]
+        return batch
+
+    def _call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        try:
+            return method(*arguments, **options)
+        except PaddockError:
+            self.close(**({"terminate": True} if self._async else {}))
+            raise
+        except (EOFError, OSError) as error:
+            if not self._async:
+                raise
+            dead = self._dead()
+            self.close(terminate=True)
+            raise EnvError(f"{dead or 'a process'} died; look for the cause in what it logged last") from error
+
+    def _dead(self) -> str:
+        """Which processes have died, and how."""
+        for process in self.venv.processes:
+            process.join(0.1)
+        return ", ".join(
+            f"the process of environment {i} (exit code {process.exitcode})"
+            for i, process in enumerate(self.venv.processes)
+            if process.exitcode is not None
+        )
+
+
+class Slot(gymnasium.Wrapper):
+    """One environment of the vector; it rebuilds and seeds its episodes, and says what they added up to."""
+
+    def __init__(self, spec: EnvSpec, number: int, statistics: bool) -> None:
+        """Build the environment.
+
+        Args:
+            number: which environment of the vector this is.
+            statistics: whether the info that ends an episode has its return and length.
+        """
+        super().__init__(spec.make())
+        self._recipe = spec
+        self._number = number
+        self._statistics = statistics
+        self._lived = False
+        self._key: int | None = None
+        self._next_episode = 0  # under that key
+        self._return, self._length = 0.0, 0
+
+    def seed_by(self, key: int | None, episodes: Sequence[int] | None) -> None:
+        """Key the seeds of coming episodes, from `episodes[number]` on; None leaves them to the environment again."""
+        self._key = key
+        self._next_episode = 0 if episodes is None else episodes[self._number]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        if self._key is not None:
+            seed = keyed_seed(self._key, self._number, self._next_episode)
+            self._next_episode += 1
+        try:
+            if self._recipe.fresh and self._lived:
+                if seed is None:
+                    seed = int(self.env.unwrapped.np_random.integers(2**31))
+                self.env.close()
+                self.env = self._recipe.make()
+            self._lived = True
+            self._return, self._length = 0.0, 0
+            return self.env.reset(seed=seed, options=options or None)
+        except Exception as error:
+            raise named(error, self._recipe, self._number, "reset") from error
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment."""
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            self._return += float(reward)
+        except Exception as error:
+            raise named(error, self._recipe, self._number, "step") from error
+        self._length += 1
+        if self._statistics and (terminated or truncated):
+            info = {"episode": {"r": self._return, "l": self._length}, **info}
+        return observation, reward, terminated, truncated, info

@@ -1,0 +1,68 @@
+"""Infos of many environments in one dictionary, in Gymnasium's form: for each key an array and a mask `_key`."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -> None:
+    """Enter one environment's info at its row of so many.
+
+    As `gymnasium.vector.VectorEnv._add_info` does, but a column widens for a value that does not fit the first one's
+    type, where Gymnasium rounds it: else it would depend on the order of the environments.
+    """
+    for key, value in info.items():
+        if isinstance(value, dict):
+            add_info(infos.setdefault(key, {}), value, row, rows)
+        else:
+            shape, dtype = _kind(value)
+            _column(infos, key, shape, dtype, rows)[row] = value
+        _mask(infos, key, rows)[row] = True
+
+
+def merge_infos(infos: dict[str, Any], part: dict[str, Any], at: NDArray[np.intp], rows: int) -> None:
+    """Enter infos [len(at)] of some environments at their rows `at` of so many."""
+    for key, value in part.items():
+        mask = part.get(f"_{key}")
+        if mask is None:
+            continue  # a mask itself
+        if isinstance(value, dict):
+            merge_infos(infos.setdefault(key, {}), value, at, rows)
+        else:
+            _column(infos, key, value.shape[1:], value.dtype, rows)[at[mask]] = value[mask]
+        _mask(infos, key, rows)[at[mask]] = True
+
+
+def pick_infos(infos: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
+    """The infos of some of the environments."""
+    return {key: pick_infos(value, mask) if isinstance(value, dict) else value[mask] for key, value in infos.items()}
+
+
+def _kind(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    if type(value) in (int, float, bool) or isinstance(value, np.number):
+        return (), np.dtype(type(value))
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype
+    return (), np.dtype(object)
+
+
+def _column(infos: dict[str, Any], key: str, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int) -> NDArray[Any]:
+    """The array of a key, wide enough for values of that dtype."""
+    column = infos.get(key)
+    if column is None:
+        column = infos[key] = np.full((rows, *shape), None if dtype.hasobject else 0, dtype)
+    elif column.dtype != dtype:
+        wider = np.result_type(column.dtype, dtype)
+        if wider != column.dtype:
+            column = infos[key] = column.astype(wider)
+            if wider.hasobject:
+                column[~infos[f"_{key}"]] = None
+    return column
+
+
+def _mask(infos: dict[str, Any], key: str, rows: int) -> NDArray[np.bool_]:
+    mask = infos.get(f"_{key}")
+    if mask is None:
+        mask = infos[f"_{key}"] = np.zeros(rows, np.bool_)
+    return mask

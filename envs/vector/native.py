@@ -1,0 +1,235 @@
+"""Environments that are vectors themselves: one batched simulation steps them all, as `CartPoleVectorEnv` does."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import load_env_creator
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import iterate
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError, require, resolve
+from envs.spec import REFUSALS, EnvSpec
+from envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask
+from envs.vector.lockstep import LockStepVectorEnv
+
+
+class NativeVectorEnv(LockStepVectorEnv):
+    """Any `gymnasium.vector.VectorEnv` that restarts in the same step, or lets the caller restart what has ended.
+
+    It has one seed for all its environments, so `begin` makes the run repeatable and cannot enter a single episode.
+    """
+
+    keyed = False
+
+    def __init__(self, venv: gymnasium.vector.VectorEnv, autoreset: AutoresetMode, copy: bool = True) -> None:
+        """Adapt `venv`, whose own mode must be `autoreset` or DISABLED.
+
+        Args:
+            copy: whether observations are the caller's own, whatever `venv` does with its arrays.
+        """
+        self._adopt(venv, autoreset)
+        self._restarts = autoreset is AutoresetMode.SAME_STEP and mode_of(venv) is AutoresetMode.DISABLED
+        self._copy = copy
+        self._given: Any = None
+        self._return = np.zeros(self.num_envs)
+        self._length = np.zeros(self.num_envs, np.int64)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start episodes; `options` are the vector environment's own."""
+        if seed is not None and not isinstance(seed, int | np.integer):
+            raise VectorMisuse(f"reset: a vector as a whole has one seed, not {len(seed)}; pass an int")
+        check_open(self, "reset")
+        chosen = read_mask(options, self.num_envs)[1]
+        self._return[slice(None) if chosen is None else chosen] = 0.0
+        self._length[slice(None) if chosen is None else chosen] = 0
+        observation, infos = self.venv.reset(seed=None if seed is None else int(seed), options=options)
+        self._begun, self._sent = True, False
+        return self._own(observation), infos
+
+    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start every environment on one seed made of `seed` and all of `episodes`."""
+        mixed = seed
+        for i, number in enumerate(read_episodes(episodes, self.num_envs)):
+            mixed = keyed_seed(mixed, i, number)
+        return self.reset(seed=mixed)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the vector environment."""
+        self.venv.close(**kwargs)
+
+    def _start_step(self, actions: Any) -> None:
+        self._given = actions
+
+    def _finish_step(self) -> Batch:
+        observation, reward, terminated, truncated, infos = self.venv.step(self._given)
+        reward = np.array(reward, np.float64)
+        terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        self._return += reward
+        self._length += 1
+        ended = terminated | truncated
+        if self.autoreset is AutoresetMode.SAME_STEP and ended.any():
+            if self._restarts:
+                observation, infos = self._restart(observation, infos, ended)
+            else:
+                infos = {**infos, "final_obs": self._rows(infos["final_obs"], ended), "_final_obs": ended.copy()}
+            final = {"r": np.where(ended, self._return, 0.0), "l": np.where(ended, self._length, 0)}
+            statistics = final | {f"_{key}": ended.copy() for key in final}
+            infos["final_info"] = {**infos.get("final_info", {}), "episode": statistics, "_episode": ended.copy()}
+            infos["_final_info"] = ended.copy()
+            self._return[ended] = 0.0
+            self._length[ended] = 0
+        return self._own(observation), reward, terminated, truncated, infos
+
+    def _restart(self, observation: Any, infos: dict[str, Any], ended: NDArray[np.bool_]) -> tuple[Any, dict[str, Any]]:
+        final_obs, final_info = self._rows(observation, ended), masked(infos, ended)
+        observation, begun = self.venv.reset(options={"reset_mask": ended.copy()})
+        infos = overlay(masked(infos, ~ended), masked(begun, ended), ended)
+        return observation, {**infos, "final_obs": final_obs, "_final_obs": ended.copy(), "final_info": final_info}
+
+    def _rows(self, observation: Any, chosen: NDArray[np.bool_]) -> NDArray[Any]:
+        """Chosen observations as Gymnasium hands on final ones: an array [N] of objects, None elsewhere."""
+        rows = np.full(self.num_envs, None, object)
+        given = observation if _is_object(observation) else list(iterate(self.observation_space, observation))
+        for i in np.flatnonzero(chosen):
+            rows[i] = np.array(given[i]) if isinstance(given[i], np.ndarray) else given[i]
+        return rows
+
+    def _own(self, observation: Any) -> Any:
+        return copied(observation) if self._copy else observation
+
+
+def make_native(
+    spec: EnvSpec, num_envs: int, target: str | None, autoreset: AutoresetMode, copy: bool
+) -> NativeVectorEnv:
+    """Build the vector environment of an id, or of a class.
+
+    Args:
+        target: dotted path of the class that runs `spec.id`; None for the `vector_entry_point` it is registered with.
+
+    Raises:
+        ConfigError: there is none, it refuses its arguments, or it cannot restart environments when we need it.
+    """
+    check_whole(spec, "vector")
+    creator, registered = (_entry_point(spec.id), True) if target is None else (resolve(target, "vec.target"), False)
+    limit = {} if spec.max_episode_steps is None else {"max_episode_steps": spec.max_episode_steps}
+    arguments = {**spec.arguments, **limit}
+    modes = [autoreset] if autoreset is AutoresetMode.DISABLED else [autoreset, AutoresetMode.DISABLED]
+    offers = "autoreset_mode" in inspect.signature(creator).parameters
+    choices: list[dict[str, Any]] = [{"autoreset_mode": mode} for mode in modes] if offers else [{}]
+    for choice in choices:
+        try:
+            venv = _build(spec, num_envs, creator, registered, arguments | choice)
+        except ConfigError:
+            if choice is choices[-1]:
+                raise
+            continue
+        if mode_of(venv) in modes:
+            check_spaces(spec, venv, target)
+            return NativeVectorEnv(venv, autoreset, copy)
+        venv.close()
+    name = target or f"the vector environment of {spec.id}"
+    raise ConfigError(
+        f"{name} restarts environments by autoreset_mode={getattr(mode_of(venv), 'value', None)} alone, and "
+        f"{' or '.join(mode.value for mode in modes)} is needed; choose vec=serial or vec=multiprocess"
+    )
+
+
+def check_whole(spec: EnvSpec, vec: str) -> None:
+    """Raise ConfigError where the recipe asks for what only single environments in Python can have."""
+    remedy = "choose vec=serial or vec=multiprocess"
+    names = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
+    require(not names, f"env.wrappers={names} cannot go around the environments inside vec={vec}; {remedy}")
+    cannot = f"vec={vec} cannot rebuild an environment for every episode"
+    require(not spec.fresh, f"env.fresh=true: {cannot}; set env.fresh=false, or {remedy}")
+
+
+def check_spaces(spec: EnvSpec, venv: gymnasium.vector.VectorEnv, target: str | None) -> None:
+    """Raise ConfigError if a class was named in `vec.target` that does not run the task of `env.id`."""
+    spaces = venv.single_observation_space, venv.single_action_space
+    require(
+        target is None or spaces == spec.spaces,
+        f"vec.target={target} has spaces {spaces}, and env.id={spec.id} has {spec.spaces}; name those of one task",
+    )
+
+
+def mode_of(venv: gymnasium.vector.VectorEnv) -> AutoresetMode | None:
+    """When a vector environment restarts what has ended; None where it does not say."""
+    return venv.metadata.get("autoreset_mode")
+
+
+def masked(infos: Mapping[str, Any], rows: NDArray[np.bool_]) -> dict[str, Any]:
+    """The infos of chosen rows; keys that none of them has are left out."""
+    kept: dict[str, Any] = {}
+    for key, value in infos.items():
+        if key.startswith("_") and key[1:] in infos:
+            continue
+        mask = infos.get(f"_{key}", np.ones(len(rows), np.bool_)) & rows
+        if mask.any():
+            kept[key] = masked(value, rows) if isinstance(value, dict) else np.array(value)
+            kept[f"_{key}"] = mask
+    return kept
+
+
+def overlay(under: dict[str, Any], over: Mapping[str, Any], rows: NDArray[np.bool_]) -> dict[str, Any]:
+    """`under` with chosen rows taken from `over`."""
+    for key, value in over.items():
+        if key not in under:
+            under[key] = value
+        elif isinstance(value, dict):
+            overlay(under[key], value, rows)
+        else:
+            under[key][rows] = value[rows]
+    return under
+
+
+def copied(observation: Any) -> Any:
+    """A batch of observations in memory of its own."""
+    if isinstance(observation, Mapping):
+        return {key: copied(part) for key, part in observation.items()}
+    return tuple(map(copied, observation)) if isinstance(observation, tuple) else np.array(observation)
+
+
+def _entry_point(env_id: str) -> Callable[..., Any]:
+    module, _, name = env_id.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ConfigError(f"env.id={env_id} cannot be imported ({error}); pip install {error.name}") from error
+    found = gymnasium.registry.get(name)
+    require(
+        found is not None and found.vector_entry_point is not None,
+        f"env.id={env_id} has no vector environment of its own; name its class in vec.target, or choose vec=serial or "
+        "vec=multiprocess",
+    )
+    entry = found.vector_entry_point  # type: ignore[union-attr]
+    return load_env_creator(entry) if isinstance(entry, str) else entry  # type: ignore[return-value]
+
+
+def _build(
+    spec: EnvSpec, num_envs: int, creator: Callable[..., Any], registered: bool, arguments: dict[str, Any]
+) -> gymnasium.vector.VectorEnv:
+    try:
+        if registered:
+            venv = gymnasium.make_vec(spec.id, num_envs, vectorization_mode="vector_entry_point", **arguments)
+        else:
+            venv = creator(num_envs=num_envs, **arguments)
+    except (*REFUSALS, gymnasium.error.Error) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"the vector environment of {spec.id} refuses {arguments}: {reason}") from error
+    require(
+        isinstance(venv, gymnasium.vector.VectorEnv),
+        f"vec.target gives a {type(venv).__name__}; name a class of gymnasium.vector.VectorEnv",
+    )
+    return venv
+
+
+def _is_object(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype == object

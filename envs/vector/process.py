@@ -1,0 +1,164 @@
+"""A worker process as its parent sees it: started, talked to, questioned when it hangs, buried."""
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle
+
+from envs.errors import ConfigError
+from envs.vector.contract import EnvError
+from envs.vector.shared import CLOSE, Board
+from envs.vector.worker import Job
+
+LAST_LINES = 30  # of a worker's last words, in an error
+CLOSE_S = 1.0  # for processes to end by themselves
+ANSWER_S = 1.0  # for a process that hangs to say where
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
+
+# Not multiprocessing's: that starts no process in a daemonic one, such as a Dask worker. Ctrl-C is the parent's.
+BOOT = """import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.path[:] = {path!r}
+from envs.vector.worker import main
+main({channel}, {parent})"""
+
+
+class WorkerProcess:
+    """One worker; nothing of it outlives it, and it does not outlive its parent."""
+
+    def __init__(self, job: Job) -> None:
+        """Start the process; it tells through the board when its environments are built.
+
+        Args:
+            job: without its file descriptors `life` and `log`, which are made here.
+
+        Raises:
+            ConfigError: the recipe cannot be pickled.
+        """
+        self._job = job
+        read, life = os.pipe()
+        self._log = os.memfd_create("paddock-worker-log")
+        self._open: tuple[int, ...] = (life, self._log)
+        self.connection, theirs = multiprocessing.Pipe()
+        try:
+            message = cloudpickle.dumps(replace(job, life=read, log=self._log))
+            self._popen = subprocess.Popen(
+                [sys.executable, "-P", "-c", BOOT.format(path=sys.path, channel=theirs.fileno(), parent=os.getpid())],
+                stdin=subprocess.DEVNULL,
+                env=os.environ | ONE_THREAD,
+                pass_fds=[job.memory, read, self._log, theirs.fileno()],
+            )
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            self.bury()
+            what = " ".join(f"env={job.spec.id} cannot be sent to a process ({error})".split())
+            raise ConfigError(f"{what}; choose vec=serial") from error
+        finally:
+            os.close(read)
+            theirs.close()
+        with contextlib.suppress(ConnectionError):  # it is dead already, as whoever waits for it will find
+            self.connection.send_bytes(message)
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._popen.pid
+
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._popen.poll() is None
+
+    def send(self, message: Any) -> None:
+        """Send something; a dead process does not get it."""
+        with contextlib.suppress(ConnectionError):
+            self.connection.send_bytes(cloudpickle.dumps(message))
+
+    def receive(self, timeout_s: float) -> Any:
+        """What the process said.
+
+        Raises:
+            EOFError: it died, or said no more in time.
+        """
+        try:
+            if not self.connection.poll(timeout_s):
+                raise EOFError
+            return pickle.loads(self.connection.recv_bytes())
+        except ConnectionError as error:
+            raise EOFError from error
+
+    def death(self, at_work: int) -> EnvError:
+        """How the process ended, at work on which environment, with its last words."""
+        self.kill(ANSWER_S)
+        code = self._popen.returncode
+        cause = f"exited with status {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+        remedy = "mend the environment, or set vec.restart=true to go on without its episodes"
+        return EnvError(f"{self._who(at_work)}: the worker process {cause}; {remedy}\n{self._last_words()}".rstrip())
+
+    def hang(self, at_work: int, waited_s: float) -> EnvError:
+        """Where the process is that has not answered for so long; it is killed."""
+        where = self._where()
+        self.kill()
+        what = f"{self._who(at_work)} gave no answer for {waited_s:g} s (vec.timeout_s)"
+        return EnvError(f"{what}; mend it, allow more time, or set vec.restart=true\n{where}".rstrip())
+
+    def kill(self, after_s: float = 0.0) -> None:
+        """End the process if it has not ended by itself in so many seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(after_s)
+            return
+        self._popen.kill()
+        self._popen.wait()
+
+    def bury(self) -> None:
+        """Close what the parent has of it; its end of the pipe is what a worker lives by."""
+        self.connection.close()
+        for fd in self._open:
+            os.close(fd)
+        self._open = ()
+
+    def _who(self, at_work: int) -> str:
+        first, last = self._job.rows.start, self._job.rows.stop - 1
+        envs = f"environment {at_work}" if first <= at_work <= last else f"environments {first} to {last}"
+        return f"{envs} ({self._job.spec.id})"
+
+    def _last_words(self, after: int = 0) -> str:
+        """The last lines that it wrote to `sys.stderr`, or was made to, from a position in its log."""
+        text = os.pread(self._log, os.fstat(self._log).st_size, after).decode(errors="replace")
+        return "\n".join(text.splitlines()[-LAST_LINES:])
+
+    def _where(self) -> str:
+        """Where the process is at the moment: a traceback of each of its threads; empty if it cannot answer."""
+        before = os.fstat(self._log).st_size
+        with contextlib.suppress(ProcessLookupError):
+            self._popen.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + ANSWER_S
+        size = before
+        while time.monotonic() < deadline:
+            time.sleep(0.02)
+            last, size = size, os.fstat(self._log).st_size
+            if size == last > before:
+                break
+        return self._last_words(before)
+
+
+def end(processes: list[WorkerProcess], board: Board, memory: int, parent: int) -> None:
+    """End workers: they are asked, and killed if they do not in time."""
+    if os.getpid() != parent:  # a fork of it
+        return
+    for w, process in enumerate(processes):
+        board.order[w] = CLOSE
+        board.go[w].post()
+        with contextlib.suppress(OSError):
+            process.connection.close()
+    deadline = time.monotonic() + CLOSE_S
+    for process in processes:
+        process.kill(max(0.0, deadline - time.monotonic()))
+        process.bury()
+    os.close(memory)

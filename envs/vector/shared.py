@@ -1,0 +1,148 @@
+"""Memory and semaphores that processes share, and that leave nothing behind however they end (Linux)."""
+
+import ctypes
+import mmap
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError, require
+from envs.vector.storage import NewArray
+from envs.vector.table import Arrays
+
+SPIN_S = 50e-6  # waking a process that sleeps takes about 30 us; after as long in vain, sleep is cheaper
+CACHE_LINE = 64  # bytes; what different processes write lies on different lines
+
+# Of a worker: what it is to do, and what came of it.
+STEP, STEP_CHOSEN, LISTEN, CLOSE = range(4)
+WORKING, DONE, SAID, FAILED = range(4)
+
+
+@dataclass(frozen=True)
+class Board:
+    """What the parent and W workers share: the arrays of N environments, and the workers' orders."""
+
+    arrays: Arrays
+    chosen: NDArray[np.bool_]  # [N], which environments STEP_CHOSEN steps
+    order: memoryview  # [W] bytes, STEP and so on
+    state: NDArray[np.uint8]  # [W], WORKING and so on
+    at_work: memoryview  # [W] int64, the environment at work
+    go: "list[Semaphore]"  # [W], one token for each order
+    ready: "Semaphore"  # a token whenever a worker's state changed
+
+    @classmethod
+    def lay_out(
+        cls, observation_space: Space, action_space: Space, num_envs: int, workers: int, new: NewArray
+    ) -> "Board":
+        """Arrays from `new`, always in the same order; whoever lays it out on the same memory sees the same board."""
+        lines = new((workers + 1, CACHE_LINE), np.dtype(np.uint8))
+        semaphores = [Semaphore(lines[k]) for k in range(workers + 1)]
+        return cls(
+            arrays=Arrays.allocate(observation_space, action_space, num_envs, new),
+            chosen=new((num_envs,), np.dtype(np.bool_)),
+            order=new((workers,), np.dtype(np.uint8)).data,
+            state=new((workers,), np.dtype(np.uint8)),
+            at_work=new((workers,), np.dtype(np.int64)).data,
+            go=semaphores[1:],
+            ready=semaphores[0],
+        )
+
+
+class Arena:
+    """Arrays one after another in one piece of memory that has no name, so that it goes with its last process."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        """Map a file of `os.memfd_create`."""
+        self._memory = mmap.mmap(fd, size)
+        self._used = 0
+
+    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The next array."""
+        start, self._used = self._used, self._used + footprint(shape, dtype)
+        return np.frombuffer(self._memory, dtype, int(np.prod(shape)), start).reshape(shape)
+
+
+def footprint(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Bytes that an array takes in an arena."""
+    return -(-int(np.prod(shape)) * dtype.itemsize // CACHE_LINE) * CACHE_LINE
+
+
+def size_of(observation_space: Space, action_space: Space, num_envs: int, workers: int) -> int:
+    """Bytes of a board.
+
+    Raises:
+        ConfigError: a space has elements of no fixed size, which no array can hold.
+    """
+    sizes: list[int] = []
+
+    def measure(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        if dtype.hasobject:
+            what = f"observations of {observation_space} or actions of {action_space} have no fixed size"
+            raise ConfigError(f"{what}, which vec=multiprocess needs; choose vec=serial")
+        sizes.append(footprint(shape, dtype))
+        return np.empty(shape, dtype)
+
+    Board.lay_out(observation_space, action_space, num_envs, workers, measure)
+    return sum(sizes)
+
+
+def check_platform() -> None:
+    """Raise ConfigError where the system has not what is used here."""
+    require(sys.platform == "linux", f"vec=multiprocess needs Linux, and this is {sys.platform}; choose vec=serial")
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class Semaphore:
+    """A POSIX semaphore in shared memory (sem_overview(7)): no system call unless somebody sleeps on it."""
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        """Use the semaphore in this memory [CACHE_LINE]; `initialize` makes it one."""
+        self._memory = memory
+        self._address = ctypes.c_void_p(memory.ctypes.data)
+        library = _library()
+        self._init, self._post, self._try, self._wait = library
+
+    def initialize(self) -> None:
+        """Set it up without tokens, once for all processes."""
+        if self._init(self._address, 1, 0) != 0:
+            raise ConfigError(
+                "this system has no semaphores in shared memory, as vec=multiprocess needs; choose vec=serial"
+            )
+
+    def post(self) -> None:
+        """Put in a token, and wake a process that sleeps on it."""
+        self._post(self._address)
+
+    def wait(self, timeout_s: float, spin_s: float = SPIN_S) -> bool:
+        """Take a token: at once, or after spinning for a moment, or after a sleep; False where none came in time."""
+        take, address = self._try, self._address
+        if take(address) == 0:
+            return True
+        if spin_s:
+            give_up = time.perf_counter() + spin_s
+            while time.perf_counter() < give_up:
+                # Whoever else wants this core gets it: a token may have to come from there.
+                os.sched_yield()
+                if take(address) == 0:
+                    return True
+        until = time.time() + timeout_s
+        deadline = _Timespec(int(until), int(until % 1 * 1e9))
+        return self._wait(address, ctypes.byref(deadline)) == 0
+
+
+def _library() -> tuple[Any, Any, Any, Any]:
+    # PyDLL keeps the interpreter's lock, which is right for what returns at once; CDLL lets other threads run.
+    quick, slow = ctypes.PyDLL(None), ctypes.CDLL(None)
+    quick.sem_init.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint]
+    quick.sem_post.argtypes = quick.sem_trywait.argtypes = [ctypes.c_void_p]
+    slow.sem_timedwait.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    return quick.sem_init, quick.sem_post, quick.sem_trywait, slow.sem_timedwait

@@ -1,0 +1,220 @@
+"""Some of a vector's environments, stepped one after another in the process that built them."""
+
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from envs.errors import PaddockError
+from envs.spec import EnvSpec
+from envs.vector.contract import EnvError, keyed_seed
+from envs.vector.infos import add_info
+from envs.vector.storage import RowIndex, fill, misfit, move, numbers, take_each
+from envs.vector.table import Arrays
+
+IDLE = -1  # in place of the number of the environment at work
+
+
+def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> list[gymnasium.Env]:
+    """Build the environments of these numbers.
+
+    Raises:
+        ConfigError: the recipe cannot be made.
+        EnvError: an environment raised something else.
+    """
+    envs = []
+    for i in numbers:
+        at_work[0] = i
+        try:
+            envs.append(spec.make())
+        except Exception as error:
+            raise named(error, spec, i, "make") from error
+    at_work[0] = IDLE
+    return envs
+
+
+class Slots:
+    """Consecutive environments of a vector; they read actions from its arrays and write the rest there.
+
+    Methods return infos in Gymnasium's form, one row for each environment asked for.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        envs: list[gymnasium.Env],
+        first: int,
+        arrays: Arrays,
+        autoreset: AutoresetMode,
+        at_work: memoryview | list[int],
+    ) -> None:
+        """Take over environments that `build` made.
+
+        Args:
+            first: the first one's number in the vector.
+            at_work: its first entry is kept at the number of the environment at work, IDLE where there is none.
+        """
+        self.envs = envs
+        self._spec = spec
+        self._first = first
+        self._arrays = arrays
+        self._same_step = autoreset is AutoresetMode.SAME_STEP
+        self._at_work = at_work
+        self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
+        self._lived = [False] * len(envs)  # has had an episode
+        self._steps = [env.step for env in envs]
+        self._flat = isinstance(arrays.observation, np.ndarray)
+
+    def step(self, rows: RowIndex) -> dict[str, Any]:
+        """Step these environments; where an episode ends and restarts in the same step, restart it.
+
+        Raises:
+            EnvError: an environment raised, or its observation does not fit its space. Nothing is written then.
+        """
+        arrays, at_work, same_step = self._arrays, self._at_work, self._same_step
+        envs = numbers(rows)
+        steps = self._of(self._steps, rows)
+        observations: list[Any] = []
+        rewards: list[Any] = []
+        ends: list[Any] = []
+        cuts: list[Any] = []
+        infos: dict[str, Any] = {}
+        over: list[int] = []  # of `envs`, where an episode ended
+        try:
+            for i, step, action in zip(envs, steps, take_each(arrays.action, rows), strict=True):
+                at_work[0] = i
+                observation, reward, terminated, truncated, info = step(action)
+                if same_step and (terminated or truncated):
+                    over.append(len(rewards))
+                    if info:
+                        add_info(infos, {"final_info": info}, len(rewards), len(envs))
+                elif info:
+                    add_info(infos, info, len(rewards), len(envs))
+                observations.append(observation)
+                rewards.append(reward)
+                ends.append(terminated)
+                cuts.append(truncated)
+            arrays.reward[rows] = rewards
+            arrays.terminated[rows] = ends
+            arrays.truncated[rows] = cuts
+        except Exception as error:
+            raise named(error, self._spec, at_work[0], "step") from error
+        self._write(rows, observations)
+        fresh = []
+        for k in over:
+            i = envs[k]
+            seed = None if self._key is None else keyed_seed(self._key, i, int(arrays.episode[i]) + 1)
+            observation, info = self._reset(i, seed, {})
+            fresh.append(observation)
+            if info:
+                add_info(infos, info, k, len(envs))
+        # Entered last: where an environment fails above, episodes have not ended.
+        arrays.running_return[rows] += arrays.reward[rows]
+        arrays.running_length[rows] += 1
+        for k, observation in zip(over, fresh, strict=True):
+            i = envs[k]
+            move(arrays.observation, arrays.final, i)
+            self._write_one(i, observation)
+            arrays.end(i)
+        at_work[0] = IDLE
+        return infos
+
+    def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
+        """Start episodes in these environments on these seeds, one each; later ones follow on from there."""
+        self._key = None
+        return self._start(rows, seeds, options)
+
+    def begin(self, rows: RowIndex, key: int, episodes: Sequence[int]) -> dict[str, Any]:
+        """Start episodes of these numbers, one each, on keyed seeds; later ones take the next numbers."""
+        self._key = key
+        self._arrays.episode[rows] = episodes
+        seeds = [keyed_seed(key, i, number) for i, number in zip(numbers(rows), episodes, strict=True)]
+        return self._start(rows, seeds, {})
+
+    def call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+        """What each environment's method gives, or its attribute where that is no method."""
+        found = []
+        for i, env in enumerate(self.envs, self._first):
+            self._at_work[0] = i
+            try:
+                attribute = env.get_wrapper_attr(name)
+                found.append(attribute(*arguments, **keywords) if callable(attribute) else attribute)
+            except Exception as error:
+                raise named(error, self._spec, i, name) from error
+        self._at_work[0] = IDLE
+        return found
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute of each environment."""
+        for env, value in zip(self.envs, values, strict=True):
+            env.set_wrapper_attr(name, value)
+        self._steps = [env.step for env in self.envs]
+
+    def close(self) -> None:
+        """Close every environment."""
+        for env in self.envs:
+            env.close()
+
+    def _of(self, things: list[Any], rows: RowIndex) -> list[Any]:
+        if isinstance(rows, slice):
+            return things[rows.start - self._first : rows.stop - self._first]
+        return [things[i - self._first] for i in rows.tolist()]
+
+    def _start(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
+        observations = []
+        envs = numbers(rows)
+        for k, (i, seed) in enumerate(zip(envs, seeds, strict=True)):
+            observation, info = self._reset(i, seed, options)
+            observations.append(observation)
+            add_info(infos, info, k, len(envs))
+        if observations:
+            self._write(rows, observations)
+        self._arrays.running_return[rows] = 0
+        self._arrays.running_length[rows] = 0
+        self._at_work[0] = IDLE
+        return infos
+
+    def _reset(self, i: int, seed: int | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        self._at_work[0] = i
+        k = i - self._first
+        try:
+            if self._spec.fresh and self._lived[k]:
+                if seed is None:
+                    seed = int(self.envs[k].unwrapped.np_random.integers(2**31))
+                self.envs[k].close()
+                self.envs[k] = self._spec.make()
+                self._steps[k] = self.envs[k].step
+            self._lived[k] = True
+            return self.envs[k].reset(seed=seed, options=options or None)
+        except Exception as error:
+            raise named(error, self._spec, i, "reset") from error
+
+    def _write_one(self, i: int, observation: Any) -> None:
+        array = self._arrays.observation
+        if isinstance(observation, np.ndarray) and self._flat and observation.shape == array.shape[1:]:
+            array[i] = observation
+        else:
+            self._write(slice(i, i + 1), [observation])
+
+    def _write(self, rows: RowIndex, observations: list[Any]) -> None:
+        try:
+            fill(self._arrays.observation, rows, observations)
+        except Exception as error:
+            for i, observation in zip(numbers(rows), observations, strict=True):
+                if wrong := misfit(self._arrays.observation, observation):
+                    what = f"environment {i} ({self._spec.id}) returned an observation with {wrong}"
+                    raise EnvError(f"{what}; mend the environment or its observation_space") from None
+            raise named(error, self._spec, self._first, "step") from error
+
+
+def named(error: Exception, spec: EnvSpec, i: int, verb: str) -> PaddockError:
+    """What to raise for an error that environment i raised; its text names it and ends in the traceback."""
+    if isinstance(error, PaddockError):
+        return error
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    trace = "".join(traceback.format_exception(error)).rstrip()
+    return EnvError(f"environment {i} ({spec.id}) raised in {verb}: {what}; mend the environment\n{trace}")

@@ -1,0 +1,232 @@
+"""What N environments and their caller exchange: arrays, which environments have an action, batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from envs.vector.contract import Batch, Rows, VectorMisuse
+from envs.vector.infos import merge_infos, pick_infos
+from envs.vector.storage import NewArray, RowIndex, Storage, allocate, move, numbers, put, take, take_one
+
+# What an environment waits for, one byte each.
+NEW, FREE, SENT, READY, LOST = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04"
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """N environments' latest step, in memory that those who step them and those who ask may share."""
+
+    observation: Storage  # [N, ...]
+    final: Storage  # [N, ...], the last observation of an episode that ended in the step
+    action: Storage  # [N, ...]
+    reward: NDArray[np.float64]  # [N]
+    terminated: NDArray[np.bool_]  # [N]
+    truncated: NDArray[np.bool_]  # [N]
+    running_return: NDArray[np.float64]  # [N], of the running episode
+    running_length: NDArray[np.int64]  # [N], steps
+    final_return: NDArray[np.float64]  # [N], of an episode that ended in the step
+    final_length: NDArray[np.int64]  # [N]
+    episode: NDArray[np.int64]  # [N], number of the running episode
+
+    @classmethod
+    def allocate(cls, observation_space: Space, action_space: Space, num_envs: int, new: NewArray) -> "Arrays":
+        """Arrays from `new`, always in the same order."""
+
+        def row(dtype: Any) -> NDArray[Any]:
+            return new((num_envs,), np.dtype(dtype))
+
+        return cls(
+            observation=allocate(observation_space, num_envs, new),
+            final=allocate(observation_space, num_envs, new),
+            action=allocate(action_space, num_envs, new),
+            reward=row(np.float64),
+            terminated=row(np.bool_),
+            truncated=row(np.bool_),
+            running_return=row(np.float64),
+            running_length=row(np.int64),
+            final_return=row(np.float64),
+            final_length=row(np.int64),
+            episode=row(np.int64),
+        )
+
+    def end(self, i: int) -> None:
+        """Note what environment i's running episode ends with; the next one has no steps yet."""
+        self.final_return[i], self.final_length[i] = self.running_return[i], self.running_length[i]
+        self.running_return[i] = self.running_length[i] = 0
+        self.episode[i] += 1
+
+
+class Table:
+    """The caller's side of the arrays: it refuses what is out of order and makes batches."""
+
+    def __init__(self, arrays: Arrays, autoreset: AutoresetMode, copy: bool) -> None:
+        """Lay out the table.
+
+        Args:
+            copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
+                environments are sent to again.
+        """
+        self.arrays = arrays
+        self.num_envs = len(arrays.reward)
+        self.everyone = slice(0, self.num_envs)
+        self.flags = bytearray(self.num_envs)  # NEW and so on
+        self.flag = np.frombuffer(self.flags, np.uint8)  # the same bytes
+        self._same_step = autoreset is AutoresetMode.SAME_STEP
+        self._copy = copy
+        self._said: list[tuple[NDArray[np.intp], dict[str, Any]]] = []  # environments and their infos, not yet received
+
+    def rows(self, env_ids: Rows, verb: str) -> RowIndex:
+        """Environments as the caller names them, in one form."""
+        if env_ids is None:
+            return self.everyone
+        if isinstance(env_ids, slice):
+            start, stop, step = env_ids.indices(self.num_envs)
+            if step == 1:
+                return slice(start, max(start, stop))
+            return np.arange(start, stop, step)
+        ids = np.asarray(env_ids)
+        if ids.ndim != 1 or (ids.size and (ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= self.num_envs)):
+            allowed = f"a slice or distinct whole numbers below {self.num_envs}"
+            raise VectorMisuse(f"{verb}: env_ids={env_ids!r} must be {allowed}")
+        return ids.astype(np.intp, copy=False)
+
+    def mark(self, flag: bytes, rows: RowIndex) -> None:
+        """Note what these environments wait for from now on."""
+        if isinstance(rows, slice):
+            self.flags[rows] = flag * (rows.stop - rows.start)
+        else:
+            self.flag[rows] = flag[0]
+
+    def waiting(self, rows: RowIndex) -> bytes | bytearray:
+        """What these environments wait for, one byte each."""
+        return self.flags[rows] if isinstance(rows, slice) else self.flag[rows].tobytes()
+
+    def accept(self, actions: Any, rows: RowIndex, distinct: bool = False) -> None:
+        """Take one action for each of these environments, which may be known to be distinct.
+
+        Raises:
+            VectorMisuse: an environment has no episode or has an action already, or shape or dtype are wrong.
+        """
+        waiting = self.waiting(rows)
+        count = len(waiting)
+        if waiting.count(FREE) != count and waiting.count(FREE) + waiting.count(LOST) != count:
+            if NEW in waiting:
+                raise VectorMisuse("send: an environment has no episode yet; call reset first")
+            raise VectorMisuse("send: the last send has not been received; call recv first")
+        if not (distinct or isinstance(rows, slice)) and len(np.unique(rows)) != count:
+            raise VectorMisuse(f"send: env_ids={rows.tolist()} names an environment twice; name each once")
+        put(self.arrays.action, rows, actions, count)
+
+    def outstanding(self, env_ids: Rows = None) -> RowIndex:
+        """The environments that were sent to and not received: all such, or those of `env_ids`.
+
+        Raises:
+            VectorMisuse: there are none, or one of `env_ids` was not sent to.
+        """
+        if env_ids is None:
+            if self.flags.count(SENT) + self.flags.count(READY) == self.num_envs:
+                return self.everyone
+            rows: RowIndex = np.flatnonzero((self.flag == SENT[0]) | (self.flag == READY[0]))
+        else:
+            rows = self.rows(env_ids, "recv")
+        waiting = self.waiting(rows)
+        if not waiting or waiting.count(SENT) + waiting.count(READY) != len(waiting):
+            raise VectorMisuse("recv: nothing was sent; call send first")
+        return rows
+
+    def note(self, rows: RowIndex, infos: dict[str, Any]) -> None:
+        """Keep what these environments had to say until their batch."""
+        if infos:
+            self._said.append((np.arange(self.num_envs)[rows], infos))
+
+    def forget(self, rows: RowIndex) -> None:
+        """These environments begin anew: drop what they had to say."""
+        if self._said:
+            self._collect({}, rows)
+
+    def batch(self, rows: RowIndex) -> Batch:
+        """What these environments gave; they are free for the next action."""
+        arrays = self.arrays
+        reward, terminated, truncated = arrays.reward[rows], arrays.terminated[rows], arrays.truncated[rows]
+        if self._copy and isinstance(rows, slice):
+            reward, terminated, truncated = reward.copy(), terminated.copy(), truncated.copy()
+        infos: dict[str, Any] = {}
+        if self._same_step:
+            ended = terminated | truncated
+            if 1 in ended.tobytes():
+                self._enter_episodes(infos, ended, numbers(rows))
+        if self._said:
+            self._collect(infos, rows)
+        if len(reward) < self.num_envs:
+            infos["env_id"] = np.arange(self.num_envs)[rows]
+        self.mark(FREE, rows)
+        return take(arrays.observation, rows, self._copy), reward, terminated, truncated, infos
+
+    def start(self, rows: RowIndex) -> tuple[Any, dict[str, Any]]:
+        """What a reset of these environments gives: everybody's observations, and the infos of those that began."""
+        infos: dict[str, Any] = {}
+        self._collect(infos, self.everyone)
+        self.mark(FREE, rows)
+        return take(self.arrays.observation, self.everyone, self._copy), infos
+
+    def lose(self, ids: NDArray[np.intp]) -> bool:
+        """End the running episodes of environments whose process was lost, with their latest observations.
+
+        Where a step is awaited or not yet received, it is the last; where none is, the next one will be.
+
+        Returns:
+            Whether any of them is READY by that.
+        """
+        flag, arrays = self.flag[ids], self.arrays
+        sent, free, ready = (ids[flag == state[0]] for state in (SENT, FREE, READY))
+        running = ready[~(arrays.terminated[ready] | arrays.truncated[ready])]
+        self._cut(running, arrays.reward[running])
+        self._cut(np.concatenate([sent, free]), 0.0)
+        self.mark(READY, sent)
+        self.mark(LOST, free)
+        return len(sent) > 0
+
+    def _cut(self, ids: NDArray[np.intp], reward: Any) -> None:
+        arrays = self.arrays
+        arrays.reward[ids] = reward
+        arrays.terminated[ids] = False
+        arrays.truncated[ids] = True
+        move(arrays.observation, arrays.final, ids)
+        for i in ids.tolist():
+            arrays.end(i)
+
+    def _enter_episodes(self, infos: dict[str, Any], ended: NDArray[np.bool_], envs: Sequence[int]) -> None:
+        """Enter what episodes ended with: `final_obs`, and `final_info["episode"]` with return `r` and length `l`."""
+        arrays = self.arrays
+        where = ended.nonzero()[0]
+        ids = np.array(envs)[where]
+        if isinstance(arrays.final, np.ndarray) and arrays.final.ndim > 1:
+            finals = list(arrays.final[ids])
+        else:
+            finals = [take_one(arrays.final, i) for i in ids.tolist()]
+        observations = np.full(len(ended), None, object)
+        for k, observation in zip(where.tolist(), finals, strict=True):
+            observations[k] = observation
+        returns, lengths = np.zeros(len(ended)), np.zeros(len(ended), np.int64)
+        returns[where], lengths[where] = arrays.final_return[ids], arrays.final_length[ids]
+        episode = {"r": returns, "_r": ended, "l": lengths, "_l": ended}
+        infos["final_obs"], infos["_final_obs"] = observations, ended
+        infos["final_info"], infos["_final_info"] = {"episode": episode, "_episode": ended}, ended
+
+    def _collect(self, infos: dict[str, Any], rows: RowIndex) -> None:
+        """Enter what these environments had to say into the infos of their batch; keep what others had."""
+        size = len(numbers(rows))
+        position = np.full(self.num_envs, -1)
+        position[rows] = np.arange(size)
+        said, self._said = self._said, []
+        for at, part in said:
+            inside = position[at] >= 0
+            if not inside.all():
+                self._said.append((at[~inside], pick_infos(part, ~inside)))
+                at, part = at[inside], pick_infos(part, inside)
+            merge_infos(infos, part, position[at], size)

@@ -1,0 +1,177 @@
+"""A worker process of `MultiprocessVectorEnv`: it steps its environments when told to, until it or its parent ends."""
+
+import contextlib
+import faulthandler
+import fcntl
+import gc
+import io
+import os
+import pickle
+import select
+import signal
+import sys
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from envs.errors import PaddockError
+from envs.spec import EnvSpec
+from envs.vector.contract import EnvError
+from envs.vector.shared import CLOSE, DONE, FAILED, LISTEN, SAID, STEP, STEP_CHOSEN, Arena, Board
+from envs.vector.slots import IDLE, Slots, build
+
+LOG_BYTES = 1 << 16  # of the worker's last words, at most
+PARENT_CHECK_S = 1.0  # between looks whether the parent still lives, by a worker without orders
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is to be; its file descriptors are the same numbers in both processes."""
+
+    number: int  # which of the workers
+    workers: int  # W
+    num_envs: int  # N, of all workers
+    spec: EnvSpec
+    registered: Any  # Gymnasium's entry for the environment where the parent registered it; None if it need not be
+    spaces: tuple[gymnasium.Space, gymnasium.Space]
+    autoreset: AutoresetMode
+    memory: int  # file descriptor of the board
+    size: int  # its bytes
+    life: int  # a pipe's end that closes with the parent
+    log: int  # a file for last words
+
+    @property
+    def rows(self) -> slice:
+        """The worker's environments."""
+        each = self.num_envs // self.workers
+        return slice(self.number * each, (self.number + 1) * each)
+
+
+def main(channel: int, parent: int) -> None:
+    """Serve the process `parent` that started this one, over a connection with this file descriptor."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    connection = Connection(channel)
+    try:
+        job: Job = pickle.loads(connection.recv_bytes())
+    except EOFError:
+        return
+    die_with_parent(job.life)
+    keep_last_words(job.log)
+    arena = Arena(job.memory, job.size)
+    board = Board.lay_out(*job.spaces, job.num_envs, job.workers, arena.new)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):  # the parent is closing
+        serve(job, board, connection, parent)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # without the second that an interpreter with large libraries takes to end
+
+
+def serve(job: Job, board: Board, connection: Connection, parent: int) -> None:
+    """Build the environments and follow orders until the one to close."""
+    number, rows = job.number, job.rows
+    at_work = board.at_work[number : number + 1]
+    if job.registered is not None:
+        gymnasium.registry.setdefault(job.registered.id, job.registered)
+    try:
+        envs = build(job.spec, range(rows.start, rows.stop), at_work)
+        slots = Slots(job.spec, envs, rows.start, board.arrays, job.autoreset, at_work)
+        check_spaces(envs, rows.start, job)
+    except PaddockError as error:
+        say(board, number, connection, FAILED, error)
+        return
+    gc.freeze()  # what is there now stays; collections need not look at it
+    say(board, number, connection, SAID, None)
+    go, order, state, ready = board.go[number], board.order, board.state, board.ready
+    while True:
+        while not go.wait(PARENT_CHECK_S):
+            if os.getppid() != parent:
+                return
+        what = order[number]
+        try:
+            if what == STEP:
+                infos = slots.step(rows)
+            elif what == STEP_CHOSEN:
+                infos = slots.step(rows.start + np.flatnonzero(board.chosen[rows]))
+            elif what == LISTEN:
+                name, *arguments = pickle.loads(connection.recv_bytes())
+                say(board, number, connection, SAID, getattr(slots, name)(*arguments))
+                continue
+            else:
+                assert what == CLOSE
+                slots.close()
+                return
+        except PaddockError as error:
+            say(board, number, connection, FAILED, error)
+            continue
+        if infos:
+            say(board, number, connection, SAID, infos)
+        else:
+            state[number] = DONE
+            ready.post()
+
+
+def say(board: Board, number: int, connection: Connection, state: int, what: Any) -> None:
+    """Tell the parent; first that something comes, for it may be more than the connection holds."""
+    try:
+        message = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        text = f"worker {number}: what its environments say cannot be pickled ({error}); have them say plain data"
+        state, message = FAILED, pickle.dumps(EnvError(" ".join(text.split())))
+    board.at_work[number] = IDLE
+    board.state[number] = state
+    board.ready.post()
+    connection.send_bytes(message)
+
+
+def check_spaces(envs: list[gymnasium.Env], first: int, job: Job) -> None:
+    """Raise EnvError unless all environments have the spaces that the parent saw."""
+    for i, env in enumerate(envs, first):
+        spaces = env.observation_space, env.action_space
+        if spaces != job.spaces:
+            remedy = "give all the same spaces, or choose vec=serial with vec.num_envs=1"
+            raise EnvError(
+                f"environment {i} ({job.spec.id}) has spaces {spaces} where {job.spaces} are expected; {remedy}"
+            )
+
+
+def die_with_parent(life: int) -> None:
+    """Have the kernel end this process when the pipe closes, even in the midst of compiled code."""
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
+    poll = select.poll()
+    poll.register(life, 0)
+    if poll.poll(0):  # it closed before
+        os._exit(1)
+
+
+def keep_last_words(log: int) -> None:
+    """Copy what is written to `sys.stderr` to a file that the parent can read, and tracebacks of fatal signals."""
+    faulthandler.enable(log)
+    faulthandler.register(signal.SIGUSR1, log)
+    sys.stderr = _Tee(sys.stderr, log)
+
+
+class _Tee(io.TextIOBase):
+    """The user's terminal, and the file for last words beside it."""
+
+    def __init__(self, terminal: Any, log: int) -> None:
+        self._terminal = terminal
+        self._log = log
+
+    def write(self, text: str) -> int:
+        if os.fstat(self._log).st_size > LOG_BYTES:
+            os.ftruncate(self._log, 0)
+            os.lseek(self._log, 0, os.SEEK_SET)
+        os.write(self._log, text.encode(errors="replace"))
+        return self._terminal.write(text)
+
+    def flush(self) -> None:
+        self._terminal.flush()
+
+    def fileno(self) -> int:
+        return self._terminal.fileno()

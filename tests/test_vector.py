@@ -1,0 +1,563 @@
+"""Vector environments: what all backends give alike, and what becomes of workers that fail."""
+
+import gc
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import yaml
+from conftest import ROOT, wait_until
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from envs.errors import ConfigError
+from envs.spec import EnvSpec
+from envs.vector import EnvError, Multiprocess, Serial, VectorMisuse
+from envs.vector.crew import LOSSES_IN_A_ROW
+
+N = 6
+
+
+def spec(id: str, **changes: Any) -> EnvSpec:
+    given: dict[str, Any] = {"kwargs": {}, "wrappers": (), "max_episode_steps": None, "fresh": False}
+    return EnvSpec(id=id, **(given | changes))
+
+
+def multiprocess(**changes: Any) -> Multiprocess:
+    given: dict[str, Any] = {"num_envs": N, "workers": 3, "batch_size": None, "restart": False, "timeout_s": 60.0}
+    return Multiprocess(**(given | changes))
+
+
+SERIAL = Serial(num_envs=N)
+BACKENDS = {"serial": SERIAL, "multiprocess": multiprocess(), "pool": multiprocess(batch_size=4)}
+TASKS = {
+    "box": spec("CartPole-v1"),
+    "continuous": spec("Pendulum-v1", max_episode_steps=12),
+    "discrete": spec("toy_envs:Cell-v0", max_episode_steps=9),
+    "tuple": spec("Blackjack-v1"),
+    "parts": spec("toy_envs:Parts-v0"),
+}
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Any]]:
+    """Make vectors; all are closed after the test."""
+    made: list[Any] = []
+
+    def begin(vec: Any, env: EnvSpec, *arguments: Any, **named: Any) -> Any:
+        made.append(vec.make(env, *arguments, **named))
+        return made[-1]
+
+    yield begin
+    for vec in made:
+        vec.close()
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Any:
+    return BACKENDS[request.param]
+
+
+def assert_same(got: Any, expected: Any) -> None:
+    """Equal values, types and structure."""
+    if isinstance(expected, dict):
+        assert got.keys() == expected.keys()
+        for key in expected:
+            assert_same(got[key], expected[key])
+    elif isinstance(expected, tuple | list):
+        assert type(got) is type(expected) and len(got) == len(expected)
+        for one, other in zip(got, expected, strict=True):
+            assert_same(one, other)
+    elif isinstance(expected, np.ndarray):
+        assert got.dtype == expected.dtype
+        if expected.dtype == object:
+            assert_same(got.tolist(), expected.tolist())
+        else:
+            np.testing.assert_array_equal(got, expected)
+    else:
+        assert got == expected
+
+
+def actions_for(vec: Any, steps: int) -> list[Any]:
+    vec.action_space.seed(0)
+    return [vec.action_space.sample() for _ in range(steps)]
+
+
+def workers_of(vec: Any) -> list[psutil.Process]:
+    return [psutil.Process(process.pid) for process in vec._crew._processes]
+
+
+# The same numbers everywhere
+
+
+@pytest.mark.parametrize("env", TASKS.values(), ids=TASKS)
+def test_every_backend_gives_what_gymnasiums_gives(make: Any, backend: Any, env: EnvSpec) -> None:
+    ours = make(backend, env)
+    theirs = SyncVectorEnv([env.make] * N, autoreset_mode=AutoresetMode.SAME_STEP)
+    assert ours.observation_space == theirs.observation_space and ours.action_space == theirs.action_space
+    assert ours.metadata == theirs.metadata
+    assert_same(ours.reset(seed=5), theirs.reset(seed=5))
+    total, length, ends = np.zeros(N), np.zeros(N, int), 0
+    for action in actions_for(ours, 40):
+        obs, reward, terminated, truncated, infos = ours.step(action)
+        expected = theirs.step(action)
+        total, length = total + reward, length + 1
+        for i in np.flatnonzero(terminated | truncated):
+            episode = infos["final_info"]["episode"]
+            assert episode["_r"][i] and episode["r"][i] == total[i] and episode["l"][i] == length[i]
+            total[i] = length[i] = 0
+            ends += 1
+        if "final_info" in infos:  # theirs have none of it
+            del infos["final_info"]["episode"], infos["final_info"]["_episode"]
+        assert_same((obs, reward, terminated, truncated, infos), expected)
+    assert ends > 4
+    theirs.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 6])
+def test_the_number_of_workers_changes_no_number(make: Any, workers: int) -> None:
+    one, other = make(SERIAL, TASKS["parts"]), make(multiprocess(workers=workers), TASKS["parts"])
+    assert_same(one.begin(7, episodes=range(N)), other.begin(7, episodes=range(N)))
+    for action in actions_for(one, 30):
+        assert_same(one.step(action), other.step(action))
+
+
+def test_slices_in_turn_give_what_all_together_give(make: Any) -> None:
+    whole, halves = make(SERIAL, TASKS["box"]), make(multiprocess(workers=2, batch_size=3), TASKS["box"])
+    assert_same(halves.begin(3), whole.begin(3))
+    actions = actions_for(whole, 60)
+    rows = [slice(0, 3), slice(3, 6)]
+    for half in rows:
+        halves.send(actions[0][half], half)
+    for now, later in zip(actions, [*actions[1:], None], strict=True):
+        obs, reward, terminated, truncated, infos = whole.step(now)
+        for half in rows:
+            got = halves.recv(half)
+            assert_same(got[:4], (obs[half], reward[half], terminated[half], truncated[half]))
+            assert got[4]["env_id"].tolist() == list(range(N))[half]
+            if "final_obs" in got[4]:
+                assert_same(got[4]["final_obs"], infos["final_obs"][half])
+            if later is not None:
+                halves.send(later[half])  # to the rows of the last recv
+
+
+def test_who_is_ready_first_changes_no_environments_numbers(make: Any) -> None:
+    whole, pool = make(SERIAL, TASKS["parts"]), make(multiprocess(batch_size=2), TASKS["parts"])
+    whole.begin(3), pool.begin(3)
+    actions = actions_for(whole, 40)
+    expected = [whole.step(action) for action in actions]
+    taken = np.zeros(N, int)
+    pool.send(actions[0], slice(0, N))
+    while taken.min() < 20:
+        _, reward, terminated, truncated, infos = pool.recv()
+        ids = infos["env_id"]
+        assert len(ids) == 2
+        for row, i in enumerate(ids):
+            step = expected[taken[i]]
+            assert (reward[row], terminated[row], truncated[row]) == (step[1][i], step[2][i], step[3][i])
+        taken[ids] += 1
+        if taken.max() == 40:
+            break
+        pool.send(np.stack([actions[taken[i]][i] for i in ids]))
+
+
+def test_a_key_enters_any_episode(make: Any, backend: Any) -> None:
+    vec = make(backend, TASKS["box"], AutoresetMode.SAME_STEP)
+    vec.begin(9)
+    actions = actions_for(vec, 150)
+    ended: dict[int, list[Any]] = {}
+    for action in actions:
+        obs, _, terminated, truncated, _ = vec.step(action)
+        for i in np.flatnonzero(terminated | truncated).tolist():
+            ended.setdefault(i, []).append(obs[i])
+    number = min(len(firsts) for firsts in ended.values())
+    assert number >= 2 and len(ended) == N
+    again, _ = vec.begin(9, episodes=[number] * N)
+    for i in range(N):
+        np.testing.assert_array_equal(again[i], ended[i][number - 1])
+
+
+# Chosen environments
+
+
+def test_chosen_environments_are_stepped_and_restarted(make: Any, backend: Any) -> None:
+    env = spec("CartPole-v1", max_episode_steps=4)
+    vec, alone = make(backend, env, AutoresetMode.DISABLED), [env.make() for _ in range(N)]
+    first, _ = vec.reset(seed=list(range(10, 10 + N)))
+    assert_same(first, np.stack([one.reset(seed=10 + i)[0] for i, one in enumerate(alone)]))
+    for chosen in ([4, 0], [1], [5, 3, 2, 1], [0, 1, 2, 3, 4, 5]):
+        ids = np.array(chosen)
+        action = ids % 2
+        vec.send(action, ids)
+        obs, _, _, truncated, infos = vec.recv(ids)
+        expected = [alone[i].step(a) for i, a in zip(ids, action, strict=True)]
+        assert_same(obs, np.stack([step[0] for step in expected]))
+        assert_same(truncated, np.array([step[3] for step in expected]))
+        assert len(ids) == N or infos["env_id"].tolist() == chosen
+    mask = np.array([False, True, False, True, False, False])
+    again, _ = vec.reset(seed=[None, 77, None, 78, None, None], options={"reset_mask": mask})
+    assert_same(again[1], alone[1].reset(seed=77)[0])
+    assert_same(again[3], alone[3].reset(seed=78)[0])
+    np.testing.assert_array_equal(again[~mask][:3], obs[~mask][:3])
+
+
+def test_two_sends_to_one_worker_are_both_answered(make: Any, backend: Any) -> None:
+    vec, other = make(backend, TASKS["box"]), make(SERIAL, TASKS["box"])
+    vec.reset(seed=1), other.reset(seed=1)
+    ones = np.ones(N, int)
+    expected = other.step(ones)
+    for i in (1, 0):
+        vec.send(ones[:1], np.array([i]))
+    for i in (0, 1):
+        obs, *_ = vec.recv(np.array([i]))
+        np.testing.assert_array_equal(obs[0], expected[0][i])
+
+
+def test_a_reset_drops_what_was_sent(make: Any, backend: Any) -> None:
+    vec = make(backend, TASKS["parts"])
+    first = vec.reset(seed=1)
+    vec.send(actions_for(vec, 1)[0], slice(0, N))
+    assert_same(vec.reset(seed=1), first)
+    with pytest.raises(VectorMisuse, match="nothing was sent"):
+        vec.recv()
+
+
+# Memory
+
+
+def test_batches_are_the_callers_own_unless_views_are_asked_for(make: Any, backend: Any) -> None:
+    own, views = make(backend, TASKS["box"]), make(backend, TASKS["box"], copy=False)
+    for vec, kept in ((own, True), (views, False)):
+        vec.reset(seed=0)
+        actions = actions_for(vec, 2)
+        batch = vec.step(actions[0])
+        before = pickle.dumps(batch)
+        vec.step(actions[1])
+        assert (pickle.dumps(batch) == before) == kept
+
+
+def test_an_environment_may_keep_its_action(make: Any, backend: Any) -> None:
+    vec = make(backend, spec("Pendulum-v1", wrappers=[{"_target_": "toy_envs.KeepActions"}]))
+    vec.reset(seed=0)
+    actions = actions_for(vec, 3)
+    for action in actions:
+        vec.step(action)
+    kept = vec.get_attr("kept")
+    np.testing.assert_array_equal(np.stack([np.stack(one) for one in kept], axis=1), np.stack(actions))
+
+
+# What Gymnasium's have besides
+
+
+def test_attributes_and_methods_of_the_environments(make: Any, backend: Any) -> None:
+    vec = make(backend, spec("toy_envs:Faulty-v0", kwargs={"render_mode": "rgb_array"}))
+    vec.reset(seed=0)
+    assert vec.render_mode == "rgb_array"
+    assert vec.get_attr("gain") == (1.0,) * N
+    vec.set_attr("gain", 2.5)
+    assert vec.step(np.zeros(N, int))[1].tolist() == [2.5] * N
+    vec.set_attr("gain", [float(i) for i in range(N)])
+    assert vec.step(np.zeros(N, int))[1].tolist() == list(range(N))
+    assert vec.call("double", 4) == (8,) * N
+    assert [frame.tolist() for frame in vec.render()] == [np.full((2, 2, 3), 2).tolist()] * N
+    with pytest.raises(EnvError, match=r"environment 0 .* raised in no_such"):
+        vec.call("no_such")
+    assert vec.step(np.zeros(N, int))[1].tolist() == list(range(N))  # that did no harm
+
+
+def test_spaces_without_a_size_are_for_serial(make: Any) -> None:
+    env = spec("toy_envs:Words-v0")
+    vec = make(Serial(num_envs=2), env)
+    assert vec.reset(seed=0) == (("begin", "begin"), {})
+    obs, _, _, _, infos = vec.step(np.array([0, 1]))
+    assert obs == ("took 0", "begin") and infos["final_obs"].tolist() == [None, "took 1"]
+    with pytest.raises(ConfigError, match=r"no fixed size.*vec=serial") as caught:
+        multiprocess().make(env)
+    assert "\n" not in str(caught.value)
+
+
+# Misuse
+
+
+@pytest.mark.parametrize(
+    ("misuse", "named"),
+    [
+        (lambda vec: vec.send(np.zeros(N, int), slice(0, N)), "call reset first"),
+        (lambda vec: vec.reset(seed=[1, 2]), "2 seeds for 6"),
+        (lambda vec: vec.begin(0, episodes=[1]), "1 episode numbers for 6"),
+        (lambda vec: vec.reset(options={"reset_mask": [True]}), "reset_mask must be a bool array"),
+        (lambda vec: vec.reset(options={"reset_mask": np.zeros(N, bool)}), "picks no environment"),
+        (lambda vec: (vec.reset(), vec.recv()), "nothing was sent"),
+        (lambda vec: (vec.reset(), vec.send(np.zeros(2, int), slice(0, N))), "2 actions for 6"),
+        (lambda vec: (vec.reset(), vec.send(np.zeros((N, 1), int), slice(0, N))), r"\(6, 1\); pass \(6,\)"),
+        (lambda vec: (vec.reset(), vec.send(np.zeros(N), slice(0, N))), "dtype float64; expected int64"),
+        (lambda vec: (vec.reset(), vec.send(np.zeros(1, int), np.array([6]))), "below 6"),
+        (lambda vec: (vec.reset(), vec.send(np.zeros(2, int), np.array([1, 1]))), "twice"),
+        (lambda vec: (vec.reset(), [vec.send(np.zeros(N, int), slice(0, N)) for _ in "ab"]), "call recv first"),
+        (lambda vec: (vec.reset(), vec.send(np.zeros(1, int), slice(0, 1)), vec.recv(slice(0, 2))), "nothing was sent"),
+        (lambda vec: vec.set_attr("gain", [1, 2]), "2 values for 6"),
+        (lambda vec: (vec.close(), vec.reset()), "reset: .* closed"),
+        (lambda vec: (vec.close(), vec.send(np.zeros(N, int))), "send: .* closed"),
+    ],
+)
+@pytest.mark.parametrize("vec", ["serial", "multiprocess"])
+def test_misuse_is_one_clear_line(make: Any, vec: str, misuse: Any, named: str) -> None:
+    with pytest.raises(VectorMisuse, match=named) as caught:
+        misuse(make(Serial(num_envs=N) if vec == "serial" else multiprocess(workers=1), TASKS["box"]))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"num_envs": 0}, "num_envs=0"),
+        ({"workers": 4}, "num_envs=6 is not a multiple of workers=4; try workers=3 or num_envs=4"),
+        ({"workers": 7}, "workers=7 must be between 1 and num_envs=6"),
+        ({"batch_size": 3}, "batch_size=3 is not a multiple of a worker's 2 environments; try 2"),
+        ({"batch_size": 7}, "batch_size=7 must be between 1 and num_envs=6"),
+        ({"timeout_s": 0.0}, "timeout_s=0.0"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        multiprocess(**changes)
+
+
+def test_the_offered_recipe_can_be_built_from_its_file() -> None:
+    keys = yaml.safe_load((ROOT / "conf" / "vec" / "multiprocess.yaml").read_text())
+    assert keys.pop("_target_") == "envs.vector.Multiprocess"
+    recipe = Multiprocess(**keys)
+    assert recipe == pickle.loads(pickle.dumps(recipe)) and hash(recipe) == hash(Multiprocess(**keys))
+    assert recipe.num_envs % recipe.processes == 0
+
+
+# Faults
+
+
+def faulty(fault: str, on: int | None = 104, at: int = 2) -> EnvSpec:
+    return spec("toy_envs:Faulty-v0", kwargs={"fault": fault, "on": on, "at": at})
+
+
+FAULTS = {
+    "raise": r"environment 4 \(toy_envs:Faulty-v0\) raised in step: RuntimeError: the gearbox jammed",
+    "shape": r"environment 4 .* returned an observation with shape \(3,\) where \(2,\) is declared",
+    "exit": "environment 4 .* exited with status 3",
+    "segfault": "environment 4 .* killed by SIGSEGV",
+    "kill": "environment 4 .* killed by SIGKILL",
+    "hang": r"environment 4 .* no answer for 1 s \(vec.timeout_s\)",
+}
+TRACES = {
+    "raise": 'raise RuntimeError("the gearbox jammed")',
+    "exit": "about to leave",
+    "segfault": "Segmentation fault",
+    "hang": "toy_envs.py",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_names_its_environment_and_its_cause(make: Any, fault: str) -> None:
+    vec = make(multiprocess(timeout_s=1.0), faulty(fault))
+    processes = workers_of(vec)
+    vec.reset(seed=100)
+    vec.step(np.zeros(N, int))
+    with pytest.raises(EnvError, match=FAULTS[fault]) as caught:
+        vec.step(np.zeros(N, int))
+    assert TRACES.get(fault, "") in str(caught.value)
+    with pytest.raises(VectorMisuse, match="call reset first"):
+        vec.send(np.zeros(N, int))
+    vec.close()
+    vec.close()
+    assert not any(process.is_running() for process in processes)
+
+
+@pytest.mark.parametrize("fault", ["raise", "shape"])
+def test_serial_names_its_environment_too(make: Any, fault: str) -> None:
+    vec = make(SERIAL, faulty(fault))
+    vec.reset(seed=100)
+    vec.step(np.zeros(N, int))
+    with pytest.raises(EnvError, match=FAULTS[fault]):
+        vec.step(np.zeros(N, int))
+    vec.reset(seed=0)
+    vec.step(np.zeros(N, int))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("batch_size", [N, 2])
+def test_a_replaced_workers_episodes_end_truncated(
+    make: Any, fault: str, batch_size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    vec = make(multiprocess(timeout_s=1.0, restart=True, batch_size=batch_size), faulty(fault))
+    vec.reset(seed=100)
+    first = vec.step(np.zeros(N, int))
+    with caplog.at_level(logging.WARNING, "envs.vector"):
+        obs, reward, terminated, truncated, infos = vec.step(np.zeros(N, int))
+    assert vec.restarts == 1 and "environment 4" in caplog.text and "replaced" in caplog.text
+    assert truncated.tolist() == [False] * 4 + [True] * 2 and not terminated.any()
+    assert reward.tolist() == [1.0] * 4 + [0.0] * 2
+    for i in (4, 5):
+        np.testing.assert_array_equal(infos["final_obs"][i], first[0][i])
+    assert infos["final_info"]["episode"]["l"].tolist() == [0] * 4 + [1] * 2
+    assert obs[4:, 0].tolist() == [0, 0]  # the first of a new episode
+    for _ in range(3):
+        _, reward, _, truncated, _ = vec.step(np.zeros(N, int))
+        assert reward.tolist() == [1.0] * N and not truncated.any()
+    assert vec.restarts == 1
+
+
+def test_a_replacement_begins_on_a_seed_that_does_not_depend_on_luck(make: Any) -> None:
+    def after_loss(start: Callable[[Any], Any]) -> Any:
+        vec = make(multiprocess(restart=True), faulty("exit"))
+        start(vec)
+        vec.set_attr("gain", 3.0)
+        return [vec.step(np.zeros(N, int))[0] for _ in range(2)], vec.step(np.zeros(N, int))[1]
+
+    one, other = (after_loss(lambda vec: vec.reset(seed=100)) for _ in "ab")
+    assert_same(one, other)
+    assert one[1].tolist() == [3.0] * N  # it was told what the one before it had been told
+
+
+def test_the_next_keyed_episode_follows_a_lost_one(make: Any) -> None:
+    vec, other = make(multiprocess(restart=True), faulty("kill", on=None)), make(SERIAL, faulty(""))
+    vec.begin(5)
+    obs, *_ = vec.step(np.zeros(N, int))
+    workers_of(vec)[2].kill()
+    obs, *_ = vec.step(np.zeros(N, int))
+    expected, _ = other.begin(5, episodes=[1] * N)
+    np.testing.assert_array_equal(obs, expected)
+
+
+def test_a_worker_lost_between_two_sends_is_replaced_too(make: Any) -> None:
+    vec = make(multiprocess(restart=True, workers=2), faulty("exit"))
+    vec.reset(seed=100)
+    for _ in range(2):  # the second kills the worker of 3, 4 and 5
+        vec.send(np.zeros(1, int), np.array([4]))
+        _, reward, _, truncated, _ = vec.recv()
+    assert reward.tolist() == [0] and truncated.tolist() == [True]
+    vec.send(np.zeros(N, int))
+    _, reward, _, truncated, _ = vec.recv()
+    assert truncated.tolist() == [False, False, False, True, False, True]
+    assert reward.tolist() == [1, 1, 1, 0, 1, 0]
+    assert vec.restarts == 1
+
+
+def test_a_worker_that_fails_again_and_again_is_given_up(make: Any) -> None:
+    vec = make(multiprocess(workers=1, restart=True), faulty("exit", on=None, at=1))
+    vec.reset(seed=0)
+    with pytest.raises(EnvError, match="in a row"):
+        for _ in range(2 + LOSSES_IN_A_ROW):
+            vec.step(np.zeros(N, int))
+    assert vec.restarts == LOSSES_IN_A_ROW
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_worker_that_cannot_start_says_why(restart: bool) -> None:
+    with pytest.raises(EnvError, match=r"environment 0 .* raised in make: RuntimeError: no such thing"):
+        multiprocess(restart=restart).make(faulty("make"))
+
+
+# Ends
+
+
+def test_closing_leaves_nothing_and_is_quick() -> None:
+    gc.collect()  # of other tests
+    before = len(os.listdir("/proc/self/fd"))
+    vec = multiprocess().make(TASKS["box"])
+    vec.reset(seed=0)
+    vec.send(np.zeros(N, int))  # and never received
+    processes = workers_of(vec)
+    started = time.monotonic()
+    vec.close()
+    vec.close()
+    assert time.monotonic() - started < 2
+    assert not any(process.is_running() for process in processes)
+    del vec
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+SCRIPT = """
+import sys, numpy as np
+sys.path[:0] = {path!r}
+from envs.spec import EnvSpec
+from envs.vector import Multiprocess
+recipe = Multiprocess(num_envs=4, workers=2, batch_size=None, restart=False, timeout_s=60)
+kwargs = {{"fault": {fault!r}, "at": 2, "on": None}}
+env = EnvSpec(id="toy_envs:Faulty-v0", kwargs=kwargs, wrappers=(), max_episode_steps=None, fresh=False)
+vec = recipe.make(env)
+vec.reset(seed=0)
+vec.step(np.zeros(4, int))
+print(*(process.pid for process in vec._crew._processes), flush=True)
+{then}
+"""
+
+
+def run_script(then: str, fault: str = "") -> tuple[subprocess.Popen, list[psutil.Process]]:
+    script = SCRIPT.format(path=[str(ROOT), str(ROOT / "tests")], fault=fault, then=then)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    return process, [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+
+
+@pytest.mark.parametrize(
+    ("then", "fault"),
+    [
+        ("__import__('signal').pause()", ""),
+        ("vec.step(np.zeros(4, int))", "hang"),
+        ("[vec.step(np.zeros(4, int)) for _ in range(10**9)]", ""),
+    ],
+    ids=["idle", "hanging", "stepping"],
+)
+def test_no_worker_outlives_a_killed_parent(then: str, fault: str) -> None:
+    process, workers = run_script(then, fault)
+    assert len(workers) == 2
+    assert not any(region.path.startswith("/dev/shm/") for one in workers for region in one.memory_maps())
+    process.kill()
+    process.communicate()
+    wait_until(lambda: gone(workers), timeout_s=10)
+
+
+def test_a_forgotten_close_holds_nothing_up() -> None:
+    process, workers = run_script("vec.send(np.zeros(4, int))")
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0 and errors == ""
+    wait_until(lambda: gone(workers), timeout_s=10)
+
+
+def test_interrupting_the_group_is_the_parents_business() -> None:
+    process, workers = run_script("[vec.step(np.zeros(4, int)) for _ in range(10**9)]")
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert errors.count("Traceback") == 1 and errors.rstrip().endswith("KeyboardInterrupt")
+    wait_until(lambda: gone(workers), timeout_s=10)
+
+
+def make_one() -> None:
+    vec = multiprocess(num_envs=2, workers=1).make(TASKS["box"])
+    vec.reset(seed=0)
+    vec.close()
+
+
+def test_a_daemonic_process_may_have_workers() -> None:
+    process = multiprocessing.get_context("spawn").Process(target=make_one, daemon=True)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0

@@ -1,0 +1,135 @@
+"""Environments with every kind of space, and with every kind of fault; `toy_envs:Parts-v0` and so on."""
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Parts(gymnasium.Env):
+    """Nested observations and a multi-discrete action; its infos have something of everything."""
+
+    observation_space = spaces.Dict(
+        {
+            "image": spaces.Box(0, 255, (3, 2), np.uint8),
+            "count": spaces.Discrete(100),
+            "pair": spaces.Tuple((spaces.MultiBinary(4), spaces.Box(-9, 9, (), np.float64))),
+        }
+    )
+    action_space = spaces.MultiDiscrete([3, 4])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        self.limit = int(self.np_random.integers(3, 9))
+        return self._observe(np.zeros(2)), {"limit": self.limit, "options": options}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        over = self.count >= self.limit
+        info: dict[str, Any] = {"where": np.full(2, self.count), "deep": {"name": "x" * self.count}}
+        ended = over and self.limit % 2 == 0
+        return self._observe(action), self.np_random.normal(), ended, over and not ended, info if self.count % 2 else {}
+
+    def _observe(self, action: Any) -> Any:
+        image = self.np_random.integers(0, 255, (3, 2), dtype=np.uint8)
+        number = np.float64(self.np_random.normal() + action.sum())
+        return {"image": image, "count": self.count, "pair": (np.array([0, 1, 1, 0], np.int8), number)}
+
+
+class Cell(gymnasium.Env):
+    """Discrete observations; every info says the same."""
+
+    observation_space = spaces.Discrete(12, start=3)
+    action_space = spaces.Discrete(3, start=-1)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.cell = int(self.np_random.integers(5, 9))
+        return self.cell, {"chance": 1.0}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.cell += int(action)
+        return self.cell, float(action), self.cell in (3, 14), False, {"chance": 0.5}
+
+
+class Words(gymnasium.Env):
+    """Observations of no fixed size."""
+
+    observation_space = spaces.Text(20)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+        return "begin", {}
+
+    def step(self, action: Any) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return f"took {action}", 0.0, action == 1, False, {}
+
+
+class KeepActions(gymnasium.Wrapper):
+    """Remembers the very arrays it was given."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self.kept: list[Any] = []
+
+    def step(self, action: Any) -> Any:
+        self.kept.append(action)
+        return self.env.step(action)
+
+
+class Faulty(gymnasium.Env):
+    """Counts its steps until it does what it should not; only in an episode on seed `on`, or in all of them."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012, as Gymnasium has it
+
+    def __init__(self, fault: str = "", at: int = 2, on: int | None = None, render_mode: str | None = None) -> None:
+        self.fault, self.at, self.on, self.render_mode = fault, at, on, render_mode
+        self.gain = 1.0
+        if fault == "make":
+            raise RuntimeError("no such thing")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.seed = seed
+        self.count = 0
+        return np.array([0, self.np_random.random()], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        shape = (2,)
+        if self.fault and self.count == self.at and self.on in (None, self.seed):
+            match self.fault:
+                case "raise":
+                    raise RuntimeError("the gearbox jammed")
+                case "exit":
+                    print("about to leave", file=sys.stderr)
+                    os._exit(3)
+                case "segfault":
+                    os.kill(os.getpid(), signal.SIGSEGV)
+                case "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                case "hang":
+                    time.sleep(1000)
+                case "shape":
+                    shape = (3,)
+        return np.full(shape, self.count, np.float32), self.gain, self.count >= 50, False, {}
+
+    def render(self) -> Any:
+        return np.full((2, 2, 3), self.count, np.uint8)
+
+    def double(self, value: int) -> int:
+        return 2 * value
+
+
+gymnasium.register("Parts-v0", "toy_envs:Parts")
+gymnasium.register("Cell-v0", "toy_envs:Cell")
+gymnasium.register("Words-v0", "toy_envs:Words")
+gymnasium.register("Faulty-v0", "toy_envs:Faulty")
