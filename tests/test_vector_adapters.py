@@ -1,0 +1,505 @@
+"""Other people's vector environments behind our contract: Gymnasium's, EnvPool's, and environments that are vectors."""
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from envs.errors import ConfigError
+from envs.spec import EnvSpec
+from envs.vector import EnvError, EnvPool, Gymnasium, Serial, Vec, Vector, VectorEnv, VectorMisuse
+from envs.vector.native import NativeVectorEnv, overlay
+
+N = 3
+MODES = ["sync", "async"]
+
+
+def spec(id: str, **changes: Any) -> EnvSpec:
+    given: dict[str, Any] = {"kwargs": {}, "wrappers": (), "max_episode_steps": None, "fresh": False}
+    return EnvSpec(id=id, **(given | changes))
+
+
+def gymnasium_vec(mode: Any, num_envs: int = N) -> Gymnasium:
+    return Gymnasium(num_envs=num_envs, mode=mode, start_method="fork")
+
+
+def plain(value: Any) -> Any:
+    """Infos as lists and mappings, which compare by value."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, np.ndarray | list | tuple) else value
+
+
+def play(venv: VectorEnv, actions: Any) -> list[Any]:
+    """What a vector gives for these actions, in forms that compare by value."""
+    return [plain(venv.step(action)) for action in actions]
+
+
+def random_actions(venv: VectorEnv, steps: int) -> list[Any]:
+    venv.action_space.seed(0)
+    return [venv.action_space.sample() for _ in range(steps)]
+
+
+# Gymnasium's own
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        spec("CartPole-v1", max_episode_steps=15),
+        spec("Pendulum-v1", max_episode_steps=7),
+        spec("Blackjack-v1"),
+        spec("Taxi-v4", max_episode_steps=9),  # with infos of its own
+        spec("CartPole-v1", fresh=True),
+    ],
+    ids=["cartpole", "pendulum", "blackjack", "taxi", "fresh"],
+)
+def test_gymnasiums_own_gives_what_serial_gives(recipe: EnvSpec, mode: str) -> None:
+    with closing(Serial(num_envs=N).make(recipe)) as serial, closing(gymnasium_vec(mode).make(recipe)) as other:
+        assert other.observation_space == serial.observation_space and other.action_space == serial.action_space
+        assert other.keyed and other.batch_size == N
+        actions = random_actions(serial, 40)
+        # A key after a seed and a seed after a key: neither leaves a trace.
+        assert plain(other.reset(seed=5)) == plain(serial.reset(seed=5))
+        assert play(other, actions) == play(serial, actions)
+        assert plain(other.begin(7, [0, 4, 2])) == plain(serial.begin(7, [0, 4, 2]))
+        keyed = play(other, actions)
+        assert keyed == play(serial, actions)
+        assert plain(other.reset(seed=[3, 1, 2])) == plain(serial.reset(seed=[3, 1, 2]))
+        assert play(other, actions) == play(serial, actions)
+        ends = [infos for *_, infos in keyed if "final_info" in infos]
+        assert len(ends) >= 2 and "episode" in ends[0]["final_info"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gymnasiums_own_lets_the_caller_restart(mode: str) -> None:
+    recipe = spec("CartPole-v1", max_episode_steps=4)
+    disabled = AutoresetMode.DISABLED
+    serial, other = Serial(num_envs=N).make(recipe, disabled), gymnasium_vec(mode).make(recipe, disabled)
+    with closing(serial), closing(other):
+        mask = {"reset_mask": np.array([False, True, False])}
+        for venv in (serial, other):
+            venv.reset(seed=1)
+            play(venv, np.zeros((2, N), int))
+        assert plain(other.reset(seed=[1, 8, 1], options=mask)) == plain(serial.reset(seed=[1, 8, 1], options=mask))
+        assert mask.keys() == {"reset_mask"}
+        actions = np.zeros((2, N), int)
+        assert play(other, actions) == play(serial, actions)
+        with pytest.raises(VectorMisuse, match=r"environments \[0, 2\] have ended; restart them"):
+            other.step(actions[0])
+        other.reset(seed=0, options={"reset_mask": np.array([True, False, True])})
+        assert other.step(actions[0])[3].tolist() == [False, False, False]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("misuse", "named"),
+    [
+        (lambda venv: venv.recv(), "nothing was sent"),
+        (lambda venv: venv.send(np.zeros(N, int)), "call reset first"),
+        (lambda venv: venv.reset(seed=[1, 2]), "2 seeds for 3"),
+        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(2, int))), "2 actions for 3"),
+        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(N, int)), venv.send(np.zeros(N, int))), "recv first"),
+        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(1, int), np.array([1]))), r"together, not \[1\]"),
+        (lambda venv: venv.reset(options={"reset_mask": [True]}), "reset_mask must be a bool array"),
+        (lambda venv: venv.reset(options={"reset_mask": np.zeros(N, bool)}), "picks no environment"),
+        (lambda venv: (venv.close(), venv.close(), venv.reset()), "closed; make a new one"),
+    ],
+    ids=["recv", "no-reset", "seeds", "actions", "send-twice", "rows", "mask", "no-mask", "closed"],
+)
+def test_misuse_of_gymnasiums_own_is_one_clear_error(misuse: Any, named: str, mode: str) -> None:
+    with closing(gymnasium_vec(mode).make(spec("CartPole-v1"))) as venv, pytest.raises(VectorMisuse, match=named):
+        misuse(venv)
+
+
+def test_a_reset_forgets_what_was_sent() -> None:
+    with closing(gymnasium_vec("async").make(spec("CartPole-v1"))) as venv:
+        first, _ = venv.reset(seed=0)
+        venv.send(np.zeros(N, int))
+        np.testing.assert_array_equal(venv.reset(seed=0)[0], first)
+        venv.send(np.zeros(N, int))
+        venv.begin(0)
+        assert venv.step(np.zeros(N, int))[1].tolist() == [1.0] * N
+
+
+def test_a_process_is_started_in_any_way() -> None:
+    vec = Gymnasium(num_envs=2, mode="async", start_method="spawn")
+    with (
+        closing(vec.make(spec("CartPole-v1"))) as venv,
+        closing(Serial(num_envs=2).make(spec("CartPole-v1"))) as serial,
+    ):
+        assert plain(venv.begin(3)) == plain(serial.begin(3))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_environment_that_raises_is_named(mode: str) -> None:
+    recipe = spec("CartPole-v1", wrappers=[{"_target_": f"{__name__}.Fails"}])
+    with closing(gymnasium_vec(mode).make(recipe)) as venv:
+        venv.reset(seed=0)
+        with pytest.raises(EnvError, match=r"(?s)environment 1 \(CartPole-v1\) raised in step.*ZeroDivisionError"):
+            venv.step(np.array([0, 1, 0]))
+        assert venv.closed
+
+
+def test_a_process_that_dies_is_named() -> None:
+    with closing(gymnasium_vec("async").make(spec("CartPole-v1"))) as venv:
+        venv.reset(seed=0)
+        os.kill(venv.venv.processes[2].pid, signal.SIGKILL)
+        with pytest.raises(EnvError, match=r"the process of environment 2 \(exit code -9\) died"):
+            for _ in range(2):  # what was sent to it may still count as sent
+                venv.step(np.zeros(N, int))
+        assert not any(process.is_alive() for process in venv.venv.processes)
+
+
+class Fails(gymnasium.Wrapper):
+    """Divides by zero when told to push to the right."""
+
+    def step(self, action: Any) -> Any:
+        return self.env.step(action) if not action else 1 / 0
+
+
+# Environments that are vectors: each counts to its number + 2
+
+
+class CountOne(gymnasium.Env):
+    observation_space, action_space = Box(0, 99, (1,), np.float32), Discrete(2)
+
+    def __init__(self, start: int) -> None:
+        """One of them, for its spaces."""
+
+
+class Count(gymnasium.vector.VectorEnv):
+    """Environment i ends at its step i + 2; its observation is the number of steps since the reset."""
+
+    single_observation_space, single_action_space = CountOne.observation_space, CountOne.action_space
+
+    def __init__(self, num_envs: int, start: int = 0, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> None:
+        if autoreset_mode not in self.offered:
+            raise ValueError(f"only {self.offered}")
+        self.num_envs, self.start = num_envs, start
+        self.metadata = {"autoreset_mode": autoreset_mode}
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.steps = np.zeros((num_envs, 1), np.float32)
+        self.seeds: list[int | None] = []
+
+    offered = tuple(AutoresetMode)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.seeds.append(seed)
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        self.steps[mask] = self.start
+        return self.steps, {"fresh": mask.copy(), "_fresh": mask.copy()}
+
+    def step(self, actions: Any) -> Any:
+        self.steps += 1
+        ended = self.steps[:, 0] >= np.arange(self.num_envs) + 2
+        everyone = np.ones(self.num_envs, bool)
+        infos: dict[str, Any] = {"count": self.steps[:, 0].copy(), "_count": everyone}
+        if self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP and ended.any():
+            final = self.steps.copy()
+            _, begun = self.reset(options={"reset_mask": ended})
+            infos = {"count": np.where(ended, 0, infos["count"]), "_count": ~ended, **begun}
+            infos |= {"final_obs": final, "final_info": {"count": final[:, 0], "_count": ended}, "_final_info": ended}
+        return self.steps, np.full(self.num_envs, 0.5, np.float32), ended, ~everyone, infos
+
+
+class CountSame(Count):
+    offered = (AutoresetMode.SAME_STEP,)
+
+
+class CountDisabled(Count):
+    offered = (AutoresetMode.DISABLED,)
+
+
+class CountNext(Count):
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    one, many = f"{__name__}:CountOne", f"{__name__}:CountSame"
+    gymnasium.register("Count-v0", one, vector_entry_point=many, kwargs={"start": 0})
+    yield
+    del gymnasium.registry["Count-v0"]
+
+
+def counting(target: type | None, **changes: Any) -> NativeVectorEnv:
+    path = None if target is None else f"{__name__}.{target.__name__}"
+    return Vector(num_envs=N, target=path).make(spec("Count-v0", **changes))
+
+
+@pytest.mark.parametrize("target", [Count, CountSame, CountDisabled, None])
+def test_a_vector_restarts_in_the_same_step(target: type | None) -> None:
+    with closing(counting(target)) as venv:
+        assert venv.reset(seed=3)[0].tolist() == [[0], [0], [0]]
+        first, *_ = venv.step(np.zeros(N, int))
+        # Environment 0 ends at its second step, 1 at its third, 2 at its fourth.
+        obs, reward, terminated, truncated, infos = venv.step(np.zeros(N, int))
+        assert first.tolist() == [[1], [1], [1]], "batches are the caller's own"
+        assert obs.tolist() == [[0], [2], [2]]
+        assert reward.tolist() == [0.5, 0.5, 0.5] and reward.dtype == np.float64
+        assert terminated.tolist() == [True, False, False] and not truncated.any()
+        assert plain(infos["final_obs"]) == [[2], None, None] and infos["_final_obs"].tolist() == [True, False, False]
+        episode = infos["final_info"]["episode"]
+        assert episode["r"].tolist() == [1.0, 0, 0] and episode["l"].tolist() == [2, 0, 0]
+        assert infos["final_info"]["count"][0] == 2 and infos["final_info"]["_count"].tolist() == [True, False, False]
+        assert infos["_final_info"].tolist() == infos["final_info"]["_episode"].tolist() == [True, False, False]
+        assert infos["count"].tolist()[1:] == [2, 2] and infos["_count"].tolist() == [False, True, True]
+        assert infos["_fresh"].tolist() == [True, False, False]
+        obs, *_, infos = venv.step(np.zeros(N, int))
+        assert obs.tolist() == [[1], [0], [3]]
+        obs, *_, infos = venv.step(np.zeros(N, int))
+        assert obs.tolist() == [[0], [1], [0]]
+        assert infos["final_info"]["episode"]["l"].tolist() == [2, 0, 4]
+        assert infos["final_info"]["episode"]["r"].tolist() == [1.0, 0, 2.0]
+
+
+def test_a_vector_as_a_whole_has_one_seed() -> None:
+    with closing(counting(Count)) as venv:
+        assert not venv.keyed
+        for seed, episodes in [(1, None), (1, [0, 0, 0]), (1, [0, 1, 0]), (1, [0, 0, 1]), (2, None)]:
+            venv.begin(seed, episodes)
+        seeds = venv.venv.seeds
+        assert seeds[0] == seeds[1] and len(set(seeds)) == 4
+        with pytest.raises(VectorMisuse, match="has one seed, not 3"):
+            venv.reset(seed=[1, 2, 3])
+
+
+def test_a_vectors_arguments_reach_it() -> None:
+    with closing(counting(Count, kwargs={"start": 1})) as venv:
+        assert venv.reset()[0].tolist() == [[1], [1], [1]]
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "named"),
+    [
+        (CountNext, {}, "autoreset_mode=NextStep alone, and SameStep or Disabled is needed; choose vec=serial"),
+        (Count, {"kwargs": {"begin": 1}}, "refuses {'begin': 1"),
+        (Count, {"max_episode_steps": 5}, "refuses {'max_episode_steps': 5"),
+        (Count, {"wrappers": [{"_target_": "gymnasium.wrappers.ClipReward"}]}, "cannot go around the environments"),
+        (Count, {"fresh": True}, "env.fresh=false, or choose vec=serial"),
+        (Count, {"id": "CartPole-v1"}, "name those of one task"),
+        (Fails, {}, "refuses|gives a Fails"),
+        (None, {"id": "Pendulum-v1"}, "no vector environment of its own"),
+        (None, {"id": "CartPole-v1"}, "the vector environment of CartPole-v1 restarts"),
+        (None, {"id": "no_such_package:CartPole-v1"}, "pip install no_such_package"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else str(value)[:30],
+)
+def test_what_a_vector_cannot_do_is_refused(target: type | None, changes: dict[str, Any], named: str) -> None:
+    path = None if target is None else f"{__name__}.{target.__name__}"
+    with pytest.raises(ConfigError, match=named) as caught:
+        Vector(num_envs=N, target=path).make(spec(**({"id": "Count-v0"} | changes)))
+    assert "\n" not in str(caught.value)
+
+
+def test_infos_are_laid_over_row_by_row() -> None:
+    rows = np.array([True, False])
+    under = {"a": np.array([1, 2]), "_a": np.array([False, True]), "b": {"c": np.array([3, 4]), "_c": ~rows}}
+    over = {"a": np.array([7, 0]), "_a": rows, "b": {"c": np.array([8, 0]), "_c": rows}, "d": rows, "_d": rows}
+    assert plain(overlay(under, over, rows)) == {
+        "a": [7, 2],
+        "_a": [True, True],
+        "b": {"c": [8, 4], "_c": [True, True]},
+        "d": [True, False],
+        "_d": [True, False],
+    }
+
+
+# EnvPool
+
+
+def test_envpool_that_is_absent_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(ConfigError, match="pip install envpool") as caught:
+        EnvPool(num_envs=2, batch_size=None, threads=0).make(spec("CartPole-v1"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(params=[None, 1, 2, 4], ids=lambda batch_size: f"batch-{batch_size}")
+def pool(request: pytest.FixtureRequest) -> EnvPool:
+    pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
+    return EnvPool(num_envs=5, batch_size=request.param, threads=1)
+
+
+def gather(venv: VectorEnv, steps: int, start: tuple[Any, Any]) -> list[list[Any]]:
+    """Each environment's trajectory of so many steps: what it saw, got, and ended with.
+
+    Actions depend on the environment and its own step alone: EnvPool returns environments in any order.
+    """
+    N, (obs, _) = venv.num_envs, start
+    seen: list[list[Any]] = [[obs[i].tolist()] for i in range(N)]
+
+    def act(ids: Any) -> Any:
+        random = [np.random.default_rng([i, len(seen[i])]) for i in ids]
+        return np.array([generator.integers(2) for generator in random])
+
+    venv.send(act(range(N)))
+    while min(map(len, seen)) <= steps:
+        obs, reward, terminated, truncated, infos = venv.recv()
+        ids = infos.get("env_id", np.arange(N))
+        assert len(obs) == len(ids) == venv.batch_size and len(set(ids.tolist())) == len(ids)
+        for row, i in enumerate(ids.tolist()):
+            ended = bool(terminated[row] or truncated[row])
+            final: Any = None
+            if ended:
+                episode = infos["final_info"]["episode"]
+                final = (infos["final_obs"][row].tolist(), float(episode["r"][row]), int(episode["l"][row]))
+            seen[i].append((obs[row].tolist(), float(reward[row]), ended, final))
+        venv.send(act(ids))
+    return [trajectory[: steps + 1] for trajectory in seen]
+
+
+def test_envpool_restarts_in_the_same_step_and_counts(pool: EnvPool) -> None:
+    with closing(pool.make(spec("CartPole-v1", max_episode_steps=12))) as venv:
+        ends = 0
+        for trajectory in gather(venv, 60, venv.begin(3)):
+            length = 0
+            for obs, reward, ended, final in trajectory[1:]:
+                length += 1
+                assert reward == 1.0, "no step of the restart is seen"
+                assert (final is None) == (not ended)
+                if ended:
+                    ends += 1
+                    assert final[1:] == (length, length)
+                    assert length <= 12 and np.abs(obs).max() <= 0.05, "a new episode's observation"
+                    assert length == 12 or abs(final[0][0]) > 2.4 or abs(final[0][2]) > 0.2095
+                    length = 0
+        assert ends > 5 * 4
+
+
+def test_envpool_gives_the_same_for_the_same_key(pool: EnvPool) -> None:
+    with closing(pool.make(spec("CartPole-v1"))) as venv:
+        assert not venv.keyed
+        first = gather(venv, 40, venv.begin(3, range(5)))
+        assert gather(venv, 40, venv.begin(3, range(5))) == first
+        assert gather(venv, 40, venv.begin(4, range(5)))[1] != first[1]
+        other = gather(venv, 40, venv.begin(3, [0, 9, 2, 3, 4]))
+        assert other[1] != first[1] and other[2:] == first[2:]
+        assert gather(venv, 40, venv.reset(seed=8)) == gather(venv, 40, venv.reset(seed=range(8, 13)))
+        assert venv.reset()[0].tolist() != venv.reset()[0].tolist()
+
+
+def test_all_of_envpool_can_be_stepped_and_emptied(pool: EnvPool) -> None:
+    with closing(pool.make(spec("CartPole-v1", max_episode_steps=3))) as venv:
+        venv.reset(seed=0)
+        for t in range(9):
+            obs, _, _, truncated, infos = venv.step(np.zeros(5, np.int64))
+            assert obs.shape == (5, 4) and truncated.tolist() == [t % 3 == 2] * 5 and "env_id" not in infos
+        venv.send(np.zeros(5, np.int64), slice(0, 5))
+        received: list[int] = []
+        while len(received) < 5:  # nothing is sent meanwhile: batches come from what is left
+            received += venv.recv()[4].get("env_id", np.arange(5)).tolist()
+        assert sorted(received) == list(range(5))
+        with pytest.raises(VectorMisuse, match="nothing was sent"):
+            venv.recv()
+
+
+def test_chosen_rows_of_envpool_are_stepped_alone() -> None:
+    pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
+    with closing(EnvPool(num_envs=4, batch_size=3, threads=1).make(spec("CartPole-v1"))) as venv:
+        venv.reset(seed=0)
+        for ids in ([2, 0], [1], [3, 1, 0, 2]):
+            venv.send(np.zeros(len(ids), np.int64), np.array(ids))
+            obs, *_, infos = venv.recv(np.array(ids))
+            assert len(obs) == len(ids) and (len(ids) == 4 or infos["env_id"].tolist() == ids)
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_envpool_steps_other_spaces(batch_size: int | None) -> None:
+    pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
+    vec = EnvPool(num_envs=4, batch_size=batch_size, threads=1)
+    for id in ("Pendulum-v1", "MiniGrid-Empty-8x8-v0", "FrozenLake-v1", "Breakout-v5"):
+        with closing(vec.make(spec(id, max_episode_steps=6))) as venv:
+            venv.begin(0)
+            for action in random_actions(venv, 7):
+                obs, reward, *_, infos = venv.step(action)
+            assert obs in venv.observation_space and reward.dtype == np.float64, id
+            if id == "Breakout-v5":
+                assert infos["lives"].tolist() == [5] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"id": "envs.bipedal:paddock/BipedalWalker-v3"}, "did you mean 'BipedalWalker-v3'"),
+        ({"kwargs": {"stack": 2}, "id": "Breakout-v5"}, "did you mean 'stack_num'"),
+        ({"kwargs": {"num_envs": 2}}, "env.kwargs.num_envs is no option"),
+        ({"kwargs": {"max_episode_steps": "ten"}}, "refuses {'max_episode_steps': 'ten'}"),
+        ({"wrappers": [{"_target_": "gymnasium.wrappers.ClipReward"}]}, "cannot go around the environments"),
+        ({"fresh": True}, "env.fresh=false, or choose vec=serial"),
+    ],
+    ids=str,
+)
+def test_what_envpool_cannot_do_is_refused(changes: dict[str, Any], named: str) -> None:
+    pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
+    with pytest.raises(ConfigError, match=named) as caught:
+        EnvPool(num_envs=2, batch_size=None, threads=0).make(spec(**({"id": "CartPole-v1"} | changes)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "named"),
+    [
+        (lambda venv: venv.recv(), "nothing was sent"),
+        (lambda venv: venv.send(np.zeros(5, int)), "call reset first"),
+        (lambda venv: venv.reset(seed=[1, 2]), "2 seeds for 5"),
+        (lambda venv: venv.reset(seed=[1, 2, 3, 4, None]), "all environments or none"),
+        (lambda venv: venv.reset(options={"x": 1}), "takes no options"),
+        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(2, int))), "2 actions for 5"),
+        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros((5, 4)))), r"shape \(5, 4\)"),
+        (lambda venv: (venv.reset(seed=0), venv.send(np.zeros(5, int)), venv.send(np.zeros(5, int))), "recv first"),
+        (lambda venv: (venv.close(), venv.close(), venv.reset()), "closed; make a new one"),
+    ],
+    ids=["recv", "no-reset", "seeds", "some-seeds", "options", "actions", "shape", "send-twice", "closed"],
+)
+def test_misuse_of_envpool_is_one_clear_error(pool: EnvPool, misuse: Any, named: str) -> None:
+    with closing(pool.make(spec("CartPole-v1"))) as venv, pytest.raises(VectorMisuse, match=named):
+        misuse(venv)
+
+
+# Recipes
+
+
+@pytest.mark.parametrize(
+    "vec",
+    [gymnasium_vec("async"), EnvPool(num_envs=4, batch_size=2, threads=0), Vector(num_envs=4, target=None)],
+    ids=lambda vec: type(vec).__name__,
+)
+def test_a_recipe_travels_and_compares_by_value(vec: Vec) -> None:
+    other = pickle.loads(pickle.dumps(vec))
+    assert other == vec and hash(other) == hash(vec)
+    assert not vec.seeded_slots
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: gymnasium_vec("asink"), "mode=asink must be one of sync, async"),
+        (lambda: Gymnasium(num_envs=2, mode="async", start_method="thread"), "must be one of fork, spawn"),  # type: ignore[arg-type]
+        (lambda: gymnasium_vec("sync", 0), "num_envs=0"),
+        (lambda: EnvPool(num_envs=2, batch_size=3, threads=0), "batch_size=3 must be between 1 and num_envs=2"),
+        (lambda: EnvPool(num_envs=2, batch_size=None, threads=-1), "threads=-1"),
+        (lambda: Vector(num_envs=9999, target=None), "num_envs=9999"),
+        (
+            lambda: EnvPool(num_envs=2, batch_size=None, threads=0).make(spec("CartPole-v1"), AutoresetMode.DISABLED),
+            "vec=envpool restarts environments by itself",
+        ),
+    ],
+)
+def test_a_recipe_is_checked_when_it_is_built(make: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        make()
