@@ -47,6 +47,7 @@ class A2C:
         for name in ("steps", "learning_rate", "max_grad_norm", "eval_every", "eval_episodes"):
             require(getattr(self, name) > 0, f"{name}={getattr(self, name)} must be positive")
         self.env = self.env.as_array()
+        self.vec.check(self.env)
         network = {"encoder": "auto", "activation": "tanh", "shared": False, "lstm": False, "initial_log_std": 0.0}
         architecture = Architecture.for_spaces(*self.env.spaces, hidden=tuple(self.hidden), **network)
         options = {"device": "cpu", "precision": "float32", "compiled": False, "adam_epsilon": 1e-5}

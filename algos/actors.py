@@ -11,7 +11,7 @@ updates, on every backend and after a resume.
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Literal
 
 from algos.actor import Weights
@@ -66,7 +66,7 @@ class Actors:
             self._weights = [*self._weights[1:], weights]
             self._changed.notify_all()
 
-    def rollouts(self) -> Iterator[Rollout]:
+    def rollouts(self) -> Generator[Rollout, None, None]:
         """Rollouts from the present version on, for ever."""
         first = self.newest.version
         self._closed = False

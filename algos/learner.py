@@ -1,5 +1,8 @@
 """What gradient-based algorithms learn with: one network, its parameters in one flat vector, Adam, several devices."""
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from algos.actor import Architecture, Weights
 from algos.network import ActorCritic, as_tensor
@@ -33,18 +36,22 @@ class Learner:
         precision: str,
         compiled: bool,
         adam_epsilon: float,
-        average: Callable[[Tensor], None] | None = None,
+        place: "Place | None" = None,
     ) -> None:
         """Build the network.
 
         Args:
-            precision: float32, or bfloat16 for automatic mixed precision.
-            compiled: run the network through `torch.compile`.
-            average: replaces a gradient by its mean over all learners.
+            precision: float32, or bfloat16: encoders in mixed precision, all after them in float32.
+            compiled: run the encoders through `torch.compile`.
+            place: among several learners; None for one alone.
         """
         self.device = torch.device(device)
         self.architecture = architecture
+        self.place = place or Place(0, 1, lambda tensor: None)
         self.network = ActorCritic(architecture, seed).to(self.device)
+        for name, encoder in list(self.network.named_children()):
+            if name.endswith("_encoder") and (compiled or precision == "bfloat16"):
+                setattr(self.network, name, _Encoder(encoder, precision == "bfloat16", compiled))
         parameters = list(self.network.parameters())
         self.theta = torch.nn.utils.parameters_to_vector(parameters).detach().clone()
         self.gradient = torch.zeros_like(self.theta)
@@ -56,21 +63,12 @@ class Learner:
             start = stop
         self.theta.grad = self.gradient
         self._adam = torch.optim.Adam([self.theta], lr=1.0, eps=adam_epsilon, fused=True)
-        self._autocast = precision == "bfloat16"
-        self._average = average
-        if compiled:
-            self.network.compile()
-
-    def autocast(self) -> torch.autocast:
-        """The context to compute a loss in."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast)
 
     def descend(self, loss: Tensor, rate: float, max_norm: float | None) -> Tensor:
-        """One step of Adam against a loss; returns the norm of the gradient before it was clipped."""
+        """One step of Adam against the sum of all learners' losses; returns its gradient's norm before clipping."""
         self.gradient.zero_()
         loss.backward()
-        if self._average is not None:
-            self._average(self.gradient)
+        self.place.add_up(self.gradient)
         norm = torch.linalg.vector_norm(self.gradient)
         if max_norm is not None:
             self.gradient.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
@@ -88,7 +86,7 @@ class Learner:
         obs = self._observations(rollout.obs.reshape(T * N, *rollout.obs.shape[2:]), weights)
         state, start = self._tensor(rollout.start.state), self._tensor(rollout.starts)
         t, n = torch.from_numpy(rollout.final_at).to(self.device).unbind(1)
-        with torch.no_grad(), self.autocast():
+        with torch.no_grad():
             if self.architecture.lstm:
                 out, value, states = self.network.unroll(obs.unflatten(0, (T, N)), state, start)
             else:
@@ -102,7 +100,7 @@ class Learner:
                 _, final, _ = self.network.step(self._observations(rollout.final_obs, weights), states[t, n])
                 following[t, n] = final
         action = self._tensor(rollout.action)
-        return Judged(obs, action, state, start, out, value.float().cpu().numpy(), following.float().cpu().numpy())
+        return Judged(obs, action, state, start, out, value.cpu().numpy(), following.cpu().numpy())
 
     def outputs(self, judged: "Judged", rows: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs [B, W] and values [B], with gradients.
@@ -162,6 +160,19 @@ class Learner:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A learner's place among those that learn together."""
+
+    rank: int  # 0 is the run's own
+    count: int
+    add_up: Callable[[Tensor], None]  # replaces a tensor by its sum over all learners
+
+    def share(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """This learner's part of a minibatch; may be empty."""
+        return rows[self.rank :: self.count]
+
+
+@dataclass(frozen=True)
 class Judged:
     """A rollout on the learner's device, and what the network says of it before it learns."""
 
@@ -172,6 +183,37 @@ class Judged:
     out: Tensor  # [T, N, W]
     value: NDArray[np.float32]  # [T, N]
     next_value: NDArray[np.float32]  # [T, N], of the observation that each step led to
+
+
+class _Encoder(nn.Module):
+    """An encoder in mixed precision, or compiled, or both."""
+
+    def __init__(self, layers: nn.Module, mixed: bool, compiled: bool) -> None:
+        super().__init__()
+        self._layers = layers
+        self._mixed = mixed
+        self._compiled = torch.compile(self._encode) if compiled else None
+
+    def forward(self, obs: Tensor) -> Tensor:
+        # What is judged comes in many sizes and only a few times.
+        if self._compiled is None or not torch.is_grad_enabled():
+            return self._encode(obs)
+        # One kernel for minibatches of every size: the last bits must not depend on which of them came first.
+        torch._dynamo.maybe_mark_dynamic(obs, 0)
+        torch._dynamo.mark_static(obs, list(range(1, obs.ndim)))
+        return self._compiled(obs)
+
+    def _encode(self, obs: Tensor) -> Tensor:
+        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self._mixed):
+            # Back to float32, since 8 bits are too few for values and for memory.
+            return self._layers(obs).float()
+
+
+def check_compiler(device: str) -> None:
+    """Raise ConfigError unless `torch.compile` finds the compiler that it needs on a cpu."""
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+    missing = f"compiled=true needs a C++ compiler on a cpu, and {compiler} is not installed"
+    require(device != "cpu" or shutil.which(compiler) is not None, f"{missing}; install it, or use compiled=false")
 
 
 def check_device(device: str) -> None:

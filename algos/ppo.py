@@ -4,13 +4,16 @@ A rollout of T steps in N environments, generalized advantages, some epochs of s
 objective. Actors make rollouts here, ahead in a thread, or on the pool; the plan is the same.
 """
 
+import functools
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -18,7 +21,8 @@ from algos.actor import ActorPolicy, Architecture, Weights
 from algos.actors import Actors, Mode
 from algos.beside import Evaluation
 from algos.flow import minibatches
-from algos.learner import Judged, Learner, check_device
+from algos.learner import Judged, Learner, check_compiler, check_device
+from algos.learners import Learners, check_learners
 from algos.network import logprob_and_entropy
 from algos.noise import Stream, keyed_generator
 from algos.normalize import Normalization
@@ -71,6 +75,7 @@ class PPO:
     lstm: bool
     initial_log_std: float
     device: str
+    learners: int
     precision: Literal["float32", "bfloat16"]
     compiled: bool
     threads: int
@@ -84,6 +89,7 @@ class PPO:
     def __post_init__(self) -> None:
         self._check()
         self.env = self.env.as_array()
+        self.vec.check(self.env)
         architecture = Architecture.for_spaces(
             *self.env.spaces,
             encoder=self.encoder,
@@ -93,14 +99,16 @@ class PPO:
             lstm=self.lstm,
             initial_log_std=self.initial_log_std,
         )
-        self.learner = Learner(
+        make = functools.partial(
+            Learner,
             architecture,
             self.seed,
-            device=self.device,
             precision=self.precision,
             compiled=self.compiled,
             adam_epsilon=self.adam_epsilon,
         )
+        self.team = Learners(make, self._update, self.learners, self.device, self.threads)
+        self.learner = self.team.first
         stage = Stage(self.env, self.vec, architecture, self.seed, self.steps, self.groups)
         self.normalization = Normalization(
             self.vec.num_envs * (self.num_actors if self.rollouts == "actors" else 1),
@@ -110,6 +118,7 @@ class PPO:
             rewards=self.normalize_rewards,
         )
         self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, self.staleness, self._weights())
+        self._check_shares()
         self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self._weights())
 
     @property
@@ -120,7 +129,11 @@ class PPO:
     def plan(self) -> Iterator[dict[str, float]]:
         """One rollout and its update an iteration, for ever; the state is complete at every yield."""
         torch.set_num_threads(self.threads)
-        with threadpool_limits(self.threads), closing(self.actors.rollouts()) as rollouts:
+        with (
+            threadpool_limits(self.threads),
+            self.team.at_work(),
+            closing(self.actors.rollouts()) as rollouts,
+        ):
             begun = time.perf_counter()
             for rollout in rollouts:
                 waited = time.perf_counter() - begun
@@ -192,7 +205,7 @@ class PPO:
         return {
             "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {where}, "
             f"{actors.staleness} updates behind",
-            "learners": f"1, on {self.device}",
+            "learners": self.team.describe(),
             "rollout": f"{self.steps} steps x {actors.num_envs} environments = {batch:,}, "
             f"{self.epochs} epochs in minibatches of {min(self.minibatch_size, batch):,}",
             "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
@@ -200,47 +213,66 @@ class PPO:
         }
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:
-        """Update the network by one rollout."""
+        """Update the network by one rollout, on all learners."""
         progress = min(self.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
         rate = self.learning_rate * (1 - progress)
         clip = self.clip * (1 - progress) if self.anneal_clip else self.clip
-        judged = self.learner.judge(rollout, self.actors.newest)
-        batch = self._batch(rollout, judged)
-        shuffle = keyed_generator(self.seed, Stream.SHUFFLE, self.iteration)
-        T, N = rollout.reward.shape
-        sizes = (N, max(self.minibatch_size // T, 1)) if self.lstm else (T * N, self.minibatch_size)
-        totals: list[Tensor] = []
-        descents = 0
+        reward = self.normalization.rewards(rollout, self.reward_clip)
+        metrics = self.team.learn(rollout, reward, self.actors.newest, self.iteration, rate, clip)
+        return {
+            **metrics,
+            "ppo/learning_rate": rate,
+            "ppo/clip": clip,
+            "ppo/reward_scale": self.normalization.reward_scale,
+            "ppo/staleness": self.iteration - rollout.version,
+        }
+
+    def _update(
+        self,
+        learner: Learner,
+        rollout: Rollout,
+        reward: NDArray[np.float32],
+        weights: Weights,
+        iteration: int,
+        rate: float,
+        clip: float,
+    ) -> dict[str, float]:
+        """What each learner does with a rollout; uses no more of this object than its settings."""
+        judged = learner.judge(rollout, weights)
+        batch = self._batch(learner, rollout, reward, judged)
+        shuffle = keyed_generator(self.seed, Stream.SHUFFLE, iteration)
+        reports: list[Tensor] = []
+        norms: list[Tensor] = []
         for _ in range(self.epochs):
-            first = len(totals)
-            for rows in minibatches(*sizes, shuffle):
-                loss, report = self._loss(judged, batch, torch.from_numpy(rows).to(self.learner.device), clip)
-                norm = self.learner.descend(loss, rate, self.max_grad_norm)
-                totals.append(torch.stack([*report, norm]).detach())
-                descents += 1
-            if self.target_kl is not None and float(torch.stack(totals[first:])[:, 3].mean()) > self.target_kl:
+            parts = []
+            for rows in minibatches(*self._sizes(*rollout.reward.shape), shuffle):
+                loss, report = self._loss(learner, judged, batch, rows, clip)
+                norms.append(learner.descend(loss, rate, self.max_grad_norm))
+                parts.append(torch.stack(report).detach())
+            reports.append(torch.stack(parts))
+            learner.place.add_up(reports[-1])
+            if self.target_kl is not None and float(reports[-1][:, 3].mean()) > self.target_kl:
                 break
-        means = torch.stack(totals).mean(0).tolist()
+        means = torch.column_stack([torch.cat(reports), torch.stack(norms)]).mean(0).tolist()
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
         target = judged.value + batch.advantage.cpu().numpy()
         spread = float(target.var())
         return {
             **{f"ppo/{name}": value for name, value in zip(names, means, strict=True)},
             "ppo/explained_variance": 1 - float((target - judged.value).var()) / spread if spread > 0 else 0.0,
-            "ppo/learning_rate": rate,
-            "ppo/clip": clip,
-            "ppo/descents": descents,
-            "ppo/reward_scale": self.normalization.reward_scale,
-            "ppo/staleness": self.iteration - rollout.version,
+            "ppo/descents": len(norms),
             "ppo/stale_kl": batch.stale_kl,
         }
 
-    def _batch(self, rollout: Rollout, judged: Judged) -> "Batch":
-        reward = self.normalization.rewards(rollout, self.reward_clip)
+    def _sizes(self, T: int, N: int) -> tuple[int, int]:
+        """Rows of a rollout and of a minibatch: steps, or with an LSTM environments."""
+        return (N, max(self.minibatch_size // T, 1)) if self.lstm else (T * N, self.minibatch_size)
+
+    def _batch(self, learner: Learner, rollout: Rollout, reward: NDArray[np.float32], judged: Judged) -> "Batch":
         value, following = judged.value, judged.next_value
-        old = torch.from_numpy(rollout.logprob).to(self.learner.device)
-        flat = judged.out.flatten(0, 1).float(), self.learner.network.log_std.detach(), judged.action.flatten(0, 1)
-        now, _ = logprob_and_entropy(self.learner.architecture.head, *flat)
+        old = torch.from_numpy(rollout.logprob).to(learner.device)
+        flat = judged.out.flatten(0, 1), learner.network.log_std.detach(), judged.action.flatten(0, 1)
+        now, _ = logprob_and_entropy(learner.architecture.head, *flat)
         difference = now.view_as(old) - old
         ends = rollout.terminated, rollout.truncated
         if self.advantage == "vtrace":
@@ -249,40 +281,46 @@ class PPO:
         else:
             advantage = gae(reward, value, following, *ends, self.discount, self.trace)
             target = value + advantage
-        device = self.learner.device
         return Batch(
             logprob=old,
-            advantage=torch.from_numpy(advantage).to(device),
-            target=torch.from_numpy(target).to(device),
-            value=torch.from_numpy(value).to(device),
+            advantage=torch.from_numpy(advantage).to(learner.device),
+            target=torch.from_numpy(target).to(learner.device),
+            value=torch.from_numpy(value).to(learner.device),
             stale_kl=float((difference.exp() - 1 - difference).mean()),
         )
 
-    def _loss(self, judged: Judged, batch: "Batch", rows: Tensor, clip: float) -> tuple[Tensor, list[Tensor]]:
-        """The loss of a minibatch, and what is reported of it: losses, entropy, divergence, clipped share."""
-        pick, head = self.learner.pick, self.learner.architecture.head
-        with self.learner.autocast():
-            out, value = self.learner.outputs(judged, rows)
-        out, value = out.float(), value.float()
-        logprob, entropy = logprob_and_entropy(head, out, self.learner.network.log_std, pick(judged.action, rows))
+    def _loss(
+        self, learner: Learner, judged: Judged, batch: "Batch", minibatch: NDArray[np.int64], clip: float
+    ) -> tuple[Tensor, list[Tensor]]:
+        """This learner's part of a minibatch's loss and of what is reported of it; both add up over learners.
+
+        Reported are losses, entropy, divergence and clipped share.
+        """
+        pick = learner.pick
+        everyone = torch.from_numpy(minibatch).to(learner.device)
+        rows = torch.from_numpy(learner.place.share(minibatch)).to(learner.device)
+        out, value = learner.outputs(judged, rows)
+        action = pick(judged.action, rows)
+        logprob, entropy = logprob_and_entropy(learner.architecture.head, out, learner.network.log_std, action)
         difference = logprob - pick(batch.logprob, rows)
         ratio = difference.exp()
-        advantage = pick(batch.advantage, rows)
-        if self.normalize_advantages and len(advantage) > 1:
-            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        policy_loss = -torch.min(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip)).mean()
+        advantage, all_advantages = pick(batch.advantage, rows), pick(batch.advantage, everyone)
+        count = len(all_advantages)
+        if self.normalize_advantages and count > 1:
+            advantage = (advantage - all_advantages.mean()) / (all_advantages.std() + 1e-8)
+        policy_loss = -torch.min(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip)).sum() / count
         target = pick(batch.target, rows)
         errors = (value - target) ** 2
         if self.value_clip is not None:
             before = pick(batch.value, rows)
             clipped = before + (value - before).clamp(-self.value_clip, self.value_clip)
             errors = torch.max(errors, (clipped - target) ** 2)
-        value_loss = 0.5 * errors.mean()
-        spread = entropy.mean()
+        value_loss = 0.5 * errors.sum() / count
+        spread = entropy.sum() / count
         loss = policy_loss + self.value_coefficient * value_loss - self.entropy_coefficient * spread
         with torch.no_grad():
-            divergence = (ratio - 1 - difference).mean()  # Schulman 2020, "Approximating KL divergence"
-            clipped_share = ((ratio - 1).abs() > clip).float().mean()
+            divergence = (ratio - 1 - difference).sum() / count  # Schulman 2020, "Approximating KL divergence"
+            clipped_share = ((ratio - 1).abs() > clip).float().sum() / count
         return loss, [policy_loss, value_loss, spread, divergence, clipped_share]
 
     def _weights(self) -> Weights:
@@ -310,6 +348,22 @@ class PPO:
             "anneal_clip=true needs anneal_steps=, the steps it falls over",
         )
         check_device(self.device)
+        check_learners(self.learners, self.device)
+        if self.compiled:
+            check_compiler(self.device)
+
+    def _check_shares(self) -> None:
+        rows = min(self._sizes(self.steps, self.actors.num_envs))
+        require(
+            self.learners <= rows,
+            f"learners={self.learners} share minibatches of {rows} {'environments' if self.lstm else 'steps'}; "
+            "raise minibatch_size, or use fewer",
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # To other learners only the settings go, which are all that an update reads.
+        parts = ("env", "vec", "pool")
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in parts}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ weights and on its number alone. Where it starts is known by each running episod
 process can enter there by playing them again.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from algos.actor import Architecture, Weights, make_actor
 from algos.noise import Stream, episode_seed, keyed_generator
 from envs.spec import EnvSpec
 from envs.vector import Vec, VectorEnv
+from envs.vector.contract import keyed_seed
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class Collector:
         stage, head = self._stage, self._stage.architecture.head
         T, N = stage.steps, stage.vec.num_envs
         if not start.same_as(self._stands):
-            self._enter(start)
+            start = self._enter(start, iteration)
         self._stands = None  # until the rollout is whole
         self._actor.load(weights)
         log_std = self._actor.log_std
@@ -192,9 +196,13 @@ class Collector:
         """Close the environments."""
         self._venv.close()
 
-    def _enter(self, place: Standing) -> None:
+    def _enter(self, place: Standing, iteration: int) -> Standing:
         """Begin the running episodes again, and play the actions that led to where they were."""
         key = episode_seed(self._stage.seed, Stream.ROLLOUT, 0, self._index)
+        if not self._venv.keyed and iteration > 0:
+            log.warning("%s cannot enter an episode again: all begin anew", type(self._venv).__name__)
+            self._obs, _ = self._venv.begin(keyed_seed(key, self._index, iteration))
+            return Standing.first(len(place.length), self._stage.architecture)
         obs, _ = self._venv.begin(key, place.episode)
         latest = obs.copy()
         first = np.cumsum(place.length) - place.length
@@ -203,6 +211,7 @@ class Collector:
             self._venv.send(self._stage.architecture.head.to_env(place.actions[first[ids] + t]), ids)
             latest[ids] = self._venv.recv(ids)[0]
         self._obs = latest
+        return place
 
 
 def _advance(start: Standing, action: NDArray[Any], ended: NDArray[np.bool_], state: NDArray[np.float32]) -> Standing:

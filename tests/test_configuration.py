@@ -22,7 +22,12 @@ from paddock.launch import SECTIONS, VALUES, assemble
 CONF = ROOT / "conf"
 FILES = sorted(CONF.rglob("*.yaml"))
 OPTIONS = [f"{path.parent.name}={path.stem}" for path in FILES if path.parent != CONF]
-NEEDED = {"env=gymnasium": ["env.id=CartPole-v1"]}  # what an option cannot do without
+NEEDED = {  # what an option cannot do without
+    "env=gymnasium": ["env.id=CartPole-v1"],
+    "vec=envpool": ["algo=ppo"],
+    "vec=gymnasium": ["algo=ppo"],
+    "vec=vector": ["algo=ppo", "vec.target=envs.cartpole.CartPoleVector"],
+}
 
 
 def name_file(path: Path) -> str:

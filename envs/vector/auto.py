@@ -34,6 +34,9 @@ class Auto:
         check_num_envs(self.num_envs)
         self.layouts()
 
+    def check(self, spec: EnvSpec) -> None:
+        """See `Vec.check`."""
+
     def make(self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True) -> VectorEnv:
         """Build the environments; see `Vec.make`."""
         return Serial(num_envs=self.num_envs).make(spec, autoreset, copy)

@@ -1,7 +1,7 @@
 """Recipes for vector environments: how many environments run side by side, and where. `vec=` chooses one."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from gymnasium.vector import AutoresetMode
@@ -14,6 +14,7 @@ from envs.vector.gymnasium_ import GymnasiumVectorEnv
 from envs.vector.multiprocess import MultiprocessVectorEnv
 from envs.vector.native import NativeVectorEnv, make_native
 from envs.vector.serial import SerialVectorEnv
+from envs.vector.shared import check_platform, size_of
 
 
 class Vec(Protocol):
@@ -27,6 +28,10 @@ class Vec(Protocol):
     @property
     def seeded_slots(self) -> bool:
         """Whether chosen environments can be restarted on chosen seeds, and stepped alone."""
+        ...
+
+    def check(self, spec: EnvSpec) -> None:
+        """Raise ConfigError where these environments cannot be run so; nothing is left behind."""
         ...
 
     def make(self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True) -> VectorEnv:
@@ -43,6 +48,9 @@ class Serial:
 
     def __post_init__(self) -> None:
         check_num_envs(self.num_envs)
+
+    def check(self, spec: EnvSpec) -> None:
+        """See `Vec.check`."""
 
     def make(
         self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
@@ -81,6 +89,11 @@ class Multiprocess:
         """W, worker processes."""
         return self.workers or largest_divisor(self.num_envs, cores())
 
+    def check(self, spec: EnvSpec) -> None:
+        """See `Vec.check`."""
+        check_platform()
+        size_of(*spec.spaces, 1, 1)
+
     def make(
         self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
     ) -> MultiprocessVectorEnv:
@@ -111,6 +124,9 @@ class Gymnasium:
         check_choice("mode", self.mode, ("sync", "async"))
         check_choice("start_method", self.start_method, ("fork", "spawn", "forkserver"))
 
+    def check(self, spec: EnvSpec) -> None:
+        """See `Vec.check`."""
+
     def make(
         self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
     ) -> GymnasiumVectorEnv:
@@ -134,6 +150,10 @@ class EnvPool:
         require(B is None or 1 <= B <= N, f"batch_size={B} must be between 1 and num_envs={N}, or null for as many")
         require(0 <= self.threads <= 1024, f"threads={self.threads} must be at most 1024, or 0 for EnvPool's choice")
 
+    def check(self, spec: EnvSpec) -> None:
+        """See `Vec.check`."""
+        replace(self, num_envs=1, batch_size=None).make(spec).close()
+
     def make(
         self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
     ) -> EnvPoolVectorEnv:
@@ -156,6 +176,10 @@ class Vector:
 
     def __post_init__(self) -> None:
         check_num_envs(self.num_envs)
+
+    def check(self, spec: EnvSpec) -> None:
+        """See `Vec.check`."""
+        replace(self, num_envs=1).make(spec).close()
 
     def make(
         self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True

@@ -1,0 +1,284 @@
+"""Several learners that learn as one: each takes its share of every minibatch, and their gradients are added up.
+
+The first learner is the run's own, in its process; the others are processes beside it, which end with it. Each is sent
+the whole rollout and computes everything but its share of the minibatches as the others do, so that all parameters stay
+the same to the bit. The state is the first learner's: the others begin with it.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+import torch
+import torch.distributed
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from algos.learner import Learner, Place
+from envs.errors import PaddockError, require
+
+START_S = 300.0  # for a learner's process to import what it needs
+TIMEOUT_S = 60.0  # that learners wait for each other; a death is noticed at once
+GRACE_S = 2.0  # for a process that died to be seen to have died
+REMEDY = "start the run again to go on from its last checkpoint"
+
+# Not multiprocessing's: that starts no process in a daemonic one. Signals to the whole group are for the first learner,
+# which finishes its iteration together with the others.
+BOOT = """import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sys.path[:] = {path!r}
+from algos.learners import follow
+follow({channel}, {parent})"""
+
+Make = Callable[..., Learner]  # builds a learner, given its device and its place
+Update = Callable[..., Any]  # update(learner, *lesson), the same in every process
+
+
+class LearnerLost(PaddockError):
+    """A learner died, failed or hung, so the others cannot go on; the run can be resumed."""
+
+
+class Learners:
+    """The first learner, and the processes of the others while they work."""
+
+    def __init__(self, make: Make, update: Update, count: int, device: str, threads: int) -> None:
+        """Build the first learner; no process is started.
+
+        Args:
+            make: called with `device` and `place`.
+            update: what a lesson does to a learner, which alone knows which share is its own; can be pickled.
+            device: cpu for all, or cuda: one GPU each.
+            threads: of each learner's arithmetic.
+        """
+        self._make = make
+        self._update = update
+        self._count = count
+        self._devices = [f"cuda:{rank}" if count > 1 and device == "cuda" else device for rank in range(count)]
+        self._threads = threads
+        self._others: list[_Process] = []
+        self._group: Any = None
+        self.first = make(device=self._devices[0], place=Place(0, count, self._add_up))
+
+    def describe(self) -> str:
+        """How many, and where."""
+        first, last = self._devices[0], self._devices[-1]
+        return f"{self._count}, on {first}" + (f" to {last}" if last != first else "")
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """The others' processes run in this context, from the first learner's present state on."""
+        try:
+            if self._count > 1:
+                self._start()
+            yield
+        finally:
+            for other in self._others:
+                other.end()
+            self._others, self._group = [], None
+
+    def learn(self, *lesson: Any) -> Any:
+        """Update every learner by a lesson, which can be pickled; returns what the first one's update returns.
+
+        Raises:
+            LearnerLost: a learner died, failed or hung, or their parameters differ.
+        """
+        if self._others:
+            message = cloudpickle.dumps(lesson)
+            with self._blaming():
+                for other in self._others:
+                    other.connection.send_bytes(message)
+        result = self._update(self.first, *lesson)
+        for other in self._others:
+            if self._hear(other) != _checksum(self.first):
+                raise LearnerLost(f"{other.name} has other parameters than the first after the same lessons; {REMEDY}")
+        return result
+
+    def _start(self) -> None:
+        state = self.first.state_dict()
+        with tempfile.TemporaryDirectory(prefix="paddock-learners-") as folder:
+            meeting = os.path.join(folder, "meeting")
+            for rank, device in enumerate(self._devices[1:], 1):
+                post = Post(rank, self._count, device, self._threads, meeting, self._make, self._update, state)
+                self._others.append(_Process(post))
+            for other in self._others:
+                self._hear(other, START_S)
+            with self._blaming():
+                self._group = meet(meeting, 0, self._count, self._devices[0])
+            for other in self._others:
+                self._hear(other)
+
+    def _add_up(self, tensor: Tensor) -> None:
+        if self._count > 1:
+            assert self._group is not None, "several learners learn only while they are at work"
+            with self._blaming():
+                work = self._group.allreduce([tensor])
+                while tensor.is_cuda and not work.is_completed():  # NCCL does not notice a death
+                    if any(other.popen.poll() is not None for other in self._others):
+                        self._group.abort()
+                        raise EOFError
+                work.wait()
+
+    def _hear(self, other: "_Process", timeout_s: float = TIMEOUT_S) -> Any:
+        """What a learner says: a number, if all is well."""
+        with self._blaming():
+            if not other.connection.poll(timeout_s):
+                raise LearnerLost(f"{other.name} said nothing for {timeout_s:.0f} s; {REMEDY}")
+            said = pickle.loads(other.connection.recv_bytes())
+        if isinstance(said, str):
+            raise LearnerLost(f"{other.name} failed: {said}")
+        return said
+
+    @contextlib.contextmanager
+    def _blaming(self) -> Iterator[None]:
+        """Say which learner it was when the exchange with them breaks off."""
+        try:
+            yield
+        except (RuntimeError, OSError, EOFError) as error:
+            deadline = time.monotonic() + GRACE_S
+            while time.monotonic() < deadline:
+                for other in self._others:
+                    cause = other.cause()
+                    if cause is not None:
+                        raise LearnerLost(f"{other.name} {cause}; {REMEDY}") from error
+                time.sleep(0.01)
+            raise LearnerLost(f"the learners lost touch ({' '.join(str(error).split())}); {REMEDY}") from error
+
+
+@dataclass(frozen=True)
+class Post:
+    """What another learner begins with."""
+
+    rank: int
+    count: int
+    device: str
+    threads: int
+    meeting: str  # path of the file through which learners find each other
+    make: Make
+    update: Update
+    state: dict[str, Any]
+
+
+class _Process:
+    """Another learner's process, as the first one sees it."""
+
+    def __init__(self, post: Post) -> None:
+        self.connection, theirs = multiprocessing.Pipe()
+        boot = BOOT.format(path=sys.path, channel=theirs.fileno(), parent=os.getpid())
+        with theirs:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-P", "-c", boot], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            )
+        self.name = f"learner {post.rank + 1} of {post.count} (process {self.popen.pid}, {post.device})"
+        with contextlib.suppress(ConnectionError):  # it is dead already, as whoever listens to it will find
+            self.connection.send_bytes(cloudpickle.dumps(post))
+
+    def cause(self) -> str | None:
+        """How it ended; None while it has not, or if it only followed another."""
+        with contextlib.suppress(EOFError, OSError):
+            while self.connection.poll():
+                said = pickle.loads(self.connection.recv_bytes())
+                if isinstance(said, str):
+                    return f"failed: {said}"
+        code = self.popen.poll()
+        if not code:
+            return None
+        return f"exited with status {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
+
+    def end(self) -> None:
+        """End the process, which keeps nothing that matters."""
+        self.connection.close()
+        self.popen.kill()
+        self.popen.wait()
+
+
+def follow(channel: int, parent: int) -> None:
+    """What another learner's process runs: learn by every lesson from a pipe, until that closes or the parent ends."""
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    connection = Connection(channel)
+    try:
+        post: Post = pickle.loads(connection.recv_bytes())
+        torch.set_num_threads(post.threads)
+        group: Any = None
+
+        def add_up(tensor: Tensor) -> None:
+            try:
+                group.allreduce([tensor]).wait()
+            except RuntimeError as error:
+                raise ConnectionError from error
+
+        with threadpool_limits(post.threads):
+            learner = post.make(device=post.device, place=Place(post.rank, post.count, add_up))
+            learner.load_state_dict(post.state)
+            connection.send_bytes(pickle.dumps(0))
+            group = meet(post.meeting, post.rank, post.count, post.device)
+            connection.send_bytes(pickle.dumps(0))
+            while True:
+                post.update(learner, *pickle.loads(connection.recv_bytes()))
+                connection.send_bytes(pickle.dumps(_checksum(learner)))
+    except (EOFError, ConnectionError):
+        pass  # the others are gone, and the first one says why
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__}: {' '.join(str(error).split())} ({place.filename}:{place.lineno})"
+        with contextlib.suppress(ConnectionError):
+            connection.send_bytes(pickle.dumps(said))
+
+
+def meet(meeting: str, rank: int, count: int, device: str) -> Any:
+    """The process group of `count` learners on this machine: gloo's for a cpu, NCCL's for GPUs.
+
+    It is nobody's default group, so several may live in one process, and it listens on the loopback interface alone.
+    """
+    store = torch.distributed.FileStore(meeting, count)
+    group: Any
+    if torch.device(device).type == "cpu":
+        gloo: Any = torch.distributed.ProcessGroupGloo
+        options = gloo._Options()
+        options._devices = [gloo.create_device(hostname="127.0.0.1")]
+        options._timeout = timedelta(seconds=TIMEOUT_S)
+        group = gloo(store, rank, count, options)
+    else:
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+        torch.cuda.set_device(device)
+        nccl: Any = torch.distributed.ProcessGroupNCCL
+        options = nccl.Options()
+        options._timeout = timedelta(seconds=TIMEOUT_S)
+        group = nccl(store, rank, count, options)
+    # NCCL meets at the first exchange; after it nobody needs the file.
+    group.allreduce([torch.zeros(1, device=device)]).wait()
+    return group
+
+
+def check_learners(count: int, device: str) -> None:
+    """Raise ConfigError unless so many learners can learn on a device that was found good for one."""
+    require(1 <= count <= 64, f"learners={count} must be between 1 and 64")
+    if count > 1 and device != "cpu":
+        require(device == "cuda", f"learners={count} take cuda:0 to cuda:{count - 1}, not {device}; use device=cuda")
+        gpus = torch.cuda.device_count()
+        require(count <= gpus, f"learners={count} on device=cuda: torch sees {gpus} GPUs here; use learners={gpus}")
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
+
+
+def _checksum(learner: Learner) -> int:
+    return zlib.crc32(learner.parameters().data)

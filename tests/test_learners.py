@@ -1,0 +1,249 @@
+"""Several learners, by the laws they obey: together they learn what one learns, and none is left behind."""
+
+import copy
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from conftest import ROOT, Command, rows, wait_until
+from gymnasium import spaces
+from omegaconf import OmegaConf
+
+from algos.actor import Architecture
+from algos.learner import Learner
+from algos.learners import LearnerLost, Learners
+from envs.errors import ConfigError
+from envs.spec import EnvSpec
+from envs.vector import Serial
+from paddock.border import build
+from paddock.compute.serial import SerialPool
+
+CARTPOLE = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
+TOGETHER = "algos.learners"  # in the command line of every learner but the first
+CLOSE = 1e-6  # parameters, of about 1: float32 summed in another order, a few dozen times over
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="torch sees fewer than two GPUs here")
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
+
+
+def make(**changes: Any) -> Any:
+    # Five environments of 32 steps: minibatches of 53 rows leave one of a single row, in which the second learner has
+    # no share, and so do pairs of environments with an LSTM.
+    given = {"steps": 32, "hidden": [16], "minibatch_size": 53, "epochs": 2, "eval_every": 2, "eval_episodes": 2}
+    lstm = {"minibatch_size": 64} if changes.get("lstm") else {}
+    section: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf/algo/ppo.yaml"))
+    section = section | given | lstm | changes
+    del section["name"]
+    return build("algo", section, env=CARTPOLE, vec=Serial(num_envs=5), pool=SerialPool(), seed=1)
+
+
+def advance(ppo: Any, iterations: int) -> list[dict[str, float]]:
+    with closing(ppo.plan()) as plan:
+        return [deterministic(next(plan)) for _ in range(iterations)]
+
+
+def deterministic(row: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in row.items() if not name.startswith("system/")}
+
+
+def others() -> list[psutil.Process]:
+    alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in alive if TOGETHER in " ".join(child.cmdline())]
+
+
+# Two learn as one
+
+
+@pytest.mark.parametrize("changes", [{"minibatch_size": 53}, {"lstm": True}], ids=["mlp", "lstm"])
+def test_two_learners_learn_what_one_learns(changes: dict[str, Any]) -> None:
+    one, two = make(**changes), make(**changes, learners=2)
+    alone, together = advance(one, 3), advance(two, 3)
+    before = make(**changes).learner.parameters()
+    assert np.abs(one.learner.parameters() - before).max() > 1000 * CLOSE
+    np.testing.assert_allclose(two.learner.parameters(), one.learner.parameters(), rtol=0, atol=CLOSE)
+    for row, other in zip(alone, together, strict=True):
+        assert other == pytest.approx(row, rel=1e-4, abs=1e-4)
+    assert others() == []
+
+
+def test_resumed_equals_uninterrupted_with_two_learners() -> None:
+    whole, resumed = (make(learners=2, epochs=3, learning_rate=1e-2, target_kl=1e-3) for _ in range(2))
+    with closing(whole.plan()) as plan:
+        next(plan)
+        state = copy.deepcopy(whole.state_dict())
+        expected = [deterministic(next(plan)) for _ in range(2)]
+    resumed.load_state_dict(state)
+    assert advance(resumed, 2) == expected
+    assert resumed.learner.parameters().tobytes() == whole.learner.parameters().tobytes()
+    assert any(row["ppo/descents"] < 3 * 4 for row in expected)  # target_kl stopped all learners at the same descent
+
+
+@needs_two_gpus
+def test_two_gpus_learn_what_one_learns() -> None:
+    one, two = make(device="cuda"), make(device="cuda", learners=2)
+    advance(one, 4), advance(two, 4)
+    np.testing.assert_allclose(two.learner.parameters(), one.learner.parameters(), rtol=0, atol=1e-4)
+
+
+# What goes wrong
+
+
+def drift(learner: Learner) -> None:
+    with torch.no_grad():
+        learner.theta[0] += learner.place.rank
+
+
+def fail(learner: Learner) -> None:
+    if learner.place.rank == 1:
+        raise ValueError("no more")
+    learner.place.add_up(learner.gradient)
+
+
+def die(learner: Learner) -> None:
+    if learner.place.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    learner.place.add_up(learner.gradient)
+
+
+@pytest.mark.parametrize(
+    ("update", "said"),
+    [
+        (drift, r"learner 2 of 2 \(process \d+, cpu\) has other parameters than the first"),
+        (fail, r"learner 2 of 2 .* failed: ValueError: no more \(.*test_learners.py:\d+\)"),
+        (die, r"learner 2 of 2 .* was killed by SIGKILL; start the run again"),
+    ],
+    ids=["drifted", "failed", "killed"],
+)
+def test_a_learner_that_is_lost_is_one_error_at_once(update: Callable[[Learner], None], said: str) -> None:
+    def build_learner(**where: Any) -> Learner:
+        network: dict[str, Any] = {"encoder": "mlp", "activation": "tanh", "shared": False, "lstm": False}
+        shape = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+        architecture = Architecture.for_spaces(*shape, hidden=(4,), initial_log_std=0.0, **network)
+        return Learner(architecture, 0, precision="float32", compiled=False, adam_epsilon=1e-5, **where)
+
+    learners = Learners(build_learner, update, 2, "cpu", 1)
+    with learners.at_work(), pytest.raises(LearnerLost, match=said) as caught:
+        learners.learn()
+    assert "\n" not in str(caught.value)
+    assert others() == []
+
+
+def test_signals_are_left_to_the_run_and_a_killed_learner_ends_it() -> None:
+    with closing(make(learners=2).plan()) as plan:
+        next(plan)
+        (other,) = others()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            other.send_signal(number)
+        next(plan)
+        other.kill()
+        with pytest.raises(LearnerLost, match=f"process {other.pid}, cpu\\) was killed by SIGKILL"):
+            next(plan)
+    assert others() == []
+
+
+@pytest.fixture
+def run(tmp_path: Path, start: Callable[..., Command]) -> Iterator[tuple[Command, psutil.Process, Path]]:
+    """A run with two learners that would take for ever, the second of them, and the folder."""
+    path = tmp_path / "run"
+    sizes = ["algo.hidden=[8]", "algo.learners=2", "vec.num_envs=2", "algo.eval_every=1000"]
+    command = start("algo=ppo", "env=cartpole", "compute=serial", *sizes, f"run.dir={path}")
+    wait_until(lambda: rows(path) or command.process.poll() is not None)
+    assert command.process.poll() is None, command.wait()
+    (other,) = (child for child in command.processes() if TOGETHER in " ".join(child.cmdline()))
+    yield command, other, path
+
+
+def test_a_run_whose_learner_is_killed_ends_with_one_line(run: tuple[Command, psutil.Process, Path]) -> None:
+    command, other, path = run
+    other.kill()
+    code, _, err = command.wait(10)
+    assert code == 1
+    assert f"process {other.pid}, cpu) was killed by SIGKILL" in err and str(path) in err
+    assert len(err.strip().splitlines()) == 1, err
+
+
+def test_a_killed_run_leaves_no_learner(run: tuple[Command, psutil.Process, Path]) -> None:
+    command, other, _ = run
+    command.process.kill()
+    command.process.wait()
+    wait_until(lambda: not other.is_running() or other.status() == psutil.STATUS_ZOMBIE, timeout_s=5)
+
+
+def test_learners_that_have_nothing_to_share_are_refused() -> None:
+    for changes, said in (
+        ({"learners": 0}, "algo.learners=0 must be between 1 and 64"),
+        ({"learners": 3, "minibatch_size": 2}, "algo.learners=3 share minibatches of 2 steps"),
+        ({"learners": 3, "lstm": True}, "algo.learners=3 share minibatches of 2 environments"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            make(**changes)
+
+
+@needs_gpu
+def test_more_learners_than_gpus_are_refused() -> None:
+    count = torch.cuda.device_count()
+    with pytest.raises(ConfigError, match=f"algo.learners={count + 1} on device=cuda: torch sees {count} GPUs"):
+        make(device="cuda", learners=count + 1)
+    with pytest.raises(ConfigError, match="not cuda:0; use device=cuda"):
+        make(device="cuda:0", learners=2)
+
+
+# Where and how the network is computed
+
+
+@pytest.mark.parametrize("lstm", [False, True], ids=["mlp", "lstm"])
+def test_bfloat16_stays_close_to_float32(lstm: bool) -> None:
+    exact, mixed = make(lstm=lstm), make(lstm=lstm, precision="bfloat16")
+    row, other = advance(exact, 2)[-1], advance(mixed, 2)[-1]
+    assert mixed.learner.parameters().dtype == np.float32
+    # Eight bits are one part in 256; the steps taken sum up to about 0.01.
+    np.testing.assert_allclose(mixed.learner.parameters(), exact.learner.parameters(), rtol=0, atol=2e-3)
+    assert not np.array_equal(mixed.learner.parameters(), exact.learner.parameters())
+    assert other["ppo/value_loss"] == pytest.approx(row["ppo/value_loss"], rel=0.02)
+
+
+def test_values_keep_float32_under_bfloat16() -> None:
+    ppo = make(precision="bfloat16")
+    value = ppo.learner.network(torch.randn(500, 4))[1]
+    assert value.dtype == torch.float32
+    assert not torch.equal(value, value.bfloat16().float())
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_compiled_network_learns_as_an_eager_one_whichever_size_comes_first() -> None:
+    small = {"shared": True, "hidden": [8], "minibatch_size": 60}
+    eager, compiled = make(**small), make(**small, compiled=True)
+    advance(eager, 2), advance(compiled, 2)
+    apart = np.abs(compiled.learner.parameters() - eager.learner.parameters()).max()
+    print(f"compiled and eager parameters are {apart:.1e} apart, {CLOSE:.0e} are allowed")
+    assert 0 < apart < CLOSE
+
+    obs = torch.randn(53, 4)
+    features = []
+    for sizes in ((53, 20), (20, 53)):
+        torch._dynamo.reset()
+        features.append({size: compiled.learner.network.encode(obs[:size]).detach() for size in sizes})
+    assert all(torch.equal(features[0][size], features[1][size]) for size in (53, 20))
+
+
+def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ConfigError, match="no-such-compiler is not installed; install it, or use compiled=false"):
+        make(compiled=True)
+
+
+@needs_gpu
+def test_a_gpu_learns_what_a_cpu_learns() -> None:
+    here, there = make(), make(device="cuda")
+    advance(here, 2), advance(there, 2)
+    np.testing.assert_allclose(there.learner.parameters(), here.learner.parameters(), rtol=0, atol=1e-4)
