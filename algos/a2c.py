@@ -48,9 +48,15 @@ class A2C:
             require(getattr(self, name) > 0, f"{name}={getattr(self, name)} must be positive")
         self.env = self.env.as_array()
         self.vec.check(self.env)
-        network = {"encoder": "auto", "activation": "tanh", "shared": False, "lstm": False, "initial_log_std": 0.0}
+        network: dict[str, Any] = {
+            "encoder": "auto",
+            "activation": "tanh",
+            "shared": False,
+            "lstm": False,
+            "initial_log_std": 0.0,
+        }
         architecture = Architecture.for_spaces(*self.env.spaces, hidden=tuple(self.hidden), **network)
-        options = {"device": "cpu", "precision": "float32", "compiled": False, "adam_epsilon": 1e-5}
+        options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False, "adam_epsilon": 1e-5}
         self.learner = Learner(architecture, self.seed, **options)
         stage = Stage(self.env, self.vec, architecture, self.seed, self.steps, groups=1)
         self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, 0, self.learner.weights(0))

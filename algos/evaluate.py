@@ -12,15 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-
-class SlottedVectorEnv(Protocol):
-    """What is asked of a vector environment here: seeded restarts of chosen slots, steps of chosen slots."""
-
-    num_envs: int
-
-    def reset(self, *, seed: Sequence[int | None], options: dict[str, Any] | None = None) -> tuple[Any, dict]: ...
-    def send(self, actions: NDArray[Any], env_ids: NDArray[np.intp] | None = None) -> None: ...
-    def recv(self) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict]: ...
+from envs.vector import VectorEnv
 
 
 class Players(Protocol):
@@ -77,7 +69,7 @@ class Episodes:
 
 
 def play(
-    venv: SlottedVectorEnv,
+    venv: VectorEnv,
     players: Players,
     seeds: Sequence[int],
     *,
@@ -131,7 +123,7 @@ def play(
             m2[observed] += delta * (obs[observed] - mean[observed])
         actions = players.act(obs)
         venv.send(actions[active], active)
-        seen, reward, terminated, truncated, _ = venv.recv()
+        seen, reward, terminated, truncated, _ = venv.recv(active)
         obs[active] = seen.reshape(len(active), *players.shape)
         total[active] += reward
         steps[active] += 1

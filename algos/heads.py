@@ -3,9 +3,10 @@
 `algos.network` has what gradients need. Actors on workers need no more than this, and start without torch.
 """
 
+import functools
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -71,7 +72,7 @@ class Head:
 
     def sample(
         self, out: NDArray[np.float32], log_std: NDArray[np.float32], noise: NDArray[np.float32] | None
-    ) -> NDArray[np.int64] | NDArray[np.float32]:
+    ) -> NDArray[Any]:
         """Actions [B, K] of outputs [B, W]; the most likely ones where there is no noise."""
         if self.kind == "gaussian":
             return out if noise is None else out + np.exp(log_std) * noise
@@ -82,7 +83,7 @@ class Head:
         return np.stack([block.argmax(axis=1) for block in blocks], axis=1)
 
     def logprob(
-        self, out: NDArray[np.float32], log_std: NDArray[np.float32], action: NDArray[np.int64] | NDArray[np.float32]
+        self, out: NDArray[np.float32], log_std: NDArray[np.float32], action: NDArray[Any]
     ) -> NDArray[np.float32]:
         """Log-probability, or log-density, [B] of actions [B, K] under outputs [B, W]."""
         if self.kind == "gaussian":
@@ -95,11 +96,16 @@ class Head:
             total += block[np.arange(len(block)), action[:, k]] - normalizer
         return total
 
-    def to_env(self, action: NDArray[np.int64] | NDArray[np.float32]) -> NDArray:
+    def to_env(self, action: NDArray[Any]) -> NDArray:
         """Actions as the environment takes them, [B, *shape]: clipped to the bounds, or shifted to the first choice."""
         if self.kind == "gaussian":
-            clipped = np.minimum(np.maximum(action, np.float32(self.low)), np.float32(self.high))
+            low, high = self._bounds
+            clipped = np.minimum(np.maximum(action, low), high)
             return clipped.reshape(-1, *self.shape).astype(self.dtype, copy=False)
         if any(self.low):
             action = action + np.array(self.low, np.int64)
         return action.reshape(-1, *self.shape).astype(self.dtype, copy=False)
+
+    @functools.cached_property
+    def _bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        return np.array(self.low, np.float32), np.array(self.high, np.float32)

@@ -4,10 +4,12 @@
 there: so an episode that was cut off is bootstrapped, and one that terminated is not.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]  # float32 throughout
 Flags = NDArray[np.bool_]
 
 

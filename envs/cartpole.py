@@ -3,7 +3,7 @@
 `vec=vector vec.target=envs.cartpole.CartPoleVector` steps thousands of them a hundred times as fast as one by one.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 class CartPoleVector(CartPoleVectorEnv):
     """Gymnasium's `CartPoleVectorEnv` restarts in the next step, which a rollout would have to skip; this one waits."""
 
-    metadata: ClassVar[dict[str, Any]] = {**CartPoleVectorEnv.metadata, "autoreset_mode": AutoresetMode.DISABLED}
+    metadata = {**CartPoleVectorEnv.metadata, "autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
 
     def step(
         self, action: NDArray[np.integer[Any]]

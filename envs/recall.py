@@ -1,6 +1,6 @@
 """Recall: a task that only memory solves. The cue is seen once, asked for later."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,7 +16,7 @@ class Recall(gymnasium.Env[NDArray[np.float32], np.int64]):
     Observations are [cue, whether it is asked now]. Without memory the best mean return is 0; with it, 1.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    metadata = {"render_modes": []}  # noqa: RUF012
 
     def __init__(self, delay: int, render_mode: str | None = None) -> None:
         """Make the task; ValueError for a negative delay."""

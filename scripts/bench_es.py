@@ -202,7 +202,7 @@ class AnsweringPool:
     def __init__(self) -> None:
         self._answers: list[Done] = []
 
-    def imap_unordered(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Done]:
+    def imap_unordered(self, fn: Callable[[Any], Any], tasks: Iterable[Any], **_: Any) -> Iterator[Done]:
         self.asked = fn, list(tasks)
         if not self._answers:
             problem = fn.args[0]  # type: ignore[attr-defined]

@@ -186,7 +186,12 @@ def envpool_pool(row: Row, setting: Setting, stack: ExitStack, parts: int) -> Ad
     if row.envpool is None:
         raise LookupError("EnvPool has no such task")
     N = setting["num_envs"]
-    options = {"num_envs": N, "batch_size": N // parts, "num_threads": setting["workers"], "env_type": "gymnasium"}
+    options: dict[str, Any] = {
+        "num_envs": N,
+        "batch_size": N // parts,
+        "num_threads": setting["workers"],
+        "env_type": "gymnasium",
+    }
     pool = envpool.make(row.envpool, **options)
     stack.callback(pool.close)
     actions = draw(pool.action_space, N // parts)

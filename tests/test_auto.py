@@ -28,7 +28,7 @@ def auto(num_envs: int = 4) -> Auto:
 def test_candidates_are_this_process_and_every_even_split() -> None:
     layouts = auto(12).layouts()
     assert layouts[0] == Serial(num_envs=12)
-    counts = [layout.workers for layout in layouts[1:] if isinstance(layout, Multiprocess)]
+    counts = [layout.processes for layout in layouts[1:] if isinstance(layout, Multiprocess)]
     assert counts == [count for count in (1, 2, 3, 4, 6, 12) if count <= max(counts)] and counts
 
 

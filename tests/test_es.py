@@ -71,8 +71,8 @@ class LosingPool(SerialPool):
     def __init__(self, lost: set[int]) -> None:
         self.lost = lost
 
-    def imap_unordered(self, fn: Any, tasks: Any) -> Any:
-        for done in super().imap_unordered(fn, tasks):
+    def imap_unordered(self, fn: Any, tasks: Any, **place: Any) -> Any:
+        for done in super().imap_unordered(fn, tasks, **place):
             yield Done(done.index, error=RuntimeError("gone")) if done.index in self.lost else done
 
 

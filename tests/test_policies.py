@@ -18,7 +18,7 @@ SPACES = {
     "discrete": spaces.Discrete(3, start=5),
     "multi_discrete": spaces.MultiDiscrete([2, 3, 4]),
     "binary": spaces.MultiBinary(3),
-    "box": spaces.Box(np.float32([-1, -2]), np.float32([1, 2])),
+    "box": spaces.Box(np.array([-1, -2], np.float32), np.array([1, 2], np.float32)),
 }
 HEADS = {name: Head.of(space) for name, space in SPACES.items()}
 NOTHING = np.zeros(0, np.float32)
@@ -49,8 +49,15 @@ def jolted(arch: Architecture, seed: int = 0) -> ActorCritic:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     return network
+
+
+def layer_of(network: ActorCritic) -> torch.nn.Linear:
+    """The second dense layer."""
+    layer = network.policy_encoder[3]
+    assert isinstance(layer, torch.nn.Linear)
+    return layer
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -75,7 +82,7 @@ def test_log_probabilities_are_those_of_torchs_distributions(name: str) -> None:
 
 def test_choices_are_drawn_by_their_probabilities() -> None:
     head = HEADS["multi_discrete"]
-    out = np.log(np.float32([0.2, 0.8, 0.5, 0.3, 0.2, 0.1, 0.2, 0.3, 0.4]))[None].repeat(40_000, 0)
+    out = np.log(np.array([0.2, 0.8, 0.5, 0.3, 0.2, 0.1, 0.2, 0.3, 0.4], np.float32))[None].repeat(40_000, 0)
     drawn = head.sample(out, NOTHING, head.draw(np.random.default_rng(1), (40_000,)))
     for k, expected in enumerate([[0.2, 0.8], [0.5, 0.3, 0.2], [0.1, 0.2, 0.3, 0.4]]):
         shares = np.bincount(drawn[:, k]) / 40_000
@@ -106,7 +113,7 @@ def test_a_dense_actor_computes_what_the_network_does(action: str, shared: bool,
     network = jolted(arch)
     actor = make_actor(arch)
     assert isinstance(actor, DenseActor)
-    mean, std = np.float32([1, 2, 3, 4, 5, 6]), np.float32([1, 2, 1, 2, 1, 2])
+    mean, std = np.array([1, 2, 3, 4, 5, 6], np.float32), np.array([1, 2, 1, 2, 1, 2], np.float32)
     obs = np.random.default_rng(0).standard_normal((9, 6)).astype(np.float32) * 3
     for weights in (weights_of(network), weights_of(network, mean, std)):
         actor.load(weights)
@@ -156,7 +163,7 @@ def test_an_lstm_changes_nothing_of_encoder_and_decoder() -> None:
 
 def test_networks_begin_orthogonal_with_their_gains() -> None:
     network = ActorCritic(architecture(hidden=(16, 16)), 0)
-    first = network.policy_encoder[3].weight
+    first = layer_of(network).weight
     torch.testing.assert_close(first @ first.T, 2 * torch.eye(16), atol=1e-5, rtol=0)
     for layer, gain in ((network.policy_head, 0.01), (network.value_head, 1.0)):
         product = layer.weight @ layer.weight.T
@@ -164,8 +171,8 @@ def test_networks_begin_orthogonal_with_their_gains() -> None:
         assert not layer.bias.any()
     again = ActorCritic(architecture(hidden=(16, 16)), 0)
     other = ActorCritic(architecture(hidden=(16, 16)), 1)
-    assert torch.equal(first, again.policy_encoder[3].weight)
-    assert not torch.equal(first, other.policy_encoder[3].weight)
+    assert torch.equal(first, layer_of(again).weight)
+    assert not torch.equal(first, layer_of(other).weight)
 
 
 def test_building_a_network_leaves_the_global_generator_alone() -> None:

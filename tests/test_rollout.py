@@ -76,7 +76,7 @@ def test_a_rollout_is_what_the_environment_says() -> None:
     of = stage(num_envs=2, steps=60, max_episode_steps=9)
     rollout = played(of, 1)[0]
     for n in range(2):
-        env = of.env.make()
+        env: Any = of.env.make()
         starts, t = rollout.starts, 0
         while t < 60:
             assert starts[t, n]
@@ -101,7 +101,7 @@ def test_the_final_observation_of_a_truncated_episode_is_kept() -> None:
     assert len(rollout.final_at) == rollout.truncated.sum() > 3
     for (t, n), final in zip(rollout.final_at, rollout.final_obs, strict=True):
         assert rollout.truncated[t, n]
-        env = of.env.make()
+        env: Any = of.env.make()
         env.reset()
         env.unwrapped.state = rollout.obs[t, n]
         np.testing.assert_allclose(env.step(int(rollout.action[t, n, 0]))[0], final, rtol=1e-5, atol=1e-6)
@@ -185,7 +185,7 @@ def test_settings_that_do_not_go_together_are_one_line(change: dict[str, Any], n
 def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None:
     of = stage(num_envs=2, steps=3)
     blank = played(of, 1)[0]
-    reward = np.float32([[1, 2], [3, 4], [5, 6]])
+    reward = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
     never = np.zeros((3, 2), bool)
     ended = never.copy()
     ended[1, 0] = True

@@ -44,6 +44,12 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
     autoreset: AutoresetMode
 
     @abstractmethod
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
+
+    @abstractmethod
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """Hand over one action for each of `env_ids`; they start to step.
 
