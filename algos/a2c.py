@@ -1,6 +1,6 @@
 """Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783), synchronous: PPO's parts, composed more simply."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,10 +62,10 @@ class A2C:
         self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, 0, self.learner.weights(0))
         self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self.learner.weights(0))
 
-    def plan(self) -> Iterator[dict[str, float]]:
+    def plan(self) -> Generator[dict[str, float], None, None]:
         """One rollout and one step along its gradient an iteration, for ever."""
         torch.set_num_threads(1)
-        with threadpool_limits(1), closing(self.actors.rollouts()) as rollouts:
+        with threadpool_limits(1), closing(self.evaluation), closing(self.actors.rollouts()) as rollouts:
             for rollout in rollouts:
                 metrics = self._learn(rollout)
                 self.iteration += 1

@@ -37,6 +37,7 @@ class Evaluation:
         self._judged: Weights = weights  # those being played, or played last
         self._thread: threading.Thread | None = None
         self._running = False
+        self._given_up = False
         self._ends: dict[int, Any] = {}
         self._error: BaseException | None = None
         self.best_return = float("-inf")
@@ -45,7 +46,7 @@ class Evaluation:
     def start(self, weights: Weights) -> None:
         """Begin to play these weights."""
         self._judged, self._running = weights, True
-        self._ends, self._error = {}, None
+        self._ends, self._error, self._given_up = {}, None, False
         self._thread = threading.Thread(target=self._play, name="evaluation", daemon=True)
         self._thread.start()
 
@@ -77,6 +78,13 @@ class Evaluation:
             "eval/of_iteration": self._judged.version,
         }
 
+    def close(self) -> None:
+        """Give up what is being played, which a resumed run plays again; may be called twice."""
+        self._given_up = True
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
     def state_dict(self) -> dict[str, Any]:
         """The weights under evaluation, which a resumed run plays again, and the best so far."""
         best = {"return": self.best_return, "weights": vars(self.best)}
@@ -93,6 +101,8 @@ class Evaluation:
         tasks = [(self._judged, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
         try:
             for done in self._pool.imap_unordered(functools.partial(evaluate_on_worker, self._stage), tasks):
+                if self._given_up:
+                    return
                 if done.error is None:
                     self._ends[done.index] = done.value
                 else:

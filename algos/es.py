@@ -8,7 +8,7 @@ to the workers and only scalars come back.
 import functools
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -97,7 +97,7 @@ class ES:
 
     plays_on_pool = True
 
-    def plan(self) -> Iterator[dict[str, float]]:
+    def plan(self) -> Generator[dict[str, float], None, None]:
         """One generation an iteration, for ever; the state is complete at every yield."""
         while True:
             sigma = _decayed(self.sigma, self.sigma_decay, self.sigma_floor, self.iteration)

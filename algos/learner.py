@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from algos.actor import Architecture, Weights
+from algos.dense import DenseNetwork
 from algos.network import ActorCritic, as_tensor
 from algos.rollout import Rollout
 from envs.errors import require
@@ -62,12 +63,20 @@ class Learner:
             parameter.grad = self.gradient[start:stop].view_as(parameter)
             start = stop
         self.theta.grad = self.gradient
+        plain = architecture.encoder == "mlp" and not architecture.lstm and precision == "float32" and not compiled
+        self.dense: DenseNetwork | None = None  # does without torch where that is faster
+        if plain and self.device.type == "cpu" and self.place.count == 1:
+            self.dense = DenseNetwork(architecture, self.theta.numpy(), self.gradient.numpy())
         self._adam = torch.optim.Adam([self.theta], lr=1.0, eps=adam_epsilon, fused=True)
 
     def descend(self, loss: Tensor, rate: float, max_norm: float | None) -> Tensor:
         """One step of Adam against the sum of all learners' losses; returns its gradient's norm before clipping."""
         self.gradient.zero_()
         loss.backward()
+        return self.follow(rate, max_norm)
+
+    def follow(self, rate: float, max_norm: float | None) -> Tensor:
+        """One step of Adam against the sum of all learners' gradients; returns its norm before clipping."""
         self.place.add_up(self.gradient)
         norm = torch.linalg.vector_norm(self.gradient)
         if max_norm is not None:

@@ -1,9 +1,10 @@
 """The one loop: pull metrics out of an algorithm, track them, checkpoint, and stop when it is time."""
 
+import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ Metrics = Mapping[str, float]
 class Algorithm(Protocol):
     """A resumable iterator of metrics. At every yield `state_dict()` is complete."""
 
-    def plan(self) -> Iterator[Metrics]: ...
+    def plan(self) -> Generator[Metrics, None, None]: ...
     def state_dict(self) -> State: ...
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
     def policy(self) -> Any: ...
@@ -120,9 +121,9 @@ def run(
         loop = {"elapsed_s": progress.elapsed_s, "metrics": metrics}
         checkpoints.save(int(metrics["iteration"]), {"algorithm": algorithm.state_dict(), "loop": loop})
 
-    with _Signals(stopping) as signals:
+    with _Signals(stopping) as signals, contextlib.closing(algorithm.plan()) as plan:
         before = started
-        for row in algorithm.plan():
+        for row in plan:
             now = time.monotonic()
             progress.elapsed_s = resumed_s + now - started
             rate = (row["step"] - step) / max(now - before, 1e-9)

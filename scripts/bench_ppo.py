@@ -1,0 +1,417 @@
+"""PPO end to end on a CPU: Paddock against Stable-Baselines3, a plain single-file PPO, and PufferLib's trainer.
+
+    python scripts/bench_ppo.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
+
+cartpole  CleanRL's classic recipe for everyone: environment steps/s
+walker    RL-Zoo's recipe for BipedalWalker for everyone, and once more with Paddock's own walker
+own       CartPole in large batches, each with settings of his choice; PufferLib's published rate where it is missing
+goal      seconds until 20 episodes have a mean return of 475 on CartPole
+
+In the first two rows everyone has the same network, environment, numbers of environments, steps, epochs and
+minibatches. What leaves these as they are is chosen from a small grid by a first try, and printed: threads, and for
+Paddock where environments step and whether a thread plays ahead. Each side is a process of its own (scripts/peers/)
+that waits for its turn; whoever is not installed is left out, and said so.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ROOT / "scripts" / "peers"
+PACKAGES = ("paddock", "torch", "numpy", "gymnasium", "stable-baselines3")
+PUBLISHED = 46_000, 55_000  # PufferLib 3's trainer on Gymnasium's CartPole on two cores (specs/vector.md), steps/s
+GOAL, GOAL_S, GOAL_EVERY, GOAL_EPISODES = 475.0, 10.0, 5120, 20
+SPLIT = {"env": "environment", "policy": "policy", "learn": "learning", "wait": "waiting"}
+
+Report = dict[str, Any]
+
+CLASSIC: Report = {
+    "env": "CartPole-v1",
+    "num_envs": 4,
+    "steps": 128,
+    "minibatch_size": 128,
+    "epochs": 4,
+    "learning_rate": 2.5e-4,
+    "discount": 0.99,
+    "trace": 0.95,
+    "clip": 0.2,
+    "value_clip": 0.2,
+    "entropy_coefficient": 0.01,
+    "value_coefficient": 0.5,
+    "max_grad_norm": 0.5,
+    "normalize": False,
+}
+WALKER = CLASSIC | {
+    "env": "BipedalWalker-v3",
+    "num_envs": 32,
+    "steps": 256,  # of 2,048: an update in seconds, and the same work for a step
+    "minibatch_size": 64,
+    "epochs": 10,
+    "learning_rate": 3e-4,
+    "discount": 0.999,
+    "clip": 0.18,
+    "value_clip": None,
+    "entropy_coefficient": 0.0,
+    "normalize": True,
+}
+BIPEDAL = "envs.bipedal:paddock/BipedalWalker-v3"  # the same walker, written for speed (conf/env/bipedal.yaml)
+OWN = CLASSIC | {"num_envs": 64, "steps": 64, "minibatch_size": 4096, "epochs": 1, "learning_rate": 5e-3}
+PUFFER = {"steps": 64, "minibatch_size": 16384, "epochs": 1}  # and PufferLib's defaults
+ZOO = CLASSIC | {
+    "num_envs": 8,
+    "steps": 32,
+    "minibatch_size": 256,
+    "epochs": 20,
+    "learning_rate": 1e-3,
+    "anneal_steps": 100_000,  # over which the step size and the clipping fall to 0
+    "discount": 0.98,
+    "trace": 0.8,
+    "value_clip": None,
+    "entropy_coefficient": 0.0,
+}
+TRIES = 2  # of each setting, in turn; the fastest one counts
+TRIAL_STEPS = 64  # of a rollout, at most; see `Contender.trial`
+THREADS = [1, 2]  # of torch, for the peers
+AHEAD = ["algo.rollouts=prefetch"]
+WORKERS = ["vec=multiprocess"]
+HALVES = [*WORKERS, "algo.groups=2"]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Who plays a recipe, and the settings that he may choose from."""
+
+    title: str
+    file: str  # in scripts/peers/
+    recipe: Report
+    grid: list[Any]
+    updates: int
+    python: str = sys.executable
+
+    def trial(self) -> Report:
+        """A shorter recipe to try settings with: as much learning for a step, in as many environments."""
+        return self.recipe | {"steps": min(self.recipe["steps"], TRIAL_STEPS)}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the rows, print medians and ratios; returns 1 if ours is below a target, else 0."""
+    options = _options(arguments)
+    report: Report = {"machine": describe_machine(), "versions": _versions(), "rows": {}}
+    print(report["machine"])
+    print(", ".join(f"{name} {number}" for name, number in report["versions"].items()), flush=True)
+    for name in options.rows:
+        report["rows"][name] = ROWS[name](options)
+        print(f"\n{render(report['rows'][name])}", flush=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 0 if all(claim["reached"] for row in report["rows"].values() for claim in row["claims"]) else 1
+
+
+def bench_cartpole(options: argparse.Namespace) -> Report:
+    """The classic recipe for everyone."""
+    updates = 6 if options.quick else 20
+    contenders = [
+        Contender("paddock", "paddock_ppo.py", CLASSIC, [[]] if options.quick else [[], AHEAD], updates),
+        *_peers(CLASSIC, updates, options.quick),
+    ]
+    row = measure(f"CartPole-v1, CleanRL's classic recipe: {describe(CLASSIC)}", contenders, options.repeats)
+    return row | {"claims": _claims(row, "paddock")}
+
+
+def bench_walker(options: argparse.Namespace) -> Report:
+    """RL-Zoo's recipe for everyone."""
+    recipe = WALKER | ({"steps": 32} if options.quick else {})
+    updates = 1 if options.quick else 2
+    grid = [HALVES] if options.quick else [[], AHEAD, WORKERS, HALVES, [*WORKERS, *AHEAD]]
+    contenders = [
+        Contender("paddock", "paddock_ppo.py", recipe, grid, updates),
+        Contender("paddock, env=bipedal", "paddock_ppo.py", recipe | {"env": BIPEDAL}, grid, updates),
+        *_peers(recipe, updates, options.quick),
+    ]
+    row = measure(f"BipedalWalker-v3, RL-Zoo's recipe: {describe(recipe)}", contenders, options.repeats)
+    return row | {"claims": _claims(row, "paddock")}
+
+
+def bench_own(options: argparse.Namespace) -> Report:
+    """Large batches of each one's choice."""
+    sizes = [[f"vec.num_envs={size}"] for size in ((64,) if options.quick else (64, 128, 256))]
+    grid = [[*how, *size] for size in sizes for how in ([], HALVES)]
+    contenders = [Contender("paddock", "paddock_ppo.py", OWN, grid, updates=12)]
+    if options.pufferlib:
+        settings = [[512, 0]] if options.quick else [[256, 0], [512, 0], [512, 2]]
+        contenders.append(Contender("pufferlib", "pufferlib_ppo.py", PUFFER, settings, 3, options.pufferlib))
+    row = measure(
+        f"CartPole-v1, settings of each one's choice; Paddock's: {describe(OWN)}", contenders, options.repeats
+    )
+    if "pufferlib" in row["contenders"]:
+        return row | {"claims": _claims(row, "paddock", {"pufferlib": 1.0})}
+    row["skipped"].setdefault("pufferlib", "give an interpreter that has it: --pufferlib PYTHON")
+    ours = row["contenders"]["paddock"]["median"]
+    claim = f"paddock / the published {PUBLISHED[0]:,}-{PUBLISHED[1]:,} of PufferLib on two cores, not measured here"
+    return row | {"claims": [_claim(claim, [ours / PUBLISHED[1]], 1.0)]}
+
+
+def bench_goal(options: argparse.Namespace) -> Report:
+    """The time until an evaluation reaches the goal, and that of the whole process."""
+    seeds = [1] if options.quick else list(range(1, 1 + min(options.repeats, 5)))
+    runs: dict[str, list[Report]] = {"paddock": [], "paddock, compute=serial": [], "sb3": []}
+    skipped = {"sb3": "left out by --quick"} if options.quick else {}
+    for seed in seeds:
+        runs["paddock"].append(reach_goal(seed, []))
+        runs["paddock, compute=serial"].append(reach_goal(seed, ["compute=serial"]))
+        if not skipped:
+            try:
+                runs["sb3"].append(sb3_reaches_goal(seed))
+            except Missing as missing:
+                skipped["sb3"] = str(missing)
+    contenders = {title: _of_runs(reached) | {"setting": None} for title, reached in runs.items() if reached}
+    return {
+        "title": f"CartPole-v1 to a mean return of {GOAL:.0f} over {GOAL_EPISODES} episodes, seeds {seeds}: "
+        "experiment=ppo_cartpole, and SB3 with RL-Zoo's settings",
+        "unit": "seconds",
+        "contenders": contenders,
+        "skipped": skipped,
+        "claims": [_claim("10 s / paddock", [GOAL_S / contenders["paddock"]["median"]], 1.0)],
+    }
+
+
+ROWS: dict[str, Callable[[argparse.Namespace], Report]] = {
+    "cartpole": bench_cartpole,
+    "walker": bench_walker,
+    "own": bench_own,
+    "goal": bench_goal,
+}
+
+
+class Missing(Exception):
+    """A peer is not installed."""
+
+
+class Player:
+    """A contender's process, which answers one request at a time."""
+
+    def __init__(self, file: str, python: str = sys.executable) -> None:
+        """Start it; it has not imported anything yet when this returns."""
+        self._file = file
+        command = [python, "-W", "ignore", str(PEERS / file)]
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
+
+    def ask(self, **request: Any) -> Report:
+        """The answer to a request.
+
+        Raises:
+            Missing: it ended by an ImportError.
+        """
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if answer:
+            return json.loads(answer)
+        self._process.wait()
+        self._log.seek(0)
+        last = (self._log.read().strip().splitlines() or ["no output"])[-1]
+        if last.startswith(("ModuleNotFoundError", "ImportError")):
+            raise Missing(last)
+        raise RuntimeError(f"{self._file} ended with {self._process.returncode}: {last}")
+
+    def close(self) -> None:
+        """End the process, which sees the end of its input."""
+        self._process.communicate()
+        self._log.close()
+
+
+def measure(title: str, contenders: list[Contender], repeats: int) -> Report:
+    """Steps/s of each contender at his fastest setting, in turn and `repeats` times."""
+    rates: dict[str, list[Report]] = {}
+    chosen: dict[str, Any] = {}
+    skipped: dict[str, str] = {}
+    with contextlib.ExitStack() as stack:
+        players = {contender.title: Player(contender.file, contender.python) for contender in contenders}
+        for player in players.values():
+            stack.callback(player.close)
+
+        def play(who: Contender, recipe: Report, setting: Any, updates: int, seed: int) -> Report:
+            run = players[who.title].ask(recipe=recipe, setting=setting, updates=updates, seed=seed)
+            return run | {"rate": run["steps"] / run["seconds"]}
+
+        for who in contenders:
+            try:
+                # With one setting this is where it gets warm, and shows whether it is installed.
+                trial, updates = who.trial(), math.ceil(who.updates / 4)
+                tried = [play(who, trial, setting, updates, 0)["rate"] for setting in who.grid * TRIES]
+            except Missing as missing:
+                skipped[who.title] = str(missing)
+                continue
+            chosen[who.title], rates[who.title] = who.grid[tried.index(max(tried)) % len(who.grid)], []
+        for repeat in range(repeats):
+            for who in contenders:
+                if who.title in chosen:
+                    rates[who.title].append(play(who, who.recipe, chosen[who.title], who.updates, repeat + 1))
+    contestants = {name: _of_runs(runs) | {"setting": chosen[name]} for name, runs in rates.items()}
+    return {"title": title, "unit": "steps/s", "contenders": contestants, "skipped": skipped}
+
+
+def reach_goal(seed: int, overrides: list[str]) -> Report:
+    """One run of experiment=ppo_cartpole, as a user starts it.
+
+    Its seconds count from where its loop first asks for a rollout, evaluations and checkpoints with them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            "experiment=ppo_cartpole",
+            f"seed={seed}",
+            f"run.dir={folder}/run",
+            f"budget.return={GOAL}",
+            *overrides,
+        ]
+        started = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "paddock", *command], cwd=ROOT, capture_output=True, text=True)
+        process_s = time.perf_counter() - started
+        if done.returncode != 0:
+            raise RuntimeError(f"the run ended with {done.returncode}: {done.stderr.strip()}")
+        metrics, system = (
+            [json.loads(line) for line in Path(folder, "run", f"{name}.jsonl").read_text().splitlines()]
+            for name in ("metrics", "system")
+        )
+    met = max(row.get("eval/return_mean", -math.inf) for row in metrics)
+    seconds = system[-1]["system/seconds"]
+    shares = {name: sum(row[f"system/{name}_s"] for row in system) / seconds for name in SPLIT}
+    shares["wait"] -= shares["env"] + shares["policy"]
+    return {
+        "rate": seconds if met >= GOAL else math.inf,
+        "process_s": process_s,
+        "steps": metrics[-1]["step"],
+        "return_mean": met,
+        "split": shares,
+    }
+
+
+def sb3_reaches_goal(seed: int) -> Report:
+    """The same by SB3 in a process of its own: its seconds count from where learning begins."""
+    player = Player("sb3_ppo.py")
+    started = time.perf_counter()
+    try:
+        run = player.ask(recipe=ZOO, setting=1, goal=GOAL, every=GOAL_EVERY, episodes=GOAL_EPISODES, seed=seed)
+    finally:
+        player.close()
+    process_s = time.perf_counter() - started
+    return run | {"rate": run["seconds"] if run["return_mean"] is not None else math.inf, "process_s": process_s}
+
+
+def render(row: Report) -> str:
+    """A row as a table."""
+    extra = f"{'process':>10}{'steps':>10}" if row["unit"] == "seconds" else ""
+    lines = [row["title"], f"{'median (least-most)':24}{row['unit']:>30}{extra}   where the time goes"]
+    for title, side in row["contenders"].items():
+        digits = 1 if row["unit"] == "seconds" else 0
+        low, middle, high = (f"{value:,.{digits}f}" for value in (min(side["all"]), side["median"], max(side["all"])))
+        more = f"{side['process_s']:10.1f}{side['steps']:10,.0f}" if extra else ""
+        shares = ", ".join(f"{SPLIT[name]} {share:.0%}" for name, share in side["split"].items())
+        setting = "" if side["setting"] in (None, []) else f"   with {_phrase(side['setting'])}"
+        lines.append(f"{title:24}{f'{middle} ({low}-{high})':>30}{more}   {shares}{setting}")
+    lines += [f"{title:24}left out: {why}" for title, why in row["skipped"].items()]
+    for claim in row["claims"]:
+        ratios = " ".join(f"{ratio:.2f}" for ratio in claim["ratios"])
+        verdict = "reached" if claim["reached"] else "MISSED"
+        lines.append(f"{claim['what']}: median {claim['ratio']:.2f} of {ratios}; target {claim['target']:g} {verdict}")
+    return "\n".join(lines)
+
+
+def describe(recipe: Report) -> str:
+    """A recipe in one line."""
+    batch = f"{recipe['num_envs']} x {recipe['steps']} steps, minibatches of {recipe['minibatch_size']}"
+    return f"{batch}, {recipe['epochs']} epochs, 2 x 64 tanh each" + (", normalized" if recipe["normalize"] else "")
+
+
+def describe_machine() -> str:
+    """Processor, cores, and how many processes wanted them lately."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    return f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {platform.system()} {platform.release()}"
+
+
+def _peers(recipe: Report, updates: int, quick: bool) -> Iterator[Contender]:
+    threads = THREADS[:1] if quick else THREADS
+    yield Contender("sb3", "sb3_ppo.py", recipe, threads, updates)
+    yield Contender("single file", "single_file_ppo.py", recipe, threads, updates)
+
+
+def _of_runs(runs: list[Report]) -> Report:
+    """Medians of some runs, with all rates."""
+    every = [run["rate"] for run in runs]
+    names = runs[0].get("split", {})
+    return {
+        "median": median(every),
+        "all": every,
+        "steps": median(run["steps"] for run in runs),
+        "process_s": median(run.get("process_s", 0.0) for run in runs),
+        "split": {name: median(run["split"][name] for run in runs) for name in names},
+    }
+
+
+def _claims(row: Report, ours: str, targets: dict[str, float] | None = None) -> list[Report]:
+    """What is claimed of our rate over each peer's that was there."""
+    sides = row["contenders"]
+    claims = []
+    for peer, target in (targets or {"sb3": 2.0, "single file": 1.0}).items():
+        if peer in sides:
+            ratios = [mine / other for mine, other in zip(sides[ours]["all"], sides[peer]["all"], strict=True)]
+            claims.append(_claim(f"{ours} / {peer}", ratios, target))
+    return claims
+
+
+def _claim(what: str, ratios: list[float], target: float) -> Report:
+    ratio = median(ratios)
+    return {"what": what, "ratios": ratios, "ratio": ratio, "target": target, "reached": ratio >= target}
+
+
+def _phrase(setting: Any) -> str:
+    """A setting in words: our overrides, threads, or PufferLib's environments and workers."""
+    if isinstance(setting, int):
+        return f"{setting} thread{'s' if setting > 1 else ''}"
+    if all(isinstance(part, str) for part in setting):
+        return " ".join(setting)
+    return f"{setting[0]} environments, {setting[1] or 'no'} workers"
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="under a minute: 3 short repeats, fewer settings tried")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="NAME", help="some (all)")
+    parser.add_argument("--repeats", type=int, help="runs of each contender (5); at most as many seeds reach the goal")
+    parser.add_argument("--pufferlib", metavar="PYTHON", help="an interpreter that has PufferLib")
+    options = parser.parse_args(arguments)
+    options.repeats = options.repeats or (3 if options.quick else 5)
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Paddock's PPO with a recipe of scripts/bench_ppo.py, driven as the peers beside it are.
+
+Reads JSON lines and answers each with steps, seconds, and the share of the time that environments, policy and learning
+took. A setting is a list of overrides, such as vec=multiprocess.
+"""
+
+import json
+import sys
+import time
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from algos.ppo import PPO
+from paddock.compose import compose_alone
+from paddock.compute.serial import SerialPool
+from paddock.launch import build_algorithm
+
+SHARES = ("env", "policy", "learn", "wait")
+SAME_NAME = (
+    "steps",
+    "minibatch_size",
+    "epochs",
+    "learning_rate",
+    "discount",
+    "trace",
+    "clip",
+    "value_clip",
+    "entropy_coefficient",
+    "value_coefficient",
+    "max_grad_norm",
+)
+
+
+def overrides(recipe: dict[str, Any]) -> list[str]:
+    """A recipe as Paddock is given it."""
+    values: dict[str, Any] = {f"algo.{name}": recipe[name] for name in SAME_NAME} | {
+        "vec.num_envs": recipe["num_envs"],
+        "algo.normalize_observations": recipe["normalize"],
+        "algo.normalize_rewards": recipe["normalize"],
+        "algo.eval_every": 1_000_000,
+    }
+    env = ["env=gymnasium", f"env.id={recipe['env']}", "env.fresh=false"]
+    return ["algo=ppo", *env, *(f"{key}={'null' if value is None else value}" for key, value in values.items())]
+
+
+def build(recipe: dict[str, Any], setting: list[str], seed: int) -> PPO:
+    """The algorithm that a recipe describes; a setting has the last word."""
+    composed = compose_alone([*overrides(recipe), f"seed={seed}", *setting])
+    config: Any = OmegaConf.to_container(composed, resolve=True)
+    return build_algorithm(config, SerialPool())
+
+
+def train(recipe: dict[str, Any], setting: list[str], updates: int, seed: int) -> dict[str, Any]:
+    """One update to warm up, then `updates` that count."""
+    ppo = build(recipe, setting, seed)
+    plan = ppo.plan()
+    try:
+        next(plan)
+        first, started = ppo.step, time.perf_counter()
+        rows = [next(plan) for _ in range(updates)]
+        seconds = time.perf_counter() - started
+    finally:
+        plan.close()  # type: ignore[attr-defined]
+    returns = [row["train/return_mean"] for row in rows if "train/return_mean" in row]
+    return {
+        "steps": ppo.step - first,
+        "seconds": seconds,
+        "return_mean": returns[-1] if returns else None,
+        "split": split(rows, seconds, beside=ppo.rollouts != "inline"),
+    }
+
+
+def split(rows: list[dict[str, float]], seconds: float, beside: bool) -> dict[str, float]:
+    """Shares of the time: environments, policy, learning, waiting.
+
+    Args:
+        beside: rollouts are played while the learner learns, so that the shares may add up to more than 1; otherwise
+            waiting is what is left of a rollout when environments and policy are taken from it.
+    """
+    shares = {name: sum(row[f"system/{name}_s"] for row in rows) / seconds for name in SHARES}
+    if not beside:
+        shares["wait"] -= shares["env"] + shares["policy"]
+    return shares
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(json.dumps(train(**json.loads(line))), flush=True)

@@ -1,0 +1,146 @@
+"""PufferLib 3's trainer on Gymnasium's CartPole, with the network of 2 x 64 that every contender has.
+
+Runs under an interpreter that has PufferLib (`scripts/bench_ppo.py --pufferlib PYTHON`), reads requests as JSON lines
+and answers each with its steps and seconds. A setting is the number of environments and that of worker processes, where
+0 steps them in this one. The rest is PufferLib's default, but for the optimizer: Muon takes a package of its own.
+"""
+
+import contextlib
+import importlib.util
+import json
+import sys
+import tempfile
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import torch
+
+if importlib.util.find_spec("pyro") is None:
+    # Only its sweeps of hyperparameters need Pyro.
+    sys.modules["pufferlib.sweep"] = types.ModuleType("pufferlib.sweep")
+
+import pufferlib
+import pufferlib.emulation
+import pufferlib.pufferl
+import pufferlib.pufferlib
+import pufferlib.pytorch
+import pufferlib.vector
+from torch import Tensor, nn
+from torch.utils import cpp_extension
+
+TRAINER = {
+    "seed": 1,
+    "torch_deterministic": True,
+    "cpu_offload": False,
+    "device": "cpu",
+    "optimizer": "adam",
+    "precision": "float32",
+    "compile": False,
+    "use_rnn": False,
+    "learning_rate": 0.015,
+    "anneal_lr": True,
+    "adam_beta1": 0.95,
+    "adam_beta2": 0.999,
+    "adam_eps": 1e-12,
+    "gamma": 0.995,
+    "gae_lambda": 0.90,
+    "clip_coef": 0.2,
+    "vf_coef": 2.0,
+    "vf_clip_coef": 0.2,
+    "max_grad_norm": 1.5,
+    "ent_coef": 0.001,
+    "vtrace_rho_clip": 1.0,
+    "vtrace_c_clip": 1.0,
+    "prio_alpha": 0.8,
+    "prio_beta0": 0.2,
+    "total_timesteps": 10_000_000,
+    "checkpoint_interval": 1_000_000,
+    "batch_size": "auto",
+    "env": "CartPole-v1",
+}
+
+
+class Agent(nn.Module):
+    """Policy and value, two layers of 64 each."""
+
+    def __init__(self, inputs: int, actions: int) -> None:
+        super().__init__()
+        init = pufferlib.pytorch.layer_init
+        self.actor, self.critic = (
+            nn.Sequential(
+                init(nn.Linear(inputs, 64)),
+                nn.Tanh(),
+                init(nn.Linear(64, 64)),
+                nn.Tanh(),
+                init(nn.Linear(64, width), gain),
+            )
+            for width, gain in ((actions, 0.01), (1, 1.0))
+        )
+
+    def forward(self, obs: Tensor, state: Any = None) -> tuple[Tensor, Tensor]:
+        """Logits [B, A] and values [B, 1]."""
+        return self.actor(obs), self.critic(obs)
+
+    forward_eval = forward
+
+
+def make_env(buf: Any = None, seed: int = 0) -> Any:
+    """CartPole as PufferLib wraps Gymnasium's environments."""
+    env = pufferlib.pufferlib.EpisodeStats(gymnasium.make("CartPole-v1"))
+    return pufferlib.emulation.GymnasiumPufferEnv(env=env, buf=buf)
+
+
+def train(recipe: dict[str, Any], setting: list[int], updates: int, seed: int) -> dict[str, Any]:
+    """One update to warm up, then `updates` that count."""
+    num_envs, workers = setting
+    horizon = recipe["steps"]
+    minibatch_size = min(recipe["minibatch_size"], num_envs * horizon)
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    if workers:
+        envs = pufferlib.vector.make(
+            make_env, backend=pufferlib.vector.Multiprocessing, num_envs=num_envs, num_workers=workers
+        )
+    else:
+        envs = pufferlib.vector.make(make_env, backend=pufferlib.vector.Serial, num_envs=num_envs)
+    settings = {
+        **TRAINER,
+        "bptt_horizon": horizon,
+        "minibatch_size": minibatch_size,
+        "max_minibatch_size": minibatch_size,
+        "update_epochs": recipe["epochs"],
+        "data_dir": tempfile.gettempdir(),
+    }
+    trainer = pufferlib.pufferl.PuffeRL(settings, envs, Agent(4, 2))
+    trainer.print_dashboard = lambda *args, **kwargs: None
+    started, first = 0.0, 0
+    try:
+        for update in range(updates + 1):
+            if update == 1:
+                started, first = time.perf_counter(), trainer.global_step
+            trainer.evaluate()
+            trainer.train()
+        return {"steps": trainer.global_step - first, "seconds": time.perf_counter() - started}
+    finally:
+        envs.close()
+        trainer.utilization.stop()
+
+
+def compile_advantage() -> None:
+    """Compile PufferLib's own C++ for the CPU where its wheel wants CUDA's libraries; half a minute, once."""
+    if not getattr(pufferlib.pufferl, "_C_AVAILABLE", True):
+        source = Path(pufferlib.__path__[0]) / "extensions" / "pufferlib.cpp"
+        cpp_extension.load("pufferlib_cpu", [str(source)], extra_cflags=["-O3"], is_python_module=False)
+        pufferlib.pufferl._C_AVAILABLE = True
+
+
+if __name__ == "__main__":
+    answers = sys.stdout
+    for line in sys.stdin:
+        with contextlib.redirect_stdout(sys.stderr):  # its dashboard
+            compile_advantage()
+            answer = train(**json.loads(line))
+        print(json.dumps(answer), file=answers, flush=True)

@@ -1,0 +1,93 @@
+"""Stable-Baselines3's PPO with a recipe of scripts/bench_ppo.py.
+
+Reads requests as JSON lines. One with "updates" asks for the speed, one with "goal" for training until episodes of the
+deterministic policy reach that mean return. A setting is the number of torch's threads.
+"""
+
+import json
+import sys
+import time
+from typing import Any
+
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+
+def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
+    """The model that a recipe describes."""
+    torch.set_num_threads(setting)
+    envs: Any = make_vec_env(recipe["env"], recipe["num_envs"], seed=seed, vec_env_cls=DummyVecEnv)
+    if recipe["normalize"]:
+        envs = VecNormalize(envs, gamma=recipe["discount"])
+    rate, clip, falls = recipe["learning_rate"], recipe["clip"], recipe.get("anneal_steps") is not None
+    return PPO(
+        "MlpPolicy",
+        envs,
+        learning_rate=(lambda left: left * rate) if falls else rate,
+        clip_range=(lambda left: left * clip) if falls else clip,
+        clip_range_vf=recipe["value_clip"],
+        n_steps=recipe["steps"],
+        batch_size=recipe["minibatch_size"],
+        n_epochs=recipe["epochs"],
+        gamma=recipe["discount"],
+        gae_lambda=recipe["trace"],
+        ent_coef=recipe["entropy_coefficient"],
+        vf_coef=recipe["value_coefficient"],
+        max_grad_norm=recipe["max_grad_norm"],
+        seed=seed,
+        device="cpu",
+    )
+
+
+def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict[str, Any]:
+    """One update to warm up, then `updates` that count."""
+    model = build(recipe, setting, seed)
+    batch = recipe["num_envs"] * recipe["steps"]
+    model.learn(batch)
+    started = time.perf_counter()
+    model.learn(updates * batch, reset_num_timesteps=False)
+    seconds = time.perf_counter() - started
+    assert model.num_timesteps == (updates + 1) * batch
+    returns = [episode["r"] for episode in model.ep_info_buffer or ()]
+    model.env.close()
+    return_mean = sum(returns) / len(returns) if returns else None
+    return {"steps": updates * batch, "seconds": seconds, "return_mean": return_mean}
+
+
+class Reach(BaseCallback):
+    """Stops training when an evaluation's mean return reaches the goal."""
+
+    def __init__(self, recipe: dict[str, Any], goal: float, every: int, episodes: int, seed: int) -> None:
+        super().__init__()
+        self.met: float | None = None
+        self._goal, self._every, self._episodes = goal, every, episodes
+        self._envs = make_vec_env(recipe["env"], recipe["num_envs"], seed=seed + 1000)
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps % self._every == 0:
+            evaluated: Any = evaluate_policy(self.model, self._envs, self._episodes)
+            self.met = float(evaluated[0]) if evaluated[0] >= self._goal else None
+        return self.met is None
+
+
+def reach(recipe: dict[str, Any], setting: int, goal: float, every: int, episodes: int, seed: int) -> dict[str, Any]:
+    """Train until the goal; `return_mean` is None where the recipe's steps did not suffice."""
+    model = build(recipe, setting, seed)
+    callback = Reach(recipe, goal, every, episodes, seed)
+    started = time.perf_counter()
+    model.learn(recipe["anneal_steps"], callback)
+    return {
+        "steps": model.num_timesteps,
+        "seconds": time.perf_counter() - started,
+        "return_mean": callback.met,
+    }
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(reach(**request) if "goal" in request else train(**request)), flush=True)

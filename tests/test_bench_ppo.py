@@ -1,0 +1,155 @@
+"""The PPO benchmark gives everyone the same work and judges what it measured; how fast they are is for its own runs."""
+
+import json
+import math
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from algos.ppo import PPO
+from scripts import bench_ppo
+from scripts.bench_ppo import BIPEDAL, CLASSIC, OWN, WALKER, Contender, Missing, Player, main, measure, reach_goal
+from scripts.peers import paddock_ppo, single_file_ppo
+
+TINY = CLASSIC | {"steps": 16, "minibatch_size": 32, "epochs": 1}
+
+
+@pytest.mark.parametrize(
+    "recipe", [CLASSIC, WALKER, WALKER | {"env": BIPEDAL}, OWN], ids=["classic", "walker", "bipedal", "own"]
+)
+def test_paddock_plays_the_recipe(recipe: dict[str, Any]) -> None:
+    ppo: PPO = paddock_ppo.build(recipe, [], seed=1)
+    assert ppo.env.id == recipe["env"]
+    assert ppo.vec.num_envs == recipe["num_envs"]
+    assert ppo.normalize_observations is ppo.normalize_rewards is recipe["normalize"]
+    assert {name: getattr(ppo, name) for name in paddock_ppo.SAME_NAME} == {
+        name: recipe[name] for name in paddock_ppo.SAME_NAME
+    }
+    assert (ppo.hidden, ppo.activation, ppo.shared, ppo.anneal_steps) == ((64, 64), "tanh", False, None)
+    assert ppo.seed == 1
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_steps_counted_are_those_after_the_first_update(env: str) -> None:
+    recipe = TINY | {"env": env, "normalize": env == "Pendulum-v1"}
+    for answer in (
+        paddock_ppo.train(recipe, [], updates=3, seed=1),
+        paddock_ppo.train(recipe, ["algo.rollouts=prefetch"], updates=3, seed=1),
+        single_file_ppo.train(recipe, 1, updates=3, seed=1),
+    ):
+        assert answer["steps"] == 3 * 4 * 16
+        assert answer["seconds"] > 0
+
+
+def test_shares_of_the_time_add_up() -> None:
+    answer = paddock_ppo.train(TINY, [], updates=5, seed=1)
+    assert set(answer["split"]) == {"env", "policy", "learn", "wait"}
+    assert sum(answer["split"].values()) == pytest.approx(1, abs=0.1)
+    assert all(share > 0 for share in answer["split"].values())
+
+
+def test_the_single_file_learns() -> None:
+    answer = single_file_ppo.train(CLASSIC, 1, updates=20, seed=1)
+    assert answer["return_mean"] > 40  # a random policy has 22
+
+
+def test_who_is_not_installed_is_left_out_with_a_line(tmp_path: Path) -> None:
+    absent = tmp_path / "absent.py"
+    absent.write_text("import nobody_has_this\n")
+    contenders = [
+        Contender("paddock", "paddock_ppo.py", TINY, [[], ["algo.groups=2"]], updates=1),
+        Contender("absent", str(absent), TINY, [1, 2], updates=1),
+    ]
+    row = measure("a row", contenders, repeats=2)
+    assert list(row["contenders"]) == ["paddock"]
+    assert len(row["contenders"]["paddock"]["all"]) == 2
+    assert row["contenders"]["paddock"]["setting"] in ([], ["algo.groups=2"])
+    assert row["skipped"] == {"absent": "ModuleNotFoundError: No module named 'nobody_has_this'"}
+    table = bench_ppo.render(row | {"claims": []})
+    assert "left out: ModuleNotFoundError" in table
+    assert "environment" in table and "policy" in table and "learning" in table and "waiting" in table
+
+
+def test_a_peer_that_fails_is_an_error_that_names_it(tmp_path: Path) -> None:
+    failing = tmp_path / "failing.py"
+    failing.write_text("raise ValueError('no such recipe')\n")
+    player = Player(str(failing))
+    with pytest.raises(RuntimeError, match=r"failing\.py ended with 1: ValueError: no such recipe"):
+        player.ask(updates=1)
+    player.close()
+
+
+def test_a_missing_library_is_told_from_a_failure(tmp_path: Path) -> None:
+    absent = tmp_path / "absent.py"
+    absent.write_text("from json import nothing\n")
+    player = Player(str(absent))
+    with pytest.raises(Missing, match="ImportError: cannot import name 'nothing'"):
+        player.ask(updates=1)
+    player.close()
+
+
+def test_claims_compare_runs_of_the_same_turn() -> None:
+    def side(rates: list[float]) -> dict[str, Any]:
+        return {"all": rates}
+
+    row = {"contenders": {"paddock": side([10, 30, 20]), "sb3": side([5, 10, 11]), "single file": side([20, 20, 19])}}
+    twice, ahead = bench_ppo._claims(row, "paddock")
+    assert (twice["ratio"], twice["target"], twice["reached"]) == (2.0, 2.0, True)  # of 2, 3 and 20/11
+    assert (ahead["ratio"], ahead["target"], ahead["reached"]) == (pytest.approx(20 / 19), 1.0, True)
+    assert bench_ppo._claims({"contenders": {"paddock": side([1])}}, "paddock") == []
+
+
+@pytest.mark.parametrize(("measured", "reached"), [(60_000.0, True), (50_000.0, False)])
+def test_without_pufferlib_its_published_rate_is_said_to_be_that(
+    monkeypatch: pytest.MonkeyPatch, measured: float, reached: bool
+) -> None:
+    side = {"median": measured, "all": [measured]}
+    monkeypatch.setattr(
+        bench_ppo, "measure", lambda title, who, repeats: {"contenders": {"paddock": side}, "skipped": {}}
+    )
+    row = bench_ppo.bench_own(Namespace(quick=True, repeats=1, pufferlib=None))
+    [claim] = row["claims"]
+    assert "published 46,000-55,000 of PufferLib on two cores, not measured here" in claim["what"]
+    assert claim["reached"] is reached
+    assert "--pufferlib PYTHON" in row["skipped"]["pufferlib"]
+
+
+def test_a_run_that_ends_without_the_goal_counts_as_never() -> None:
+    run = reach_goal(1, ["compute=serial", "budget.iterations=2"])
+    assert run["rate"] == math.inf
+    assert run["steps"] == 2 * 8 * 32
+    assert run["process_s"] > 0
+    assert sum(run["split"].values()) == pytest.approx(1, abs=0.2)
+
+
+@pytest.mark.parametrize(("ratio", "code"), [(1.0, 0), (0.99, 1)])
+def test_exit_code_says_whether_every_target_was_reached(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], ratio: float, code: int
+) -> None:
+    def fake(options: Namespace) -> dict[str, Any]:
+        claims = [bench_ppo._claim("ours / theirs", [ratio], 1.0), bench_ppo._claim("ours / others", [3.0], 2.0)]
+        return {"title": "a row", "unit": "steps/s", "contenders": {}, "skipped": {}, "claims": claims}
+
+    monkeypatch.setitem(bench_ppo.ROWS, "cartpole", fake)
+    path = tmp_path / "bench.json"
+    assert main(["--rows", "cartpole", "--json", str(path)]) == code
+    report = json.loads(path.read_text())
+    assert set(report) == {"machine", "versions", "rows"}
+    assert {"python", "torch", "gymnasium"} <= set(report["versions"])
+    assert report["rows"]["cartpole"]["claims"][0]["reached"] is (code == 0)
+    printed = capsys.readouterr().out
+    assert f"ours / theirs: median {ratio:.2f}" in printed
+    assert f"target 1 {'reached' if code == 0 else 'MISSED'}" in printed
+
+
+def test_rows_and_repeats_are_options(capsys: pytest.CaptureFixture[str]) -> None:
+    options = bench_ppo._options(["--quick", "--rows", "own", "goal", "--pufferlib", "/there/python"])
+    assert (options.rows, options.repeats, options.pufferlib) == (["own", "goal"], 3, "/there/python")
+    assert bench_ppo._options([]).repeats == 5
+    assert bench_ppo._options([]).rows == ["cartpole", "walker", "own", "goal"]
+    with pytest.raises(SystemExit) as refused:
+        main(["--rows", "nothing"])
+    assert refused.value.code == 2
+    assert "invalid choice: 'nothing'" in capsys.readouterr().err
