@@ -34,7 +34,7 @@ from scripts.contenders import BARE, CONTENDERS, OURS, PEERS, ROWS, Setting  # n
 
 TARGET = 1.0  # ours / best peer that runs the same Python environment
 BARE_TARGET = {"BipedalWalker-v3": 1.6, "paddock/BipedalWalker-v3": 1.6}  # ours / one environment
-NUM_ENVS, WORKERS = (4, 16, 64), (2, 4)  # the grid; EnvPool's workers are threads
+NUM_ENVS, WORKERS = (4, 16, 64, 256), (2, 4)  # the grid; EnvPool's workers are threads
 QUICK_ROWS = ["CartPole-v1", "BipedalWalker-v3", "Uneven-v0"]
 PILOT_S, WARM_S, PLAY_S = 0.3, 0.2, 1.0
 BUSY = 1.0  # load average above which rates say little

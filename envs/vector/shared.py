@@ -2,7 +2,6 @@
 
 import ctypes
 import mmap
-import os
 import sys
 import time
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from envs.errors import ConfigError, require
 from envs.vector.storage import NewArray
 from envs.vector.table import Arrays
 
-SPIN_S = 50e-6  # waking a process that sleeps takes about 30 us; after as long in vain, sleep is cheaper
+SPIN_S = 400e-6  # a core that has fallen idle takes a tenth of a millisecond and more to wake, in a virtual machine
 CACHE_LINE = 64  # bytes; what different processes write lies on different lines
 
 # Of a worker: what it is to do, and what came of it.
@@ -108,8 +107,8 @@ class Semaphore:
         """Use the semaphore in this memory [CACHE_LINE]; `initialize` makes it one."""
         self._memory = memory
         self._address = ctypes.c_void_p(memory.ctypes.data)
-        library = _library()
-        self._init, self._post, self._try, self._wait = library
+        self._init, self._post, self._try, self._wait, self._yield = _library()
+        self._usual_s = 0.0  # how long this process has waited of late
 
     def initialize(self) -> None:
         """Set it up without tokens, once for all processes."""
@@ -122,27 +121,36 @@ class Semaphore:
         """Put in a token, and wake a process that sleeps on it."""
         self._post(self._address)
 
-    def wait(self, timeout_s: float, spin_s: float = SPIN_S) -> bool:
+    def wait(self, timeout_s: float) -> bool:
         """Take a token: at once, or after spinning for a moment, or after a sleep; False where none came in time."""
         take, address = self._try, self._address
         if take(address) == 0:
             return True
-        if spin_s:
-            give_up = time.perf_counter() + spin_s
+        begun = time.perf_counter()
+        if self._usual_s < SPIN_S:
+            give_up = begun + SPIN_S
             while time.perf_counter() < give_up:
-                # Whoever else wants this core gets it: a token may have to come from there.
-                os.sched_yield()
+                # Whoever else wants this core gets it, another thread of this process too: a token may come from there.
+                self._yield()
                 if take(address) == 0:
+                    self._note(begun)
                     return True
         until = time.time() + timeout_s
         deadline = _Timespec(int(until), int(until % 1 * 1e9))
-        return self._wait(address, ctypes.byref(deadline)) == 0
+        taken = self._wait(address, ctypes.byref(deadline)) == 0
+        self._note(begun)
+        return taken
+
+    def _note(self, begun: float) -> None:
+        """Learn how long tokens take, so as to spin only where they usually come while spinning."""
+        waited = min(time.perf_counter() - begun, 4 * SPIN_S)
+        self._usual_s += 0.1 * (waited - self._usual_s)
 
 
-def _library() -> tuple[Any, Any, Any, Any]:
+def _library() -> tuple[Any, Any, Any, Any, Any]:
     # PyDLL keeps the interpreter's lock, which is right for what returns at once; CDLL lets other threads run.
     quick, slow = ctypes.PyDLL(None), ctypes.CDLL(None)
     quick.sem_init.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint]
     quick.sem_post.argtypes = quick.sem_trywait.argtypes = [ctypes.c_void_p]
     slow.sem_timedwait.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    return quick.sem_init, quick.sem_post, quick.sem_trywait, slow.sem_timedwait
+    return quick.sem_init, quick.sem_post, quick.sem_trywait, slow.sem_timedwait, slow.sched_yield
