@@ -6,7 +6,7 @@ objective. Actors make rollouts here, ahead in a thread, or on the pool; the pla
 
 import functools
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from algos.actor import ActorPolicy, Architecture, Weights, as_features
+from algos.actor import ActorPolicy, Architecture, Weights
 from algos.actors import Actors, Mode
 from algos.beside import Evaluation
 from algos.flow import minibatches
@@ -30,7 +30,7 @@ from algos.policy import Activation
 from algos.pool import Pool
 from algos.returns import gae, vtrace
 from algos.rollout import Rollout, Stage, episode_metrics
-from algos.surrogate import Surrogate
+from algos.surrogate import ByHand, Surrogate
 from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector import Vec
@@ -250,7 +250,7 @@ class PPO:
             parts = []
             for rows in minibatches(*self._sizes(*rollout.reward.shape), shuffle):
                 if by_hand is not None:
-                    parts.append(torch.tensor(by_hand(rows)))
+                    parts.append(torch.tensor(by_hand.fill(rows)))
                     norms.append(learner.follow(rate, self.max_grad_norm))
                     continue
                 loss, report = self._loss(learner, judged, batch, rows, clip)
@@ -296,12 +296,9 @@ class PPO:
             stale_kl=float((difference.exp() - 1 - difference).mean()),
         )
 
-    def _by_hand(
-        self, learner: Learner, judged: Judged, batch: "Batch", clip: float
-    ) -> Callable[[NDArray[np.int64]], tuple[float, ...]] | None:
-        """What fills the gradient of a minibatch without torch, where the network is one that it is slow for."""
-        dense = learner.dense
-        if dense is None:
+    def _by_hand(self, learner: Learner, judged: Judged, batch: "Batch", clip: float) -> ByHand | None:
+        """What does the work of `_loss` without torch, where the network is one that torch is slow for."""
+        if learner.dense is None:
             return None
         surrogate = Surrogate(
             learner.architecture.head,
@@ -311,23 +308,7 @@ class PPO:
             self.entropy_coefficient,
             self.normalize_advantages,
         )
-        obs = judged.obs.flatten(1).numpy()
-        obs = as_features(obs) if obs.dtype == np.uint8 else obs
-        action = judged.action.flatten(0, 1).numpy()
-        columns = (batch.logprob, batch.advantage, batch.target, batch.value)
-        known = np.ascontiguousarray(np.stack([column.numpy().ravel() for column in columns]).T)
-
-        def fill(rows: NDArray[np.int64]) -> tuple[float, ...]:
-            out, value = dense.forward(obs[rows])
-            by_out, by_value, by_log_std, report = surrogate.gradient(
-                out, value, dense.log_std, action[rows], known[rows].T
-            )
-            dense.backward(by_out, by_value)
-            if by_log_std is not None:
-                dense.log_std_gradient[:] = by_log_std
-            return report
-
-        return fill
+        return ByHand(surrogate, learner.dense, judged, [batch.logprob, batch.advantage, batch.target, batch.value])
 
     def _loss(
         self, learner: Learner, judged: Judged, batch: "Batch", minibatch: NDArray[np.int64], clip: float

@@ -4,8 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from algos.actor import as_features
+from algos.dense import DenseNetwork
 from algos.heads import LOG_2PI, Head
+from algos.learner import Judged
 
 Floats = NDArray[np.float32]
 
@@ -111,3 +115,33 @@ class Surrogate:
             parts.append(part)
             entropy += float(spread.mean())
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), entropy
+
+
+class ByHand:
+    """A rollout, and the dense network that learns from it: fills the gradient, minibatch by minibatch."""
+
+    def __init__(self, surrogate: Surrogate, dense: DenseNetwork, judged: Judged, known: list[Tensor]) -> None:
+        """Take the rollout out of torch, which shares its memory.
+
+        Args:
+            known: log-probabilities, advantages, targets and values, [T, N] each.
+        """
+        self._surrogate = surrogate
+        self._dense = dense
+        obs = judged.obs.flatten(1).numpy()
+        self._obs = as_features(obs) if obs.dtype == np.uint8 else obs
+        self._action = judged.action.flatten(0, 1).numpy()
+        # Side by side, so that one index picks all four.
+        self._known = np.ascontiguousarray(np.stack([column.numpy().ravel() for column in known]).T)
+
+    def fill(self, rows: NDArray[np.int64]) -> tuple[float, ...]:
+        """Compute the gradient of these rows' mean loss; what is reported of it, see `Surrogate.gradient`."""
+        dense = self._dense
+        out, value = dense.forward(self._obs[rows])
+        by_out, by_value, by_log_std, report = self._surrogate.gradient(
+            out, value, dense.log_std, self._action[rows], self._known[rows].T
+        )
+        dense.backward(by_out, by_value)
+        if by_log_std is not None:
+            dense.log_std_gradient[:] = by_log_std
+        return report

@@ -1,0 +1,84 @@
+"""Gradients by hand: of dense networks and of PPO's objective they are torch's."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from test_ppo import advance, algorithm, arguments, parameters
+
+from algos.actor import Architecture
+from algos.dense import DenseNetwork
+from algos.heads import Head
+from algos.learner import Learner
+
+ACTIONS = {
+    "discrete": spaces.Discrete(3),
+    "multi_discrete": spaces.MultiDiscrete([2, 3, 4]),
+    "box": spaces.Box(-1, 1, (2,), np.float32),
+}
+
+
+def learner(**changes: Any) -> Learner:
+    given: dict[str, Any] = {"hidden": (8, 7), "activation": "tanh", "shared": False} | changes
+    head = Head.of(ACTIONS[given.pop("action", "discrete")])
+    arch = Architecture((5,), "float32", "mlp", lstm=False, head=head, initial_log_std=-0.2, **given)
+    made = Learner(arch, 0, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
+    made.theta += 0.1 * torch.randn(made.theta.shape, generator=torch.Generator().manual_seed(1))
+    return made
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("hidden", [(8, 7), (6,), ()])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_a_dense_network_computes_what_torchs_does(
+    action: str, shared: bool, hidden: tuple[int, ...], activation: str
+) -> None:
+    made = learner(action=action, shared=shared, hidden=hidden, activation=activation)
+    dense = made.dense
+    assert isinstance(dense, DenseNetwork)
+    generator = np.random.default_rng(0)
+    obs = generator.standard_normal((9, 5)).astype(np.float32)
+    out, value = made.network(torch.from_numpy(obs))
+    ours = dense.forward(obs)
+    np.testing.assert_allclose(ours[0], out.detach(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(ours[1], value.detach(), rtol=1e-4, atol=1e-6)
+
+    by_out = generator.standard_normal(out.shape).astype(np.float32)
+    by_value = generator.standard_normal(9).astype(np.float32)
+    made.gradient.zero_()
+    torch.autograd.backward([out, value], [torch.from_numpy(by_out), torch.from_numpy(by_value)])
+    expected = made.gradient.clone().numpy()
+    made.gradient.fill_(7.0)
+    dense.backward(by_out, by_value)
+    dense.log_std_gradient[:] = 0  # which the objective fills
+    np.testing.assert_allclose(made.gradient.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["algo.value_clip=0.05"],
+        ["algo.shared=true", "algo.activation=relu"],
+        ["algo.normalize_advantages=false", "algo.entropy_coefficient=0", "algo.clip=0.02"],
+        ["env=pendulum", "env.max_episode_steps=20"],
+        ["env=pendulum", "env.max_episode_steps=20", "algo.value_clip=0.05", "algo.entropy_coefficient=0.1"],
+    ],
+    ids=lambda words: " ".join(words) or "plain",
+)
+def test_by_hand_or_by_torch_the_parameters_are_the_same(words: list[str]) -> None:
+    by_hand, by_torch = (algorithm(*arguments("inline", "algo.learning_rate=0.003", *words)) for _ in range(2))
+    assert by_hand.learner.dense is not None
+    by_torch.learner.dense = None
+    for row, expected in zip(advance(by_hand, 3), advance(by_torch, 3), strict=True):
+        assert row == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    np.testing.assert_allclose(parameters(by_hand), parameters(by_torch), atol=3e-5)
+
+
+@pytest.mark.parametrize("words", [["algo.lstm=true"], ["algo.precision=bfloat16"], ["algo.learners=2"]])
+def test_what_is_not_dense_is_left_to_torch(words: list[str]) -> None:
+    algo = algorithm(*arguments("inline", *words))
+    assert algo.learner.dense is None
