@@ -1,4 +1,4 @@
-"""Gradients by hand: of dense networks and of PPO's objective they are torch's."""
+"""Gradients by hand: of dense networks they are torch's; test_ppo.py has the objective's."""
 
 from typing import Any
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from test_ppo import advance, algorithm, arguments, parameters
 
 from algos.actor import Architecture
 from algos.dense import DenseNetwork
@@ -55,30 +54,3 @@ def test_a_dense_network_computes_what_torchs_does(
     dense.backward(by_out, by_value)
     dense.log_std_gradient[:] = 0  # which the objective fills
     np.testing.assert_allclose(made.gradient.numpy(), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["algo.value_clip=0.05"],
-        ["algo.shared=true", "algo.activation=relu"],
-        ["algo.normalize_advantages=false", "algo.entropy_coefficient=0", "algo.clip=0.02"],
-        ["env=pendulum", "env.max_episode_steps=20"],
-        ["env=pendulum", "env.max_episode_steps=20", "algo.value_clip=0.05", "algo.entropy_coefficient=0.1"],
-    ],
-    ids=lambda words: " ".join(words) or "plain",
-)
-def test_by_hand_or_by_torch_the_parameters_are_the_same(words: list[str]) -> None:
-    by_hand, by_torch = (algorithm(*arguments("inline", "algo.learning_rate=0.003", *words)) for _ in range(2))
-    assert by_hand.learner.dense is not None
-    by_torch.learner.dense = None
-    for row, expected in zip(advance(by_hand, 3), advance(by_torch, 3), strict=True):
-        assert row == pytest.approx(expected, rel=1e-3, abs=1e-4)
-    np.testing.assert_allclose(parameters(by_hand), parameters(by_torch), atol=3e-5)
-
-
-@pytest.mark.parametrize("words", [["algo.lstm=true"], ["algo.precision=bfloat16"], ["algo.learners=2"]])
-def test_what_is_not_dense_is_left_to_torch(words: list[str]) -> None:
-    algo = algorithm(*arguments("inline", *words))
-    assert algo.learner.dense is None

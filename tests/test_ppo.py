@@ -146,6 +146,33 @@ def test_bad_settings_are_one_line(words: list[str], named: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["algo.value_clip=0.05"],
+        ["algo.shared=true", "algo.activation=relu"],
+        ["algo.normalize_advantages=false", "algo.entropy_coefficient=0", "algo.clip=0.02"],
+        ["env=pendulum", "env.max_episode_steps=20"],
+        ["env=pendulum", "env.max_episode_steps=20", "algo.value_clip=0.05", "algo.entropy_coefficient=0.1"],
+    ],
+    ids=lambda words: " ".join(words) or "plain",
+)
+def test_by_hand_or_by_torch_the_parameters_are_the_same(words: list[str]) -> None:
+    by_hand, by_torch = (algorithm(*arguments("inline", "algo.learning_rate=0.003", *words)) for _ in range(2))
+    assert by_hand.learner.dense is not None
+    by_torch.learner.dense = None
+    for row, expected in zip(advance(by_hand, 3), advance(by_torch, 3), strict=True):
+        assert row == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    np.testing.assert_allclose(parameters(by_hand), parameters(by_torch), atol=3e-5)
+
+
+@pytest.mark.parametrize("words", [["algo.lstm=true"], ["algo.precision=bfloat16"], ["algo.learners=2"]])
+def test_what_is_not_dense_is_left_to_torch(words: list[str]) -> None:
+    algo = algorithm(*arguments("inline", *words))
+    assert algo.learner.dense is None
+
+
 # Whole runs
 
 

@@ -61,7 +61,7 @@ def train(recipe: dict[str, Any], setting: list[str], updates: int, seed: int) -
         rows = [next(plan) for _ in range(updates)]
         seconds = time.perf_counter() - started
     finally:
-        plan.close()  # type: ignore[attr-defined]
+        plan.close()
     returns = [row["train/return_mean"] for row in rows if "train/return_mean" in row]
     return {
         "steps": ppo.step - first,
