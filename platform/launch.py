@@ -22,8 +22,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from envs.errors import ConfigError, PaddockError, nearest, require
-from envs.vector import Auto
-from envs.vector.auto import as_section, fastest, time_layouts
 
 from . import CONF
 from .border import build, call_checked
@@ -146,9 +144,13 @@ def experiment(composed: DictConfig) -> float | None:
 
 def settle(parts: Assembly, console: Console) -> Assembly:
     """Replace `vec=auto` by the layout that an earlier sitting chose, or by the fastest here."""
-    if not isinstance(build("vec", parts.config["vec"]), Auto):
+    vec = build("vec", parts.config["vec"])
+    if not hasattr(vec, "settle"):
         return parts
-    section = _chosen_before(parts) or _choose(parts, console)
+    section = _chosen_before(parts)
+    if section is None:
+        elsewhere = getattr(parts.algorithm, "plays_on_pool", True) and not parts.pool.in_process
+        section = vec.settle(parts.algorithm.env, elsewhere, console.message)
     config = {**parts.config, "vec": section}
     return replace(parts, config=config, algorithm=build_algorithm(config, parts.pool))
 
@@ -159,19 +161,6 @@ def _chosen_before(parts: Assembly) -> dict[str, Any] | None:
     section = read_config(parts.path)["vec"]
     same = section.get("num_envs") == parts.config["vec"]["num_envs"]
     return section if same and section["_target_"] != parts.config["vec"]["_target_"] else None
-
-
-def _choose(parts: Assembly, console: Console) -> dict[str, Any]:
-    layouts = build("vec", parts.config["vec"]).layouts()
-    if getattr(parts.algorithm, "plays_on_pool", True) and not parts.pool.in_process:
-        console.message("vec=auto: serial, as the pool's workers take the cores")
-        return as_section(layouts[0])
-    console.message(f"vec=auto: timing {len(layouts)} layouts of {layouts[0].num_envs} environments")
-    timings = time_layouts(parts.algorithm.env, layouts)
-    chosen = fastest(timings)
-    for timing in timings:
-        console.message(f"  {timing.describe()}{'  <- taken' if timing.layout is chosen else ''}")
-    return as_section(chosen)
 
 
 def build_algorithm(config: Mapping[str, Any], pool: Any) -> Any:

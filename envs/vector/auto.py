@@ -6,7 +6,7 @@ Only layouts that give the same numbers are candidates, so the choice is one of 
 import contextlib
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,6 +50,23 @@ class Auto:
             for count in counts
         ]
         return [Serial(num_envs=N), *shared]
+
+    def settle(self, spec: EnvSpec, elsewhere: bool, say: Callable[[str], None]) -> dict[str, Any]:
+        """The fastest layout here, as a section of the configuration; the table goes to `say`.
+
+        Args:
+            elsewhere: environments step in other processes, which take the cores as it is.
+        """
+        layouts = self.layouts()
+        if elsewhere:
+            say("vec=auto: serial, as the pool's workers take the cores")
+            return as_section(layouts[0])
+        say(f"vec=auto: timing {len(layouts)} layouts of {self.num_envs} environments")
+        timings = time_layouts(spec, layouts)
+        chosen = fastest(timings)
+        for timing in timings:
+            say(f"  {timing.describe()}{'  <- taken' if timing.layout is chosen else ''}")
+        return as_section(chosen)
 
 
 @dataclass(frozen=True)
