@@ -128,12 +128,7 @@ def play_on_pool(
     while True:
         weights = versions(iteration)
         tasks = [(weights, place, iteration, index) for index, place in enumerate(start.split(actors))]
-        rollout = join(in_order(pool.imap_unordered(play, tasks, home=_home, urgent=True), actors))
+        rollout = join(in_order(pool.imap_unordered(play, tasks, urgent=True), actors))
         start = rollout.end
         yield rollout
         iteration += 1
-
-
-def _home(task: tuple[Weights, Standing, int, int]) -> str:
-    """Each actor's rollouts go where its environments are."""
-    return f"actor-{task[3]}"

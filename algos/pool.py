@@ -41,7 +41,6 @@ class Pool(Protocol):
         fn: Callable[[Task], Any],
         tasks: Iterable[Task],
         *,
-        home: Callable[[Task], str] | None = None,
         urgent: bool = False,
     ) -> Iterator[Done]:
         """Run fn on every task and yield each end as it comes; no exception of a task is raised here.
@@ -49,7 +48,6 @@ class Pool(Protocol):
         May be called from several threads at once.
 
         Args:
-            home: a name for each task; one goes where the last of its name went, if that worker is still there.
             urgent: go before waiting tasks that are not.
         """
         ...

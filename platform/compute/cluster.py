@@ -10,9 +10,8 @@ import os
 import queue
 import uuid
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import dask
@@ -31,7 +30,6 @@ log = logging.getLogger(__name__)
 
 CONNECT_S = 5.0  # a scheduler that has not answered by then is out of reach
 WORKERS_S = 15.0  # a scheduler that has no worker by then is not given one
-HOMELESS_S = 2.0  # after so long without an end, look for tasks that wait for a worker which is gone
 IN_FLIGHT = 3  # tasks given to Dask for each worker: one runs, the others hide the way there
 
 
@@ -104,16 +102,6 @@ def connect(
     return DaskPool(client, None, task_timeout_s, f"the scheduler at {address}")
 
 
-@dataclass(frozen=True)
-class Flight:
-    """A task that Dask has."""
-
-    index: int
-    task: Any
-    future: Future
-    homed: bool  # whether a worker was preferred
-
-
 class DaskPool:
     """Tasks run on Dask workers; a worker may die at any time, and its tasks run again elsewhere."""
 
@@ -125,8 +113,6 @@ class DaskPool:
         self._closed = False
         self._starts: dict[str, int] = {}  # how often each task in flight was started
         self._ends: dict[str, queue.SimpleQueue[tuple[str, Future | None]]] = {}  # of each batch in flight
-        self._homes: dict[str, str] = {}  # the worker that last met a name
-        self._named: dict[str, str] = {}  # the names that tasks in flight carry
         client.subscribe_topic(TOPIC, self._heed)
 
     @property
@@ -139,7 +125,6 @@ class DaskPool:
         fn: Callable[[Task], Any],
         tasks: Iterable[Task],
         *,
-        home: Callable[[Task], str] | None = None,
         urgent: bool = False,
     ) -> Iterator[Done]:
         """Run fn on every task and yield each end as it comes; few tasks are in flight at a time.
@@ -152,60 +137,40 @@ class DaskPool:
         batch = f"paddock-{uuid.uuid4().hex}"
         ends = self._ends[batch] = queue.SimpleQueue()
         waiting = enumerate(tasks)
-        flying: dict[str, Flight] = {}
-        size = max(self.size, 1)
-        bound = IN_FLIGHT * size
-
-        def launch(key: str, index: int, task: Task, name: str | None) -> None:
-            place: dict[str, Any] = {}
-            self._starts[key] = 0
-            if name is not None:
-                self._named[key] = name
-                if name in self._homes and not self._crowded(self._homes[name], size):
-                    place = {"workers": [self._homes[name]], "allow_other_workers": True}
-            try:
-                future = self._client.submit(
-                    run_task, fn, task, self._timeout_s, key=key, pure=False, priority=int(urgent), **place
-                )
-            except ClosedClientError as error:
-                raise self._scheduler_gone() from error
-            flying[key] = Flight(index, task, future, bool(place))
-            future.add_done_callback(lambda future: ends.put((future.key, future)))
-
-        def relaunch(key: str) -> None:
-            lost = flying.pop(key)
-            self._forget([key])
-            self._client.cancel(lost.future)
-            launch(f"{batch}-{lost.index}-again", lost.index, lost.task, None)
-
+        flying: dict[str, tuple[int, Future]] = {}
         try:
+            try:
+                bound = IN_FLIGHT * max(self.size, 1)
+            except (OSError, ClosedClientError, CancelledError) as error:
+                raise self._scheduler_gone() from error
             while True:
                 while len(flying) < bound and (following := next(waiting, None)) is not None:
                     index, task = following
-                    launch(f"{batch}-{index}", index, task, None if home is None else home(task))
+                    key = f"{batch}-{index}"
+                    self._starts[key] = 0
+                    try:
+                        future = self._client.submit(
+                            run_task, fn, task, self._timeout_s, key=key, pure=False, priority=int(urgent)
+                        )
+                    except ClosedClientError as error:
+                        raise self._scheduler_gone() from error
+                    flying[key] = (index, future)
+                    future.add_done_callback(lambda future: ends.put((future.key, future)))
                 if not flying:
                     return
-                try:
-                    key, ended = ends.get(timeout=HOMELESS_S)
-                except queue.Empty:
-                    for key in self._homeless(flying):
-                        relaunch(key)
-                    continue
+                key, ended = ends.get()
                 if key not in flying:
-                    continue  # of a task that was ended by its time-out, or launched again
-                if flying[key].homed and ended is not None and self._gone_again(ended):
-                    relaunch(key)
-                    continue
-                flight = flying.pop(key)
-                attempts = max(self._starts[key], 1)
-                self._forget([key])
-                yield self._done(flight.index, flight.future, attempts, timed_out=ended is None)
+                    continue  # of a task that was ended by its time-out
+                index, future = flying.pop(key)
+                attempts = max(self._starts.pop(key), 1)
+                yield self._done(index, future, attempts, timed_out=ended is None)
         finally:
             del self._ends[batch]
             if flying:
                 with contextlib.suppress(ClosedClientError):
-                    self._client.cancel([flight.future for flight in flying.values()])
-                self._forget(flying)
+                    self._client.cancel([future for _, future in flying.values()])
+                for key in flying:
+                    self._starts.pop(key, None)
 
     def close(self) -> None:
         """Let the workers go; those of somebody else's scheduler stay."""
@@ -232,37 +197,10 @@ class DaskPool:
                 ends.put((key, None))
             return
         self._starts[key] += 1
-        if key in self._named:
-            self._homes[self._named[key]] = notice["worker"]
         if self._starts[key] > 1:
             log.warning(
                 "a worker was lost; its task runs again (attempt %d) on %s", self._starts[key], notice["worker"]
             )
-
-    def _crowded(self, address: str, size: int) -> bool:
-        """Whether a worker is home to more names than its share, as after the loss of another."""
-        return list(self._homes.values()).count(address) > -(-len(self._homes) // size)
-
-    def _homeless(self, flying: Mapping[str, "Flight"]) -> list[str]:
-        """Tasks that Dask holds back for a worker that is gone.
-
-        It lets a task with a preferred worker run elsewhere, unless no worker at all was there at that moment.
-        """
-        alive = self._client.scheduler_info(n_workers=-1)["workers"]
-        return [key for key, flight in flying.items() if flight.homed and self._homes[self._named[key]] not in alive]
-
-    def _gone_again(self, future: Future) -> bool:
-        """Whether a result was lost with its worker, and waits to be computed again there."""
-        try:
-            future.result(timeout=HOMELESS_S)
-        except Exception:
-            return future.status == "pending"
-        return False
-
-    def _forget(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            self._starts.pop(key, None)
-            self._named.pop(key, None)
 
     def _done(self, index: int, future: Future, attempts: int, timed_out: bool) -> Done:
         if timed_out:

@@ -36,11 +36,10 @@ class LatePool:
         fn: Callable[[Task], Any],
         tasks: Iterable[Task],
         *,
-        home: Callable[[Task], str] | None = None,
         urgent: bool = False,
     ) -> Iterator[Done]:
         """See `algos.pool.Pool`."""
-        return self._opened().imap_unordered(fn, tasks, home=home, urgent=urgent)
+        return self._opened().imap_unordered(fn, tasks, urgent=urgent)
 
     @property
     def in_process(self) -> bool:

@@ -21,7 +21,6 @@ class SerialPool:
         fn: Callable[[Task], Any],
         tasks: Iterable[Task],
         *,
-        home: Callable[[Task], str] | None = None,
         urgent: bool = False,
     ) -> Iterator[Done]:
         """Run fn on every task in order; an exception becomes a `Done` with an error."""
