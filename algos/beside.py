@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from algos.actor import Architecture, Weights, make_actor
+from algos.actor import ActorPolicy, Architecture, Weights
 from algos.evaluate import Episodes, play
 from algos.noise import Stream, episode_seed
 from algos.pool import Pool
@@ -130,9 +130,7 @@ class OneForAll:
     def __init__(self, architecture: Architecture, weights: Weights) -> None:
         self.shape = architecture.obs_shape
         self.dtype = np.dtype(architecture.obs_dtype)
-        self._head = architecture.head
-        self._actor = make_actor(architecture)
-        self._actor.load(weights)
+        self._policy = ActorPolicy(architecture, weights)
         self._state = np.zeros((SLOTS, architecture.state_width), np.float32)
 
     def start(self, slot: int, episode: int) -> None:
@@ -141,6 +139,6 @@ class OneForAll:
 
     def act(self, obs: NDArray[Any]) -> NDArray[Any]:
         """See `Players.act`."""
-        out, state = self._actor.act(obs, self._state)
+        actions, _, state = self._policy.act(obs, self._state)
         self._state = state.copy()
-        return self._head.to_env(self._head.sample(out, self._actor.log_std, None))
+        return actions

@@ -120,7 +120,7 @@ class PPO:
         )
         self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, self.staleness, self._weights())
         self._check_shares()
-        self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self._weights())
+        self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self.actors.newest)
 
     @property
     def plays_on_pool(self) -> bool:
@@ -148,7 +148,7 @@ class PPO:
                 learned = time.perf_counter() - begun - waited
                 if self.iteration % self.eval_every == 0:
                     metrics |= self.evaluation.finish()
-                    self.evaluation.start(self._weights())
+                    self.evaluation.start(self.actors.newest)
                 total = time.perf_counter() - begun
                 begun = time.perf_counter()
                 yield {
