@@ -2,7 +2,7 @@
 
 inline      play, learn, play, learn
 prefetch    a thread plays ahead while the learner learns
-actors      tasks on the pool play, ahead or not
+actors      objects on the pool's workers play, ahead or not
 
 How far a policy may lag behind is fixed, not a matter of luck: rollout k is played by the weights after k - staleness
 updates, on every backend and after a resume.
@@ -15,9 +15,9 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Literal
 
 from algos.actor import Weights
-from algos.flow import in_order, prefetch
+from algos.flow import prefetch
 from algos.pool import Pool
-from algos.rollout import Collector, Rollout, Stage, Standing, join, play_on_worker
+from algos.rollout import Collector, Performer, Rollout, Stage, Standing, join
 from envs.errors import require
 
 Mode = Literal["inline", "prefetch", "actors"]
@@ -122,13 +122,18 @@ def play_here(stage: Stage, versions: Versions, start: Standing, first: int) -> 
 def play_on_pool(
     stage: Stage, pool: Pool, actors: int, versions: Versions, start: Standing, first: int
 ) -> Generator[Rollout, None, None]:
-    """Play rollouts as `actors` tasks each; a task that meets the environments it left goes on with them."""
-    play = functools.partial(play_on_worker, stage)
+    """Play rollouts in `actors` shares, each by an object on a worker; one that is lost goes on elsewhere."""
+    performers = [pool.stateful(functools.partial(Performer, stage, index)) for index in range(actors)]
     iteration = first
-    while True:
-        weights = versions(iteration)
-        tasks = [(weights, place, iteration, index) for index, place in enumerate(start.split(actors))]
-        rollout = join(in_order(pool.imap_unordered(play, tasks, urgent=True), actors))
-        start = rollout.end
-        yield rollout
-        iteration += 1
+    try:
+        while True:
+            weights = pool.broadcast(versions(iteration))
+            places = zip(performers, start.split(actors), strict=True)
+            shares = [performer.call("play", weights, place, iteration) for performer, place in places]
+            rollout = join([share() for share in shares])
+            start = rollout.end
+            yield rollout
+            iteration += 1
+    finally:
+        for performer in performers:
+            performer.close()

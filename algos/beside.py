@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from algos.actor import ActorPolicy, Architecture, Weights
+from algos.broadcast import Broadcast
 from algos.evaluate import Episodes, play
 from algos.noise import Stream, episode_seed
 from algos.pool import Pool
@@ -98,7 +99,8 @@ class Evaluation:
 
     def _play(self) -> None:
         size = min(SLOTS, self._episodes)
-        tasks = [(self._judged, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
+        judged = self._pool.broadcast(self._judged)
+        tasks = [(judged, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
         try:
             for done in self._pool.imap_unordered(functools.partial(evaluate_on_worker, self._stage), tasks):
                 if self._given_up:
@@ -111,9 +113,10 @@ class Evaluation:
             self._error = error
 
 
-def evaluate_on_worker(stage: Stage, task: tuple[Weights, int, int]) -> Episodes:
+def evaluate_on_worker(stage: Stage, task: tuple[Broadcast[Weights], int, int]) -> Episodes:
     """Play episodes first..last-1 of an evaluation, by the most likely actions."""
-    weights, first, last = task
+    judged, first, last = task
+    weights = judged.value
     seeds = [episode_seed(stage.seed, Stream.EVALUATION, weights.version, k) for k in range(first, last)]
     venv = Serial(num_envs=SLOTS).make(stage.env, AutoresetMode.DISABLED)
     try:

@@ -211,7 +211,8 @@ class ES:
         pairs = self.population // 2
         starts = range(0, pairs, self.pairs_per_task)
         centre = Centre(self.iteration, self.mean.astype(np.float32), sigma, self._normalizer(self.observed))
-        tasks = [(centre, start, min(start + self.pairs_per_task, pairs)) for start in starts]
+        shared = self.pool.broadcast(centre)
+        tasks = [(shared, start, min(start + self.pairs_per_task, pairs)) for start in starts]
         returns = np.full((pairs, 2), np.nan)
         lengths = np.zeros((pairs, 2), np.int64)
         moments: list[list[Moments]] = [[] for _ in tasks]
@@ -266,7 +267,8 @@ class ES:
         """Play the mean policy on seeds of its own; keeps the best parameters met so far."""
         centre = Centre(self.iteration, self.mean.astype(np.float32), 0.0, self._normalizer(self.observed))
         size = self.vec.num_envs
-        tasks = [(centre, first, min(first + size, self.eval_episodes)) for first in range(0, self.eval_episodes, size)]
+        shared = self.pool.broadcast(centre)
+        tasks = [(shared, first, min(first + size, self.eval_episodes)) for first in range(0, self.eval_episodes, size)]
         returns = np.full(self.eval_episodes, np.nan)
         lengths = np.full(self.eval_episodes, np.nan)
         for done in self.pool.imap_unordered(functools.partial(evaluate_mean, self.problem), tasks):

@@ -2,13 +2,11 @@
 
 import queue
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-from algos.pool import Done
 
 Item = TypeVar("Item")
 
@@ -62,13 +60,3 @@ def minibatches(size: int, batch: int, generator: np.random.Generator) -> Iterat
     order = generator.permutation(size)
     for start in range(0, size, batch):
         yield order[start : start + batch]
-
-
-def in_order(ends: Iterable[Done], count: int) -> list[Any]:
-    """The values of `count` tasks by index; the first error is raised."""
-    values: list[Any] = [None] * count
-    for done in ends:
-        if done.error is not None:
-            raise done.error
-        values[done.index] = done.value
-    return values

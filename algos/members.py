@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from algos.broadcast import Broadcast
 from algos.evaluate import Episodes, Moments, play
 from algos.noise import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.policy import MLP, Normalizer, Population
@@ -52,7 +53,7 @@ class Centre:
 
 
 def evaluate_pairs(
-    problem: Problem, task: tuple[Centre, int, int]
+    problem: Problem, task: tuple[Broadcast[Centre], int, int]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments]]:
     """Play the mirrored pairs start..stop-1, on a worker.
 
@@ -61,7 +62,8 @@ def evaluate_pairs(
     Returns:
         Mean returns [n, 2], summed lengths [n, 2], and the moments of the sampled pairs in order.
     """
-    centre, start, stop = task
+    shared, start, stop = task
+    centre = shared.value
     noise = _workspace.of(problem).noise
     episodes = problem.episodes_per_member
     jobs = [(pair, sign, k) for pair in range(start, stop) for sign in (1, -1) for k in range(episodes)]
@@ -84,9 +86,12 @@ def evaluate_pairs(
     return played.returns.reshape(shape).mean(axis=2), played.lengths.reshape(shape).sum(axis=2), moments
 
 
-def evaluate_mean(problem: Problem, task: tuple[Centre, int, int]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def evaluate_mean(
+    problem: Problem, task: tuple[Broadcast[Centre], int, int]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Play episodes first..last-1 of the mean policy's evaluation, on a worker; returns and lengths, each [n]."""
-    centre, first, last = task
+    shared, first, last = task
+    centre = shared.value
     seeds = [episode_seed(problem.seed, Stream.EVALUATION, centre.iteration, k) for k in range(first, last)]
     played = _play(problem, centre, lambda _: centre.mean, seeds, [False] * len(seeds), cap=None)
     return played.returns, played.lengths

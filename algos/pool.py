@@ -1,12 +1,14 @@
 """The seam between algorithms and compute: what a pool promises, and how a lost task arrives."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from envs.errors import PaddockError
+from algos.broadcast import Broadcast
+from envs.errors import PaddockError, require
 
 Task = TypeVar("Task")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,64 @@ class Done:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What one task occupies on its worker, of what Dask's workers declare.
+
+    Attributes:
+        cpu: of the worker's threads (`--nthreads`).
+        memory_gb: of its memory limit (`--memory-limit`).
+        gpu: of the resource GPU (`--resources GPU=1`).
+    """
+
+    cpu: int = 1
+    memory_gb: float = 0.0
+    gpu: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.cpu >= 1, f"cpu={self.cpu} must be at least 1 thread")
+        require(self.memory_gb >= 0, f"memory_gb={self.memory_gb} must not be negative")
+        require(self.gpu >= 0, f"gpu={self.gpu} must not be negative")
+
+
+ONE_CPU = Needs()
+End = Callable[[], Done]  # unpickles when it is called, which is done once
+
+
+class Batch(Protocol):
+    """Tasks of one function that come in as they arise."""
+
+    def put(self, task: Any) -> int:
+        """Add a task; returns its index, which its `Done` will carry.
+
+        Raises:
+            PoolError: the pool is closed, or the batch was cancelled.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Give up what has not ended; nothing of it is delivered any more. May be called twice."""
+        ...
+
+
+class Stateful(Protocol):
+    """An object that lives on one worker. Its methods are called there, one at a time, in the order of the calls."""
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """Start a call; calling what is returned waits for its value, or raises its error.
+
+        A call whose worker is lost is made again on the object's replacement, as often as the pool retries tasks.
+
+        Raises:
+            PoolError: the pool or the object is closed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let the object go; may be called twice."""
+        ...
+
+
 class Pool(Protocol):
     """Workers that run functions. A task's result may depend on its arguments alone."""
 
@@ -42,6 +102,8 @@ class Pool(Protocol):
         tasks: Iterable[Task],
         *,
         urgent: bool = False,
+        needs: Needs = ONE_CPU,
+        retry_errors: int = 0,
     ) -> Iterator[Done]:
         """Run fn on every task and yield each end as it comes; no exception of a task is raised here.
 
@@ -49,7 +111,57 @@ class Pool(Protocol):
 
         Args:
             urgent: go before waiting tasks that are not.
+            needs: what each task occupies on its worker.
+            retry_errors: how often a task that raises is run again before its error is its end.
+
+        Raises:
+            PoolError: the pool is closed, its workers are out of reach, or none could ever hold such a task.
         """
+        ...
+
+    def open_batch(
+        self,
+        fn: Callable[[Any], Any],
+        deliver: Callable[[Sequence[End]], None],
+        *,
+        urgent: bool = False,
+        needs: Needs = ONE_CPU,
+        retry_errors: int = 0,
+        renew_after: int | None = None,
+    ) -> Batch:
+        """Run fn on tasks that are put in one by one.
+
+        Args:
+            deliver: called with some ends, in any thread, soon after they came; must return at once. When the pool
+                fails as a whole, every task still open ends with that `PoolError`.
+            renew_after: a worker process that ran so many of these tasks is replaced by a new one; None: never.
+        """
+        ...
+
+    def broadcast(self, value: Value) -> Broadcast[Value]:
+        """Make a value known to every worker that needs it: it travels to each at most once, however many tasks use it.
+
+        Tasks and functions carry the handle and read `handle.value`; workers forget it once the handle is gone here.
+        """
+        ...
+
+    def stateful(
+        self,
+        factory: Callable[[], Any],
+        restore: Callable[[], Callable[[], Any]] | None = None,
+        needs: Needs = ONE_CPU,
+    ) -> Stateful:
+        """Make an object on the worker that holds the fewest, by calling factory there.
+
+        Args:
+            restore: asked in this process when the object was lost, for the factory of its replacement; None: the same
+                factory again.
+            needs: what a call of it occupies on its worker.
+        """
+        ...
+
+    def ask(self, workers: int) -> None:
+        """Say how many workers would have work from now on; an elastic pool follows, within its bounds."""
         ...
 
     def close(self) -> None:
@@ -67,3 +179,7 @@ class WorkerLost(PaddockError):
 
 class TaskTimeout(PaddockError):
     """The task ran longer than it may; its worker was replaced."""
+
+
+class RemoteError(PaddockError):
+    """A task's own exception, told in words because it could not travel."""

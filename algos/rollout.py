@@ -6,7 +6,6 @@ process can enter there by playing them again.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from algos.actor import Architecture, Weights, make_actor
+from algos.broadcast import Broadcast
 from algos.noise import Stream, episode_seed, keyed_generator
 from envs.spec import EnvSpec
 from envs.vector import Vec, VectorEnv
@@ -228,18 +228,33 @@ def _advance(start: Standing, action: NDArray[Any], ended: NDArray[np.bool_], st
     return Standing(episode, length, np.concatenate(parts), state)
 
 
-def play_on_worker(stage: Stage, task: tuple[Weights, Standing, int, int]) -> Rollout:
-    """One actor's share of a rollout, on a worker."""
-    weights, start, iteration, index = task
-    collector = _kept.collector(stage, index)
-    try:
-        # One thread: a product's last bit may depend on how many threads share it.
-        with _kept.threads.limit(limits=1):
-            return collector.collect(weights, start, iteration)
-    except BaseException:
-        # The environments are in an unknown state; the next task builds new ones.
-        _kept.drop(stage, index)
-        raise
+class Performer:
+    """One actor on its worker: its environments stay there from call to call; no result depends on them."""
+
+    def __init__(self, stage: Stage, index: int) -> None:
+        self._stage = stage
+        self._index = index
+        self._collector: Collector | None = None
+        self._threads = ThreadpoolController()
+
+    def play(self, weights: Broadcast[Weights], start: Standing, iteration: int) -> Rollout:
+        """This actor's share of a rollout."""
+        if self._collector is None:
+            self._collector = Collector(self._stage, self._index)
+        try:
+            # One thread: a product's last bit may depend on how many threads share it.
+            with self._threads.limit(limits=1):
+                return self._collector.collect(weights.value, start, iteration)
+        except BaseException:
+            # The environments are in an unknown state; the next call builds new ones.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let the environments go."""
+        if self._collector is not None:
+            self._collector.close()
+            self._collector = None
 
 
 def join(parts: Sequence[Rollout]) -> Rollout:
@@ -271,29 +286,3 @@ def episode_metrics(rollout: Rollout) -> dict[str, float]:
         "train/return_min": float(rollout.returns.min()),
         "train/length_mean": float(rollout.lengths.mean()),
     }
-
-
-class _Kept(threading.local):
-    """The environments that a worker's thread keeps between tasks, by actor; no result depends on them."""
-
-    def __init__(self) -> None:
-        self._stage: Stage | None = None
-        self._collectors: dict[int, Collector] = {}
-
-    def collector(self, stage: Stage, index: int) -> Collector:
-        """This actor's environments, made anew if they were made for another run."""
-        if stage != self._stage:
-            for kept in list(self._collectors):
-                self.drop(stage, kept)
-            self._stage = stage
-        if index not in self._collectors:
-            self._collectors[index] = Collector(stage, index)
-            self.threads = ThreadpoolController()
-        return self._collectors[index]
-
-    def drop(self, stage: Stage, index: int) -> None:
-        """Close an actor's environments."""
-        self._collectors.pop(index).close()
-
-
-_kept = _Kept()

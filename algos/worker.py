@@ -1,52 +1,293 @@
-"""What runs on a Dask worker around each task: a start notice, a clock and a time limit.
+"""What turns a Dask worker into one of ours: drivers connect to it directly and hand it tasks.
 
-A worker loads this module when it starts (`--preload algos.worker`), so that Ctrl-C in a terminal, which reaches every
-process there, is left to the process that owns the run.
+Dask's scheduler places, watches and replaces workers, and sees no task: a driver opens one of Dask's own connections to
+each worker (`serve`), so that addresses and TLS come with it, and both talk in lists of messages:
+
+from the driver   value forget run recall make call drop
+from the worker   alive ends returned overdue leaving
+
+A worker loads this module when it starts (`--preload algos.worker`).
 """
 
+import asyncio
+import contextlib
+import faulthandler
+import functools
+import importlib.metadata
+import importlib.util
 import os
+import pickle
+import platform
 import signal
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from distributed import get_worker
-from distributed.worker import thread_state
+from distributed import Nanny
+from distributed.comm import CommClosedError
+from distributed.core import Status
+from distributed.diagnostics.plugin import WorkerPlugin
 
-TOPIC = "paddock"  # of the events that tell the pool what its workers do
+from algos import broadcast, obituary
+from algos.desk import FLUSH_S, Desk, Job, Resident, memory_gb
+
+OPERATION = "paddock"  # the name under which drivers call
+ALIVE_S = 2.0  # between two signs of life
 TIMEOUT_EXIT_CODE = 75
+DRAIN_S = float(os.environ.get("PADDOCK_DRAIN_S", "30"))  # a worker that is told to leave finishes what it runs
 
 
-def dask_setup(worker: Any) -> None:
-    """Dask's hook for a preloaded module, called in the worker's main thread."""
+def dask_setup(worker: Any) -> Any:
+    """Dask's hook for a preloaded module: of a worker, or of the nanny that watches one."""
+    if isinstance(worker, Nanny):
+        obituary.listen()
+        worker.handlers[obituary.QUESTION] = obituary.tell
+        return None
+    if OPERATION in worker.handlers:
+        return None
     if threading.current_thread() is threading.main_thread():
+        # Ctrl-C in a terminal reaches every process there; it is left to the process that owns the run.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    counter = Counter(worker)
+    worker.handlers[OPERATION] = counter.serve
+    return worker.plugin_add(counter, name=OPERATION)
 
 
-def run_task(fn: Callable[[Any], Any], task: Any, timeout_s: float | None) -> tuple[Any, float]:
-    """Run fn(task) and return its value and the seconds it took.
+class Counter(WorkerPlugin):
+    """Where drivers are served; one in each worker process."""
 
-    A thread cannot be interrupted, so a task that exceeds its limit takes its worker process along; a nanny starts
-    a new one.
-    """
-    worker, key = get_worker(), thread_state.key
-    worker.log_event(TOPIC, {"event": "start", "key": key, "worker": worker.address})
-    limit = None
-    if timeout_s is not None:
-        limit = threading.Timer(timeout_s, _exceed, (worker, key))
-        limit.daemon = True
-        limit.start()
-    started = time.perf_counter()
-    try:
-        value = fn(task)
-        return value, time.perf_counter() - started
-    finally:
-        if limit is not None:
-            limit.cancel()
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        self._sessions: set[Session] = set()
+        self._loop = asyncio.get_running_loop()
+        resources = {name.upper(): amount for name, amount in worker.state.total_resources.items()}
+        cpu, gpu = int(worker.state.nthreads), int(resources.get("GPU", 0))
+        memory = memory_gb(worker.memory_manager.memory_limit)
+        self._capacity = {"cpu": cpu, "memory_gb": memory, "gpu": gpu}
+        self._desk = Desk(cpu, memory, gpu, retire=lambda: self._call(self._renew))
+        self._leaving = False
+        self._stderr = obituary.redirect()
+        faulthandler.enable()
+
+    async def serve(self, comm: Any, hello: dict[str, Any]) -> Status:
+        """Answer a driver's greeting, then serve it until it goes."""
+        answer = describe_process(hello["packages"], hello["imports"])
+        answer |= {"capacity": self._capacity, "pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
+        answer |= {"stderr": self._stderr, "nanny": self._worker.nanny, "leaving": self._leaving}
+        answer |= {"name": str(self._worker.name)}
+        session = Session(comm, self._desk, self._loop)
+        self._sessions.add(session)
+        try:
+            await comm.write(answer)
+            await session.serve()
+        except (CommClosedError, OSError):
+            pass
+        finally:
+            self._sessions.discard(session)
+            session.abandon()
+        return Status.dont_reply
+
+    async def teardown(self, worker: Any) -> None:
+        """Dask's hook before a worker leaves, for whatever reason: give back what waits, finish what runs."""
+        await self._leave()
+
+    async def _leave(self) -> None:
+        self._leaving = True
+        self._desk.close()
+        sessions = list(self._sessions)
+        for session in sessions:
+            session.leave()
+        deadline = time.monotonic() + DRAIN_S
+        while time.monotonic() < deadline and not all(session.over for session in self._sessions):
+            await asyncio.sleep(0.01)
+
+    async def _renew(self) -> None:
+        await self._leave()
+        os._exit(0)  # the nanny starts another
+
+    def _call(self, start: Callable[[], Any]) -> None:
+        self._loop.call_soon_threadsafe(lambda: asyncio.ensure_future(start()))
 
 
-def _exceed(worker: Any, key: str) -> None:
-    worker.log_event(TOPIC, {"event": "timeout", "key": key, "worker": worker.address})
-    time.sleep(0.5)  # lets the notice leave before the process does
-    os._exit(TIMEOUT_EXIT_CODE)
+class Session:
+    """One driver's connection, from its greeting to its end."""
+
+    def __init__(self, comm: Any, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
+        self._comm = comm
+        self._desk = desk
+        self._loop = loop
+        self._functions: dict[str, Any] = {}
+        self._values: set[str] = set()
+        self._residents: dict[str, Resident] = {}
+        self._lock = threading.Lock()
+        self._open = 0  # jobs taken and not ended
+        self._ends: list[tuple[int, float, bool, bytes]] = []
+        self._sent = 0.0  # when ends were last sent, of time.monotonic()
+        self._out: list[tuple[Any, ...]] = []
+        self._wake = asyncio.Event()
+        self._closed = False
+        self._leaving = False
+
+    async def serve(self) -> None:
+        """Read messages until the driver goes."""
+        writing = asyncio.ensure_future(self._write())
+        living = asyncio.ensure_future(self._live())
+        try:
+            while True:
+                for operation, *arguments in await self._comm.read():
+                    getattr(self, f"_{operation}")(*arguments)
+        finally:
+            self._closed = True
+            writing.cancel()
+            living.cancel()
+
+    def abandon(self) -> None:
+        """Forget all that belonged to the driver; what runs is finished for nobody."""
+        self._closed = True
+        self._desk.take_back(self)
+        for id in list(self._residents):
+            self._drop(id)
+        broadcast.forget(list(self._values))
+
+    def leave(self) -> None:
+        """Give back what has not begun, and say that nothing more is taken."""
+        self._leaving = True
+        waiting = [id for resident in self._residents.values() for id in resident.give_up()]
+        self._give_back([*self._desk.take_back(self), *waiting])
+        self._send("leaving")
+
+    @property
+    def over(self) -> bool:
+        """Whether the driver has been told everything, or has gone."""
+        return self._closed or not (self._open or self._ends or self._out)
+
+    def ended(self, job: Job, seconds: float, good: bool, data: bytes) -> None:
+        """Take the end of a job; called in its thread."""
+        with self._lock:
+            first = not self._ends
+            self._ends.append((job.id, seconds, good, data))
+            self._open -= 1
+            last = self._open == 0
+        if last or time.monotonic() - self._sent > FLUSH_S:
+            self._loop.call_soon_threadsafe(self._flush)
+        elif first:
+            self._loop.call_soon_threadsafe(self._loop.call_later, FLUSH_S, self._flush)
+
+    # From the driver
+
+    def _value(self, id: str, data: bytes) -> None:
+        self._values.add(id)
+        broadcast.keep(id, data)
+
+    def _forget(self, ids: Sequence[str]) -> None:
+        self._values.difference_update(ids)
+        broadcast.forget(list(ids))
+        for id in ids:
+            self._functions.pop(id, None)
+
+    def _run(
+        self,
+        function: str,
+        items: Sequence[tuple[int, bytes]],
+        needs: tuple[int, float, int],
+        urgent: bool,
+        limit_s: float | None,
+        renew_after: int | None,
+    ) -> None:
+        if self._leaving:
+            self._send("returned", [id for id, _ in items])
+            return
+        jobs = [
+            Job(self, id, functools.partial(self._apply, function, data), *needs, limit_s, function, renew_after)
+            for id, data in items
+        ]
+        with self._lock:
+            self._open += len(jobs)
+        self._desk.add(jobs, urgent)
+
+    def _recall(self, ids: Sequence[int]) -> None:
+        self._give_back(self._desk.take_back(self, ids))
+
+    def _make(self, id: str, factory: bytes) -> None:
+        self._residents[id] = Resident(self._desk, factory)
+
+    def _call(self, id: str, call: int, data: bytes, needs: tuple[int, float, int], limit_s: float | None) -> None:
+        with self._lock:
+            self._open += 1
+        self._residents[id].add(Job(self, call, _nothing, *needs, limit_s), data)
+
+    def _drop(self, id: str) -> None:
+        resident = self._residents.pop(id, None)
+        if resident is not None:
+            resident.close()
+
+    # To the driver
+
+    def _apply(self, function: str, data: bytes) -> Any:
+        fn = self._functions.get(function)
+        if fn is None:
+            fn = self._functions[function] = broadcast.received(function).value
+        return fn(pickle.loads(data))
+
+    def _give_back(self, ids: list[int]) -> None:
+        with self._lock:
+            self._open -= len(ids)
+        if ids:
+            self._send("returned", ids)
+
+    def _flush(self) -> None:
+        with self._lock:
+            ends, self._ends = self._ends, []
+            self._sent = time.monotonic()
+        if ends:
+            self._send("ends", ends)
+
+    def _send(self, *message: Any) -> None:
+        self._out.append(message)
+        self._wake.set()
+
+    async def _write(self) -> None:
+        with contextlib.suppress(CommClosedError, OSError):
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                # Stays in sight until it is written, since `over` looks for it.
+                messages = list(self._out)
+                await self._comm.write(messages)
+                del self._out[: len(messages)]
+                if self._out:
+                    self._wake.set()
+
+    async def _live(self) -> None:
+        """Tell the driver that this process lives, and end it where a task has outstayed its limit."""
+        told = time.monotonic()
+        while True:
+            await asyncio.sleep(0.1)
+            # A thread cannot be interrupted, so a task that exceeds its limit takes its process along.
+            overdue = [job for job in self._desk.overdue() if job.client is self]
+            if overdue:
+                self._flush()
+                self._send("overdue", [job.id for job in overdue])
+                await asyncio.sleep(0.5)  # lets the notice leave before the process does
+                os._exit(TIMEOUT_EXIT_CODE)
+            if time.monotonic() - told > ALIVE_S:
+                told = time.monotonic()
+                self._send("alive")
+
+
+def describe_process(packages: Sequence[str], imports: Sequence[str]) -> dict[str, Any]:
+    """What decides whether this process computes what another does: versions, and whether it can import packages."""
+    versions = {"python": platform.python_version()}
+    for name in packages:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    for name in imports:
+        versions.setdefault(name, "importable" if importlib.util.find_spec(name) else "not importable")
+    return {"versions": versions}
+
+
+def _nothing() -> None: ...

@@ -39,6 +39,8 @@ from algos.noise import Stream, episode_seed
 from algos.pool import Done, Pool
 from paddock.compose import compose_alone
 from paddock.compute.cluster import local
+from paddock.compute.elastic import Bounds
+from paddock.compute.serial import SerialPool
 from paddock.launch import build_algorithm
 
 TARGET = 1.0  # ours / peer, environment steps/s
@@ -54,7 +56,7 @@ Report = dict[str, Any]
 def main(arguments: list[str] | None = None) -> int:
     """Run both sides in turn, print medians and their ratio; returns 1 if ours is below the target, else 0."""
     options = _options(arguments)
-    pool = local(options.workers, retries=3, task_timeout_s=None)
+    pool = local(Bounds(options.workers, options.workers), retries=3, task_timeout_s=None)
     try:
         es = build_es(pool, options.members, options.cap, options.overrides)
         next(es.plan())  # starts everything, and gives the observations a scale
@@ -193,10 +195,9 @@ def measure_driver(pool: Pool, repeats: int, overrides: list[str]) -> Report:
     }
 
 
-class AnsweringPool:
+class AnsweringPool(SerialPool):
     """A pool that knows its answers in advance, and keeps what it was asked last."""
 
-    size = 1
     asked: tuple[Callable[[Any], Any], list[Any]]
 
     def __init__(self) -> None:
@@ -212,9 +213,6 @@ class AnsweringPool:
                 moments = [Moments(100, random.normal(size=width), random.uniform(size=width))]
                 self._answers.append(Done(index, (random.normal(size=shape), np.full(shape, 100), moments)))
         yield from self._answers
-
-    def close(self) -> None:
-        """Nothing to let go."""
 
 
 def _times(call: Callable[[], Any], repeats: int) -> list[float]:

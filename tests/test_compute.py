@@ -18,7 +18,10 @@ from conftest import ROOT, TINY, Command, final_state, rows, wait_until
 
 from algos.pool import Done, PoolError, TaskTimeout, WorkerLost
 from paddock.checkpoint import read
-from paddock.compute.cluster import DaskPool, connect, local
+from paddock.compute.cluster import local
+from paddock.compute.elastic import Bounds
+from paddock.compute.pool import DaskPool
+from paddock.compute.recipes import Dask
 from paddock.compute.serial import SerialPool
 
 TASKS = 24
@@ -26,7 +29,7 @@ TASKS = 24
 
 @pytest.fixture(scope="module")
 def dask_pool() -> Iterator[DaskPool]:
-    pool = local(workers=2, retries=3, task_timeout_s=None)
+    pool = local(Bounds(2, 2), retries=3, task_timeout_s=None)
     yield pool
     pool.close()
 
@@ -141,7 +144,7 @@ def test_a_task_that_kills_its_workers_is_given_up_and_the_others_finish(dask_po
 
 
 def test_a_task_that_hangs_is_given_up_and_the_others_finish() -> None:
-    pool = local(workers=2, retries=3, task_timeout_s=2.0)
+    pool = local(Bounds(2, 2), retries=3, task_timeout_s=2.0)
     try:
         ends = by_index(pool.imap_unordered(hang_on_two, range(8)))
         assert isinstance(ends[2].error, TaskTimeout)
@@ -154,7 +157,7 @@ def test_a_task_that_hangs_is_given_up_and_the_others_finish() -> None:
 
 def test_closing_twice_is_fine_and_leaves_no_process() -> None:
     before = {child.pid for child in psutil.Process().children(recursive=True)}
-    pool = local(workers=2, retries=3, task_timeout_s=None)
+    pool = local(Bounds(2, 2), retries=3, task_timeout_s=None)
     during = {child.pid for child in psutil.Process().children(recursive=True)} - before
     assert len(during) >= 2
     pool.close()
@@ -173,7 +176,8 @@ def test_nothing_listens_beyond_this_machine(dask_pool: DaskPool) -> None:
 
 def test_without_an_address_a_cluster_starts_here(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", logger="paddock"):
-        pool = connect(address=None, workers=1, retries=3, task_timeout_s=None)
+        recipe = Dask(address=None, scheduler_file=None, workers=1, retries=3, task_timeout_s=None, tls=None)
+        pool = recipe.open(())
     try:
         assert "started a Dask cluster here" in caplog.text
         assert pool.size == 1

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from algos.broadcast import Broadcast
 from algos.es import ES, EvaluationLost, centred_ranks
 from algos.evaluate import Moments
 from algos.members import Centre, evaluate_pairs
@@ -301,7 +302,7 @@ def test_merged_moments_are_those_of_the_whole_sample() -> None:
 def test_an_episodes_moments_are_those_of_the_observations_acted_on() -> None:
     es = ES(**settings(observation_sampling=1.0, population=2))
     centre = Centre(0, es.mean.astype(np.float32), 0.1, None)
-    _, lengths, moments = evaluate_pairs(es.problem, (centre, 0, 1))
+    _, lengths, moments = evaluate_pairs(es.problem, (Broadcast(centre), 0, 1))
     seed = episode_seed(1, Stream.EPISODE, 0, 0)
     policy = Population(es.problem.mlp, 1)
     policy.load(0, centre.mean + np.float32(0.1) * PhiloxNoise(1, es.mean.size)(0, 0))
@@ -332,8 +333,8 @@ def test_a_members_return_is_the_mean_of_its_episodes() -> None:
     es = ES(**settings(episodes_per_member=3))
     single = ES(**settings(episodes_per_member=1))
     centre = Centre(0, es.mean.astype(np.float32), 0.1, None)
-    returns, lengths, _ = evaluate_pairs(es.problem, (centre, 0, 2))
-    alone, _, _ = evaluate_pairs(single.problem, (centre, 0, 1))
+    returns, lengths, _ = evaluate_pairs(es.problem, (Broadcast(centre), 0, 2))
+    alone, _, _ = evaluate_pairs(single.problem, (Broadcast(centre), 0, 1))
     # CartPole pays 1 a step. The first pair's first episode has the same key in both.
     np.testing.assert_allclose(returns * 3, lengths)
     assert alone[0, 0] <= lengths[0, 0]

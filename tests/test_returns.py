@@ -6,8 +6,7 @@ from collections.abc import Generator
 import numpy as np
 import pytest
 
-from algos.flow import in_order, minibatches, prefetch
-from algos.pool import Done
+from algos.flow import minibatches, prefetch
 from algos.returns import gae, n_step, vtrace
 
 REWARD, VALUE, FOLLOWING = ([[1.0], [2.0], [3.0]], [[0.5], [0.4], [0.3]], [[0.4], [0.3], [0.2]])
@@ -125,9 +124,3 @@ def test_minibatches_are_a_shuffle_cut_in_parts() -> None:
     assert [len(part) for part in parts] == [4, 4, 2]
     assert sorted(np.concatenate(parts)) == list(range(10))
     assert [list(part) for part in parts] == [list(part) for part in minibatches(10, 4, np.random.default_rng(0))]
-
-
-def test_values_come_in_the_order_of_their_tasks() -> None:
-    assert in_order([Done(2, "c"), Done(0, "a"), Done(1, "b")], 3) == ["a", "b", "c"]
-    with pytest.raises(KeyError):
-        in_order([Done(0, "a"), Done(1, error=KeyError("lost"))], 2)

@@ -1,73 +1,98 @@
-"""Compares every worker with this process before the first task, and names the odd one out.
+"""Compares every worker with this process before its first task, and names the odd one out.
 
 A worker with another NumPy or Box2D computes other numbers, and one that cannot import the project dies of its first
-task; both are better said at once.
+task; both are better said at once. A worker that joins later is examined too, and gets no work if it does not match.
 """
 
+import asyncio
+import logging
 import platform
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import cloudpickle
 from distributed import Client
 
 from algos.pool import PoolError
+from algos.worker import describe_process
+
+from .link import Link
+
+log = logging.getLogger(__name__)
 
 PACKAGES = ("numpy", "gymnasium", "box2d", "torch", "distributed", "cloudpickle")
+CLOCK_S = 2.0  # clocks further apart mix up logs and time limits
 
 
-def check_workers(client: Client, imports: Collection[str]) -> None:
-    """Raise PoolError, naming worker and package, unless all workers can compute what this process would.
+def hello(imports: Collection[str]) -> dict[str, Any]:
+    """What each worker is asked: its versions of packages, and whether it can import those that tasks need."""
+    return {"packages": list(PACKAGES), "imports": sorted(imports)}
 
-    Args:
-        imports: packages that the tasks need, by their import names.
+
+class Examination:
+    """Says what is wrong with a worker, in comparison with this process."""
+
+    def __init__(self, imports: Collection[str]) -> None:
+        self._expected: Mapping[str, str] = describe_process(PACKAGES, sorted(imports))["versions"]
+
+    def __call__(self, link: Link) -> str | None:
+        """What keeps a worker from computing what this process would, and the remedy; None where nothing does."""
+        theirs: Mapping[str, str] = link.answer["versions"]
+        for name, expected in self._expected.items():
+            found = theirs.get(name, "not known there")
+            same = found.split(".")[:2] == expected.split(".")[:2] if name == "python" else found == expected
+            if not same:
+                return f"has {_title(name)} {found}, this process {expected}; {_remedy(name, expected)}"
+        skew = float(link.answer["clock_s"])
+        if abs(skew) > CLOCK_S:
+            way = "ahead of" if skew > 0 else "behind"
+            remedy = "set both by NTP, or logs and time limits mislead"
+            log.warning("worker %s: its clock is %.1f s %s this one; %s", link.address, abs(skew), way, remedy)
+        return None
+
+
+async def install(client: Client, address: str) -> None:
+    """Make a worker that was started without `--preload algos.worker` one of ours.
+
+    Raises:
+        PoolError: it has another Python, or cannot import the project.
     """
     # Dask's own question needs no code of ours there, and bytecode does not travel between Python versions.
-    ours = platform.python_version_tuple()[:2]
-    answers: Any = client.get_versions()
-    for address, versions in answers["workers"].items():
-        theirs = str(versions["host"]["python"]).split(".")
-        if tuple(theirs[:2]) != ours:
-            remedy = "use one environment everywhere"
-            raise PoolError(f"worker {address} has Python {'.'.join(theirs[:3])}, this process {_python()}; {remedy}")
+    answers: Any = await asyncio.to_thread(client.get_versions)
+    if address not in answers["workers"]:
+        raise OSError(f"{address} has gone")
+    theirs = str(answers["workers"][address]["host"]["python"]).split(".")
+    if theirs[:2] != list(platform.python_version_tuple()[:2]):
+        ours = platform.python_version()
+        raise PoolError(f"has Python {'.'.join(theirs[:3])}, this process {ours}; {_remedy('python', ours)}")
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)
     try:
-        found: dict[str, Any] = client.run(describe_process, PACKAGES, tuple(imports), on_error="return")
+        outcome = await asyncio.to_thread(client.run, load_worker, workers=[address], on_error="return")
     finally:
         cloudpickle.unregister_pickle_by_value(module)
-    expected = describe_process(PACKAGES, tuple(imports))
-    for address, described in found.items():
-        if isinstance(described, BaseException):
-            raise PoolError(f"worker {address} cannot answer: {described}; restart it with `--preload algos.worker`")
-        for name, version in described.items():
-            if version != expected[name]:
-                remedy = _remedy(name, expected[name])
-                raise PoolError(f"worker {address} has {name} {version}, this process {expected[name]}; {remedy}")
+    error = outcome.get(address)
+    if isinstance(error, BaseException):
+        raise PoolError(f"cannot import the project ({error}); {_remedy('algos', '')}")
 
 
-def describe_process(packages: tuple[str, ...], imports: tuple[str, ...]) -> dict[str, str]:
-    """The versions of packages in this process, and whether it can import others."""
-    # On a worker this function comes alone, without its module.
-    import importlib.util
+async def load_worker(dask_worker: Any) -> None:
+    """Do on a worker what `--preload algos.worker` does; it comes there alone, without its module."""
+    from algos.worker import dask_setup
 
-    described = {}
-    for name in packages:
-        try:
-            described[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            described[name] = "not installed"
-    for name in imports:
-        described.setdefault(name, "importable" if importlib.util.find_spec(name) else "not importable")
-    return described
+    waiting = dask_setup(dask_worker)
+    if waiting is not None:
+        await waiting
 
 
-def _python() -> str:
-    return platform.python_version()
+def _title(name: str) -> str:
+    return "Python" if name == "python" else name
 
 
 def _remedy(name: str, expected: str) -> str:
+    if name == "python":
+        return "use one environment everywhere"
     if name in ("algos", "envs"):
         return "install the project there (pip install -e .) or start the worker in its root"
     if name not in PACKAGES:

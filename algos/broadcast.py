@@ -1,0 +1,85 @@
+"""A value that many tasks share: pickled where it is made, sent to each worker once, unpickled there once.
+
+A `Broadcast` in a task's arguments travels as its number alone while a pool pickles them (`collecting`), and the pool
+sees to it that the worker has the bytes by then. Pickled anywhere else it travels whole.
+"""
+
+import contextlib
+import pickle
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+import cloudpickle
+
+Value = TypeVar("Value")
+
+_local = threading.local()  # .met: the broadcasts pickled in this thread, by id, while a pool collects them
+_received: dict[str, "Blob"] = {}  # on a worker: what has come, by id
+_unpickling = threading.Lock()
+
+
+class Broadcast(Generic[Value]):
+    """A handle on a shared value; cheap to send any number of times."""
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+        self.id = uuid.uuid4().hex
+        self._data: bytes | None = None
+
+    @property
+    def data(self) -> bytes:
+        """The value, pickled; made when it is first needed, since a pool in this process needs none."""
+        if self._data is None:
+            self._data = cloudpickle.dumps(self.value)
+        return self._data
+
+    def __reduce__(self) -> Any:
+        met = getattr(_local, "met", None)
+        if met is None:
+            return Broadcast, (self.value,)
+        met[self.id] = self
+        return received, (self.id,)
+
+
+class Blob:
+    """A broadcast value on a worker, as bytes until it is asked for."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data: bytes | None = data
+        self._handle: Broadcast[Any] | None = None
+
+    def handle(self) -> "Broadcast[Any]":
+        """The value in a handle of this process, the same each time."""
+        with _unpickling:
+            if self._handle is None:
+                assert self._data is not None
+                self._handle, self._data = Broadcast(pickle.loads(self._data)), None
+            return self._handle
+
+
+@contextlib.contextmanager
+def collecting() -> Iterator[dict[str, Broadcast[Any]]]:
+    """Let broadcasts pickled in this thread travel as their ids; gives those that were met."""
+    _local.met = {}
+    try:
+        yield _local.met
+    finally:
+        _local.met = None
+
+
+def received(id: str) -> Broadcast[Any]:
+    """The broadcast of this id, on a worker that was sent it."""
+    return _received[id].handle()
+
+
+def keep(id: str, data: bytes) -> None:
+    """Take a broadcast's bytes, on a worker."""
+    _received[id] = Blob(data)
+
+
+def forget(ids: list[str]) -> None:
+    """Let broadcasts go, on a worker."""
+    for id in ids:
+        _received.pop(id, None)

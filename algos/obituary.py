@@ -1,0 +1,73 @@
+"""How a worker process ended: its exit code, which its nanny sees, and the last lines that it wrote to its errors.
+
+A nanny outlives its worker. One that loads `algos.worker` (`--preload-nanny algos.worker`) answers drivers' questions.
+"""
+
+import logging
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+QUESTION = "paddock_end"  # the name under which drivers ask
+FOLDER = "PADDOCK_STDERR"  # environment variable: where workers write their errors, a file each; unset: where they did
+LAST_LINES = 8
+_causes: dict[int, str] = {}  # by process id, of this process's nannies
+
+
+class Ears(logging.Handler):
+    """Hears what nannies log of their workers' ends."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a cause of death."""
+        told = re.match(r"Worker process (\d+) (.*)", record.getMessage())
+        if told:
+            _causes[int(told[1])] = _in_words(told[2])
+
+
+def listen() -> None:
+    """Hear of the ends of this process's workers from now on."""
+    logger = logging.getLogger("distributed.nanny")
+    if not any(isinstance(handler, Ears) for handler in logger.handlers):
+        logger.addHandler(Ears(logging.INFO))
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+async def tell(pid: int, stderr: str | None) -> dict[str, Any]:
+    """What is known here of a process's end; a nanny's answer to QUESTION."""
+    return {"cause": _causes.get(pid), "last": last_lines(stderr)}
+
+
+def last_lines(path: str | None) -> list[str]:
+    """The last lines of a file of errors, as far as it can be read here."""
+    try:
+        with open(path or "", "rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - 4096, 0))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line for line in lines if line.strip()][-LAST_LINES:]
+
+
+def redirect() -> str | None:
+    """Send this process's errors to a file of its own in FOLDER, if that is set; returns the file they go to."""
+    folder = os.environ.get(FOLDER)
+    if folder is not None and Path(folder).is_dir():
+        file = os.open(f"{folder}/{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, 2)
+        os.close(file)
+    try:
+        path = os.readlink("/proc/self/fd/2")
+        return path if os.path.isfile(path) else None
+    except OSError:
+        return None
+
+
+def _in_words(told: str) -> str:
+    killed = re.search(r"by signal (\d+)", told)
+    if not killed:
+        return told
+    name = signal.Signals(int(killed[1])).name
+    return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")

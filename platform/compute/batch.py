@@ -1,0 +1,161 @@
+"""Tasks on their way through the pool, and how large a chunk of them travels together."""
+
+import math
+import pickle
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
+from typing import TYPE_CHECKING, Any
+
+from algos.broadcast import Broadcast, collecting
+from algos.desk import dump
+from algos.pool import Done, End, Needs, PoolError
+
+if TYPE_CHECKING:
+    from .link import Link
+
+CHUNK_S = 0.1  # of work in a chunk at most; ends stream back all the while
+AHEAD_S = 0.05  # of work that should wait on a worker behind what it runs; longer tasks hide the way there
+
+
+class Item:
+    """One task, or one call of an object, until its end."""
+
+    __slots__ = ("alone", "blobs", "data", "errors", "holders", "index", "losses", "over", "seconds", "source")
+
+    def __init__(self, source: "Batch | Any", index: int, data: bytes, blobs: Sequence[Broadcast[Any]]) -> None:
+        self.source = source  # the batch or the object that is told of its end
+        self.index = index
+        self.data = data
+        self.blobs = blobs
+        self.holders: list[Link] = []  # those that have it now
+        self.losses = 0  # workers lost with it
+        self.errors = 0  # ends with an error, of which it was given another try
+        self.alone = False  # after a loss it runs by itself, which tells whether it was to blame
+        self.over = False
+        self.seconds = 0.0  # what it was expected to take when it was last sent
+
+
+class Batch:
+    """Tasks of one function; see `algos.pool.Batch`. `put` and `cancel` may be called in any thread."""
+
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[[Any], Any],
+        deliver: Callable[[Sequence[End]], None],
+        wake: Callable[[], None],
+        cancelled: Callable[["Batch"], None],
+        *,
+        urgent: bool,
+        needs: Needs,
+        retry_errors: int,
+        renew_after: int | None,
+        mean_s: float | None,
+    ) -> None:
+        with collecting() as met:
+            data = dump(fn)
+        self.name = name  # of the function, under which the length of its tasks is remembered
+        self.function = Shared(data)
+        self.blobs = [*met.values(), self.function]
+        self.deliver = deliver
+        self.urgent = urgent
+        self.needs = needs
+        self.retry_errors = retry_errors
+        self.renew_after = renew_after
+        self.mean_s = mean_s  # of a task, as far as it is known
+        self.unseen = 0  # tasks that will follow those put so far, where that is known
+        self.waiting: deque[Item] = deque()
+        self.failure: PoolError | None = None
+        self._wake = wake
+        self._cancelled = cancelled
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def put(self, task: Any) -> int:
+        """Add a task; returns its index."""
+        if self.failure is not None:
+            raise self.failure
+        with collecting() as met:
+            data = dump(task)
+        with self._lock:
+            index, self._count = self._count, self._count + 1
+            self.waiting.append(Item(self, index, data, [*met.values()]))
+        self._wake()
+        return index
+
+    def cancel(self) -> None:
+        """Give up what has not ended."""
+        self.failure = self.failure or PoolError("the batch was cancelled; open another one")
+        self._cancelled(self)
+
+    @property
+    def remaining(self) -> int:
+        """Tasks not yet on a worker, as far as is known."""
+        return len(self.waiting) + self.unseen
+
+    def learn(self, seconds: float) -> None:
+        """Take a task's time into the mean, in which the last twenty or so count."""
+        self.mean_s = seconds if self.mean_s is None else self.mean_s + 0.05 * (seconds - self.mean_s)
+
+
+class Shared(Broadcast[Any]):
+    """A broadcast that is there as bytes alone."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(None)
+        self._data = data
+
+
+class Ended:
+    """An end as it came from the worker; unpickled where it is asked for."""
+
+    __slots__ = ("_attempts", "_data", "_error", "_good", "_seconds", "index")
+
+    def __init__(
+        self,
+        item: Item,
+        good: bool = False,
+        data: bytes = b"",
+        seconds: float = 0.0,
+        error: BaseException | None = None,
+    ) -> None:
+        self.index = item.index
+        self._attempts = max(item.losses + item.errors + (error is None), 1)
+        self._good = good
+        self._data = data
+        self._seconds = seconds
+        self._error = error
+
+    def __call__(self) -> Done:
+        """The end itself, whose error has the worker's traceback as its cause."""
+        value, error = None, self._error
+        try:
+            if self._good:
+                value = pickle.loads(self._data)
+            elif error is None:
+                error, text = pickle.loads(self._data)
+                error.__cause__ = RemoteTraceback(text)
+        except Exception as broken:
+            error = broken
+        return Done(self.index, value, error, self._attempts, self._seconds)
+
+
+def chunk_size(remaining: int, slots: int, threads: int, mean_s: float | None) -> int:
+    """How many tasks to send to a worker at once.
+
+    Half of an even share of what remains, so that the last chunks are single tasks (guided self-scheduling,
+    Polychronopoulos and Kuck 1987), and no more than CHUNK_S of work for each thread; one for each thread while
+    nothing is known of their length.
+
+    Args:
+        remaining: tasks not yet sent.
+        slots: threads of all workers.
+        threads: of this worker, as many as can run such tasks.
+        mean_s: of a task; None: not known.
+    """
+    if mean_s is None:
+        return threads
+    share = math.ceil(remaining * threads / (2 * max(slots, 1)))
+    return max(1, min(share, int(threads * CHUNK_S / max(mean_s, 1e-6))))

@@ -1,0 +1,440 @@
+"""Hands tasks to workers and takes their ends: the driver's half of the pool, in the client's event loop.
+
+Dask's scheduler says which workers there are; tasks go to them directly, in chunks that shrink towards the end of a
+batch. What a lost worker held runs again elsewhere, alone, so that a task that kills its workers is known by it.
+"""
+
+import asyncio
+import itertools
+import logging
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from algos.broadcast import Broadcast
+from algos.pool import End, Needs, PoolError, TaskTimeout, WorkerLost
+
+from .batch import Batch, Ended, Item, chunk_size
+from .link import Link
+from .remote import Remote
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 10.0  # a worker that has given no sign of life for so long is not waited for
+COPIES = 3  # of a task, on workers that fell silent one after the other
+REBALANCE_S = 0.02  # between two looks for work that waits behind a long task while others are idle
+
+
+class Dispatcher:
+    """Workers and the tasks they have. Methods belong to the loop, except where they say that any thread may call."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, retries: int, timeout_s: float | None) -> None:
+        self.links: dict[str, Link] = {}
+        self.failure: PoolError | None = None
+        self.changed: Callable[[], None] = lambda: None  # called when a worker came or went
+        self.obituary: Callable[[Link], Any] = _no_obituary  # coroutine: how a worker ended, in words
+        self._loop = loop
+        self._retries = retries
+        self._timeout_s = timeout_s
+        self._numbers = itertools.count()
+        self._batches: list[Batch] = []
+        self._remotes: list[Remote] = []
+        self._idle: dict[Link, None] = {}  # with a thread free
+        self._hungry: dict[Link, None] = {}  # whose threads are taken, with little behind them
+        self._forgotten: list[str] = []
+        self._means: dict[str, float] = {}  # of tasks, by their function's name
+        self._woken = False
+        self._rebalancing = False
+        self._mourning: set[asyncio.Future[None]] = set()
+
+    # From any thread
+
+    def wake(self) -> None:
+        """Look for work soon; may be called in any thread."""
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._feed)
+
+    def call(self, fn: Callable[..., None], *arguments: Any) -> None:
+        """Run fn in the loop; may be called in any thread."""
+        self._loop.call_soon_threadsafe(fn, *arguments)
+
+    def open(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **settings: Any) -> Batch:
+        """Open a batch; may be called in any thread."""
+        if self.failure is not None:
+            raise self.failure
+        name = _name(fn)
+        batch = Batch(name, fn, deliver, self.wake, self._cancel, mean_s=self._means.get(name), **settings)
+        weakref.finalize(batch.function, self._forgotten.append, batch.function.id)
+        self.call(self._batches.append, batch)
+        return batch
+
+    def broadcast(self, value: Any) -> Broadcast[Any]:
+        """Make a handle that workers forget when it is gone here; may be called in any thread."""
+        handle = Broadcast(value)
+        weakref.finalize(handle, self._forgotten.append, handle.id)
+        return handle
+
+    @property
+    def slots(self) -> int:
+        """Threads of the workers that may be given work."""
+        return sum(link.threads for link in self.links.values() if link.usable)
+
+    def backlog(self) -> tuple[int, float]:
+        """Tasks that no worker has begun, and the work in them, in seconds, as far as is known."""
+        tasks = sum(batch.remaining for batch in self._batches)
+        return tasks, sum(batch.remaining * (batch.mean_s or 0.0) for batch in self._batches)
+
+    # Workers come and go
+
+    async def serve(self, link: Link) -> None:
+        """Give a worker work until it is gone."""
+        self.links[link.address] = link
+        self._place(link)
+        self._house(remote for remote in self._remotes if remote.link is None)
+        self._feed()
+        self.changed()
+        await link.talk(self._heed)
+        self._lose(link)
+
+    def expect(self, link: Link) -> None:
+        """Send a worker no more; what it has not begun comes back."""
+        link.leaving = True
+        self._recall(link, list(link.items))
+        self._place(link)
+        self._house([remote for remote in self._remotes if remote.link is link and not remote.items])
+
+    def watch(self) -> None:
+        """Give the work of silent workers to others; called about once a second."""
+        now = time.monotonic()
+        for link in list(self.links.values()):
+            quiet_s = now - link.heard
+            if link.items and not link.silent and quiet_s > SILENCE_S:
+                link.silent = True
+                log.warning("worker %s has been silent for %.0f s; others take its tasks", link.address, quiet_s)
+                self._place(link)
+                held = [item for item in link.items.values() if not item.over and len(item.holders) < COPIES]
+                self._requeue(item for item in held if all(holder.silent for holder in item.holders))
+                self._house([remote for remote in self._remotes if remote.link is link])
+            # A task that holds the interpreter keeps its worker from ending it in time.
+            if link.silent and self._timeout_s is not None and quiet_s > self._timeout_s + SILENCE_S:
+                self._overdue(link, list(link.items)[: link.threads])
+                link.abort()
+        self._feed()
+
+    def fail(self, error: PoolError) -> None:
+        """End everything that is open with this error."""
+        self.failure = self.failure or error
+        for batch in self._batches:
+            batch.failure = batch.failure or error
+        held = [item for link in self.links.values() for item in link.items.values()]
+        calls = [item for remote in self._remotes for item in remote.items.values()]
+        waiting = [item for batch in self._batches for item in batch.waiting]
+        for batch in self._batches:
+            batch.waiting.clear()
+        self._finish((item, Ended(item, error=error)) for item in [*held, *calls, *waiting])
+
+    def close(self) -> None:
+        """Let every worker go."""
+        for link in list(self.links.values()):
+            link.leaving = True
+            link.items.clear()
+            link.abort()
+
+    # Objects
+
+    def add_remote(self, remote: Remote) -> None:
+        """Give an object a worker."""
+        self._remotes.append(remote)
+        self._house([remote])
+
+    def remove_remote(self, remote: Remote) -> None:
+        """Let an object go."""
+        if remote in self._remotes:
+            self._remotes.remove(remote)
+            if remote.link is not None:
+                remote.link.send("drop", remote.key)
+            error = PoolError("the object was closed while a call of it was open")
+            self._finish([(item, Ended(item, error=error)) for item in remote.items.values()])
+
+    def add_call(self, remote: Remote, item: Item) -> None:
+        """Send a call to its object."""
+        if self.failure is not None:
+            self._finish([(item, Ended(item, error=self.failure))])
+            return
+        remote.items[item.index] = item
+        if remote.link is not None and remote.made:
+            self._send_call(remote, item)
+
+    def _house(self, remotes: Iterable[Remote]) -> None:
+        """Find each object a worker: the one with the fewest objects for its threads."""
+        for remote in remotes:
+            if remote.link is not None and remote.link.address in self.links:
+                remote.link.send("drop", remote.key)
+            inhabitants = [other.link for other in self._remotes if other is not remote]
+            fitting = [link for link in self.links.values() if link.usable and link.parallel(remote.needs)]
+            lost = remote.link is not None
+            remote.link = min(fitting, key=lambda link: inhabitants.count(link) / link.threads, default=None)
+            remote.made = False
+            if remote.link is not None:
+                if lost and remote.restore is not None:
+                    task = asyncio.ensure_future(self._restore(remote, remote.link))
+                    self._mourning.add(task)
+                    task.add_done_callback(self._mourning.discard)
+                else:
+                    self._make(remote, remote.link)
+
+    async def _restore(self, remote: Remote, link: Link) -> None:
+        assert remote.restore is not None
+        try:
+            remote.set_factory(await asyncio.to_thread(remote.restore))
+        except Exception as error:
+            self._finish([(item, Ended(item, error=error)) for item in list(remote.items.values())])
+            return
+        if remote.link is link:
+            self._make(remote, link)
+
+    def _make(self, remote: Remote, link: Link) -> None:
+        remote.made = True
+        remote.key = f"{remote.id}-{next(self._numbers)}"
+        link.share(remote.blobs)
+        link.send("make", remote.key, remote.data)
+        for item in list(remote.items.values()):
+            self._send_call(remote, item)
+
+    def _send_call(self, remote: Remote, item: Item) -> None:
+        assert remote.link is not None
+        number = self._hold(remote.link, item, None)
+        remote.link.share(item.blobs)
+        remote.link.send("call", remote.key, number, item.data, _tuple(remote.needs), self._timeout_s)
+        self._place(remote.link)
+
+    # Work goes out
+
+    def _feed(self) -> None:
+        """Send tasks while a worker wants some: urgent ones first, then in the order of the batches."""
+        self._woken = False
+        if self._forgotten:
+            ids, self._forgotten[:] = set(self._forgotten), []
+            for link in self.links.values():
+                link.forget(ids)
+        for batch in sorted(self._batches, key=lambda batch: not batch.urgent):
+            while batch.waiting and (wanting := self._room(batch)) is not None:
+                self._give(wanting, batch)
+        if self._idle and not self._rebalancing:
+            self._rebalancing = True
+            self._loop.call_later(REBALANCE_S, self._rebalance)
+
+    def _room(self, batch: Batch) -> Link | None:
+        alone = batch.waiting[0].alone
+        for link in self._idle:
+            if link.parallel(batch.needs) and not (alone and link.items):
+                return link
+        if batch.mean_s is None or alone:
+            return None
+        return next((link for link in self._hungry if link.parallel(batch.needs)), None)
+
+    def _give(self, link: Link, batch: Batch) -> None:
+        threads = link.parallel(batch.needs)
+        size = chunk_size(batch.remaining, self.slots // batch.needs.cpu, threads, batch.mean_s)
+        if batch.mean_s is None:
+            size = max(size - len(link.items), 1)
+        items: list[Item] = []
+        while batch.waiting and len(items) < size and not (items and (items[-1].alone or batch.waiting[0].alone)):
+            item = batch.waiting.popleft()
+            if not item.over:
+                items.append(item)
+        if not items:
+            return
+        link.share(batch.blobs)
+        for item in items:
+            link.share(item.blobs)
+        sent = [(self._hold(link, item, batch.mean_s), item.data) for item in items]
+        cpu, memory_gb, gpu = _tuple(batch.needs)
+        needs = (link.threads if items[0].alone else cpu, memory_gb, gpu)
+        link.send("run", batch.function.id, sent, needs, batch.urgent, self._timeout_s, batch.renew_after)
+        self._place(link)
+
+    def _hold(self, link: Link, item: Item, seconds: float | None) -> int:
+        number = next(self._numbers)
+        link.items[number] = item
+        item.holders.append(link)
+        item.seconds = 1.0 if seconds is None else seconds
+        link.expected_s += item.seconds
+        return number
+
+    def _release(self, link: Link, number: int) -> Item | None:
+        item = link.items.pop(number, None)
+        if item is not None:
+            item.holders.remove(link)
+            link.expected_s = link.expected_s - item.seconds if link.items else 0.0
+        return item
+
+    def _place(self, link: Link) -> None:
+        """Note whether a worker wants work."""
+        self._idle.pop(link, None)
+        self._hungry.pop(link, None)
+        if not link.items:
+            link.idle_since = time.monotonic()
+        if link.usable and link.address in self.links and not any(item.alone for item in link.items.values()):
+            if len(link.items) < link.threads:
+                self._idle[link] = None
+            elif link.hungry:
+                self._hungry[link] = None
+
+    def _rebalance(self) -> None:
+        """Call back what waits on one worker while another has nothing."""
+        self._rebalancing = False
+        if not self._idle or any(batch.waiting for batch in self._batches):
+            return
+        rich = [link for link in self.links.values() if len(link.items) > link.threads and not link.recalling]
+        rich.sort(key=lambda link: link.expected_s, reverse=True)
+        for link in rich[: len(self._idle)]:
+            begun = link.threads
+            tasks = [number for number, item in link.items.items() if isinstance(item.source, Batch)][begun:]
+            if tasks:
+                self._recall(link, tasks[len(tasks) // 2 :])
+        if rich:
+            self._rebalancing = True
+            self._loop.call_later(REBALANCE_S, self._rebalance)
+
+    def _recall(self, link: Link, numbers: list[int]) -> None:
+        tasks = [number for number in numbers if isinstance(link.items[number].source, Batch)]
+        if tasks:
+            link.recalling = True
+            link.send("recall", tasks)
+
+    # Ends come in
+
+    def _heed(self, link: Link, messages: Sequence[tuple[Any, ...]]) -> None:
+        link.silent = False
+        for operation, *arguments in messages:
+            if operation == "ends":
+                self._finish(self._judge(link, *end) for end in arguments[0])
+            elif operation == "returned":
+                link.recalling = False
+                returned = [self._release(link, number) for number in arguments[0]]
+                self._requeue(item for item in returned if item is not None)
+            elif operation == "overdue":
+                self._overdue(link, arguments[0])
+            elif operation == "leaving":
+                link.leaving = True
+                self._house([remote for remote in self._remotes if remote.link is link])
+        self._place(link)
+        self._feed()
+
+    def _judge(self, link: Link, number: int, seconds: float, good: bool, data: bytes) -> tuple[Item, Ended | None]:
+        item = self._release(link, number)
+        if item is None or item.over:
+            return _NOBODYS, None
+        item.source.learn(seconds)
+        if not good and item.errors < item.source.retry_errors:
+            item.errors += 1
+            self._requeue([item])
+            return item, None
+        return item, Ended(item, good, data, seconds)
+
+    def _overdue(self, link: Link, numbers: Sequence[int]) -> None:
+        link.leaving = True  # the others it has are not to blame for its end
+        limit = f"compute.task_timeout_s={self._timeout_s}"
+        ends = []
+        for number in numbers:
+            item = self._release(link, number)
+            if item is not None and not item.over:
+                text = f"task {item.index} ran longer than {limit}; raise it or look for a hang"
+                ends.append((item, Ended(item, error=TaskTimeout(text), seconds=self._timeout_s or 0.0)))
+        self._finish(ends)
+
+    def _finish(self, ends: Iterable[tuple[Item, Ended | None]]) -> None:
+        """Tell each source what of its own has ended."""
+        told: dict[Any, list[End]] = {}
+        for item, end in ends:
+            if end is not None and not item.over:
+                item.over = True
+                told.setdefault(item.source, []).append(end)
+        for source, its in told.items():
+            source.deliver(its)
+
+    def _requeue(self, items: Iterable[Item]) -> None:
+        for item in reversed([item for item in items if not item.over]):
+            if isinstance(item.source, Batch):
+                item.source.waiting.appendleft(item)
+
+    def _cancel(self, batch: Batch) -> None:
+        self.call(self._drop, batch)
+
+    def _drop(self, batch: Batch) -> None:
+        if batch not in self._batches:
+            return
+        self._batches.remove(batch)
+        if batch.mean_s is not None:
+            self._means[batch.name] = batch.mean_s
+        batch.waiting.clear()
+        for link in self.links.values():
+            numbers = [number for number, item in link.items.items() if item.source is batch]
+            for number in numbers:
+                link.items[number].over = True
+            self._recall(link, numbers)
+
+    # Losses
+
+    def _lose(self, link: Link) -> None:
+        self.links.pop(link.address, None)
+        self._place(link)
+        unended = [item for item in link.items.values() if not item.over]
+        by_itself = len(link.items) == 1
+        running = {item.source: item for item in reversed(unended) if isinstance(item.source, Remote)}
+        given_up: list[Item] = []
+        again: list[Item] = []
+        for number in list(link.items):
+            self._release(link, number)
+        for item in unended:
+            remote = item.source if isinstance(item.source, Remote) else None
+            if not link.leaving and (remote is None or running[remote] is item):
+                item.losses += 1
+                if item.losses > self._retries and (by_itself or remote is not None):
+                    given_up.append(item)
+                    if remote is not None:
+                        del remote.items[item.index]
+                    continue
+                item.alone = remote is None
+            if not item.holders:
+                again.append(item)
+        self._requeue(again)
+        self._house([remote for remote in self._remotes if remote.link is link])
+        if unended and not link.leaving and self.failure is None:
+            mourning = asyncio.ensure_future(self._mourn(link, given_up, len(again)))
+            self._mourning.add(mourning)
+            mourning.add_done_callback(self._mourning.discard)
+        self._feed()
+        self.changed()
+
+    async def _mourn(self, link: Link, given_up: list[Item], again: int) -> None:
+        """Say what became of a worker's tasks, once it is known how it ended."""
+        cause = await self.obituary(link)
+        if again:
+            tasks = f"{again} task{'s' if again > 1 else ''}"
+            log.warning("a worker was lost, %s: %s; %s of it run again", link.address, cause.partition("\n")[0], tasks)
+        ends = []
+        for item in given_up:
+            text = f"task {item.index} lost its worker {item.losses} times, the last at {link.address}: {cause}"
+            ends.append((item, Ended(item, error=WorkerLost(text))))
+        self._finish(ends)
+
+
+async def _no_obituary(link: Link) -> str:
+    return "its process or machine ended"
+
+
+def _name(fn: Any) -> str:
+    """What tells functions apart whose tasks take different times."""
+    inner = getattr(fn, "func", fn)
+    return f"{getattr(inner, '__module__', '')}.{getattr(inner, '__qualname__', type(inner).__name__)}"
+
+
+def _tuple(needs: Needs) -> tuple[int, float, int]:
+    return needs.cpu, needs.memory_gb, needs.gpu
+
+
+_NOBODYS = Item(None, -1, b"", ())

@@ -1,0 +1,125 @@
+"""A driver's connection to one worker: what it can hold, what it has, and the messages both ways."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import distributed.comm
+
+from algos.broadcast import Broadcast
+from algos.pool import Needs, PoolError
+from algos.worker import OPERATION
+
+from .batch import AHEAD_S, Item
+
+GREETING_S = 10.0  # a worker that does not answer within it is tried again later
+
+
+class Link:
+    """One worker, as the driver sees it. All of it belongs to the client's event loop."""
+
+    def __init__(self, address: str, comm: Any, answer: dict[str, Any]) -> None:
+        self.address = address
+        self.answer = answer  # what it said of itself
+        self.capacity: dict[str, float] = answer["capacity"]
+        self.threads = int(self.capacity["cpu"])
+        self.items: dict[int, Item] = {}  # what it has and has not ended, by number, in the order of sending
+        self.expected_s = 0.0  # work it has, as far as is known
+        self.heard = time.monotonic()  # when it last gave a sign of life
+        self.idle_since = time.monotonic()
+        self.silent = False
+        self.leaving = bool(answer["leaving"])
+        self.recalling = False
+        self._comm = comm
+        self._values: set[str] = set()  # broadcasts it was sent
+        self._out: list[tuple[Any, ...]] = []
+        self._wake = asyncio.Event()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may be given work."""
+        return not (self.silent or self.leaving)
+
+    def parallel(self, needs: Needs) -> int:
+        """How many tasks of these needs run here at once."""
+        fits = [self.capacity["cpu"] // needs.cpu]
+        if needs.memory_gb:
+            fits.append(self.capacity["memory_gb"] // needs.memory_gb)
+        if needs.gpu:
+            fits.append(self.capacity["gpu"] // needs.gpu)
+        return int(min(fits))
+
+    @property
+    def hungry(self) -> bool:
+        """Whether it should be sent more, though no thread may be idle yet."""
+        return len(self.items) < self.threads or self.expected_s < AHEAD_S * self.threads
+
+    def send(self, *message: Any) -> None:
+        """Queue a message; those of one turn of the loop travel together."""
+        self._out.append(message)
+        self._wake.set()
+
+    def share(self, blobs: Sequence[Broadcast[Any]]) -> None:
+        """Send those broadcasts that this worker has not got yet."""
+        for blob in blobs:
+            if blob.id not in self._values:
+                self._values.add(blob.id)
+                self.send("value", blob.id, blob.data)
+
+    def forget(self, ids: set[str]) -> None:
+        """Let the worker forget broadcasts."""
+        known = self._values & ids
+        if known:
+            self._values -= known
+            self.send("forget", list(known))
+
+    async def talk(self, heed: Callable[["Link", Sequence[tuple[Any, ...]]], None]) -> None:
+        """Pass on what the worker says until the connection ends."""
+        writing = asyncio.ensure_future(self._write())
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    messages = await self._comm.read()
+                    self.heard = time.monotonic()
+                    heed(self, messages)
+        finally:
+            writing.cancel()
+            self._comm.abort()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._comm.abort()
+
+    async def _write(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                messages, self._out = self._out, []
+                await self._comm.write(messages)
+
+
+async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any]) -> Link | None:
+    """Connect to a worker and learn what it is; None where it does not know us.
+
+    Raises:
+        OSError, TimeoutError: it is out of reach.
+    """
+    comm = await distributed.comm.connect(address, GREETING_S, **connection)
+    try:
+        sent = time.time()
+        await comm.write({"op": OPERATION, "hello": hello})
+        answer = await asyncio.wait_for(comm.read(), GREETING_S)
+        if not isinstance(answer, dict):
+            comm.abort()
+            return None
+        if answer.get("status") == "uncaught-error":
+            raise PoolError(f"worker {address} cannot serve: {answer.get('text', answer)}")
+        # Its clock against the middle of the way there and back.
+        answer["clock_s"] = answer["time"] - (sent + time.time()) / 2
+        return Link(address, comm, answer)
+    except BaseException:
+        comm.abort()
+        raise

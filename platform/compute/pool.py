@@ -1,0 +1,156 @@
+"""The pool of Dask workers, as algorithms see it."""
+
+import contextlib
+import queue
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from distributed import Client
+
+from algos.broadcast import Broadcast
+from algos.pool import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, Value
+
+from .batch import AHEAD_S, CHUNK_S
+from .dispatch import Dispatcher
+from .elastic import Fleet
+from .remote import Remote
+from .roster import Roster
+
+MOST_AHEAD = 1 << 16  # tasks taken and not ended, at most
+
+
+class DaskPool:
+    """Tasks run on Dask workers; a worker may come or die at any time, and what a dead one had runs again elsewhere."""
+
+    def __init__(self, client: Client, dispatcher: Dispatcher, roster: Roster, fleet: Fleet | None, where: str) -> None:
+        self._client = client
+        self._dispatcher = dispatcher
+        self._roster = roster
+        self._fleet = fleet
+        self._where = where
+        self._closed = False
+        self.undo = contextlib.ExitStack()  # what was opened for this pool, closed after it
+
+    @property
+    def size(self) -> int:
+        """Workers that may be given work now."""
+        return sum(link.usable for link in list(self._dispatcher.links.values()))
+
+    def imap_unordered(
+        self,
+        fn: Callable[[Task], Any],
+        tasks: Iterable[Task],
+        *,
+        urgent: bool = False,
+        needs: Needs = ONE_CPU,
+        retry_errors: int = 0,
+    ) -> Iterator[Done]:
+        """Run fn on every task and yield each end as it comes; tasks are taken as workers need them.
+
+        Raises:
+            PoolError: the pool is closed, the scheduler is gone, or no worker could hold such a task.
+        """
+        ends: queue.SimpleQueue[Sequence[End]] = queue.SimpleQueue()
+        self._check(needs)
+        batch = self._dispatcher.open(
+            fn, ends.put, urgent=urgent, needs=needs, retry_errors=retry_errors, renew_after=None
+        )
+        coming = iter(tasks)
+        total = len(tasks) if isinstance(tasks, Sequence) else None
+        put = ended = 0
+        exhausted = False
+        try:
+            while True:
+                while not exhausted and put - ended < self._ahead(batch.mean_s, ended, total):
+                    try:
+                        task = next(coming)
+                    except StopIteration:
+                        exhausted = True
+                        break
+                    put += 1
+                    batch.unseen = 0 if total is None else total - put
+                    batch.put(task)
+                if put == ended:
+                    return
+                for end in ends.get():
+                    ended += 1
+                    done = end()
+                    failure = self._dispatcher.failure
+                    if failure is not None and done.error is failure:
+                        raise failure
+                    yield done
+        finally:
+            batch.unseen = 0
+            batch.cancel()
+
+    def open_batch(
+        self,
+        fn: Callable[[Any], Any],
+        deliver: Callable[[Sequence[End]], None],
+        *,
+        urgent: bool = False,
+        needs: Needs = ONE_CPU,
+        retry_errors: int = 0,
+        renew_after: int | None = None,
+    ) -> Batch:
+        """See `algos.pool.Pool`."""
+        self._check(needs)
+        return self._dispatcher.open(
+            fn, deliver, urgent=urgent, needs=needs, retry_errors=retry_errors, renew_after=renew_after
+        )
+
+    def broadcast(self, value: Value) -> Broadcast[Value]:
+        """See `algos.pool.Pool`."""
+        return self._dispatcher.broadcast(value)
+
+    def stateful(
+        self,
+        factory: Callable[[], Any],
+        restore: Callable[[], Callable[[], Any]] | None = None,
+        needs: Needs = ONE_CPU,
+    ) -> Stateful:
+        """See `algos.pool.Pool`."""
+        self._check(needs)
+        return Remote(self._dispatcher, factory, restore, needs)
+
+    def ask(self, workers: int) -> None:
+        """See `algos.pool.Pool`."""
+        if self._fleet is not None:
+            self._fleet.asked = workers
+
+    def close(self) -> None:
+        """Let the workers go; those of somebody else's scheduler stay."""
+        if self._closed:
+            return
+        self._closed = True
+        error = PoolError("the pool is closed; open another one")
+
+        async def leave() -> None:
+            await self._roster.close()
+            self._dispatcher.fail(error)
+            self._dispatcher.close()
+
+        self._client.sync(leave)
+        self.undo.close()
+
+    def describe(self) -> str:
+        """One line on where the work happens."""
+        return f"{self.size}, {self._where}"
+
+    def _check(self, needs: Needs) -> None:
+        if self._dispatcher.failure is not None:
+            raise self._dispatcher.failure
+        links = list(self._dispatcher.links.values())
+        if links and needs != ONE_CPU and not any(link.parallel(needs) for link in links):
+            most = {name: max(link.capacity[name] for link in links) for name in ("cpu", "memory_gb", "gpu")}
+            remedy = "start workers with more (`dask worker --nthreads, --memory-limit, --resources GPU=1`)"
+            raise PoolError(f"no worker can hold a task of {needs}; the most there is: {most}; {remedy}")
+
+    def _ahead(self, mean_s: float | None, ended: int, total: int | None) -> float:
+        """How many tasks may be taken and not ended: all of a sequence, few of those made as they are taken."""
+        if total is not None:
+            return MOST_AHEAD
+        slots = max(self._dispatcher.slots, 1)
+        each = 2 if mean_s is None else 2 + 2 * (CHUNK_S + AHEAD_S) / max(mean_s, 1e-6)
+        # From few to many as ends come, so that a batch that is given up early has taken little.
+        return min(slots * each, 3 * slots + 2 * ended, MOST_AHEAD)

@@ -1,0 +1,88 @@
+"""A stateful worker, as its driver sees it: an object's handle, its calls in flight, and how it is made again."""
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from algos.broadcast import Broadcast, collecting
+from algos.desk import dump
+from algos.pool import Needs, PoolError
+
+from .batch import Ended, Item
+
+if TYPE_CHECKING:
+    from .dispatch import Dispatcher
+    from .link import Link
+
+
+class Remote:
+    """See `algos.pool.Stateful`. `call` and `close` may be called in any thread, the rest belongs to the loop."""
+
+    retry_errors = 0
+
+    def __init__(
+        self,
+        dispatcher: "Dispatcher",
+        factory: Callable[[], Any],
+        restore: Callable[[], Callable[[], Any]] | None,
+        needs: Needs,
+    ) -> None:
+        self.id = uuid.uuid4().hex
+        self.key = self.id  # of the object now alive; another for each replacement
+        self.restore = restore
+        self.needs = needs
+        self.link: Link | None = None
+        self.made = False
+        self.items: dict[int, Item] = {}  # calls not ended, in their order
+        self.data = b""
+        self.blobs: Sequence[Broadcast[Any]] = ()
+        self._dispatcher = dispatcher
+        self._futures: dict[int, Future[Ended]] = {}
+        self._count = 0
+        self._lock = threading.Lock()
+        self._closed = False
+        self.set_factory(factory)
+        dispatcher.call(dispatcher.add_remote, self)
+
+    def set_factory(self, factory: Callable[[], Any]) -> None:
+        """Take what makes the object."""
+        with collecting() as met:
+            self.data = dump(factory)
+        self.blobs = [*met.values()]
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """Start a call; what is returned waits for its value, or raises its error."""
+        if self._closed:
+            raise PoolError("the object is closed; make another one")
+        with collecting() as met:
+            data = dump((method, args, kwargs))
+        future: Future[Ended] = Future()
+        with self._lock:
+            index, self._count = self._count, self._count + 1
+            self._futures[index] = future
+            self._dispatcher.call(self._dispatcher.add_call, self, Item(self, index, data, [*met.values()]))
+
+        def value() -> Any:
+            done = future.result()()
+            if done.error is not None:
+                raise done.error
+            return done.value
+
+        return value
+
+    def close(self) -> None:
+        """Let the object go; calls still open are not waited for."""
+        if not self._closed:
+            self._closed = True
+            self._dispatcher.call(self._dispatcher.remove_remote, self)
+
+    def learn(self, seconds: float) -> None:
+        """Calls are sent one by one, so their lengths are of no use."""
+
+    def deliver(self, ends: Sequence[Ended]) -> None:
+        """Give calls their ends."""
+        for end in ends:
+            self.items.pop(end.index, None)
+            self._futures.pop(end.index).set_result(end)

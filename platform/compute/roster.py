@@ -1,0 +1,146 @@
+"""Who is in the pool: finds workers as the scheduler learns of them, examines each, and watches the scheduler."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Client
+
+from algos.pool import PoolError
+
+from .dispatch import Dispatcher
+from .elastic import Fleet
+from .link import Link, greet
+from .preflight import install
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.5
+ANSWER_S = 7.0  # a scheduler that does not answer for so long is lost
+AGAIN_S = 2.0  # before a worker that could not be reached is tried again
+
+
+class Roster:
+    """Keeps the dispatcher's workers those of the scheduler. All of it belongs to the client's event loop."""
+
+    def __init__(
+        self,
+        client: Client,
+        dispatcher: Dispatcher,
+        fleet: Fleet | None,
+        hello: dict[str, Any],
+        examine: Callable[[Link], str | None],
+        where: str,
+        look: Callable[[], None],
+    ) -> None:
+        """Take what to do with a newcomer.
+
+        Args:
+            hello: what each worker is asked.
+            examine: says what is wrong with a worker; None where it may work.
+            where: the scheduler, in words.
+            look: called at every look at the scheduler.
+        """
+        self._client = client
+        self._dispatcher = dispatcher
+        self._fleet = fleet
+        self._hello = hello
+        self._examine = examine
+        self._where = where
+        self._look = look
+        self._known: dict[str, asyncio.Task[None]] = {}  # a task for each worker, by address
+        self._refused: dict[str, str] = {}  # what is wrong with a worker, by address
+        self._announced: int | None = None
+        self._seen = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self, workers: int, timeout_s: float) -> None:
+        """Wait for workers, and watch from then on.
+
+        Raises:
+            PoolError: one of them does not match this process, or none came in time.
+        """
+        self._task = asyncio.ensure_future(self._watch())
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self._refused:
+                address, fault = next(iter(self._refused.items()))
+                raise PoolError(f"worker {address} {fault}")
+            if self._dispatcher.failure is not None:
+                raise self._dispatcher.failure
+            if len(self._dispatcher.links) >= workers and not self._joining():
+                self._announced = len(self._dispatcher.links)
+                return
+            await asyncio.sleep(0.02)
+        raise TimeoutError
+
+    async def close(self) -> None:
+        """Watch no more."""
+        tasks = [*self._known.values(), *([self._task] if self._task else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _joining(self) -> bool:
+        return any(address not in self._dispatcher.links for address in self._known)
+
+    async def _watch(self) -> None:
+        while self._dispatcher.failure is None:
+            try:
+                scheduler: Any = self._client.scheduler
+                present = await asyncio.wait_for(scheduler.ncores(), ANSWER_S)
+                if self._client.status not in ("running", "newly-created"):
+                    raise OSError("connection lost")
+            except (OSError, TimeoutError, AttributeError) as error:
+                self._dispatcher.fail(self._gone(error))
+                return
+            for address in present:
+                if address not in self._known and address not in self._refused:
+                    self._known[address] = asyncio.ensure_future(self._join(address))
+            for address in set(self._refused) - set(present):
+                del self._refused[address]
+            self._dispatcher.watch()
+            self._look()
+            self._announce()
+            if self._fleet is not None:
+                usable = [link for link in self._dispatcher.links.values() if link.usable]
+                with contextlib.suppress(OSError):
+                    await self._fleet.follow(*self._dispatcher.backlog(), usable)
+            await asyncio.sleep(TICK_S if self._dispatcher.links else TICK_S / 10)
+
+    async def _join(self, address: str) -> None:
+        try:
+            link = await greet(address, self._client.connection_args, self._hello)
+            if link is None:
+                await install(self._client, address)
+                link = await greet(address, self._client.connection_args, self._hello)
+            if link is None:
+                raise PoolError("cannot serve; restart it with `--preload algos.worker`")
+            fault = self._examine(link)
+            if fault is not None:
+                link.abort()
+                raise PoolError(fault)
+            await self._dispatcher.serve(link)
+        except PoolError as error:
+            self._refused[address] = str(error)
+            if self._announced is not None:
+                log.warning("worker %s gets no work: it %s", address, error)
+        except (OSError, TimeoutError):
+            await asyncio.sleep(AGAIN_S)
+        finally:
+            self._known.pop(address, None)
+
+    def _announce(self) -> None:
+        """Tell a new number of workers, once it has held for two looks."""
+        size = sum(link.usable for link in self._dispatcher.links.values())
+        if self._announced is not None and size != self._announced and size == self._seen:
+            log.info("workers: %d, were %d", size, self._announced)
+            self._announced = size
+        self._seen = size
+
+    def _gone(self, error: BaseException) -> PoolError:
+        remedy = "start it again and repeat the command with run.dir= of this run's folder"
+        return PoolError(f"lost {self._where} ({error or type(error).__name__}); {remedy}")
