@@ -12,7 +12,7 @@ from typing import Any
 
 QUESTION = "paddock_end"  # the name under which drivers ask
 FOLDER = "PADDOCK_STDERR"  # environment variable: where workers write their errors, a file each; unset: where they did
-LAST_LINES = 8
+LAST_LINES = 12
 _causes: dict[int, str] = {}  # by process id, of this process's nannies
 
 
@@ -48,7 +48,7 @@ def last_lines(path: str | None) -> list[str]:
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return []
-    return [line for line in lines if line.strip()][-LAST_LINES:]
+    return [line[:200] for line in lines if line.strip() and not line.startswith("Extension modules")][-LAST_LINES:]
 
 
 def redirect() -> str | None:

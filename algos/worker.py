@@ -69,7 +69,7 @@ class Counter(WorkerPlugin):
         self._desk = Desk(cpu, memory, gpu, retire=lambda: self._call(self._renew))
         self._leaving = False
         self._stderr = obituary.redirect()
-        faulthandler.enable()
+        faulthandler.enable(all_threads=False)
 
     async def serve(self, comm: Any, hello: dict[str, Any]) -> Status:
         """Answer a driver's greeting, then serve it until it goes."""

@@ -497,7 +497,7 @@ def test_a_worker_that_cannot_import_the_project_is_named(
 ) -> None:
     odd = worker(**{"sitecustomize.py": "import sys\nsys.modules['algos'] = None\n"})
     line = refused(*dask)
-    assert f"worker {odd} has algos not importable" in line
+    assert f"worker {odd} cannot import the project" in line
     assert "pip install -e ." in line
 
 

@@ -5,6 +5,7 @@ batch. What a lost worker held runs again elsewhere, alone, so that a task that 
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -54,11 +55,12 @@ class Dispatcher:
         """Look for work soon; may be called in any thread."""
         if not self._woken:
             self._woken = True
-            self._loop.call_soon_threadsafe(self._feed)
+            self.call(self._feed)
 
     def call(self, fn: Callable[..., None], *arguments: Any) -> None:
-        """Run fn in the loop; may be called in any thread."""
-        self._loop.call_soon_threadsafe(fn, *arguments)
+        """Run fn in the loop, if it has not ended; may be called in any thread."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(fn, *arguments)
 
     def open(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **settings: Any) -> Batch:
         """Open a batch; may be called in any thread."""

@@ -3,12 +3,14 @@
 import math
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .link import Link
+if TYPE_CHECKING:
+    from .link import Link
 
 GROW_S = 2.0  # a pool grows while so much work waits for each of its threads
 IDLE_S = 30.0  # a worker that has had nothing to do for so long may go
+AGAIN_S = 5.0  # between two tries to start what is missing
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,12 @@ class Fleet:
     asked: int = 0
     _target: int = field(init=False)
     _busy_since: float | None = None
+    _again: float = 0.0  # when starting workers may be tried again
 
     def __post_init__(self) -> None:
         self._target = self.bounds.min
 
-    async def follow(self, tasks: int, work_s: float, links: list[Link]) -> None:
+    async def follow(self, tasks: int, work_s: float, links: "list[Link]") -> None:
         """Bring the cluster to the size it should have; called about once a second, in its loop."""
         now = time.monotonic()
         self._busy_since = (self._busy_since or now) if tasks else None
@@ -64,14 +67,30 @@ class Fleet:
         if target > self._target:
             self._busy_since = now  # the next step waits for what this one brings
         floor = min(max(self.bounds.min, self.asked), self.bounds.max)
-        idle = [link for link in links if not link.items and now - link.idle_since > IDLE_S]
-        leave = idle[: max(target - floor, 0)] if not tasks else []
+        leave = self._idle(links, now)[: max(target - floor, 0)] if not tasks else []
+        self._target = target - len(leave)
         if leave:
-            for link in leave:
-                link.leaving = True
-            target -= len(leave)
-            await self.cluster.scale_down([link.answer["name"] for link in leave])
-        self._target = target
+            for name in leave:
+                for link in self._links_of(name, links):
+                    link.leaving = True
+            await self.cluster.scale_down(leave)
         missing = set(self.cluster.worker_spec) - set(self.cluster.workers)
-        if len(self.cluster.worker_spec) < target or missing:
-            self.cluster.scale(target)  # starts lost ones again, too
+        if (len(self.cluster.worker_spec) < self._target or missing) and now > self._again:
+            self._again = now + AGAIN_S
+            self.cluster.scale(self._target)  # starts lost ones again, too
+
+    def _idle(self, links: "list[Link]", now: float) -> list[Any]:
+        """The names, in the cluster, of workers that may go."""
+        return [
+            name
+            for name in self.cluster.worker_spec
+            if (its := self._links_of(name, links))
+            and not any(link.items or now - link.idle_since < IDLE_S for link in its)
+        ]
+
+    def _links_of(self, name: Any, links: "list[Link]") -> "list[Link]":
+        """Of a job with several processes, each has the job's name and a number."""
+        return [link for link in links if link.answer["name"] in (str(name), *self._members(name))]
+
+    def _members(self, name: Any) -> list[str]:
+        return [f"{name}{suffix}" for suffix in self.cluster.worker_spec[name].get("group", ())]

@@ -165,7 +165,10 @@ def read_bounds(workers: Count, default: int) -> Bounds:
     if not isinstance(workers, Mapping):
         workers = {"min": workers, "max": workers}
     for name in workers:
-        require(name in ("min", "max"), f"workers.{name} is not a key of workers; {nearest(str(name), ('min', 'max'))}")
+        require(
+            name in ("min", "max"),
+            f"compute.workers.{name} is not a key of compute.workers; {nearest(str(name), ('min', 'max'))}",
+        )
     given = {name: count for name, count in workers.items() if count is not None}
     for name, count in given.items():
         shown = f"workers={count}" if given.get("min") == given.get("max") else f"workers: {name}={count}"

@@ -1,7 +1,6 @@
 """Who is in the pool: finds workers as the scheduler learns of them, examines each, and watches the scheduler."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -107,8 +106,10 @@ class Roster:
             self._announce()
             if self._fleet is not None:
                 usable = [link for link in self._dispatcher.links.values() if link.usable]
-                with contextlib.suppress(OSError):
+                try:
                     await self._fleet.follow(*self._dispatcher.backlog(), usable)
+                except Exception as error:  # of whatever starts and ends workers; those there are go on
+                    log.warning("the number of workers could not be changed: %s", error)
             await asyncio.sleep(TICK_S if self._dispatcher.links else TICK_S / 10)
 
     async def _join(self, address: str) -> None:

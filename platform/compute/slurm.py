@@ -41,8 +41,9 @@ def submit(recipe: "Slurm", imports: Collection[str], folder: Path | None) -> Da
     settings = {**LEAN, "distributed.deploy.lost-worker-timeout": LOST_S, "distributed.worker.daemon": False}
     with contextlib.ExitStack() as undo:
         undo.enter_context(dask.config.set(settings))
+        undo.callback(_tidy, folder)
         cluster = _cluster(recipe, folder)
-        undo.callback(cluster.close)
+        undo.callback(_close, cluster)
         _start(cluster, recipe)
         client = Client(cluster, set_as_default=False)
         undo.callback(client.close)
@@ -107,7 +108,21 @@ def _start(cluster: Any, recipe: "Slurm") -> None:
             cluster.sync(started)
     except RuntimeError as error:
         said = [line.strip() for line in str(error).splitlines() if "sbatch:" in line or "rror" in line]
-        raise PoolError(f"Slurm refuses the job: {' '.join(said) or error}") from error
+        raise PoolError(f"Slurm refuses a worker's job: {' '.join(said) or error}") from error
+
+
+def _close(cluster: Any) -> None:
+    # Dask asserts that every worker has started, which a job that Slurm refused has not.
+    with contextlib.suppress(AssertionError):
+        cluster.close()
+
+
+def _tidy(folder: Path | None) -> None:
+    """Remove the folder of logs if no job came to write one."""
+    if folder is not None:
+        for empty in (folder / "workers", folder):
+            with contextlib.suppress(OSError):
+                empty.rmdir()
 
 
 def _ids(cluster: Any) -> str:

@@ -16,7 +16,7 @@ def check_tls(tls: Mapping[str, str | None] | None) -> None:
         ConfigError: some are missing, or are no files.
     """
     for name in tls or ():
-        require(name in KEYS, f"tls.{name} is not a key of tls; {nearest(str(name), KEYS)}")
+        require(name in KEYS, f"compute.tls.{name} is not a key of compute.tls; {nearest(str(name), KEYS)}")
     given = {name: path for name, path in (tls or {}).items() if path is not None}
     missing = [name for name in KEYS if name not in given]
     require(

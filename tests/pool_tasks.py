@@ -1,0 +1,126 @@
+"""Functions that tests give to pools; workers import them by name."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from algos.broadcast import Broadcast
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def process_id(_: Any = None) -> int:
+    return os.getpid()
+
+
+def nap(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def complain_and_die(x: int) -> int:
+    if x == 5:
+        print("the last thing it said", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def crash(x: int) -> int:
+    if x == 1:
+        ctypes.string_at(0)
+    return x
+
+
+def hold(task: tuple[int, str]) -> int:
+    """Wait until a file is there; the task's own file says that it began."""
+    index, folder = task
+    Path(folder, f"began-{index}-{os.getpid()}").touch()
+    while not Path(folder, "go").exists():
+        time.sleep(0.01)
+    return index
+
+
+def total(task: tuple[Broadcast[list[int]], int]) -> int:
+    numbers, factor = task
+    return factor * sum(numbers.value)
+
+
+class Telltale:
+    """Counts how often it is pickled here and unpickled anywhere, by files."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __getstate__(self) -> dict[str, Any]:
+        Path(self.folder, f"pickled-{time.time_ns()}").touch()
+        return vars(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        Path(self.folder, f"unpickled-{os.getpid()}-{time.time_ns()}").touch()
+
+
+def look(task: tuple[Broadcast[Telltale], int]) -> int:
+    telltale, x = task
+    assert telltale.value.folder
+    return x
+
+
+def look_and_die_once(task: tuple[Broadcast[Telltale], int]) -> int:
+    telltale, x = task
+    marker = Path(telltale.value.folder, "died")
+    if x == 3 and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def fail_at_first(task: tuple[int, str]) -> int:
+    index, folder = task
+    marker = Path(folder, f"failed-{index}")
+    if not marker.exists():
+        marker.touch()
+        raise RuntimeError("not yet")
+    return index
+
+
+def most_at_once(task: tuple[int, str]) -> int:
+    """How many of these run in this process at the same time, as seen by one of them."""
+    index, folder = task
+    mine = Path(folder, f"{os.getpid()}-{index}")
+    mine.touch()
+    time.sleep(0.2)
+    seen = len(list(Path(folder).glob(f"{os.getpid()}-*")))
+    time.sleep(0.1)
+    mine.unlink()
+    return seen
+
+
+class Counter:
+    """An object with a state, for stateful workers."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.count = start
+
+    def add(self, amount: int) -> int:
+        self.count += amount
+        return self.count
+
+    def where(self) -> int:
+        return os.getpid()
+
+    def slowly(self, seconds: float) -> int:
+        time.sleep(seconds)
+        return self.count
+
+    def fail(self) -> None:
+        raise KeyError("of the object")
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)

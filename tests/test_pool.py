@@ -1,0 +1,369 @@
+"""What the pool promises beyond the contract of tests/test_compute.py: broadcasts, objects, needs, sizes, faults."""
+
+import gc
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import wait_until
+from distributed import LocalCluster
+from pool_tasks import (
+    Counter,
+    Telltale,
+    complain_and_die,
+    crash,
+    fail_at_first,
+    hold,
+    look,
+    look_and_die_once,
+    most_at_once,
+    nap,
+    process_id,
+    square,
+    total,
+)
+
+from algos.pool import Done, End, Needs, PoolError, TaskTimeout, WorkerLost
+from paddock.compute import dispatch, elastic
+from paddock.compute.batch import CHUNK_S, chunk_size
+from paddock.compute.cluster import connect, local
+from paddock.compute.elastic import Bounds
+from paddock.compute.pool import DaskPool
+from paddock.compute.serial import SerialPool
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[DaskPool]:
+    pool = local(Bounds(2, 2), retries=3, task_timeout_s=None)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(params=["serial", "local"])
+def pool(request: pytest.FixtureRequest) -> Any:
+    return SerialPool() if request.param == "serial" else request.getfixturevalue("two")
+
+
+def values(ends: Any) -> list[Any]:
+    return [done.value for done in sorted(ends, key=lambda done: done.index)]
+
+
+def worker_pids(pool: DaskPool) -> list[int]:
+    return [link.answer["pid"] for link in pool._dispatcher.links.values()]
+
+
+# Chunks
+
+
+def test_chunks_shrink_from_half_a_share_to_single_tasks() -> None:
+    # 5 workers, 1,000 tasks of 1 ms: half a share is 100, which is also CHUNK_S of work.
+    assert chunk_size(1000, 5, 1, 0.001) == 100 == CHUNK_S / 0.001
+    assert chunk_size(500, 5, 1, 0.001) == 50
+    assert [chunk_size(n, 5, 1, 0.001) for n in (11, 10, 3, 1)] == [2, 1, 1, 1]
+
+
+def test_long_tasks_and_unknown_ones_travel_one_by_one() -> None:
+    assert chunk_size(1000, 5, 1, 1.0) == 1
+    assert chunk_size(1000, 5, 1, None) == 1
+    assert chunk_size(1000, 20, 4, None) == 4  # one for each of the worker's threads
+
+
+def test_a_short_task_does_not_wait_behind_a_long_one(two: DaskPool) -> None:
+    # The worker that has the long task gives back what waits behind it as soon as the other one is idle.
+    values(two.imap_unordered(nap, [0.001] * 400))  # so that the pool takes these tasks for short ones
+    began = time.monotonic()
+    ends = {}
+    for done in two.imap_unordered(nap, [0.001] * 20 + [1.5] + [0.001] * 200):
+        ends[done.index] = time.monotonic() - began
+    assert max(at for index, at in ends.items() if index != 20) < ends[20]
+
+
+# Batches that are put in one by one
+
+
+def test_a_batch_delivers_each_end_once(pool: Any) -> None:
+    ends: list[Done] = []
+
+    def deliver(some: Sequence[End]) -> None:
+        ends.extend(end() for end in some)
+
+    batch = pool.open_batch(square, deliver)
+    assert [batch.put(x) for x in range(50)] == list(range(50))
+    wait_until(lambda: len(ends) == 50)
+    assert values(ends) == [x * x for x in range(50)]
+    batch.cancel()
+    batch.cancel()
+    with pytest.raises(PoolError, match="cancelled"):
+        batch.put(1)
+
+
+def test_errors_are_retried_only_when_asked(pool: Any, tmp_path: Path) -> None:
+    tasks = [(index, str(tmp_path)) for index in range(4)]
+    assert all(isinstance(done.error, RuntimeError) for done in pool.imap_unordered(fail_at_first, tasks))
+    for marker in tmp_path.iterdir():
+        marker.unlink()
+    ends = list(pool.imap_unordered(fail_at_first, tasks, retry_errors=1))
+    assert values(ends) == [0, 1, 2, 3] and {done.attempts for done in ends} == {2}
+
+
+# Broadcasts
+
+
+def test_a_broadcast_is_read_by_every_task(pool: Any) -> None:
+    numbers = pool.broadcast([1, 2, 3])
+    assert values(pool.imap_unordered(total, [(numbers, factor) for factor in range(20)])) == [
+        6 * factor for factor in range(20)
+    ]
+
+
+def test_a_broadcast_is_pickled_once_and_reaches_each_worker_once_lost_ones_included(
+    two: DaskPool, tmp_path: Path
+) -> None:
+    shared = two.broadcast(Telltale(str(tmp_path)))
+    assert values(two.imap_unordered(look_and_die_once, [(shared, x) for x in range(40)])) == list(range(40))
+    assert values(two.imap_unordered(look, [(shared, x) for x in range(40)])) == list(range(40))
+    assert len(list(tmp_path.glob("pickled-*"))) == 1
+    readers = [path.name.split("-")[1] for path in tmp_path.glob("unpickled-*")]
+    assert len(readers) == len(set(readers)) >= 2
+
+
+def test_a_broadcast_is_forgotten_when_its_handle_is_gone(two: DaskPool) -> None:
+    shared = two.broadcast(b"x" * 1000)
+    id = shared.id
+    values(two.imap_unordered(len_of, [shared] * 10))
+    links = two._dispatcher.links.values()
+    assert any(id in link._values for link in links)
+    del shared
+    gc.collect()
+    values(two.imap_unordered(square, range(4)))
+    wait_until(lambda: not any(id in link._values for link in links))
+
+
+def len_of(shared: Any) -> int:
+    return len(shared.value)
+
+
+# Objects
+
+
+def test_an_object_keeps_its_state_and_its_place(pool: Any) -> None:
+    counter = pool.stateful(Counter)
+    sums = [counter.call("add", amount) for amount in (1, 2, 3)]
+    assert [value() for value in sums] == [1, 3, 6]
+    assert counter.call("where")() == counter.call("where")()
+    with pytest.raises(KeyError, match="of the object"):
+        counter.call("fail")()
+    assert counter.call("add", 0)() == 6
+    counter.close()
+    counter.close()
+    with pytest.raises(PoolError, match="closed"):
+        counter.call("add", 1)
+
+
+def test_objects_spread_over_the_workers(two: DaskPool) -> None:
+    wait_until(lambda: two.size == 2)
+    counters = [two.stateful(Counter) for _ in range(4)]
+    places = [counter.call("where")() for counter in counters]
+    assert sorted(places.count(pid) for pid in set(places)) == [2, 2]
+    for counter in counters:
+        counter.close()
+
+
+def test_a_lost_object_is_made_again_elsewhere_from_what_the_hook_gives(two: DaskPool) -> None:
+    asked: list[int] = []
+
+    def restore() -> Any:
+        asked.append(1)
+        return from_ten
+
+    counter = two.stateful(Counter, restore)
+    assert counter.call("add", 1)() == 1
+    first = counter.call("where")()
+    os.kill(first, signal.SIGKILL)
+    assert counter.call("add", 1)() == 11
+    assert asked == [1] and counter.call("where")() != first
+    counter.close()
+
+
+def test_a_call_that_kills_its_workers_is_given_up(two: DaskPool) -> None:
+    counter = two.stateful(Counter)
+    with pytest.raises(WorkerLost, match="lost its worker 4 times"):
+        counter.call("die")()
+    assert counter.call("add", 1)() == 1
+    counter.close()
+
+
+def from_ten() -> Counter:
+    return Counter(10)
+
+
+# Needs
+
+
+def test_tasks_run_side_by_side_as_their_needs_allow(tmp_path: Path) -> None:
+    cluster = LocalCluster(n_workers=1, threads_per_worker=4, resources={"GPU": 1}, dashboard_address=None)
+    pool = connect(cluster.scheduler_address, retries=3, task_timeout_s=None)
+    try:
+        tasks = [(index, str(tmp_path)) for index in range(6)]
+        assert max(values(pool.imap_unordered(most_at_once, tasks))) in (3, 4)
+        assert max(values(pool.imap_unordered(most_at_once, tasks, needs=Needs(cpu=2)))) == 2
+        assert max(values(pool.imap_unordered(most_at_once, tasks, needs=Needs(gpu=1)))) == 1
+        with pytest.raises(PoolError, match=r"no worker can hold .*gpu=2.*--resources GPU=1"):
+            next(pool.imap_unordered(square, [1], needs=Needs(gpu=2)))
+    finally:
+        pool.close()
+        cluster.close()
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    ("size", "asked", "tasks", "work_s", "waited_s", "wanted"),
+    [
+        (2, 0, 0, 0.0, 0.0, 2),  # nothing to do: as it is
+        (2, 0, 100, 1.0, 0.5, 2),  # a second of work is not worth a worker
+        (2, 0, 100, 50.0, 0.5, 4),  # twice as many at a time
+        (6, 0, 100, 50.0, 0.5, 8),  # up to the bound
+        (2, 0, 1, 50.0, 0.5, 3),  # one task cannot use more than one more
+        (2, 5, 0, 0.0, 0.0, 5),  # the algorithm asked
+        (2, 50, 0, 0.0, 0.0, 8),
+    ],
+)
+def test_the_wanted_size(size: int, asked: int, tasks: int, work_s: float, waited_s: float, wanted: int) -> None:
+    assert Bounds(1, 8).wanted(size, asked, 1, tasks, work_s, waited_s) == wanted
+
+
+def test_a_pool_grows_with_the_work_and_shrinks_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(elastic, "IDLE_S", 1.0)
+    with caplog.at_level("INFO", logger="paddock"):
+        pool = local(Bounds(1, 3), retries=3, task_timeout_s=None)
+        try:
+            assert pool.size == 1
+            pids = set(values(pool.imap_unordered(nap, [0.25] * 60)))
+            assert len(pids) >= 2
+            wait_until(lambda: pool.size == 1)
+            wait_until(lambda: "workers: 1, were" in caplog.text)
+            assert "were 1" in caplog.text
+            # What is left still works, and grows again when it is asked.
+            pool.ask(3)
+            wait_until(lambda: pool.size == 3)
+            assert values(pool.imap_unordered(square, range(10))) == [x * x for x in range(10)]
+        finally:
+            pool.close()
+
+
+# Faults
+
+
+def test_a_poisonous_task_ends_with_the_cause_and_the_last_lines(two: DaskPool) -> None:
+    ends = sorted(two.imap_unordered(complain_and_die, range(12)), key=lambda done: done.index)
+    assert isinstance(ends[5].error, WorkerLost)
+    text = str(ends[5].error)
+    assert "task 5 lost its worker" in text and "SIGKILL" in text and "the last thing it said" in text
+    assert values(done for done in ends if done.index != 5) == [x for x in range(12) if x != 5]
+
+
+def test_a_crash_shows_where_it_was(two: DaskPool) -> None:
+    (error,) = [done.error for done in two.imap_unordered(crash, range(4)) if done.error is not None]
+    assert "SIGSEGV" in str(error) and "in crash" in str(error)
+
+
+def test_a_stopped_worker_is_not_waited_for(two: DaskPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(dispatch, "SILENCE_S", 3.0)
+    wait_until(lambda: two.size == 2)
+    ends = two.imap_unordered(hold, [(index, str(tmp_path)) for index in range(2)])
+    got: list[Done] = []
+    reader = threading.Thread(target=lambda: got.extend(ends))
+    reader.start()
+    stopped = int(wait_until(lambda: next(tmp_path.glob("began-0-*"), None)).name.split("-")[2])
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        (tmp_path / "go").touch()
+        reader.join(60)
+        assert values(got) == [0, 1]
+        assert len(list(tmp_path.glob("began-0-*"))) == 2
+        assert two.size == 1
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    wait_until(lambda: two.size == 2)  # it is as good as before once it goes on
+
+
+def test_a_silent_time_limit_ends_the_task_all_the_same(tmp_path: Path) -> None:
+    pool = local(Bounds(2, 2), retries=3, task_timeout_s=1.0)
+    try:
+        ends = list(pool.imap_unordered(hold, [(index, str(tmp_path)) for index in range(2)]))
+        assert all(isinstance(done.error, TaskTimeout) for done in ends)
+        wait_until(lambda: pool.size == 2)
+        assert values(pool.imap_unordered(square, range(4))) == [0, 1, 4, 9]
+    finally:
+        pool.close()
+
+
+def test_workers_killed_between_two_batches_are_replaced(two: DaskPool) -> None:
+    for pid in worker_pids(two):
+        os.kill(pid, signal.SIGKILL)
+    assert values(two.imap_unordered(square, range(20))) == [x * x for x in range(20)]
+
+
+def test_a_worker_that_retires_gives_back_what_it_has_not_begun(tmp_path: Path) -> None:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        pool = connect(cluster.scheduler_address, retries=0, task_timeout_s=None)
+        try:
+            ends = pool.imap_unordered(nap, itertools.chain([0.01] * 10, [0.2] * 20))
+            first = [next(ends) for _ in range(12)]
+            address = next(iter(pool._dispatcher.links))
+            threading.Thread(target=pool._client.retire_workers, args=([address],), daemon=True).start()
+            rest = list(ends)
+            # No attempt was lost: with retries=0 one would be an error.
+            assert len(first) + len(rest) == 30 and all(done.error is None for done in [*first, *rest])
+            assert {done.attempts for done in rest} == {1}
+        finally:
+            pool.close()
+
+
+def test_several_threads_share_a_pool(two: DaskPool) -> None:
+    sums: dict[int, list[Any]] = {}
+
+    def use(number: int) -> None:
+        sums[number] = values(two.imap_unordered(square, range(number, number + 200)))
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sums == {number: [x * x for x in range(number, number + 200)] for number in range(4)}
+
+
+def test_two_pools_share_a_scheduler() -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster:
+        pools = [connect(cluster.scheduler_address, retries=3, task_timeout_s=None) for _ in range(2)]
+        streams = [pool.imap_unordered(process_id, range(50)) for pool in pools]
+        assert [len(list(stream)) for stream in streams] == [50, 50]
+        pools[0].close()
+        assert len(set(values(pools[1].imap_unordered(process_id, range(5))))) == 1
+        pools[1].close()
+
+
+def test_closing_ends_tasks_that_run() -> None:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    pool = local(Bounds(2, 2), retries=3, task_timeout_s=None)
+    ends = pool.imap_unordered(nap, [0.0] + [600.0] * 4)
+    next(ends)
+    began = time.monotonic()
+    pool.close()
+    assert time.monotonic() - began < 15
+    with pytest.raises(PoolError, match="closed"):
+        list(ends)
+    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    wait_until(lambda: not any(child.is_running() and "spawn_main" in str(child.cmdline()) for child in left))
