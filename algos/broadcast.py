@@ -4,11 +4,9 @@ A `Broadcast` in a task's arguments travels as its number alone while a pool pic
 sees to it that the worker has the bytes by then. Pickled anywhere else it travels whole.
 """
 
-import contextlib
 import pickle
 import threading
 import uuid
-from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 import cloudpickle
@@ -59,13 +57,15 @@ class Blob:
             return self._handle
 
 
-@contextlib.contextmanager
-def collecting() -> Iterator[dict[str, Broadcast[Any]]]:
+class collecting:  # noqa: N801
     """Let broadcasts pickled in this thread travel as their ids; gives those that were met."""
-    _local.met = {}
-    try:
-        yield _local.met
-    finally:
+
+    def __enter__(self) -> dict[str, Broadcast[Any]]:
+        met: dict[str, Broadcast[Any]] = {}
+        _local.met = met
+        return met
+
+    def __exit__(self, *_: object) -> None:
         _local.met = None
 
 

@@ -1,9 +1,10 @@
 """What runs tasks inside a worker process: threads, and a queue they take from, as many at once as needs allow.
 
-Drivers hand over small tasks in chunks. An end is sent when there is nothing left to do or when the last sending is
-FLUSH_S ago, so that a thousand tasks of a millisecond cost fifty messages and a task of a second is told at once.
+Drivers hand over small tasks in chunks. Ends are told when nothing is left to do or when the last telling is FLUSH_S
+ago, so that a thousand tasks of a millisecond cost thirty messages and a task of a second is told at once.
 """
 
+import contextlib
 import pickle
 import sys
 import threading
@@ -19,28 +20,30 @@ import cloudpickle
 
 from algos.pool import RemoteError
 
-FLUSH_S = 0.02  # ends of small tasks are gathered for so long
+FLUSH_S = 0.03  # ends of small tasks are gathered for so long
 
 
 class Client(Protocol):
-    """Who gave a job, and is told of its end."""
+    """Who gave a job, and is told of the end of each of its tasks."""
 
-    def ended(self, job: "Job", seconds: float, good: bool, data: bytes) -> None: ...
+    def ended(self, task: int, seconds: float, good: bool, data: bytes) -> None: ...
 
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """One task on its worker."""
+    """Tasks that came together; one thread runs them, one after the other."""
 
     client: Client
-    id: int
-    run: Callable[[], Any]
+    run: Callable[[bytes], Any]
+    tasks: deque[tuple[int, bytes]]  # not begun: number and pickled task
     cpu: int
     memory_gb: float
     gpu: int
-    limit_s: float | None = None
-    series: str | None = None  # tasks of one batch whose worker is renewed after some of them
-    renew_after: int | None = None
+    limit_s: float | None = None  # for each task
+    renew_after: int | None = None  # tasks of this series after which the process is renewed
+    series: str = ""
+    running: int | None = None  # the task that runs
+    began: float = 0.0  # when it did, of time.monotonic()
 
 
 @dataclass(eq=False)
@@ -54,7 +57,7 @@ class Desk:
     _free: dict[str, float] = field(init=False)
     _urgent: deque[Job] = field(default_factory=deque)
     _waiting: deque[Job] = field(default_factory=deque)
-    running: dict[Job, float] = field(default_factory=dict)  # when each began, of time.monotonic()
+    _running: dict[Job, None] = field(default_factory=dict)
     _series: dict[str, int] = field(default_factory=dict)
     _closed: bool = False
 
@@ -64,43 +67,33 @@ class Desk:
         for k in range(self.cpu):
             threading.Thread(target=self._work, name=f"paddock-{k}", daemon=True).start()
 
-    def add(self, jobs: Iterable[Job], urgent: bool) -> None:
-        """Queue jobs, behind those of the same urgency."""
+    def add(self, job: Job, urgent: bool) -> None:
+        """Queue a job, behind those of the same urgency."""
         with self._changed:
-            (self._urgent if urgent else self._waiting).extend(jobs)
-            self._changed.notify(self.cpu)
+            (self._urgent if urgent else self._waiting).append(job)
+            self._changed.notify()
 
     def take_back(self, client: Client, ids: Iterable[int] | None = None) -> list[int]:
-        """Remove a client's jobs that have not begun, those of these ids or all; returns the ids of those removed."""
+        """Remove a client's tasks that have not begun, those of these numbers or all; returns those removed."""
         wanted = None if ids is None else set(ids)
         removed: list[int] = []
         with self._changed:
-            for jobs in (self._urgent, self._waiting):
-                kept = []
-                for job in jobs:
-                    if job.client is client and (wanted is None or job.id in wanted):
-                        removed.append(job.id)
-                    else:
-                        kept.append(job)
-                jobs.clear()
-                jobs.extend(kept)
+            for job in (*self._urgent, *self._waiting, *self._running):
+                if job.client is client:
+                    removed += _remove(job.tasks, wanted)
         return removed
 
-    def idle_for(self, client: Client) -> bool:
-        """Whether nothing of a client waits or runs."""
-        with self._changed:
-            return not any(job.client is client for jobs in (self._urgent, self._waiting, self.running) for job in jobs)
-
     def close(self) -> None:
-        """Begin no further job."""
+        """Begin no further task."""
         with self._changed:
             self._closed = True
 
-    def overdue(self) -> list[Job]:
-        """Running jobs that have exceeded their limit."""
+    def overdue(self, client: Client) -> list[int]:
+        """A client's tasks that run and have exceeded their limit."""
         now = time.monotonic()
         with self._changed:
-            return [job for job, began in self.running.items() if job.limit_s is not None and now - began > job.limit_s]
+            running = [job for job in self._running if job.client is client and job.limit_s is not None]
+        return [job.running for job in running if job.running is not None and now - job.began > (job.limit_s or 0.0)]
 
     def _work(self) -> None:
         while True:
@@ -108,23 +101,40 @@ class Desk:
                 while (job := self._next()) is None:
                     self._changed.wait()
                 self._take(job, 1)
-                self.running[job] = time.monotonic()
-            started = time.perf_counter()
-            good, data = perform(job.run)
-            seconds = time.perf_counter() - started
+                self._running[job] = None
+            renew = self._run(job)
             with self._changed:
-                del self.running[job]
+                del self._running[job]
                 self._take(job, -1)
-                if job.cpu > 1 or job.memory_gb or job.gpu:
-                    self._changed.notify_all()
-                renew = self._count(job)
-            job.client.ended(job, seconds, good, data)
+                self._changed.notify_all()
             if renew:
                 self.retire()
+
+    def _run(self, job: Job) -> bool:
+        """Run the tasks of a job; returns whether the process is to be renewed."""
+        while not self._closed:
+            try:
+                task, data = job.tasks.popleft()
+            except IndexError:
+                return False
+            job.began = time.monotonic()
+            job.running = task
+            started = time.perf_counter()
+            good, value = perform(job.run, data)
+            seconds = time.perf_counter() - started
+            job.running = None
+            renew = job.renew_after is not None and self._count(job.series) == job.renew_after
+            self._closed |= renew
+            job.client.ended(task, seconds, good, value)
+            if renew:
+                return True
+        return False
 
     def _next(self) -> Job | None:
         """The first job, if it may begin now; a job that needs much is not overtaken by ones that need less."""
         for jobs in (self._urgent, self._waiting):
+            while jobs and not jobs[0].tasks:
+                jobs.popleft()
             if jobs:
                 return jobs.popleft() if self._fits(jobs[0]) and not self._closed else None
         return None
@@ -138,19 +148,26 @@ class Desk:
         self._free["memory_gb"] -= sign * job.memory_gb
         self._free["gpu"] -= sign * job.gpu
 
-    def _count(self, job: Job) -> bool:
-        if job.series is None or job.renew_after is None:
-            return False
-        self._series[job.series] = count = self._series.get(job.series, 0) + 1
-        if count == job.renew_after:
-            self._closed = True
-        return count == job.renew_after
+    def _count(self, series: str) -> int:
+        with self._changed:
+            self._series[series] = self._series.get(series, 0) + 1
+            return self._series[series]
 
 
-def perform(run: Callable[[], Any]) -> tuple[bool, bytes]:
+def _remove(tasks: deque[tuple[int, bytes]], wanted: set[int] | None) -> list[int]:
+    """Take tasks out of a deque from which another thread takes the first; returns the numbers of those taken."""
+    # From the end, and only as long as all of them are wanted: the other thread takes from the beginning.
+    removed = []
+    with contextlib.suppress(IndexError):
+        while wanted is None or tasks[-1][0] in wanted:
+            removed.append(tasks.pop()[0])
+    return removed
+
+
+def perform(run: Callable[[bytes], Any], data: bytes) -> tuple[bool, bytes]:
     """Run, and pickle what came of it: (True, its value), or (False, the error with its traceback in words)."""
     try:
-        value = run()
+        value = run(data)
         try:
             return True, dump(value)
         except Exception as error:
@@ -188,37 +205,33 @@ class Resident:
         self._desk = desk
         self._data: bytes | None = data
         self._object: Any = None
-        self._calls: deque[Job] = deque()
-        self._busy = False
+        self._calls: deque[Job] = deque()  # the first runs, or waits for a thread
         self._lock = threading.Lock()
 
-    def add(self, job: Job, data: bytes) -> None:
-        """Queue a call: its pickled (method, args, kwargs)."""
-        job.run = lambda: self._run(data)
+    def add(self, job: Job) -> None:
+        """Queue a call: a job of one task, its pickled (method, args, kwargs)."""
+        job.run = self._run
         with self._lock:
             self._calls.append(job)
-            if self._busy:
-                return
-            self._busy = True
-        self._desk.add([job], urgent=True)
+            first = len(self._calls) == 1
+        if first:
+            self._desk.add(job, urgent=True)
 
     def close(self) -> None:
         """Let the object go once its open calls have ended, by its own `close` if it has one."""
-        self.add(Job(_NOBODY, -1, _nothing, 1, 0.0, 0), dump(("close", (), {})))
+        self.add(Job(_NOBODY, self._run, deque([(-1, dump(("close", (), {})))]), 1, 0.0, 0))
 
     def give_up(self) -> list[int]:
-        """Drop the calls that wait for another one's end; returns their ids."""
+        """Drop the calls that wait for another one's end; returns their numbers."""
         with self._lock:
-            dropped = [job.id for job in list(self._calls)[1:]]
-            while len(self._calls) > 1:
-                self._calls.pop()
-        return dropped
+            dropped = list(self._calls)[1:]
+            self._calls = deque(list(self._calls)[:1])
+        return [job.tasks[0][0] for job in dropped]
 
     def _run(self, data: bytes) -> Any:
         try:
             if self._data is not None:
-                self._object = pickle.loads(self._data)()
-                self._data = None
+                self._object, self._data = pickle.loads(self._data)(), None
             method, args, kwargs = pickle.loads(data)
             if method == "close" and not hasattr(self._object, "close"):
                 return None
@@ -226,10 +239,9 @@ class Resident:
         finally:
             with self._lock:
                 self._calls.popleft()
-                self._busy = bool(self._calls)
-                following = self._calls[0] if self._busy else None
+                following = self._calls[0] if self._calls else None
             if following is not None:
-                self._desk.add([following], urgent=True)
+                self._desk.add(following, urgent=True)
 
 
 def memory_gb(limit: int | None) -> float:
@@ -238,10 +250,7 @@ def memory_gb(limit: int | None) -> float:
 
 
 class _Nobody:
-    def ended(self, job: Job, seconds: float, good: bool, data: bytes) -> None: ...
+    def ended(self, task: int, seconds: float, good: bool, data: bytes) -> None: ...
 
 
 _NOBODY = _Nobody()
-
-
-def _nothing() -> None: ...

@@ -22,6 +22,7 @@ import signal
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -163,13 +164,12 @@ class Session:
         """Whether the driver has been told everything, or has gone."""
         return self._closed or not (self._open or self._ends or self._out)
 
-    def ended(self, job: Job, seconds: float, good: bool, data: bytes) -> None:
-        """Take the end of a job; called in its thread."""
+    def ended(self, task: int, seconds: float, good: bool, data: bytes) -> None:
+        """Take the end of a task; called in the thread that ran it."""
         with self._lock:
-            first = not self._ends
-            self._ends.append((job.id, seconds, good, data))
+            self._ends.append((task, seconds, good, data))
             self._open -= 1
-            last = self._open == 0
+            last, first = self._open == 0, len(self._ends) == 1
         if last or time.monotonic() - self._sent > FLUSH_S:
             self._loop.call_soon_threadsafe(self._flush)
         elif first:
@@ -199,13 +199,13 @@ class Session:
         if self._leaving:
             self._send("returned", [id for id, _ in items])
             return
-        jobs = [
-            Job(self, id, functools.partial(self._apply, function, data), *needs, limit_s, function, renew_after)
-            for id, data in items
-        ]
         with self._lock:
-            self._open += len(jobs)
-        self._desk.add(jobs, urgent)
+            self._open += len(items)
+        run = functools.partial(self._apply, function)
+        threads = max(self._desk.cpu // needs[0], 1)
+        for k in range(min(threads, len(items))):
+            share = deque(items[k::threads])
+            self._desk.add(Job(self, run, share, *needs, limit_s, renew_after, function), urgent)
 
     def _recall(self, ids: Sequence[int]) -> None:
         self._give_back(self._desk.take_back(self, ids))
@@ -216,7 +216,7 @@ class Session:
     def _call(self, id: str, call: int, data: bytes, needs: tuple[int, float, int], limit_s: float | None) -> None:
         with self._lock:
             self._open += 1
-        self._residents[id].add(Job(self, call, _nothing, *needs, limit_s), data)
+        self._residents[id].add(Job(self, _unset, deque([(call, data)]), *needs, limit_s))
 
     def _drop(self, id: str) -> None:
         resident = self._residents.pop(id, None)
@@ -266,10 +266,10 @@ class Session:
         while True:
             await asyncio.sleep(0.1)
             # A thread cannot be interrupted, so a task that exceeds its limit takes its process along.
-            overdue = [job for job in self._desk.overdue() if job.client is self]
+            overdue = self._desk.overdue(self)
             if overdue:
                 self._flush()
-                self._send("overdue", [job.id for job in overdue])
+                self._send("overdue", overdue)
                 await asyncio.sleep(0.5)  # lets the notice leave before the process does
                 os._exit(TIMEOUT_EXIT_CODE)
             if time.monotonic() - told > ALIVE_S:
@@ -290,4 +290,5 @@ def describe_process(packages: Sequence[str], imports: Sequence[str]) -> dict[st
     return {"versions": versions}
 
 
-def _nothing() -> None: ...
+def _unset(data: bytes) -> None:
+    """Stands for what a job runs until its object says it."""

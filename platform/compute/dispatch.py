@@ -16,7 +16,7 @@ from typing import Any
 from algos.broadcast import Broadcast
 from algos.pool import End, Needs, PoolError, TaskTimeout, WorkerLost
 
-from .batch import Batch, Ended, Item, chunk_size
+from .batch import LONG_S, Batch, Ended, Item, chunk_size
 from .link import Link
 from .remote import Remote
 
@@ -233,7 +233,7 @@ class Dispatcher:
         for link in self._idle:
             if link.parallel(batch.needs) and not (alone and link.items):
                 return link
-        if batch.mean_s is None or alone:
+        if batch.mean_s is None or batch.mean_s > LONG_S or alone:
             return None
         return next((link for link in self._hungry if link.parallel(batch.needs)), None)
 
@@ -264,6 +264,7 @@ class Dispatcher:
         item.holders.append(link)
         item.seconds = 1.0 if seconds is None else seconds
         link.expected_s += item.seconds
+        link.alone = item.alone
         return number
 
     def _release(self, link: Link, number: int) -> Item | None:
@@ -271,6 +272,7 @@ class Dispatcher:
         if item is not None:
             item.holders.remove(link)
             link.expected_s = link.expected_s - item.seconds if link.items else 0.0
+            link.alone = link.alone and bool(link.items)
         return item
 
     def _place(self, link: Link) -> None:
@@ -279,7 +281,7 @@ class Dispatcher:
         self._hungry.pop(link, None)
         if not link.items:
             link.idle_since = time.monotonic()
-        if link.usable and link.address in self.links and not any(item.alone for item in link.items.values()):
+        if link.usable and link.address in self.links and not link.alone:
             if len(link.items) < link.threads:
                 self._idle[link] = None
             elif link.hungry:

@@ -30,6 +30,7 @@ class Link:
         self.heard = time.monotonic()  # when it last gave a sign of life
         self.idle_since = time.monotonic()
         self.silent = False
+        self.alone = False  # it runs a task that must have it for itself
         self.leaving = bool(answer["leaving"])
         self.recalling = False
         self._comm = comm
@@ -53,8 +54,9 @@ class Link:
 
     @property
     def hungry(self) -> bool:
-        """Whether it should be sent more, though no thread may be idle yet."""
-        return len(self.items) < self.threads or self.expected_s < AHEAD_S * self.threads
+        """Whether little waits behind what its threads run."""
+        behind = len(self.items) - self.threads
+        return behind <= 0 or self.expected_s * behind / len(self.items) < AHEAD_S * self.threads
 
     def send(self, *message: Any) -> None:
         """Queue a message; those of one turn of the loop travel together."""
