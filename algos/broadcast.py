@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 _local = threading.local()  # .met: the broadcasts pickled in this thread, by id, while a pool collects them
 _received: dict[str, "Blob"] = {}  # on a worker: what has come, by id
-_unpickling = threading.Lock()
+_unpickling = threading.RLock()  # a value may carry another broadcast
 
 
 class Broadcast(Generic[Value]):

@@ -124,3 +124,7 @@ class Counter:
 
     def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def add_shared(shared: Broadcast[int], x: int) -> int:
+    return shared.value + x

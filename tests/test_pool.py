@@ -1,5 +1,6 @@
 """What the pool promises beyond the contract of tests/test_compute.py: broadcasts, objects, needs, sizes, faults."""
 
+import functools
 import gc
 import itertools
 import os
@@ -17,6 +18,7 @@ from distributed import LocalCluster
 from pool_tasks import (
     Counter,
     Telltale,
+    add_shared,
     complain_and_die,
     crash,
     fail_at_first,
@@ -121,6 +123,18 @@ def test_a_broadcast_is_read_by_every_task(pool: Any) -> None:
     assert values(pool.imap_unordered(total, [(numbers, factor) for factor in range(20)])) == [
         6 * factor for factor in range(20)
     ]
+
+
+def test_a_function_and_a_broadcast_may_carry_broadcasts(pool: Any) -> None:
+    five = pool.broadcast(5)
+    assert values(pool.imap_unordered(functools.partial(add_shared, five), range(3))) == [5, 6, 7]
+    both = pool.broadcast([five, five])
+    assert values(pool.imap_unordered(len_of, [both])) == [2]
+
+
+def test_a_value_that_cannot_be_pickled_is_an_error_where_it_is_broadcast(two: DaskPool) -> None:
+    with pytest.raises(TypeError, match="pickle"):
+        two.broadcast(threading.Lock())
 
 
 def test_a_broadcast_is_pickled_once_and_reaches_each_worker_once_lost_ones_included(

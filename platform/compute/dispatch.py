@@ -75,6 +75,7 @@ class Dispatcher:
     def broadcast(self, value: Any) -> Broadcast[Any]:
         """Make a handle that workers forget when it is gone here; may be called in any thread."""
         handle = Broadcast(value)
+        assert handle.data  # pickled here, where whoever called hears of it if it cannot be
         weakref.finalize(handle, self._forgotten.append, handle.id)
         return handle
 

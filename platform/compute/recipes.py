@@ -38,7 +38,7 @@ class Local:
     @property
     def bounds(self) -> Bounds:
         """Fewest and most workers."""
-        return read_bounds(self.workers, os.cpu_count() or 1)
+        return read_bounds(self.workers, len(os.sched_getaffinity(0)))
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
         """Start the workers. They are copies of this process, and can import what it can."""
@@ -74,7 +74,7 @@ class Dask:
     @property
     def bounds(self) -> Bounds:
         """Fewest and most workers of a cluster started here."""
-        return read_bounds(self.workers, os.cpu_count() or 1)
+        return read_bounds(self.workers, len(os.sched_getaffinity(0)))
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
         """Join the workers, once they have been found to be like this process and to import what is asked.
