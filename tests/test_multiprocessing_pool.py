@@ -1,0 +1,669 @@
+"""The semantics of the standard library's `multiprocessing.Pool`, held on every backend, and what it adds."""
+
+import gc
+import itertools
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from multiprocessing.pool import MaybeEncodingError, RemoteTraceback  # type: ignore[attr-defined]
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import ROOT, wait_until
+
+from algos.pool import PoolError, WorkerLost
+from envs.errors import ConfigError
+from paddock.border import build
+from paddock.compute import Pool
+from paddock.compute.option import compose_sections
+
+initialized: list[int] = []  # in a worker: what its initializer was given
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Any]:
+    """Three processes that most tests share."""
+    section = compose_sections(["compute"], ["compute=local", "compute.workers=3"])["compute"]
+    opened = build("compute", section).open(("algos", "envs"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(params=["serial", "local"])
+def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    serial = request.param == "serial"
+    with Pool(compute="serial" if serial else request.getfixturevalue("workers")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def local(workers: Any) -> Iterator[Pool]:
+    with Pool(compute=workers) as opened:
+        yield opened
+
+
+def square(x: int) -> int:
+    return x * x
+
+
+def power(base: int, exponent: int = 2) -> int:
+    return int(base**exponent)
+
+
+def fail_on(bad: tuple[int, ...], x: int) -> int:
+    if x in bad:
+        raise ValueError(x)
+    return x
+
+
+def exhaust_after(count: int) -> Iterator[int]:
+    yield from range(count)
+    raise KeyError("exhausted")
+
+
+def touch(path: str) -> None:
+    with open(path, "a") as file:
+        file.write(".")
+
+
+def await_file(path: str) -> str:
+    wait_until(Path(path).exists, 60)
+    return path
+
+
+def note(path: str, x: int) -> int:
+    touch(path)
+    return x
+
+
+def nap(x: int) -> int:
+    time.sleep(0.001)
+    return x
+
+
+def pid(_: Any) -> int:
+    time.sleep(0.01)
+    return os.getpid()
+
+
+def initialize(value: int) -> None:
+    initialized.append(value)
+
+
+def told(_: Any) -> tuple[int, list[int]]:
+    time.sleep(0.01)
+    return os.getpid(), list(initialized)
+
+
+def refuse() -> None:
+    raise LookupError("this host lacks the data")
+
+
+def leave(_: Any) -> None:
+    sys.exit(3)
+
+
+def add(handle: Any, x: int) -> int:
+    return int(handle.value + x)
+
+
+def die_with(marker: str, x: int) -> int:
+    """Kill the worker that meets 2 first."""
+    if x == 2 and not Path(marker).exists():
+        touch(marker)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def die_on_two(x: int) -> int:
+    if x == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def fail_sometimes(folder: str, x: int) -> int:
+    """One time in twenty it raises, and then perhaps again, decided by the task's own seed."""
+    file = Path(folder, str(x))
+    attempt = len(file.read_text()) if file.exists() else 0
+    touch(str(file))
+    chance = random.Random(x)
+    if [chance.random() for _ in range(attempt + 1)][attempt] < 0.05:
+        raise OSError("out of luck")
+    return x * x
+
+
+class Unpicklable:
+    def __reduce__(self) -> Any:
+        raise RuntimeError("cannot be pickled")
+
+
+class Unreadable(Exception):
+    """Cannot be made again from what is pickled of it."""
+
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__("unreadable")
+
+
+def raise_unreadable(_: Any) -> None:
+    raise Unreadable(1, 2)
+
+
+class Token:
+    pass
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+# Calls
+
+
+def test_apply_passes_positional_and_keyword_arguments(pool: Pool) -> None:
+    assert pool.apply(power, (3,)) == 9
+    assert pool.apply(power, (), {"base": 2, "exponent": 5}) == 32
+    assert pool.apply(power, [3, 3]) == 27
+
+
+def test_a_result_is_ready_and_successful_or_not(pool: Pool) -> None:
+    good, bad = pool.apply_async(square, (7,)), pool.apply_async(fail_on, ((1,), 1))
+    good.wait()
+    bad.wait()
+    assert good.ready() and good.successful() and good.get() == 49 == good.get()
+    assert bad.ready() and not bad.successful()
+    with pytest.raises(ValueError, match="1"):
+        bad.get()
+
+
+def test_a_result_that_has_not_come_says_so(local: Pool, tmp_path: Path) -> None:
+    result = local.apply_async(await_file, (str(tmp_path / "go"),))
+    assert not result.ready()
+    with pytest.raises(ValueError, match="not ready"):
+        result.successful()
+    with pytest.raises(multiprocessing.TimeoutError):
+        result.get(timeout=0.01)
+    touch(str(tmp_path / "go"))
+    assert result.get(timeout=60) == str(tmp_path / "go")
+
+
+def test_an_exception_comes_with_the_workers_traceback(local: Pool) -> None:
+    with pytest.raises(ValueError) as caught:
+        local.apply(fail_on, ((3,), 3))
+    assert isinstance(caught.value.__cause__, RemoteTraceback)
+    assert "raise ValueError(x)" in str(caught.value.__cause__)
+
+
+def test_an_exit_in_a_task_is_its_error_and_the_pool_goes_on(local: Pool) -> None:
+    with pytest.raises(SystemExit, match="3"):
+        local.apply(leave, (0,))
+    assert local.apply(square, (2,)) == 4
+
+
+# Maps
+
+
+@pytest.mark.parametrize("chunksize", [None, 1, 7, 100])
+def test_map_keeps_the_order(pool: Pool, chunksize: int | None) -> None:
+    assert pool.map(square, range(50), chunksize) == [x * x for x in range(50)]
+    assert pool.map_async(square, iter(range(50)), chunksize).get() == [x * x for x in range(50)]
+
+
+@pytest.mark.parametrize("chunksize", [None, 1, 7])
+def test_starmap_spreads_the_arguments(pool: Pool, chunksize: int | None) -> None:
+    pairs = [(x, 3) for x in range(20)]
+    assert pool.starmap(power, pairs, chunksize) == [x**3 for x in range(20)]
+    assert pool.starmap_async(power, pairs, chunksize).get() == [x**3 for x in range(20)]
+
+
+def test_no_items_no_values(pool: Pool) -> None:
+    assert pool.map(square, []) == [] == pool.starmap(power, [], chunksize=3)
+    assert list(pool.imap(square, [])) == [] == list(pool.imap_unordered(square, []))
+    heard: list[Any] = []
+    pool.map_async(square, [], callback=heard.append).wait()
+    assert heard == [[]]
+
+
+def test_map_raises_the_first_failure_after_everything_has_ended(pool: Pool, tmp_path: Path) -> None:
+    trace = str(tmp_path / "trace")
+    with pytest.raises(ValueError, match="3"):
+        pool.map(partial(fail_on, (11, 3, 7)), range(12), chunksize=1)
+    result = pool.map_async(partial(note, trace), range(30), chunksize=4)
+    assert result.get() == list(range(30)) and Path(trace).stat().st_size == 30
+
+
+def test_map_raises_the_iterables_own_exception_at_the_call(pool: Pool) -> None:
+    methods: list[Callable[..., Any]] = [pool.map, pool.map_async, pool.starmap]
+    for method in methods:
+        with pytest.raises(KeyError, match="exhausted") as caught:
+            method(square, exhaust_after(3))
+        assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("chunksize", [0, -1])
+def test_chunks_hold_one_item_at_least(pool: Pool, chunksize: int) -> None:
+    methods: list[Callable[..., Any]] = [pool.imap, pool.imap_unordered, pool.map]
+    for method in methods:
+        with pytest.raises(ValueError, match=r"Chunksize must be 1\+"):
+            method(square, range(3), chunksize)
+
+
+# Iterators
+
+
+@pytest.mark.parametrize("chunksize", [1, 4, 100])
+def test_imap_keeps_the_order_and_imap_unordered_keeps_the_items(pool: Pool, chunksize: int) -> None:
+    results = pool.imap(square, iter(range(30)), chunksize)
+    assert iter(results) is results
+    assert [next(results) for _ in range(30)] == [x * x for x in range(30)]
+    with pytest.raises(StopIteration):
+        next(results)
+    assert sorted(pool.imap_unordered(square, range(30), chunksize)) == [x * x for x in range(30)]
+
+
+def test_imap_gives_the_items_before_its_iterable_raised(pool: Pool) -> None:
+    for count, chunksize, given in ((0, 1, 0), (3, 1, 3), (7, 2, 6), (7, 4, 4)):
+        results = pool.imap(square, exhaust_after(count), chunksize)
+        assert [next(results) for _ in range(given)] == [x * x for x in range(given)]
+        with pytest.raises(KeyError, match="exhausted"):
+            next(results)
+        assert list(results) == []
+
+
+def test_imap_goes_on_after_an_item_that_raised(pool: Pool) -> None:
+    results = pool.imap(partial(fail_on, (1,)), range(3))
+    assert next(results) == 0
+    with pytest.raises(ValueError, match="1"):
+        next(results)
+    assert list(results) == [2]
+
+
+def test_imap_takes_an_endless_iterable(pool: Pool) -> None:
+    assert list(itertools.islice(pool.imap(square, itertools.count()), 100)) == [x * x for x in range(100)]
+    assert len(set(itertools.islice(pool.imap_unordered(square, itertools.count()), 100))) == 100
+
+
+def test_an_iterator_waits_no_longer_than_it_may(local: Pool, tmp_path: Path) -> None:
+    go = str(tmp_path / "go")
+    results = local.imap(await_file, [go])
+    with pytest.raises(multiprocessing.TimeoutError):
+        results.next(timeout=0.01)
+    touch(go)
+    assert results.next(timeout=60) == go
+
+
+def test_imap_unordered_gives_first_what_comes_first(local: Pool, tmp_path: Path) -> None:
+    done, go = str(tmp_path / "done"), str(tmp_path / "go")
+    touch(done)
+    results = local.imap_unordered(await_file, [go, done])
+    assert next(results) == done
+    touch(go)
+    assert next(results) == go
+
+
+# Callbacks
+
+
+def test_a_callback_is_called_once_before_the_result_is_ready_in_a_thread_of_the_pool(pool: Pool) -> None:
+    heard: list[Any] = []
+    failed: list[Any] = []
+
+    def hear(value: Any) -> None:
+        heard.append((value, threading.current_thread().name))
+
+    pool.apply_async(square, (3,), callback=hear, error_callback=failed.append).wait()
+    pool.map_async(square, range(9), callback=hear, error_callback=failed.append).wait()
+    pool.starmap_async(power, [(2, 3)], callback=hear).wait()
+    assert heard == [(value, "Pool results") for value in (9, [x * x for x in range(9)], [8])]
+    pool.apply_async(fail_on, ((1,), 1), callback=hear, error_callback=failed.append).wait()
+    pool.map_async(partial(fail_on, (1,)), range(3), callback=hear, error_callback=failed.append).wait()
+    assert len(heard) == 3 and [str(error) for error in failed] == ["1", "1"]
+
+
+def test_callbacks_come_in_the_order_of_completion(local: Pool, tmp_path: Path) -> None:
+    heard: list[str] = []
+    go, done = str(tmp_path / "go"), str(tmp_path / "done")
+    touch(done)
+    slow = local.apply_async(await_file, (go,), callback=heard.append)
+    local.apply_async(await_file, (done,), callback=heard.append).wait(60)
+    touch(go)
+    slow.wait(60)
+    assert heard == [done, go]
+
+
+def test_a_callback_that_raises_harms_no_other(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
+    result = pool.apply_async(square, (3,), callback=lambda value: 1 // 0)
+    assert result.get(60) == 9
+    assert "ZeroDivisionError" in caplog.text
+    heard: list[int] = []
+    pool.apply_async(square, (4,), callback=heard.append).wait()
+    assert heard == [16]
+
+
+def test_a_callback_may_use_the_pool(pool: Pool) -> None:
+    later: list[Any] = []
+    pool.apply_async(square, (3,), callback=lambda value: later.append(pool.apply_async(square, (value,)))).wait()
+    assert later[0].get(60) == 81
+
+
+# What cannot travel
+
+
+def test_a_task_that_cannot_be_pickled_is_its_own_error(local: Pool) -> None:
+    for call in (
+        lambda: local.apply(same, (Unpicklable(),)),
+        lambda: local.map(same, [Unpicklable()] * 10),
+        lambda: local.starmap(same, [(Unpicklable(),)]),
+        lambda: next(local.imap(same, [Unpicklable()])),
+        lambda: local.map(partial(fail_on, (Unpicklable(),)), [1]),  # type: ignore[arg-type]
+        lambda: next(local.imap(partial(fail_on, (Unpicklable(),)), [1])),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(RuntimeError, match="cannot be pickled"):
+            call()
+    results = local.imap(same, [1, Unpicklable(), 3])
+    assert next(results) == 1
+    with pytest.raises(RuntimeError, match="cannot be pickled"):
+        next(results)
+    assert next(results) == 3
+
+
+def test_a_result_that_cannot_be_pickled_is_an_error_that_names_it(local: Pool) -> None:
+    failed: list[BaseException] = []
+    result = local.apply_async(threading.Lock, error_callback=failed.append)
+    with pytest.raises(MaybeEncodingError, match="lock"):
+        result.get(60)
+    assert [type(error) for error in failed] == [MaybeEncodingError]
+
+
+def test_an_exception_that_cannot_be_read_again_is_still_an_error(local: Pool) -> None:
+    with pytest.raises(Exception, match="unreadable"):
+        local.apply(raise_unreadable, (0,))
+
+
+def test_functions_that_cannot_be_imported_travel(local: Pool) -> None:
+    offset = 3
+    assert local.map(lambda x: x + offset, range(3)) == [3, 4, 5]
+    assert local.apply(local.apply(lambda: lambda x: x + 1), (1,)) == 2
+
+
+def test_a_broadcast_may_be_an_argument(pool: Pool, workers: Any) -> None:
+    handle = workers.broadcast(10)
+    assert pool.apply(add, (handle, 1)) == 11
+    assert pool.map(partial(add, handle), range(3)) == [10, 11, 12]
+
+
+def test_arguments_and_values_are_let_go(local: Pool) -> None:
+    tokens = [Token() for _ in range(10)]
+    watched = [weakref.ref(token) for token in tokens]
+    values = [weakref.ref(value) for value in local.map(same, tokens)]
+    del tokens
+    wait_until(lambda: gc.collect() >= 0 and not any(ref() for ref in (*watched, *values)), 10)
+
+
+# The end
+
+
+def test_a_closed_pool_takes_no_more(pool: Pool) -> None:
+    with pytest.raises(ValueError, match="still running"):
+        pool.join()
+    pool.close()
+    pool.close()
+    pool.join()
+    maps: list[Callable[..., Any]] = [pool.map, pool.map_async, pool.imap, pool.imap_unordered]
+    maps += [pool.starmap, pool.starmap_async]
+    calls: list[Callable[..., Any]] = [pool.apply, pool.apply_async, *(partial(call, iterable=[1]) for call in maps)]
+    for call in calls:
+        with pytest.raises(ValueError, match="Pool not running"):
+            call(square)
+    with pytest.raises(ValueError, match="Pool not running"), pool:
+        pass
+
+
+def test_join_waits_for_all_that_was_asked_for(pool: Pool, tmp_path: Path) -> None:
+    trace = str(tmp_path / "trace")
+    results = [pool.apply_async(note, (trace, x)) for x in range(10)]
+    unread = pool.imap(partial(note, trace), (x for x in range(100)), 3)
+    pool.close()
+    pool.join()
+    assert [result.get(0) for result in results] == list(range(10))
+    assert Path(trace).stat().st_size == 110
+    assert list(unread) == list(range(100))
+
+
+def test_leaving_the_block_terminates(workers: Any) -> None:
+    with Pool(compute=workers) as pool:
+        assert pool.map(square, range(3)) == [0, 1, 4]
+    pool.join()
+    pool.terminate()
+    with pytest.raises(ValueError, match="Pool not running"):
+        pool.map(square, [1])
+
+
+def test_terminate_ends_running_tasks_and_drops_the_rest() -> None:
+    before = set(psutil.Process().children(recursive=True))
+    pool = Pool(2, compute="local")
+    ours = set(psutil.Process().children(recursive=True)) - before
+    result = pool.map_async(time.sleep, [300.0] * 1000, chunksize=1)
+    results = pool.imap(time.sleep, [300.0] * 1000)
+    started = time.monotonic()
+    pool.terminate()
+    pool.join()
+    assert time.monotonic() - started < 30
+    waits: list[Callable[[float], Any]] = [result.get, results.next]
+    for wait in waits:
+        with pytest.raises(PoolError, match="terminated"):
+            wait(60)
+    assert len(ours) >= 2
+    wait_until(lambda: not any(_alive(process) for process in ours if "spawn_main" in _words(process)))
+
+
+def test_a_shared_pool_stays_open(workers: Any) -> None:
+    for end in (Pool.close, Pool.terminate):
+        pool = Pool(compute=workers)
+        assert pool.apply(square, (2,)) == 4
+        end(pool)
+        pool.join()
+    assert [done.value for done in workers.imap_unordered(square, [3])] == [9]
+
+
+def test_a_pool_that_is_forgotten_warns_and_lets_go(workers: Any) -> None:
+    pool = Pool(compute=workers)
+    thread = pool._thread._thread
+    with pytest.warns(ResourceWarning, match="unclosed running multiprocessing pool"):
+        del pool
+        gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_pool_whose_results_are_awaited_is_not_forgotten(workers: Any) -> None:
+    result = Pool(compute=workers).map_async(nap, range(100), chunksize=1)
+    gc.collect()
+    assert result.get(60) == list(range(100))
+
+
+def test_a_pool_does_not_travel(pool: Pool) -> None:
+    with pytest.raises(NotImplementedError, match="cannot be passed between processes"):
+        pickle.dumps(pool)
+
+
+def test_a_program_ends_though_its_pool_is_open(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("""
+from paddock.compute import Pool
+
+class Holder:
+    def __init__(self):
+        self.pool = Pool(processes=1)
+
+if __name__ == "__main__":
+    holder = Holder()
+    print(holder.pool.map(float, range(3)))
+""")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0.0, 1.0, 2.0]\n", "")
+
+
+# Opening
+
+
+@pytest.mark.parametrize("processes", [0, -1])
+def test_there_is_one_process_at_least(processes: int) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        Pool(processes)
+
+
+def test_processes_is_the_number_of_workers() -> None:
+    with Pool(2, compute="local") as pool:
+        assert len(set(pool.map(pid, range(40), 1))) == 2
+        assert "state=RUN pool_size=2" in repr(pool)
+
+
+@pytest.mark.parametrize("tasks", [0, -1, 0.5, "12"])
+def test_maxtasksperchild_is_a_positive_whole_number(tasks: Any) -> None:
+    with pytest.raises(ValueError, match="maxtasksperchild must be a positive int or None"):
+        Pool(3, maxtasksperchild=tasks)
+
+
+def test_what_is_asked_for_is_checked_before_anything_starts(workers: Any) -> None:
+    with pytest.raises(TypeError, match="initializer must be a callable"):
+        Pool(initializer=3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="did you mean 'local'"):
+        Pool(compute="lcal")
+    with pytest.raises(ConfigError, match=r"compute.adress is not a key of compute; did you mean 'address'"):
+        Pool(compute="dask", adress="tcp://127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"compute.retries='3' has the wrong type"):
+        Pool(retries="3")
+    with pytest.raises(ConfigError, match="an open pool, which takes no retries="):
+        Pool(compute=workers, retries=3)
+    with pytest.raises(RuntimeError, match="cannot be pickled"):
+        Pool(initializer=initialize, initargs=(Unpicklable(),), compute=workers)
+    with pytest.raises(PoolError, match="does not answer"):
+        Pool(compute="dask", address="tcp://127.0.0.1:1")
+
+
+def test_importing_the_class_brings_neither_dask_nor_hydra() -> None:
+    heavy = "{'dask', 'distributed', 'hydra', 'torch'}"
+    code = f"import sys; from paddock.compute import Pool; print({heavy} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+# Worker processes
+
+
+def test_an_initializer_runs_once_in_each_process_before_its_tasks(workers: Any) -> None:
+    with Pool(initializer=initialize, initargs=(7,), compute=workers) as pool:
+        answers = [*pool.map(told, range(30), 1), *pool.imap_unordered(told, range(30)), pool.apply(told, (0,))]
+        assert len({process for process, _ in answers}) == 3
+        assert all(given.count(7) == 1 for _, given in answers)
+
+
+def test_a_replaced_process_is_initialized_too() -> None:
+    with Pool(1, initialize, (8,), maxtasksperchild=2, compute="local") as pool:
+        answers = pool.map(told, range(6), 1)
+    assert len({process for process, _ in answers}) == 3
+    assert all(given == [8] for _, given in answers)
+
+
+def test_an_initializer_that_raises_is_the_error_of_the_tasks(workers: Any) -> None:
+    with Pool(initializer=refuse, compute=workers) as pool:
+        for call in (lambda: pool.apply(square, (1,)), lambda: pool.map(square, range(9))):
+            with pytest.raises(LookupError, match="this host lacks the data") as caught:
+                call()
+            assert "in refuse" in str(caught.value.__cause__)
+
+
+def test_a_worker_is_replaced_after_its_tasks() -> None:
+    with Pool(2, maxtasksperchild=3, compute="local") as pool:
+        processes = [result.get(120) for result in [pool.apply_async(pid, (x,)) for x in range(18)]]
+    assert all(processes.count(process) <= 3 for process in processes)
+    assert len(set(processes)) >= 6
+
+
+def test_a_lost_workers_task_runs_again(local: Pool, tmp_path: Path) -> None:
+    for name, call in (("map", local.map), ("imap", local.imap)):
+        assert list(call(partial(die_with, str(tmp_path / name)), range(8), 1)) == list(range(8))
+        assert (tmp_path / name).exists()
+
+
+def test_a_task_that_kills_every_worker_is_lost_and_the_others_are_not(local: Pool) -> None:
+    results = [local.apply_async(die_on_two, (x,)) for x in range(6)]
+    with pytest.raises(WorkerLost, match="lost its worker"):
+        results[2].get(120)
+    assert [result.get(120) for k, result in enumerate(results) if k != 2] == [0, 1, 3, 4, 5]
+
+
+# Fiber's own facts
+
+
+def test_five_thousand_calls_of_a_millisecond_on_five_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    with Pool(5, compute="local") as pool:
+        pool.map(nap, range(5))
+        started = time.monotonic()
+        results = [pool.apply_async(nap, (x,)) for x in range(5000)]
+        assert [result.get(120) for result in results] == list(range(5000))
+        seconds = time.monotonic() - started
+    with capsys.disabled():
+        print(f" {seconds:.2f} s, of which 1 s is the tasks' own")
+    assert seconds < 20
+
+
+@pytest.mark.parametrize("method", ["map", "imap_unordered", "apply_async"])
+def test_three_hundred_tasks_that_fail_at_random_give_the_exact_result(
+    method: str, workers: Any, tmp_path: Path
+) -> None:
+    task = partial(fail_sometimes, str(tmp_path))
+    with Pool(compute=workers, retry_errors=3) as pool:
+        if method == "apply_async":
+            values = [result.get(120) for result in [pool.apply_async(task, (x,)) for x in range(300)]]
+        else:
+            values = sorted(getattr(pool, method)(task, range(300)))
+    assert values == [x * x for x in range(300)]
+    attempts = sum(file.stat().st_size for file in tmp_path.iterdir())
+    assert attempts == sum(_attempts(x) for x in range(300)) > 300
+
+
+def test_an_error_that_always_happens_reaches_the_caller(workers: Any) -> None:
+    with Pool(compute=workers, retry_errors=2) as pool, pytest.raises(ValueError, match="1"):
+        pool.map(partial(fail_on, (1,)), range(3))
+
+
+def test_two_threads_may_use_one_pool(local: Pool) -> None:
+    found: dict[int, list[int]] = {}
+
+    def work(k: int) -> None:
+        found[k] = [result.get(60) for result in [local.apply_async(power, (x, k)) for x in range(200)]]
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {k: [x**k for x in range(200)] for k in (1, 2, 3)}
+
+
+def _attempts(x: int) -> int:
+    chance = random.Random(x)
+    return next(count for count in itertools.count(1) if chance.random() >= 0.05)
+
+
+def _alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def _words(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
