@@ -1,0 +1,89 @@
+"""Check that this machine, and the workers of a pool, can run experiments: one line for each thing, with its remedy.
+
+python -m paddock.doctor compute=dask compute.address=tcp://10.0.0.1:8786
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from envs.errors import ConfigError, nearest
+
+from .installed import Finding, check_import, check_packages, check_python, in_words
+
+KEYS = ("compute", "run.root")
+
+GUIDE = """\
+Check that experiments can run here: one line for each thing, `ok`, `warn` or `FAIL`, with what to do about it.
+
+    python -m paddock.doctor [key=value ...]
+
+    compute=NAME        also open that pool, compare its workers with this process, and run a task on each
+    compute.KEY=VALUE   a key of it, such as compute.address=tcp://10.0.0.1:8786
+    run.root=FOLDER     where runs will be kept; as in conf/config.yaml by default
+
+Exit codes: 0 all well, 1 something FAILs, 2 bad input.
+"""
+
+
+def main() -> int:
+    """The command `paddock.doctor`; see `run_command` for the exit codes, and 1 where a check failed."""
+    levels: set[str] = set()
+
+    def command(arguments: Sequence[str]) -> None:
+        for name, finding in examine(arguments):
+            print(f"{finding.level:4} {name}: {finding}", flush=True)
+            levels.add(finding.level)
+
+    try:
+        from .command import run_command
+    except ImportError:  # not even NumPy is here
+        command([])
+        return 1
+    return run_command(GUIDE, command) or int("FAIL" in levels)
+
+
+def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
+    """Check one thing after the other; yields its name and what was found.
+
+    Raises:
+        ConfigError: an argument is unknown or out of range.
+    """
+    for argument in arguments:
+        key, equals, _ = argument.partition("=")
+        if not equals or not (key in KEYS or key.startswith("compute.")):
+            raise ConfigError(f"{argument} is not an argument of doctor; {nearest(key, KEYS)} (see --help)")
+    recipe, root, missing = None, Path("runs"), None
+    try:
+        from .border import build
+        from .compute.option import compose_sections
+
+        sections = compose_sections(["compute", "run"], arguments)
+        root = Path(sections["run"]["root"])
+        if any(argument.startswith("compute") for argument in arguments):
+            recipe = build("compute", sections["compute"])
+    except ImportError as error:
+        missing = error
+    yield "python", check_python()
+    yield "packages", check_packages()
+    yield "project", check_import()
+    if missing is not None:
+        yield "the rest", Finding("FAIL", in_words(missing), "install the packages first")
+        return
+    # Late, since the first lines should not wait for what these bring along.
+    from . import checks
+
+    yield "disk", checks.check_disk(root)
+    yield "memory", checks.check_memory()
+    yield "cores", checks.check_cores()
+    yield "slurm", checks.check_slurm()
+    yield "box2d", checks.check_box2d()
+    yield "video", checks.check_video()
+    yield "wandb", checks.check_wandb()
+    yield "gpu", checks.check_gpu()
+    if recipe is not None:
+        yield from checks.check_compute(recipe)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
