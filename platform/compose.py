@@ -162,10 +162,11 @@ def _job_config(config: DictConfig) -> DictConfig:
 def _known_keys(key: str, arguments: argparse.Namespace) -> list[str]:
     """Keys that were possible where `key` stands, or the same name elsewhere, for the groups that were chosen."""
     choices = [choice for choice in arguments.overrides if re.match(r"[\w/]+=", choice)]
+    mode = RunMode.MULTIRUN if arguments.multirun else RunMode.RUN
     with _loading(arguments) as loader:
         for overrides in ([choice for choice in choices if not choice.startswith(f"{key}=")], []):
             with contextlib.suppress(HydraException, OmegaConfBaseException):
-                composed = loader.load_configuration("config", overrides, RunMode.RUN)
+                composed = loader.load_configuration("config", overrides, mode)
                 break
     keys = ["experiment", *_paths(OmegaConf.to_container(composed), "")]
     parent, _, name = key.rpartition(".")

@@ -112,15 +112,15 @@ class Console:
 
     def _line(self, width: int | None) -> str:
         known = self._known
-        fields = [(0, f"iteration {known['iteration']:.0f}"), (1, f"{_short(known['step'])} steps")]
+        fields = [(0, f"iteration {known['iteration']:.0f}"), (1, f"{short(known['step'])} steps")]
         if "system/steps_per_s" in known:
-            fields.append((4, f"{_short(known['system/steps_per_s'])} steps/s"))
+            fields.append((4, f"{short(known['system/steps_per_s'])} steps/s"))
         if "train/return_mean" in known:
-            fields.append((2, f"mean {_short(known['train/return_mean'])}"))
+            fields.append((2, f"mean {short(known['train/return_mean'])}"))
         if self._best > -math.inf:
-            fields.append((5, f"best {_short(self._best)}"))
+            fields.append((5, f"best {short(self._best)}"))
         if "eval/return_mean" in known:
-            fields.append((6, f"eval {_short(known['eval/return_mean'])}"))
+            fields.append((6, f"eval {short(known['eval/return_mean'])}"))
         fields.append((3, f"{self._time_left()} left"))
         # On a narrow terminal the fields of the highest rank go first.
         while width is not None and len(fields) > 1 and len(" | ".join(text for _, text in fields)) > width:
@@ -138,7 +138,7 @@ class Console:
                 left.append(seconds * (limit / self._known[key] - 1))
         if (minutes := self._budget.get("minutes")) is not None:
             left.append(60 * minutes - seconds)
-        return _duration(min(left))
+        return duration(min(left))
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -174,16 +174,16 @@ def _columns(stream: TextIO) -> int:
         return 80
 
 
-def _short(value: float) -> str:
-    """1234567 -> 1.2M, 213.42 -> 213.4, 0.01234 -> 0.01234."""
+def short(value: float) -> str:
+    """A number for people: 1234567 -> 1.2M, 213.42 -> 213.4, 0.01234 -> 0.01234."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.1f}{unit}"
     return f"{value:.4g}"
 
 
-def _duration(seconds: float) -> str:
-    """7384 -> 2h03m, 250 -> 4m10s, 12 -> 12s, unknown -> -."""
+def duration(seconds: float) -> str:
+    """A time for people: 7384 -> 2h03m, 250 -> 4m10s, 12 -> 12s, unknown -> -."""
     if not math.isfinite(seconds):
         return "-"
     minutes, rest = divmod(max(0, round(seconds)), 60)

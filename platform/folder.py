@@ -4,6 +4,7 @@ config.yaml        the composed configuration     metrics.jsonl   what was learn
 provenance.json    command, versions, machine     system.jsonl    how it went: seconds, steps/s, retries
 code.diff          edits not yet committed        checkpoints/    NumPy archives, the newest few
 log.txt            messages                       done.json       why and when it ended
+submission.json    job, command and code, if submitted to Slurm; slurm.log: what its job printed
 """
 
 import datetime
@@ -31,7 +32,9 @@ from .checkpoint import write_atomically
 CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume", "dry_run")
 
 
-BEGUN = ("lock", ".config.yaml.tmp")  # all that a run which was killed at once may have left
+# All that a run may have which has been submitted, or was killed at once.
+BEGUN = ("lock", ".config.yaml.tmp", "submission.json", ".submission.json.tmp", "slurm.log", "workers")
+SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
 
 class FolderError(PaddockError):
@@ -66,8 +69,10 @@ class RunFolder:
         # First what makes the folder a run's: a process killed from here on leaves one that can be gone on with.
         write_atomically(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
         if not (path / "provenance.json").exists():
-            _write_diff(path)
-            _write_provenance(path)
+            commit, diff = find_source(Path(__file__).resolve().parent)
+            if diff:
+                write_atomically(path / "code.diff", diff.encode() + b"\n")
+            _write_provenance(path, commit)
         (path / "done.json").unlink(missing_ok=True)
         return folder
 
@@ -183,14 +188,22 @@ def _leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, value)]
 
 
-def _write_provenance(path: Path) -> None:
-    home = Path(__file__).resolve().parent
+def find_source(folder: Path) -> tuple[str | None, str | None]:
+    """The commit of the code in a folder and its edits since; of a copy, as they were when it was made."""
+    for above in (folder, *folder.parents):
+        if (above / SNAPSHOT).exists():
+            noted = json.loads((above / SNAPSHOT).read_text())
+            return noted["commit"], noted["diff"]
+    return _git(folder, "rev-parse", "HEAD"), _git(folder, "diff", "HEAD", "--", ":/")
+
+
+def _write_provenance(path: Path, commit: str | None) -> None:
     packages = {dist.name: dist.version for dist in importlib.metadata.distributions()}
     provenance = {
         "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
         "folder": os.getcwd(),
         "started": _now(),
-        "commit": _git(home, "rev-parse", "HEAD"),
+        "commit": commit,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "host": platform.node(),
@@ -201,12 +214,6 @@ def _write_provenance(path: Path) -> None:
         "packages": dict(sorted(packages.items(), key=lambda item: str(item[0]).lower())),
     }
     write_atomically(path / "provenance.json", json.dumps(provenance, indent=2).encode())
-
-
-def _write_diff(path: Path) -> None:
-    diff = _git(Path(__file__).resolve().parent, "diff", "HEAD", "--", ":/")
-    if diff:
-        write_atomically(path / "code.diff", diff.encode() + b"\n")
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -31,9 +31,11 @@ Keys of every run
 Commands
     python -m platform experiment=es_cartpole            a whole recipe
     python -m platform ... --multirun seed=1,2,3         one run for each value
+    python -m platform ... -m hydra/launcher=slurm       each run of a sweep as a Slurm job, submitted and left
     python -m platform ... --cfg job                     the composed configuration, every key with its value
     python -m platform ... --info                        where each value comes from
     python -m platform --hydra-help                      the other flags, such as --config-dir for your own groups
+    python -m paddock.status DIR                         how far runs are, who has failed, and who waits in the queue
     python -m paddock.evaluate RUN video=FILE.mp4        play the policy on fresh seeds
     python -m paddock.plot RUN... out=FILE.png           draw learning curves
     python -m paddock ...                                the same as `python -m platform`, in any folder

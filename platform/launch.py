@@ -32,7 +32,8 @@ from .compute.late import LatePool
 from .console import Console
 from .folder import RunFolder, check_usable, last_path, new_path, read_config, short_name
 from .guide import print_guide
-from .run import Budget, Outcome, Progress, restore, run
+from .run import Budget, Outcome, Progress, RunFailed, restore, run
+from .submit import check_runs_here, register_launcher
 from .track import Mirror, Tracker
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ def main() -> int:
 
     def job(composed: DictConfig) -> float | None:
         try:
+            check_runs_here()
             return experiment(composed)
         except (PaddockError, OmegaConfBaseException) as error:
             # Hydra would put a line of its own before it, which only tells the jobs of a sweep apart.
@@ -64,6 +66,7 @@ def main() -> int:
             return 0
         version.setbase("1.3")
         register_search_path()
+        register_launcher()
         if arguments.multirun:
             check_sweep(arguments, lambda composed: assemble(composed).path)
         _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
@@ -83,10 +86,6 @@ def main() -> int:
             raise
         return complain(explained, 2)
     return 0
-
-
-class RunFailed(PaddockError):
-    """A run ended by an error of its own, after it had begun."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def experiment(composed: DictConfig) -> float | None:
         if reached is not None:
             console.message(f"{parts.path} has reached {reached} before; raise it to go on")
             return progress.metrics.get("eval/return_mean")
-        parts.pool.open(_packages(parts.config))
+        parts.pool.open(_packages(parts.config), parts.path)
         folder = RunFolder.open(parts.path, parts.config)
         try:
             record(parts.path / "log.txt")

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
-from envs.errors import require
+from envs.errors import PaddockError, require
 
 from .checkpoint import Checkpoints, State, check_fits
 
 Metrics = Mapping[str, float]
+
+
+class RunFailed(PaddockError):
+    """A run ended by an error of its own, after it had begun."""
 
 
 class Algorithm(Protocol):

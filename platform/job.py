@@ -1,0 +1,106 @@
+"""What runs inside a Slurm job: the run as a child process, told in time to save, and gone on with after a requeue."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+from submitit.core.utils import DelayedSubmission
+
+POLL_S = 0.1
+HEARD_S = 1.0  # within which a signal that Slurm sends to every process of a job has reached them all
+PATIENCE_S = 600.0  # how long a run that was told to stop, and has, waits for Slurm to end its job
+MARGIN_S = 15.0  # of the time before the limit, what putting the job into the queue again may take
+STOPPED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after its last iteration; before its first
+
+
+class Job:
+    """A run of Paddock, as submitit calls it. Ends with the run's own exit code."""
+
+    def __init__(self, command: Sequence[str], signal_delay_s: float) -> None:
+        """Take note only: this is pickled, and called on another machine.
+
+        Args:
+            command: goes on with the run if there is one in its folder.
+            signal_delay_s: how long before the time limit Slurm signals.
+        """
+        self.command = command
+        self.signal_delay_s = signal_delay_s
+        self._child: subprocess.Popen[bytes] | None = None
+        self._told_s: float | None = None  # when Slurm said SIGTERM
+        self._stopping = False  # the child has had its one SIGTERM; a second one would end it without saving
+
+    def __call__(self) -> None:
+        """Run until the child has ended; SIGTERM, which precedes preemption and scancel, lets it save first."""
+        signal.signal(signal.SIGTERM, self._be_told)
+        # Some clusters signal every process of a job and some the first one only, and the child must hear it once.
+        # This process only waits: if SIGTERM has ended it, the child has had it too.
+        witness = _start(["sleep", "infinity"])
+        self._child = _start(self.command)
+        while (code := _exit_code(self._child)) is None:
+            if self._told_s is not None and not self._stopping and time.monotonic() > self._told_s + HEARD_S:
+                self._stopping = True
+                if _exit_code(witness) is None:
+                    os.kill(self._child.pid, signal.SIGTERM)
+            time.sleep(POLL_S)
+        if self._told_s is not None and code in STOPPED:
+            # A preempted job is requeued if it is Slurm that ends it; were it to end by itself, it would have failed.
+            while time.monotonic() < self._told_s + PATIENCE_S:
+                time.sleep(POLL_S)
+        witness.kill()
+        if code != 0:
+            _leave(code)
+
+    def checkpoint(self) -> DelayedSubmission:
+        """Have the run saved, before the time limit; submitit then puts the job into the queue again.
+
+        It calls this in the handler of the signal, while `__call__` is interrupted.
+        """
+        if self._child is not None:
+            code = self._stop(self._child)
+            # A run that reached its budget just now finds that out when it is gone on with.
+            if code not in (0, -signal.SIGKILL, *STOPPED):
+                _leave(code)
+        return DelayedSubmission(Job(self.command, self.signal_delay_s))
+
+    def _stop(self, child: subprocess.Popen[bytes]) -> int:
+        """Let the child finish its iteration, or, where time does not allow it, lose what followed its checkpoint."""
+        if not self._stopping and _exit_code(child) is None:
+            self._stopping = True
+            os.kill(child.pid, signal.SIGTERM)
+        deadline = time.monotonic() + max(self.signal_delay_s - MARGIN_S, self.signal_delay_s / 2)
+        while (code := _exit_code(child)) is None:
+            if time.monotonic() > deadline:
+                os.kill(child.pid, signal.SIGKILL)
+            time.sleep(POLL_S)
+        return code
+
+    def _be_told(self, number: int, frame: FrameType | None) -> None:
+        if self._told_s is None:
+            self._told_s = time.monotonic()
+
+
+def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """A child, whose children neither are ended by submitit's signal, which goes to every process of the job."""
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    )
+
+
+def _exit_code(child: subprocess.Popen[bytes]) -> int | None:
+    """As `Popen.poll`, but without its lock, which may be held by what a signal's handler has interrupted."""
+    ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _leave(code: int) -> NoReturn:
+    """End the job as failed, with a child's exit code."""
+    if code < 0:
+        print(f"paddock: the run was ended by {signal.Signals(-code).name}", file=sys.stderr)
+    sys.exit(code if code > 0 else 128 - code)

@@ -1,0 +1,80 @@
+"""The code as it is now, copied to a folder, so that a job which starts tomorrow runs what was submitted today."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from envs.errors import require
+
+from .folder import SNAPSHOT, find_source
+
+MAX_MB = 200  # of code; more than that is data that git was not told to ignore
+MADE = {"multirun.yaml", "provenance.json", "submission.json"}  # what a sweep's and a run's folder hold
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A git work tree, and the files of it that are code."""
+
+    top: Path
+    files: Sequence[PurePath]  # relative to top: tracked, or new and not ignored
+
+    def holds(self, path: Path) -> bool:
+        """Whether a file, or a folder with some of them, would be copied."""
+        here = PurePath(os.path.relpath(path, self.top))
+        return any(here == file or here in file.parents for file in self.files)
+
+    def copy(self, target: Path) -> None:
+        """Copy the files, and note which commit they were edited from."""
+        for file in self.files:
+            (target / file.parent).mkdir(parents=True, exist_ok=True)
+            shutil.copy2(self.top / file, target / file, follow_symlinks=False)
+        commit, diff = find_source(self.top)
+        (target / SNAPSHOT).write_text(json.dumps({"folder": str(self.top), "commit": commit, "diff": diff}, indent=2))
+
+
+def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
+    """The git work tree that holds `member`, a path in folder; None where git does not know or ignores it.
+
+    Run folders that git was not told to ignore are no code, and neither is the folder `leave_out`.
+
+    Raises:
+        ConfigError: the code is too large to be copied.
+    """
+    top_line = _git(folder, "rev-parse", "--show-toplevel")
+    if top_line is None or not _git(folder, "ls-files", "-co", "--exclude-standard", "--", member):
+        return None
+    top = Path(top_line.rstrip("\n"))
+    tracked = _list(top, "--cached", "--recurse-submodules")
+    new = _list(top, "--others", "--exclude-standard")
+    made = {file.parent for file in new if file.name in MADE}
+    if leave_out.is_relative_to(top):
+        made.add(PurePath(leave_out.relative_to(top)))
+    code = [*tracked, *(file for file in new if made.isdisjoint(file.parents))]
+    sizes = {file: os.lstat(top / file).st_size for file in code if _is_file(top / file)}
+    total_mb = sum(sizes.values()) / 1e6
+    largest = max(sizes, key=lambda file: sizes[file], default=None)
+    remedy = f"put what is not code into .gitignore, such as {largest}"
+    require(total_mb <= MAX_MB, f"the code in {top} is {total_mb:.0f} MB and at most {MAX_MB} are copied; {remedy}")
+    return Tree(top, list(sizes))
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is something to copy: a tracked file may be gone, and a repository in the tree is a folder."""
+    return path.is_symlink() or path.is_file()
+
+
+def _list(top: Path, *which: str) -> list[PurePath]:
+    return [PurePath(name) for name in (_git(top, "ls-files", "-z", *which) or "").split("\0") if name]
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        result = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout if result.returncode == 0 else None

@@ -1,0 +1,288 @@
+"""Submit the runs of a sweep to Slurm, and leave them: `--multirun ... hydra/launcher=slurm`.
+
+Not hydra-submitit-launcher, which waits for its jobs and starts one that met its time limit from scratch.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, RunMode, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from envs.errors import ConfigError, require
+
+from . import CONF
+from .border import call_checked
+from .checkpoint import write_atomically
+from .compose import hydra_parser
+from .run import RunFailed
+from .snapshot import find_tree
+from .status import print_table
+from .survey import ALIVE, RUNNING, WAITING, WRONG, Submission, ask_queue, read_submission, survey
+
+TARGET = "hydra_plugins.paddock.SlurmLauncher"  # a name of the only package from which Hydra accepts launchers
+OURS = {  # parameters of sbatch that are not the user's to set
+    *("array", "error", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "requeue", "signal"),
+    *("account", "cpus-per-task", "gpus-per-node", "mem", "partition", "qos", "time"),  # they are keys themselves
+}
+LOOK_S = (1.0, 15.0)  # between looks at the jobs while waiting for them: at first, and after a while
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """The keys of hydra.launcher; conf/hydra/launcher/slurm.yaml explains them."""
+
+    partition: str | None
+    account: str | None
+    qos: str | None
+    time_min: int
+    cpus: int
+    memory_gb: float | None
+    gpus: int
+    signal_delay_s: int
+    max_requeues: int
+    max_parallel: int | None
+    setup: Sequence[str]
+    additional: Mapping[str, Any]
+    wait: bool
+
+    def __post_init__(self) -> None:
+        for name, least in {"time_min": 1, "cpus": 1, "gpus": 0, "max_requeues": 0, "max_parallel": 1}.items():
+            value = getattr(self, name)
+            require(value is None or value >= least, f"{name}={value} must be at least {least}")
+        require(self.memory_gb is None or self.memory_gb > 0, f"memory_gb={self.memory_gb} must be positive, or null")
+        delay = self.signal_delay_s
+        require(10 <= delay <= 3600, f"signal_delay_s={delay} must be 10 to 3600 seconds; 120 suits most")
+        require(
+            delay < 60 * self.time_min,
+            f"signal_delay_s={delay} must be less than time_min={self.time_min}; raise hydra.launcher.time_min",
+        )
+        for key in self.additional:
+            taken = str(key).replace("_", "-") in OURS
+            require(
+                not taken, f"additional: {key} is Paddock's own to set; see the keys in conf/hydra/launcher/slurm.yaml"
+            )
+
+    def parameters(self, name: str, jobs: int, environment: Sequence[str]) -> dict[str, Any]:
+        """These resources as submitit's SlurmExecutor names them."""
+        chosen = {
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "mem": None if self.memory_gb is None else f"{round(1024 * self.memory_gb)}M",
+            "gpus_per_node": self.gpus or None,
+        }
+        return {key: value for key, value in chosen.items() if value is not None} | {
+            "job_name": name,
+            "time": self.time_min,
+            "nodes": 1,
+            "ntasks_per_node": 1,
+            "cpus_per_task": self.cpus,
+            "array_parallelism": self.max_parallel or jobs,
+            "signal_delay_s": self.signal_delay_s,
+            "setup": [*self.setup, *environment],
+            "stderr_to_stdout": True,
+            "additional_parameters": {"requeue": True, **self.additional},
+            # A step has neither the CPUs of its job nor the script's environment unless it asks, and truncates its log.
+            "srun_args": [f"--cpus-per-task={self.cpus}", "--export=ALL", "--open-mode=append"],
+            "wckey": None,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A job to be."""
+
+    overrides: Sequence[str]
+    run: Path  # absolute
+    command: Sequence[str]
+
+
+class SlurmLauncher(Launcher):
+    """Hydra's launcher of that name: an array of Slurm jobs, each of them one run that goes on when it is requeued."""
+
+    def __init__(self, **_: Any) -> None:
+        """Let Hydra hand over the keys, which `setup` reads and checks."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Check what can be checked before anything is written.
+
+        Raises:
+            ConfigError: a key is wrong, Slurm is missing, or the code is too large to be copied.
+        """
+        self._loader, self._config = hydra_context.config_loader, config
+        keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+        del keys["_target_"]
+        self._resources = call_checked("hydra.launcher", Resources, keys)
+        self._sweep = Path(config.hydra.sweep.dir).absolute()
+        missing = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
+        remedy = "submit where Slurm is installed, or leave it out to run here"
+        require(not missing or config.dry_run, f"hydra/launcher=slurm needs {', '.join(missing)} on the PATH; {remedy}")
+        require(
+            config.resume is None, "resume=last is for a run that is started here; name the sweep: hydra.sweep.dir="
+        )
+        code, n = self._sweep / "code", 2
+        while code.exists():
+            code, n = self._sweep / f"code-{n}", n + 1
+        trees = [find_tree(CONF.parent, "paddock.py", self._sweep), find_tree(Path.cwd(), ".", self._sweep)]
+        tops = {tree.top: tree for tree in trees if tree is not None}
+        self._code, self._copied = code, False
+        self._copies = {code / str(number) / tree.top.name: tree for number, tree in enumerate(tops.values())}
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Submit a batch of jobs, and leave them or, with `wait`, wait until all have ended."""
+        plans = [self._plan(list(overrides), number) for number, overrides in enumerate(job_overrides, initial_job_idx)]
+        if self._config.dry_run:
+            for plan in plans:
+                print(f"would submit {shlex.join(plan.command)}")
+        else:
+            _check_unclaimed(plans)
+            self._submit(plans)
+        values = self._wait([plan.run for plan in plans]) if self._resources.wait and not self._config.dry_run else {}
+        return [
+            JobReturn(overrides=plan.overrides, status=JobStatus.COMPLETED, _return_value=values.get(plan.run))
+            for plan in plans
+        ]
+
+    def _plan(self, overrides: list[str], number: int) -> Plan:
+        config = self._loader.load_sweep_config(self._config, overrides)
+        with open_dict(config):
+            config.hydra.job.num, config.hydra.job.id = number, str(number)
+            config.hydra.runtime.output_dir = f"{config.hydra.sweep.dir}/{config.hydra.sweep.subdir}"
+        HydraConfig.instance().set_config(config)
+        run = Path(config.run.dir or config.hydra.runtime.output_dir).absolute()
+        quoted = str(run) if re.fullmatch(r"[\w/.+%@-]+", str(run)) else "'" + str(run).replace("'", "\\'") + "'"
+        flags = hydra_parser().parse_intermixed_args()
+        folder = flags.config_dir and str(self._copy_of(Path(flags.config_dir).absolute()) or flags.config_dir)
+        named = {"--config-path": flags.config_path, "--config-name": flags.config_name, "--config-dir": folder}
+        kept = [item for item in config.hydra.overrides.hydra if item.lstrip("+").startswith("hydra.searchpath=")]
+        kept += [item for item in overrides if not item.startswith(("run.dir=", "dry_run="))]
+        command = [sys.executable, "-u", "-m", "paddock", *(word for pair in named.items() if pair[1] for word in pair)]
+        return Plan(overrides, run, [*command, *kept, f"run.dir={quoted}"])
+
+    def _submit(self, plans: Sequence[Plan]) -> None:
+        # These take a tenth of a second that no other command has to wait.
+        import submitit
+        from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+        from .job import Job
+
+        if not self._copied:
+            for copy, tree in self._copies.items():
+                tree.copy(copy)
+            self._copied = True
+        executor = submitit.SlurmExecutor(self._sweep / ".submitit", max_num_timeout=self._resources.max_requeues)
+        name = f"paddock-{self._sweep.name}"
+        executor.update_parameters(**self._resources.parameters(name, len(plans), self._environment()))
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):  # where submitit repeats the error
+                jobs = executor.submit_array([Job(plan.command, self._resources.signal_delay_s) for plan in plans])
+        except (FailedJobError, FailedSubmissionError) as error:
+            shutil.rmtree(self._code, ignore_errors=True)
+            said = "; ".join(line.removeprefix("sbatch: error: ") for line in str(error).splitlines())
+            raise ConfigError(f"Slurm refuses the jobs: {said}; mend hydra.launcher, or see sinfo") from error
+        now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        for plan, job in zip(plans, jobs, strict=True):
+            log = str(job.paths.stdout)
+            code = str(self._code) if self._copies else None
+            _note(plan.run, Submission(str(job.job_id), name, now, shlex.join(plan.command), code, log))
+            print(f"job {job.job_id}: {_shown(plan.run)}")
+        kept = f"as it is now, in {_shown(self._code)}" if self._copies else "as it will be: it is in no git work tree"
+        print(f"{len(jobs)} submitted; they need this terminal no more, and run the code {kept}")
+        print(f"  python -m paddock.status {shlex.quote(_shown(self._sweep))}")
+        print(f"  scancel {str(jobs[0].job_id).partition('_')[0]}")
+
+    def _copy_of(self, path: Path) -> Path | None:
+        """Where a path lies in the copy of the code; None if it is not copied."""
+        copies = (copy / path.relative_to(tree.top) for copy, tree in self._copies.items() if tree.holds(path))
+        return next(copies, None)
+
+    def _environment(self) -> list[str]:
+        """Lines of shell that have Python import the house, and what else it imports from here, from the copy."""
+        entries = []
+        for entry in (CONF.parent, *(Path(entry).absolute() for entry in sys.path)):
+            copy = self._copy_of(entry)
+            if copy is not None or entry == Path.cwd():
+                entries.append(str(copy or entry))
+        path = shlex.quote(":".join(dict.fromkeys(entries)))
+        # The second, so that the folder it was submitted in does not come first.
+        return [*[f"export PYTHONPATH={path}${{PYTHONPATH:+:$PYTHONPATH}}"] * bool(entries), "export PYTHONSAFEPATH=1"]
+
+    def _wait(self, runs: Sequence[Path]) -> dict[Path, float | None]:
+        """Wait for the jobs, and tell the last evaluation of each.
+
+        Raises:
+            RunFailed: one of them ended short of its budget.
+        """
+        pause_s = LOOK_S[0]
+        try:
+            print("waiting for them; Ctrl-C leaves them running", flush=True)
+            standings = survey(runs)
+            while any(standing.state in ALIVE for standing in standings):
+                time.sleep(pause_s)
+                standings = survey(runs)
+                pause_s = min(1.2 * pause_s, LOOK_S[1])
+        except KeyboardInterrupt:
+            print("\nno longer waiting; the jobs go on, and scancel ends them", file=sys.stderr)
+            raise
+        print_table(self._sweep, standings, 10)
+        wrong = [standing for standing in standings if standing.state in WRONG]
+        if wrong:
+            raise RunFailed(f"{len(wrong)} of {len(runs)} runs did not get to their end; see above")
+        return {standing.run: standing.metrics.get("eval/return_mean") for standing in standings}
+
+
+def register_launcher() -> None:
+    """Make the launcher known to Hydra in this process."""
+    Plugins.instance().class_name_to_class[TARGET] = SlurmLauncher
+
+
+def check_runs_here() -> None:
+    """Raise if a run is about to start here that was meant to be submitted; Hydra has launchers for sweeps only.
+
+    Raises:
+        ConfigError: the launcher is chosen without --multirun.
+    """
+    hydra = HydraConfig.get()
+    alone = hydra.mode == RunMode.RUN and hydra.launcher._target_ == TARGET
+    require(not alone, "hydra/launcher=slurm submits sweeps, of one run too; add --multirun")
+
+
+def _check_unclaimed(plans: Sequence[Plan]) -> None:
+    for plan in plans:
+        before = read_submission(plan.run)
+        state = (ask_queue([before.job]) or {}).get(before.job) if before else None
+        if before and state and state[2] == before.name and state[0] in (*WAITING, *RUNNING):
+            remedy = f"wait for it, or scancel {before.job}"
+            raise ConfigError(f"{plan.run} has been submitted as job {before.job}, which is {state[0]}; {remedy}")
+
+
+def _shown(path: Path) -> str:
+    """A path as people write it: from here, if it is below."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _note(run: Path, submission: Submission) -> None:
+    """Leave in the run's folder how it was submitted, and the way to what its job prints."""
+    run.mkdir(parents=True, exist_ok=True)
+    write_atomically(run / "submission.json", json.dumps(dataclasses.asdict(submission), indent=2).encode())
+    log = run / "slurm.log"
+    log.unlink(missing_ok=True)
+    log.symlink_to(os.path.relpath(submission.log, run))

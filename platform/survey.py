@@ -1,0 +1,208 @@
+"""Where runs stand: told from their folders, the locks on them, and Slurm's queue where they were submitted."""
+
+import fcntl
+import json
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from envs.errors import ConfigError
+
+from .folder import SNAPSHOT, FolderError, read_config
+
+State = Literal["pending", "requeued", "running", "done", "stopped", "failed", "lost", "unknown"]
+
+ALIVE: tuple[State, ...] = ("pending", "requeued", "running", "unknown")
+WRONG: tuple[State, ...] = ("stopped", "failed", "lost")  # ended short of the budget, and nobody goes on
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+RUNNING = ("CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
+TAIL_BYTES = 1 << 16
+SKIPPED = ("srun:", "slurmstepd:", "submitit ")  # beginnings of lines that do not say why a run failed
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What is noted in a run's folder when it is submitted, as submission.json."""
+
+    job: str  # Slurm's id: 12, or 12_0 in an array
+    name: str  # of the job; another cluster, or the same after a new installation, gives ids again
+    submitted: str  # ISO 8601
+    command: str
+    code: str | None  # the folder with the code as it was; None for an installed Paddock
+    log: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where one run stands."""
+
+    run: Path
+    state: State
+    why: str  # in one line; may be empty
+    metrics: Mapping[str, float]  # the last value of each
+    progress: float | None  # of the budget that is nearest to its end, 0 to 1
+    updated_s: float | None  # since the last row was written
+    submission: Submission | None
+
+
+Queue = Mapping[str, tuple[str, str, str]]  # job -> its state, reason and name
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The runs in a folder, at any depth, or the folder itself if it is one; those that have only been submitted too.
+
+    Raises:
+        ConfigError: there is none, or no such folder.
+    """
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder; name a run, a multirun or a folder with some of them")
+    runs = list(_walk(folder))
+    if not runs:
+        raise ConfigError(f"there is no run in {folder}; a run's folder holds config.yaml")
+    return sorted(
+        runs, key=lambda run: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(run))]
+    )
+
+
+def survey(runs: Sequence[Path]) -> list[Standing]:
+    """Where each run stands; Slurm is asked once, if one of them was submitted and has not ended by itself."""
+    submissions = {run: read_submission(run) for run in runs}
+    queue = ask_queue([submission.job for submission in submissions.values() if submission])
+    return [_stand(run, submissions[run], queue) for run in runs]
+
+
+def read_submission(run: Path) -> Submission | None:
+    """How a run was submitted; None if it was started by hand."""
+    noted = _read_json(run / "submission.json")
+    return Submission(**noted) if noted else None
+
+
+def ask_queue(jobs: Sequence[str]) -> Queue | None:
+    """What Slurm knows of some jobs: those it has forgotten are missing. None where it cannot be asked."""
+    if not jobs:
+        return {}
+    ids = ",".join(dict.fromkeys(job.partition("_")[0] for job in jobs))
+    command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%j", f"--jobs={ids}"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if answer.returncode != 0:
+        return {} if "Invalid job id" in answer.stderr else None
+    rows = [line.split("|", 3) for line in answer.stdout.splitlines()]
+    return {row[0]: (row[1], row[2], row[3]) for row in rows if len(row) == 4}
+
+
+def log_tail(submission: Submission, lines: int) -> list[str]:
+    """The last lines that a job printed, from all its sittings."""
+    return _tail(Path(submission.log))[-lines:] if lines else []
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    if (folder / "config.yaml").is_file() or (folder / "submission.json").is_file():
+        yield folder
+        return
+    try:
+        inner = [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for name in inner:
+        # Not what programs keep for themselves, nor the copy of the code beside the runs of a sweep.
+        if not name.startswith(".") and not (folder / name / SNAPSHOT).exists():
+            yield from _walk(folder / name)
+
+
+def _stand(run: Path, submission: Submission | None, queue: Queue | None) -> Standing:
+    metrics, updated_s = _last_metrics(run)
+    state, why = _state(run, submission, queue)
+    return Standing(run, state, why, metrics, _progress(run, metrics), updated_s, submission)
+
+
+def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tuple[State, str]:
+    job_state, reason, name = ("", "", "")
+    if submission is not None and queue is not None:
+        job_state, reason, name = queue.get(submission.job, ("", "", ""))
+        if name != submission.name:
+            job_state, reason = "", ""
+    ended = (_read_json(run / "done.json") or {}).get("reason")
+    if ended is not None and not ended.startswith(("failed: ", "SIG")):
+        return "done", ended
+    if job_state in WAITING:
+        begun = (run / "config.yaml").exists()
+        return "requeued" if begun else "pending", reason.replace("None", "")
+    if job_state in RUNNING or _is_locked(run):
+        return "running", ""
+    if ended is not None:
+        return ("failed", ended.removeprefix("failed: ")) if ended.startswith("failed: ") else ("stopped", ended)
+    if submission is None:
+        return "lost", "it was killed; the same command with run.dir= goes on"
+    if queue is None:
+        return "unknown", "squeue does not answer here"
+    how = {"": "", "COMPLETED": "", "FAILED": ""}.get(job_state, f"{job_state}: ")
+    said = [line.removeprefix("paddock: ") for line in log_tail(submission, 20) if not line.startswith(SKIPPED)]
+    if not (run / "config.yaml").exists() and said:
+        return "failed", how + said[-1]
+    return "lost", how + (said[-1] if said else "its job never started")
+
+
+def _is_locked(run: Path) -> bool:
+    try:
+        with open(run / "lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
+    """The last value of each metric that is not far from the end, and how long ago the last row was written."""
+    metrics: dict[str, float] = {}
+    for journal in ("metrics.jsonl", "system.jsonl"):
+        for line in _tail(run / journal):
+            try:
+                metrics |= {key: value for key, value in json.loads(line).items() if isinstance(value, int | float)}
+            except (ValueError, AttributeError):
+                continue  # the first one, cut by the reading, or the last, which is just being written
+    try:
+        return metrics, max(0.0, time.time() - (run / "metrics.jsonl").stat().st_mtime)
+    except OSError:
+        return metrics, None
+
+
+def _progress(run: Path, metrics: Mapping[str, float]) -> float | None:
+    try:
+        budget = read_config(run)["budget"]
+    except (FolderError, KeyError):
+        return None
+    reached = {
+        "iterations": metrics.get("iteration", 0),
+        "steps": metrics.get("step", 0),
+        "minutes": metrics.get("system/seconds", 0) / 60,
+    }
+    parts = [value / budget[bound] for bound, value in reached.items() if budget.get(bound)]
+    return min(1.0, max(parts)) if parts else None
+
+
+def _tail(path: Path) -> list[str]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None

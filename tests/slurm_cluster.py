@@ -1,0 +1,155 @@
+"""A real Slurm on this machine, for tests: Debian's munge, slurmctld and a few slurmd, in a folder of their own.
+
+A test file that needs it says `from slurm_cluster import slurm`; its tests are then skipped where Slurm is missing.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import wait_until
+
+NODES, CPUS, MEMORY_MB = 3, 4, 4000  # what the nodes claim to have; Slurm believes them
+DAEMONS = ("munged", "slurmctld", "slurmd")
+DAEMON_PATH = os.environ.get("PATH", "") + ":/usr/sbin"
+
+# A requeued job waits until its old credentials have expired: cred_expire, which is two minutes where nobody says so.
+CONFIG = """\
+ClusterName=paddock
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=10
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool.%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0,sched_min_interval=0
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+JobRequeue=1
+KillWait=5
+MinJobAge=600
+SlurmctldTimeout=30
+SlurmdTimeout=30
+MessageTimeout=20
+SlurmdParameters=config_overrides
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+"""
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """A cluster that is up; its commands need `environment`."""
+
+    folder: Path  # with slurmctld.log and slurmd.node*.log
+    environment: dict[str, str]
+
+    def call(self, *command: str) -> str:
+        """What one of Slurm's commands prints."""
+        environment = os.environ | self.environment
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60).stdout
+
+    def state(self, job: str) -> str:
+        """The state of a job, such as PENDING."""
+        return self.call("squeue", "-h", "-r", "-t", "all", "-o", "%T", "-j", job).strip()
+
+
+@contextlib.contextmanager
+def open_slurm(folder: Path, nodes: int = NODES, cpus: int = CPUS) -> Iterator[Slurm]:
+    """Start a cluster in an empty folder and wait until its nodes are idle; afterwards its jobs and itself are gone."""
+    host = socket.gethostname().partition(".")[0]
+    port, *ports = _free_ports(nodes + 1)
+    names = [f"node{number}" for number in range(1, nodes + 1)]
+    lines = [
+        f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={its} CPUs={cpus} RealMemory={MEMORY_MB}"
+        for name, its in zip(names, ports, strict=True)
+    ]
+    every = f"Nodes={','.join(names)} MaxTime=INFINITE State=UP"
+    lines += [f"PartitionName=main Default=YES {every}"]
+    # Jobs of the second of these push those of the first aside.
+    lines += [f"PartitionName=low PriorityTier=1 GraceTime=10 {every}", f"PartitionName=high PriorityTier=9 {every}"]
+    config = folder / "slurm.conf"
+    config.write_text(CONFIG.format(folder=folder, host=host, port=port) + "\n".join(lines) + "\n")
+    for name in ("state", *(f"spool.{name}" for name in names)):
+        (folder / name).mkdir()
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o600)
+    folder.chmod(0o755)  # munge wants its socket where everybody may look
+    slurm = Slurm(folder, {"SLURM_CONF": str(config)})
+    munge = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder / 'munge.socket'}"]
+    munge += [f"--{name}-file={folder / 'munge'}.{name}" for name in ("pid", "seed", "log")]
+    daemons = []
+    try:
+        daemons.append(_start(folder, "munged", munge, slurm))
+        wait_until((folder / "munge.socket").exists)
+        daemons.append(_start(folder, "slurmctld", ["slurmctld", "-D", "-i"], slurm))
+        daemons += [_start(folder, f"slurmd.{name}", ["slurmd", "-D", "-N", name], slurm) for name in names]
+        wait_until(lambda: _idle(slurm) == nodes)
+        try:
+            yield slurm
+        finally:
+            slurm.call("scancel", "-u", "root")
+            wait_until(lambda: not slurm.call("squeue", "-h").strip())
+    finally:
+        for daemon in reversed(daemons):
+            daemon.terminate()
+            try:
+                daemon.wait(30)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """One cluster for all tests of a session."""
+    missing = [name for name in DAEMONS if not shutil.which(name, path=DAEMON_PATH)]
+    if missing or os.geteuid() != 0:
+        pytest.skip(f"there is no {', '.join(missing)}: apt-get install slurm-wlm munge" if missing else "not root")
+    with open_slurm(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+def _start(folder: Path, name: str, command: Sequence[str], slurm: Slurm) -> subprocess.Popen[bytes]:
+    with open(folder / f"{name}.log", "ab") as log:
+        return subprocess.Popen(
+            [shutil.which(command[0], path=DAEMON_PATH) or command[0], *command[1:]],
+            env=os.environ | slurm.environment | {"PATH": DAEMON_PATH},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def _idle(slurm: Slurm) -> int:
+    command = ["sinfo", "-h", "-N", "-t", "idle", "-o", "%N"]
+    answer = subprocess.run(command, env=os.environ | slurm.environment, capture_output=True, text=True, timeout=60)
+    return len(set(answer.stdout.split()))
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]

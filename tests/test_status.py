@@ -1,0 +1,218 @@
+"""Where runs stand, told from their folders alone and with what a queue says."""
+
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT, TINY, Command, rows, wait_until
+
+from paddock.status import HEAD, main
+from paddock.survey import Submission, find_runs, read_submission, survey
+
+Main = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def status(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Main:
+    """Call the command in tmp_path: its exit code, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["status", *arguments])
+        try:
+            code: Any = main()
+        except SystemExit as ended:
+            code = ended.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def make_run(folder: Path, length: int = 3, done: str | None = None, **budget: float) -> Path:
+    """The folder of a run that has come so far; a return every second iteration."""
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump({"budget": budget}))
+    (folder / "lock").touch()
+    with open(folder / "metrics.jsonl", "w") as metrics, open(folder / "system.jsonl", "w") as system:
+        for n in range(1, length + 1):
+            row = {"iteration": n, "step": 1000 * n, "train/return_mean": n / 2}
+            row |= {"eval/return_mean": 10.5 * n} if n % 2 == 0 else {}
+            metrics.write(json.dumps(row) + "\n")
+            system.write(json.dumps({"iteration": n, "system/seconds": 30.0 * n}) + "\n")
+    if done is not None:
+        (folder / "done.json").write_text(json.dumps({"reason": done, "time": "", "metrics": {}}))
+    return folder
+
+
+def submitted(folder: Path, job: str, name: str = "paddock-sweep", said: str = "") -> Path:
+    """Make it a submitted run's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder.with_suffix(".log")
+    if said:
+        log.write_text(said)
+    note = {"job": job, "name": name, "submitted": "", "command": "", "code": None, "log": str(log)}
+    (folder / "submission.json").write_text(json.dumps(note))
+    return folder
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put a squeue on the PATH that answers with these rows."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+
+    def answer(*lines: str, code: int = 0, error: str = "") -> None:
+        command = tmp_path / "bin/squeue"
+        command.parent.mkdir(exist_ok=True)
+        quoted = "\n".join(lines)
+        command.write_text(f"#!/bin/sh\ncat <<'END'\n{quoted}\nEND\necho '{error}' >&2\nexit {code}\n")
+        command.chmod(0o755)
+
+    return answer
+
+
+def test_a_line_for_each_run_says_how_far_it_is(status: Main, tmp_path: Path) -> None:
+    make_run(tmp_path / "runs/a", 4, done="budget.iterations=4", steps=8000, minutes=4)
+    make_run(tmp_path / "runs/sweep/10", 3, done="SIGINT", steps=30000)
+    make_run(tmp_path / "runs/sweep/9", 1, done="failed: the gearbox jammed")
+    code, out, err = status("runs")
+    lines = out.splitlines()
+    assert (code, err) == (1, "")
+    assert lines[0].split() == [*HEAD[:-2], "last", "row", "why", "or", "job"]
+    assert lines[1].split()[:7] == ["a", "done", "4", "4.0k", "50%", "42", "2m00s"]
+    assert lines[1].endswith("budget.iterations=4")
+    assert lines[2].split()[:6] == ["sweep/9", "failed", "1", "1.0k", "0.5", "30s"]  # without a bound or an evaluation
+    assert lines[3] == "    the gearbox jammed"
+    assert lines[4].split()[:7] == ["sweep/10", "stopped", "3", "3.0k", "10%", "21", "1m30s"]
+    assert lines[5:] == ["    SIGINT", "1 done, 1 failed, 1 stopped"]
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_run_is_running_while_its_lock_is_held_and_lost_after(status: Main, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 2, iterations=4)
+    with open(run / "lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, out, _ = status("run")
+        assert (code, out.splitlines()[1].split()[:5]) == (0, ["run", "running", "2", "2.0k", "50%"])
+    code, out, _ = status("run")
+    assert (code, out.splitlines()[1].split()[1]) == (1, "lost")
+    assert "killed" in out
+
+
+def test_a_real_run_runs_and_is_lost_when_it_is_killed(
+    start: Callable[..., Command], status: Main, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    command = start(*TINY, "compute=serial", f"run.dir={run}")
+    wait_until(lambda: rows(run))
+    assert [standing.state for standing in survey([run])] == ["running"]
+    command.process.send_signal(signal.SIGKILL)
+    command.wait()
+    assert status(str(run))[0] == 1
+
+
+def test_a_row_that_is_being_written_is_not_there_yet(status: Main, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3, done="budget.iterations=3")
+    with open(run / "metrics.jsonl", "a") as metrics:
+        metrics.write('{"iteration": 4, "step": 40')
+    assert status("run")[1].splitlines()[1].split()[2:4] == ["3", "3.0k"]
+    (run / "metrics.jsonl").write_text('{"iteration": 1')
+    (run / "system.jsonl").unlink()
+    assert status("run")[1].splitlines()[1].split()[:2] == ["run", "done"]
+
+
+def test_the_last_evaluation_of_a_long_run_is_found_near_its_end(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 20_000)
+    [standing] = survey([run])
+    assert standing.metrics["eval/return_mean"] == 10.5 * 20_000
+
+
+@pytest.mark.parametrize(
+    ("begun", "row", "state", "why"),
+    [
+        (False, "7_0|PENDING|Priority|paddock-sweep", "pending", "Priority"),
+        (True, "7_0|PENDING|BeginTime|paddock-sweep", "requeued", "BeginTime"),
+        (True, "7_0|RUNNING|None|paddock-sweep", "running", ""),
+        (False, "7_0|RUNNING|None|paddock-sweep", "running", ""),
+        (False, "7_0|CANCELLED|None|paddock-sweep", "lost", "CANCELLED: its job never started"),
+        (True, "7_0|NODE_FAIL|NodeDown|paddock-sweep", "lost", "NODE_FAIL: "),
+        (False, "7_0|RUNNING|None|of-somebody-else", "lost", "its job never started"),
+        (True, "", "lost", ""),
+    ],
+)
+def test_a_submitted_run_stands_where_the_queue_says(
+    begun: bool, row: str, state: str, why: str, queue: Callable[..., None], tmp_path: Path
+) -> None:
+    run = submitted(make_run(tmp_path / "run") if begun else tmp_path / "run", "7_0")
+    queue(row)
+    [standing] = survey(find_runs(tmp_path))
+    assert standing.state == state
+    assert standing.why.startswith(why)
+    assert isinstance(read_submission(run), Submission)
+
+
+def test_a_job_that_failed_before_its_run_began_shows_what_it_printed(
+    queue: Callable[..., None], status: Main, tmp_path: Path
+) -> None:
+    said = "".join(f"line {n}\n" for n in range(30)) + "ImportError: no module named torch\nsrun: error: exit code 1\n"
+    submitted(tmp_path / "run", "7", said=said)
+    queue("", code=1, error="slurm_load_jobs error: Invalid job id specified")
+    code, out, _ = status("run", "log=3")
+    lines = out.splitlines()
+    assert (code, lines[1].split()) == (1, ["run", "failed", "7"])
+    assert lines[2] == "    ImportError: no module named torch"
+    assert lines[3:6] == ["    | line 29", "    | ImportError: no module named torch", "    | srun: error: exit code 1"]
+
+
+def test_without_an_answer_from_the_queue_what_has_ended_is_known(
+    queue: Callable[..., None], status: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(make_run(tmp_path / "sweep/0", done="budget.steps=3000"), "7_0")
+    submitted(make_run(tmp_path / "sweep/1"), "7_1")
+    queue("", code=1, error="Unable to contact slurm controller")
+    for path in (f"{tmp_path / 'bin'}:/bin", str(tmp_path)):  # the second without any squeue
+        monkeypatch.setenv("PATH", path)
+        code, out, _ = status("sweep")
+        assert (code, out.splitlines()[-1]) == (0, "1 done, 1 unknown")
+
+
+def test_the_copy_of_the_code_holds_no_runs(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "sweep/0")
+    make_run(tmp_path / "sweep/code/0/house/conf")
+    (tmp_path / "sweep/code/0/house/.submitted.json").write_text("{}")
+    assert find_runs(tmp_path) == [run]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["nowhere"], ["nowhere is not a folder"]),
+        (["file"], ["file is not a folder"]),
+        (["empty"], ["no run in empty"]),
+        ([], ["0 folders"]),
+        (["empty", "file"], ["2 folders"]),
+        (["empty", "log=many"], ["log=many", "a whole number"]),
+        (["empty", "log=-1"], ["log=-1"]),
+        (["empty", "lgo=3"], ["lgo", "'log'"]),
+        (["--watch"], ["--watch", "--help"]),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], parts: list[str], status: Main, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    code, out, err = status(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert all(part in err for part in parts), err
+
+
+def test_help_is_a_guide_and_comes_at_once() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "paddock.status", "--help"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0 and "python -m paddock.status DIR" in ended.stdout
+    assert not any(name in ended.stderr for name in (" torch\n", " submitit\n", " gymnasium\n", " hydra\n"))

@@ -1,0 +1,354 @@
+"""Runs submitted to a real Slurm: left alone, gone on with after the time limit, cancelled, failed; what they run."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import ROOT, TINY, final_state, rows, wait_until
+from slurm_cluster import CPUS, Slurm, slurm  # noqa: F401, a fixture
+
+from envs.errors import ConfigError
+from paddock.snapshot import MAX_MB, find_tree
+
+SMALL = [*TINY, "env=gymnasium", "env.id=mine:Paced-v0", "env.max_episode_steps=50", "compute=serial"]
+SUBMIT = ["--multirun", "hydra/launcher=slurm", "hydra.sweep.dir=sweep"]
+MINE = '''
+"""Environments in somebody's working directory."""
+
+import os
+import time
+
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class Paced(CartPoleEnv):
+    def reset(self, **settings):
+        if os.path.exists("slow"):
+            time.sleep(0.05)
+        return super().reset(**settings)
+
+
+class Broken(CartPoleEnv):
+    def step(self, action):
+        raise RuntimeError("the gearbox jammed")
+
+
+if "SLURM_JOB_ID" not in os.environ:
+    gymnasium.register("Absent-v0", "mine:Paced")
+gymnasium.register("Paced-v0", "mine:Paced")
+gymnasium.register("Broken-v0", "mine:Broken")
+'''
+
+
+class Desk:
+    """A copy of the house, and a working directory beside it in a repository of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.house, self.here = folder / "house", folder / "here"
+        tree = find_tree(ROOT, "paddock.py", folder)
+        assert tree is not None
+        tree.copy(self.house)
+        self.here.mkdir()
+        (self.here / "mine.py").write_text(MINE)
+        for top in (self.house, self.here):
+            subprocess.run(["git", "init", "-q"], cwd=top, check=True)
+        self.environment = os.environ | {"PYTHONPATH": str(self.house)}
+
+    def call(self, module: str, *arguments: str) -> tuple[int, str, str]:
+        """Call a command of the house in the working directory: exit code, standard output and error."""
+        command = [sys.executable, "-m", module, *arguments]
+        ended = subprocess.run(
+            command, cwd=self.here, env=self.environment, capture_output=True, text=True, timeout=120
+        )
+        return ended.returncode, ended.stdout, ended.stderr
+
+    def submit(self, *arguments: str) -> list[str]:
+        """Submit a sweep; the ids of its jobs."""
+        code, out, err = self.call("paddock", *SMALL, *SUBMIT, *arguments)
+        assert (code, err) == (0, "")
+        return [line.split()[1].rstrip(":") for line in out.splitlines() if line.startswith("job ")]
+
+    def status(self, folder: str = "sweep") -> tuple[int, str]:
+        """What the status command says."""
+        code, out, err = self.call("paddock.status", folder)
+        assert err == ""
+        return code, out
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+@pytest.fixture
+def clustered(desk: Desk, slurm: Slurm) -> Iterator[Desk]:  # noqa: F811
+    """A desk from which the cluster is in reach; its jobs are cancelled after the test."""
+    desk.environment |= slurm.environment
+    yield desk
+    slurm.call("scancel", "-u", "root")
+    wait_until(lambda: not slurm.call("squeue", "-h").strip())
+
+
+# On a cluster
+
+
+@pytest.mark.slurm
+def test_runs_are_submitted_and_left_and_do_not_see_later_edits(clustered: Desk, slurm: Slurm) -> None:  # noqa: F811
+    jobs = clustered.submit("seed=1,2", "budget.iterations=4", "+hydra.launcher.additional.hold=true")
+    assert len(jobs) == 2
+    code, out = clustered.status()
+    assert (code, out.splitlines()[-1]) == (0, "2 pending")
+    assert "JobHeldUser" in out
+    for edited in (clustered.house / "algos/es.py", clustered.house / "platform/run.py", clustered.here / "mine.py"):
+        edited.write_text("raise RuntimeError('edited')\n")
+    (clustered.house / "conf/algo/es.yaml").write_text("edited: 1\n")
+    for job in jobs:
+        slurm.call("scontrol", "release", job)
+    runs = [clustered.here / "sweep" / number for number in "01"]
+    wait_until(lambda: all((run / "done.json").exists() or "rror" in log(run) for run in runs))
+    assert [len(rows(run)) for run in runs] == [4, 4], log(runs[0])
+    # The house is past use now, and the status of the copy still answers.
+    clustered.environment["PYTHONPATH"] = str(ROOT)
+    code, out = clustered.status()
+    assert (code, out.splitlines()[-1]) == (0, "2 done")
+
+
+@pytest.mark.slurm
+def test_a_run_that_meets_the_time_limit_goes_on_to_the_same_bits(clustered: Desk, slurm: Slurm) -> None:  # noqa: F811
+    pace = clustered.here / "slow"
+    pace.touch()
+    budget = ["seed=1", "budget.iterations=200"]
+    [job] = clustered.submit(*budget, "hydra.launcher.time_min=1", "hydra.launcher.signal_delay_s=40")
+    run = clustered.here / "sweep/0"
+    wait_until(lambda: rows(run))
+    wait_until(lambda: slurm.state(job) == "PENDING", timeout_s=120)
+    code, out = clustered.status()
+    assert (code, out.splitlines()[-1]) == (0, "1 requeued")
+    before = (run / "metrics.jsonl").read_bytes()
+    assert 0 < before.count(b"\n") < 200
+    pace.unlink()
+    slurm.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+    wait_until(lambda: clustered.status()[1].endswith("1 done\n"))
+    code, _, err = clustered.call("paddock", *SMALL, *budget, "run.dir=alone")
+    assert (code, err) == (0, "")
+    alone = clustered.here / "alone"
+    assert (run / "metrics.jsonl").read_bytes() == (alone / "metrics.jsonl").read_bytes()
+    assert final_state(run) == final_state(alone)
+    assert (run / "metrics.jsonl").read_bytes().startswith(before)
+    said = log(run)
+    assert said.index("running in") < said.index("stopped by SIGTERM") < said.index("going on in")
+    print(f"the time limit came after {len(before.splitlines())} of 200 iterations")
+
+
+@pytest.mark.slurm
+def test_a_preempted_run_saves_and_goes_on(clustered: Desk, slurm: Slurm) -> None:  # noqa: F811
+    pace = clustered.here / "slow"
+    pace.touch()
+    keys = ["hydra.launcher.partition=low", f"hydra.launcher.cpus={CPUS}", "+hydra.launcher.additional.nodelist=node1"]
+    [job] = clustered.submit("seed=1", "budget.iterations=100", *keys)
+    run = clustered.here / "sweep/0"
+    wait_until(lambda: rows(run))
+    urgent = slurm.call("sbatch", "-p", "high", "-w", "node1", "-c", str(CPUS), "-o", "/dev/null", "--wrap", "exit")
+    wait_until(lambda: "stopped by SIGTERM" in log(run))
+    saved = (run / "metrics.jsonl").read_bytes()
+    wait_until(lambda: slurm.state(urgent.split()[-1]) == "COMPLETED")
+    pace.unlink()
+    wait_until(lambda: clustered.status()[1].endswith("1 done\n"))
+    wait_until(lambda: slurm.state(job) == "COMPLETED")
+    assert (run / "metrics.jsonl").read_bytes().startswith(saved)
+    assert [row["iteration"] for row in rows(run)] == list(range(1, 101))
+
+
+@pytest.mark.slurm
+def test_failed_jobs_say_why(clustered: Desk) -> None:
+    clustered.submit("env.id=mine:Absent-v0,mine:Broken-v0", "budget.iterations=4")
+    wait_until(lambda: "2 failed" in clustered.status()[1])
+    code, out = clustered.status()
+    assert code == 1
+    assert "Absent" in out and "gearbox jammed" in out
+    code, out, _ = clustered.call("paddock.status", "sweep/0", "log=3")
+    assert out.count("    | ") == 3
+
+
+@pytest.mark.slurm
+def test_a_cancelled_run_saves_and_a_cancelled_job_is_lost(clustered: Desk, slurm: Slurm) -> None:  # noqa: F811
+    (clustered.here / "slow").touch()
+    running, waiting = clustered.submit("seed=1,2", "hydra.launcher.max_parallel=1")
+    runs = [clustered.here / "sweep" / number for number in "01"]
+    wait_until(lambda: rows(runs[0]))
+    slurm.call("scancel", waiting)
+    slurm.call("scancel", running)
+    wait_until(lambda: slurm.state(running) == "CANCELLED")
+    code, out = clustered.status()
+    assert (code, out.splitlines()[-1]) == (1, "1 stopped, 1 lost")
+    assert "    SIGTERM" in out and "    CANCELLED: its job never started" in out
+    assert max((runs[0] / "checkpoints").glob("*.npz")).stem.endswith(str(len(rows(runs[0]))))
+
+
+@pytest.mark.slurm
+def test_waiting_can_be_interrupted_and_its_end_tells_how_it_went(clustered: Desk, slurm: Slurm) -> None:  # noqa: F811
+    arguments = [*SMALL, *SUBMIT, "seed=1", "budget.iterations=2", "hydra.launcher.wait=true"]
+    held = [sys.executable, "-m", "paddock", *arguments, "+hydra.launcher.additional.hold=true"]
+    waiting = subprocess.Popen(
+        held, cwd=clustered.here, env=clustered.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert waiting.stdout is not None
+    job = waiting.stdout.readline().split()[1].rstrip(":")
+    assert "waiting for them" in [waiting.stdout.readline() for _ in range(4)][-1]
+    waiting.send_signal(signal.SIGINT)
+    _, err = waiting.communicate(timeout=30)
+    assert (waiting.returncode, "the jobs go on" in err) == (130, True)
+    assert slurm.state(job) == "PENDING"
+    code, _, err = clustered.call("paddock", *arguments)
+    assert code == 2 and f"as job {job}, which is PENDING" in err
+    slurm.call("scancel", job)
+    code, out, err = clustered.call("paddock", *arguments)
+    assert (code, err) == (0, "")
+    assert out.endswith("1 done\n")
+    code, out, err = clustered.call("paddock", *arguments, "env.id=mine:Broken-v0", "hydra.sweep.dir=other")
+    assert code == 1
+    assert "1 of 1 runs did not get to their end" in err
+
+
+@pytest.mark.slurm
+def test_what_slurm_refuses_is_one_line(clustered: Desk) -> None:
+    code, out, err = clustered.call("paddock", *SMALL, *SUBMIT, "seed=1,2", "hydra.launcher.partition=nowhere")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "invalid partition specified: nowhere" in err
+    assert not (clustered.here / "sweep/code").exists()
+
+
+def log(run: Path) -> str:
+    """What a run's job has printed."""
+    return (run / "slurm.log").read_text() if (run / "slurm.log").exists() else ""
+
+
+# Before the cluster
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["hydra.launcher.time_min=0"], ["hydra.launcher.time_min=0", "at least 1"]),
+        (["hydra.launcher.time_min=soon"], ["hydra.launcher.time_min='soon'", "a whole number"]),
+        (["hydra.launcher.cpu=2"], ["hydra.launcher.cpu ", "'hydra.launcher.cpus'"]),
+        (["hydra.launcher.memory_gb=-1"], ["hydra.launcher.memory_gb=-1", "positive"]),
+        (["hydra.launcher.signal_delay_s=5"], ["hydra.launcher.signal_delay_s=5", "10 to 3600"]),
+        (["hydra.launcher.time_min=1"], ["hydra.launcher.signal_delay_s=120", "hydra.launcher.time_min"]),
+        (["+hydra.launcher.additional.output=x"], ["additional: output", "slurm.yaml"]),
+        (["seed=1,-1"], ["seed=-1"]),
+        ([], ["sbatch", "on the PATH"]),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_is_written(arguments: list[str], parts: list[str], desk: Desk) -> None:
+    desk.environment["PATH"] = str(Path(sys.executable).parent)
+    code, out, err = desk.call("paddock", *SMALL, *SUBMIT, "seed=1,2", *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert all(part in err for part in parts), err
+    assert not (desk.here / "sweep").exists()
+
+
+def test_without_multirun_nothing_starts_here_instead(desk: Desk) -> None:
+    code, out, err = desk.call("paddock", *SMALL, "hydra/launcher=slurm")
+    assert (code, out) == (2, "")
+    assert "add --multirun" in err
+
+
+def test_a_dry_run_shows_the_commands_and_needs_no_slurm(desk: Desk) -> None:
+    desk.environment["PATH"] = str(Path(sys.executable).parent)
+    code, out, _ = desk.call("paddock", *SMALL, *SUBMIT, "seed=1,2", "dry_run=true")
+    lines = out.splitlines()
+    assert (code, len(lines)) == (0, 2)
+    assert "seed=2" in lines[1] and lines[1].endswith(f"run.dir={desk.here}/sweep/1")
+
+
+def test_a_copy_of_the_code_is_code_alone(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    made = ["sweep/multirun.yaml", "sweep/0/metrics.jsonl", "runs/a/provenance.json", "runs/a/checkpoints/1.npz"]
+    code = ["tool.py", "deep/er.py", ".gitignore"]
+    for name in [*code, *made, "ignored.bin", "chosen/x.py", "gone.py"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("*.bin\n")
+    subprocess.run(["git", "add", "gone.py", "tool.py"], cwd=tmp_path, check=True)
+    (tmp_path / "gone.py").unlink()
+    tree = find_tree(tmp_path / "deep", ".", leave_out=tmp_path / "chosen")
+    assert tree is not None and tree.top == tmp_path
+    assert sorted(map(str, tree.files)) == sorted(code)
+    assert find_tree(tmp_path / "deep", "no.py", tmp_path) is None
+    with open(tmp_path / "big.dat", "wb") as big:
+        big.truncate((MAX_MB + 1) * 10**6)
+    with pytest.raises(ConfigError, match=r"is 201 MB .* \.gitignore, such as big\.dat"):
+        find_tree(tmp_path, ".", tmp_path / "chosen")
+
+
+# Inside a job
+
+CHILD = """
+import os, signal, sys, time
+heard = []
+signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+print("ready", flush=True)
+while not heard:
+    time.sleep(0.01)
+deadline = time.monotonic() + 2.5
+while time.monotonic() < deadline:
+    time.sleep(0.01)
+print("heard", len(heard), flush=True)
+sys.exit(143)
+"""
+
+
+@pytest.fixture
+def start_job() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Start what a Slurm job would, around a child that runs a script."""
+    started = []
+
+    def begin(script: str) -> subprocess.Popen[str]:
+        call = f"import sys; from paddock.job import Job; Job([sys.executable, '-c', {script!r}], 60.0)()"
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", call],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+        )
+        return started[-1]
+
+    yield begin
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.parametrize("everybody", [True, False], ids=["to all processes", "to the first process"])
+def test_the_run_hears_a_signal_once_however_the_cluster_sends_it(
+    everybody: bool, start_job: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    job = start_job(CHILD)
+    assert job.stdout is not None and job.stdout.readline() == "ready\n"
+    (os.killpg if everybody else os.kill)(job.pid, signal.SIGTERM)
+    assert job.stdout.readline() == "heard 1\n"
+    # It stays until Slurm ends it, so that a preempted job is requeued.
+    wait_until(lambda: all(p.status() == psutil.STATUS_ZOMBIE for p in psutil.Process(job.pid).children()[1:]))
+    assert job.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit(0)", 0), ("exit(2)", 2), ("import os; os.kill(os.getpid(), 9)", 137)]
+)
+def test_a_job_ends_as_its_run_did(script: str, code: int, start_job: Callable[[str], subprocess.Popen[str]]) -> None:
+    job = start_job(script)
+    _, err = job.communicate(timeout=30)
+    assert job.returncode == code
+    assert ("ended by SIGKILL" in err) == (code == 137)
