@@ -7,14 +7,16 @@ sees to it that the worker has the bytes by then. Pickled anywhere else it trave
 import pickle
 import threading
 import uuid
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 import cloudpickle
 
 Value = TypeVar("Value")
 
-_local = threading.local()  # .met: the broadcasts pickled in this thread, by id, while a pool collects them
-_received: dict[str, "Blob"] = {}  # on a worker: what has come, by id
+# .met: the broadcasts pickled in this thread, by id, while a pool collects them
+# .received: on a worker, what the driver has sent whose task this thread runs, by id
+_local = threading.local()
 _unpickling = threading.RLock()  # a value may carry another broadcast
 
 
@@ -71,15 +73,9 @@ class collecting:  # noqa: N801
 
 def received(id: str) -> Broadcast[Any]:
     """The broadcast of this id, on a worker that was sent it."""
-    return _received[id].handle()
+    return _local.received[id].handle()
 
 
-def keep(id: str, data: bytes) -> None:
-    """Take a broadcast's bytes, on a worker."""
-    _received[id] = Blob(data)
-
-
-def forget(ids: list[str]) -> None:
-    """Let broadcasts go, on a worker."""
-    for id in ids:
-        _received.pop(id, None)
+def read_from(blobs: Mapping[str, Blob]) -> None:
+    """Let tasks of this thread find their broadcasts here from now on."""
+    _local.received = blobs

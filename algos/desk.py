@@ -1,7 +1,7 @@
 """What runs tasks inside a worker process: threads, and a queue they take from, as many at once as needs allow.
 
-Drivers hand over small tasks in chunks. Ends are told when nothing is left to do or when the last telling is FLUSH_S
-ago, so that a thousand tasks of a millisecond cost thirty messages and a task of a second is told at once.
+Drivers hand over small tasks in chunks. Ends are told when a chunk is done or FLUSH_S have passed, so that a thousand
+tasks of a millisecond cost thirty messages and a task of a second is told at once.
 """
 
 import contextlib
@@ -11,22 +11,23 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
 from typing import Any, Protocol
 
 import cloudpickle
 
+from algos.broadcast import Blob, read_from
 from algos.pool import RemoteError
 
 FLUSH_S = 0.03  # ends of small tasks are gathered for so long
 
 
 class Client(Protocol):
-    """Who gave a job, and is told of the end of each of its tasks."""
+    """Who gave a job, and is told of the end of each of its tasks, and which is the job's last."""
 
-    def ended(self, task: int, seconds: float, good: bool, data: bytes) -> None: ...
+    def ended(self, task: int, seconds: float, good: bool, data: bytes, last: bool) -> None: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -117,15 +118,13 @@ class Desk:
                 task, data = job.tasks.popleft()
             except IndexError:
                 return False
-            job.began = time.monotonic()
-            job.running = task
-            started = time.perf_counter()
+            job.running, job.began = task, (began := time.monotonic())
             good, value = perform(job.run, data)
-            seconds = time.perf_counter() - started
+            seconds = time.monotonic() - began
             job.running = None
             renew = job.renew_after is not None and self._count(job.series) == job.renew_after
             self._closed |= renew
-            job.client.ended(task, seconds, good, value)
+            job.client.ended(task, seconds, good, value, not job.tasks)
             if renew:
                 return True
         return False
@@ -201,8 +200,9 @@ def dump_error(error: BaseException) -> bytes:
 class Resident:
     """An object that lives here; its calls run one at a time, in their order."""
 
-    def __init__(self, desk: Desk, data: bytes) -> None:
+    def __init__(self, desk: Desk, data: bytes, blobs: Mapping[str, Blob]) -> None:
         self._desk = desk
+        self._blobs = blobs
         self._data: bytes | None = data
         self._object: Any = None
         self._calls: deque[Job] = deque()  # the first runs, or waits for a thread
@@ -230,6 +230,7 @@ class Resident:
 
     def _run(self, data: bytes) -> Any:
         try:
+            read_from(self._blobs)
             if self._data is not None:
                 self._object, self._data = pickle.loads(self._data)(), None
             method, args, kwargs = pickle.loads(data)
@@ -250,7 +251,7 @@ def memory_gb(limit: int | None) -> float:
 
 
 class _Nobody:
-    def ended(self, task: int, seconds: float, good: bool, data: bytes) -> None: ...
+    def ended(self, task: int, seconds: float, good: bool, data: bytes, last: bool) -> None: ...
 
 
 _NOBODY = _Nobody()

@@ -35,7 +35,7 @@ from algos import broadcast, obituary
 from algos.desk import FLUSH_S, Desk, Job, Resident, memory_gb
 
 OPERATION = "paddock"  # the name under which drivers call
-ALIVE_S = 2.0  # between two signs of life
+ALIVE_S = 3.0  # between two signs of life
 TIMEOUT_EXIT_CODE = 75
 DRAIN_S = float(os.environ.get("PADDOCK_DRAIN_S", "30"))  # a worker that is told to leave finishes what it runs
 
@@ -74,7 +74,7 @@ class Counter(WorkerPlugin):
 
     async def serve(self, comm: Any, hello: dict[str, Any]) -> Status:
         """Answer a driver's greeting, then serve it until it goes."""
-        answer = describe_process(hello["packages"], hello["imports"])
+        answer = dict(describe_process(tuple(hello["packages"]), tuple(hello["imports"])))
         answer |= {"capacity": self._capacity, "pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
         answer |= {"stderr": self._stderr, "nanny": self._worker.nanny, "leaving": self._leaving}
         answer |= {"name": str(self._worker.name)}
@@ -120,16 +120,16 @@ class Session:
         self._desk = desk
         self._loop = loop
         self._functions: dict[str, Any] = {}
-        self._values: set[str] = set()
+        self._values: dict[str, broadcast.Blob] = {}
         self._residents: dict[str, Resident] = {}
-        self._lock = threading.Lock()
-        self._open = 0  # jobs taken and not ended
-        self._ends: list[tuple[int, float, bool, bytes]] = []
-        self._sent = 0.0  # when ends were last sent, of time.monotonic()
+        self._open = 0  # tasks taken and not told to have ended
+        self._ends: deque[tuple[int, float, bool, bytes]] = deque()
+        self._flushing = False  # whether ends will be told soon
         self._out: list[tuple[Any, ...]] = []
         self._wake = asyncio.Event()
         self._closed = False
         self._leaving = False
+        self._limited = False  # whether tasks have had a limit so far
 
     async def serve(self) -> None:
         """Read messages until the driver goes."""
@@ -150,7 +150,6 @@ class Session:
         self._desk.take_back(self)
         for id in list(self._residents):
             self._drop(id)
-        broadcast.forget(list(self._values))
 
     def leave(self) -> None:
         """Give back what has not begun, and say that nothing more is taken."""
@@ -164,27 +163,24 @@ class Session:
         """Whether the driver has been told everything, or has gone."""
         return self._closed or not (self._open or self._ends or self._out)
 
-    def ended(self, task: int, seconds: float, good: bool, data: bytes) -> None:
-        """Take the end of a task; called in the thread that ran it."""
-        with self._lock:
-            self._ends.append((task, seconds, good, data))
-            self._open -= 1
-            last, first = self._open == 0, len(self._ends) == 1
-        if last or time.monotonic() - self._sent > FLUSH_S:
-            self._loop.call_soon_threadsafe(self._flush)
-        elif first:
-            self._loop.call_soon_threadsafe(self._loop.call_later, FLUSH_S, self._flush)
+    def ended(self, task: int, seconds: float, good: bool, data: bytes, last: bool) -> None:
+        """Take the end of a task; called in the thread that ran it, and kept short for the sake of short tasks."""
+        self._ends.append((task, seconds, good, data))
+        with contextlib.suppress(RuntimeError):  # the loop may have ended, and with it whoever would be told
+            if last:
+                self._loop.call_soon_threadsafe(self._flush)
+            elif not self._flushing:
+                self._flushing = True
+                self._loop.call_soon_threadsafe(self._loop.call_later, FLUSH_S, self._flush)
 
     # From the driver
 
     def _value(self, id: str, data: bytes) -> None:
-        self._values.add(id)
-        broadcast.keep(id, data)
+        self._values[id] = broadcast.Blob(data)
 
     def _forget(self, ids: Sequence[str]) -> None:
-        self._values.difference_update(ids)
-        broadcast.forget(list(ids))
         for id in ids:
+            self._values.pop(id, None)
             self._functions.pop(id, None)
 
     def _run(
@@ -199,8 +195,8 @@ class Session:
         if self._leaving:
             self._send("returned", [id for id, _ in items])
             return
-        with self._lock:
-            self._open += len(items)
+        self._open += len(items)
+        self._limited |= limit_s is not None
         run = functools.partial(self._apply, function)
         threads = max(self._desk.cpu // needs[0], 1)
         for k in range(min(threads, len(items))):
@@ -211,11 +207,11 @@ class Session:
         self._give_back(self._desk.take_back(self, ids))
 
     def _make(self, id: str, factory: bytes) -> None:
-        self._residents[id] = Resident(self._desk, factory)
+        self._residents[id] = Resident(self._desk, factory, self._values)
 
     def _call(self, id: str, call: int, data: bytes, needs: tuple[int, float, int], limit_s: float | None) -> None:
-        with self._lock:
-            self._open += 1
+        self._limited |= limit_s is not None
+        self._open += 1
         self._residents[id].add(Job(self, _unset, deque([(call, data)]), *needs, limit_s))
 
     def _drop(self, id: str) -> None:
@@ -226,21 +222,20 @@ class Session:
     # To the driver
 
     def _apply(self, function: str, data: bytes) -> Any:
+        broadcast.read_from(self._values)
         fn = self._functions.get(function)
         if fn is None:
             fn = self._functions[function] = broadcast.received(function).value
         return fn(pickle.loads(data))
 
     def _give_back(self, ids: list[int]) -> None:
-        with self._lock:
-            self._open -= len(ids)
-        if ids:
-            self._send("returned", ids)
+        self._open -= len(ids)
+        self._send("returned", ids)
 
     def _flush(self) -> None:
-        with self._lock:
-            ends, self._ends = self._ends, []
-            self._sent = time.monotonic()
+        self._flushing = False  # before looking, so that an end that comes now sees to itself
+        ends = [self._ends.popleft() for _ in range(len(self._ends))]
+        self._open -= len(ends)
         if ends:
             self._send("ends", ends)
 
@@ -264,7 +259,7 @@ class Session:
         """Tell the driver that this process lives, and end it where a task has outstayed its limit."""
         told = time.monotonic()
         while True:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.1 if self._limited else ALIVE_S)
             # A thread cannot be interrupted, so a task that exceeds its limit takes its process along.
             overdue = self._desk.overdue(self)
             if overdue:
@@ -272,12 +267,13 @@ class Session:
                 self._send("overdue", overdue)
                 await asyncio.sleep(0.5)  # lets the notice leave before the process does
                 os._exit(TIMEOUT_EXIT_CODE)
-            if time.monotonic() - told > ALIVE_S:
+            if time.monotonic() - told >= 0.9 * ALIVE_S:
                 told = time.monotonic()
                 self._send("alive")
 
 
-def describe_process(packages: Sequence[str], imports: Sequence[str]) -> dict[str, Any]:
+@functools.cache
+def describe_process(packages: tuple[str, ...], imports: tuple[str, ...]) -> dict[str, Any]:
     """What decides whether this process computes what another does: versions, and whether it can import packages."""
     versions = {"python": platform.python_version()}
     for name in packages:

@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from paddock.checkpoint import read
+from paddock.compute.recipes import Slurm
 from paddock.launch import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +33,7 @@ TINY = [  # a run of the real thing that takes about a second
     "algo.observation_sampling=0.5",
     "checkpoint.every_s=0",
 ]
+CERTIFICATES = {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}  # in the folder of the fixture
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
@@ -146,3 +150,91 @@ def start() -> Iterator[Callable[..., Command]]:
     yield begin
     for command in started:
         command.kill_group()
+
+
+def launch(*command: str, cwd: Path, **environment: str) -> subprocess.Popen:
+    """A process of Dask's, in a process group of its own."""
+    output = open(cwd / "dask.log", "ab")  # noqa: SIM115
+    return subprocess.Popen(
+        [sys.executable, "-m", "dask", *command],
+        cwd=cwd,
+        env=os.environ | environment,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+
+
+def stop(process: subprocess.Popen) -> None:
+    """End such a process and its children."""
+    for child in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
+        child.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a scheduler without workers."""
+    folder = tmp_path_factory.mktemp("scheduler")
+    file = folder / "scheduler.json"
+    arguments = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+    process = launch("scheduler", *arguments, cwd=folder, PYTHONPATH=str(ROOT))
+    try:
+        wait_until(lambda: file.exists() and '"address"' in file.read_text())
+        yield re.findall(r'"address": "(tcp://[^"]+)"', file.read_text())[0]
+    finally:
+        stop(process)
+
+
+@pytest.fixture
+def worker(scheduler: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """Start a worker, with extra files first on its path; returns its address."""
+    # Imported by the time that pytest has set logging up, which Dask changes.
+    Client = pytest.importorskip("distributed").Client
+    started = []
+
+    def begin(*arguments: str, **files: str) -> str:
+        folder = tmp_path_factory.mktemp("worker")
+        for name, text in files.items():
+            path = folder / name.replace("__", "/").replace("_dot_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        with Client(scheduler, set_as_default=False) as client:
+            known = set(client.scheduler_info(n_workers=-1)["workers"])
+            entries = os.pathsep.join([str(folder), str(ROOT)])
+            command = ["worker", scheduler, "--nthreads", "1", "--no-nanny", "--no-dashboard", *arguments]
+            started.append(launch(*command, cwd=folder, PYTHONPATH=entries))
+            new = wait_until(lambda: set(client.scheduler_info(n_workers=-1)["workers"]) - known)
+        return next(iter(new))
+
+    yield begin
+    for process in started:
+        stop(process)
+    with Client(scheduler, set_as_default=False) as client:
+        wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"])
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificates: an authority's, one of its making with a key, and another key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl: apt-get install openssl")
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, text=True, timeout=60)
+
+    new = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    openssl(*new, "-x509", "-days", "2", "-subj", "/CN=authority", "-keyout", "ca-key.pem", "-out", "ca.pem")
+    openssl(*new, "-subj", "/CN=paddock", "-keyout", "key.pem", "-out", "request.pem")
+    signed = ["-CA", "ca.pem", "-CAkey", "ca-key.pem", "-CAcreateserial", "-days", "2"]
+    openssl("x509", "-req", "-in", "request.pem", *signed, "-out", "cert.pem")
+    openssl("ec", "-in", "key.pem", "-aes128", "-passout", "pass:secret", "-out", "locked.pem")
+    return folder
+
+
+def job_recipe(tls: dict[str, str] | None = None, **changes: Any) -> Slurm:
+    """A recipe for workers that are Slurm jobs, small ones."""
+    small: dict[str, Any] = {"workers": 1, "cores": 1, "memory_gb": 1.0, "gpus": 0, "walltime": "01:00:00"}
+    rest: dict[str, Any] = {"partition": None, "account": None, "directives": [], "prologue": [], "host": "127.0.0.1"}
+    return Slurm(**small | rest | changes, wait_s=60.0, retries=3, task_timeout_s=None, tls=tls)

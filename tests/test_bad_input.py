@@ -7,13 +7,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ROOT, TINY, Command, call_main, wait_until
-from distributed import Client
+from conftest import ROOT, TINY, Command, call_main
 
 from paddock.checkpoint import Checkpoints
 
@@ -359,64 +358,6 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
 
 
 # Schedulers and their workers
-
-
-def launch(*command: str, cwd: Path, **environment: str) -> subprocess.Popen:
-    """A process of Dask's, in a process group of its own."""
-    output = open(cwd / "dask.log", "ab")  # noqa: SIM115
-    return subprocess.Popen(
-        [sys.executable, "-m", "dask", *command],
-        cwd=cwd,
-        env=os.environ | environment,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,
-    )
-
-
-def end(process: subprocess.Popen) -> None:
-    for child in [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]:
-        child.kill()
-    process.wait()
-
-
-@pytest.fixture(scope="module")
-def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("scheduler")
-    file = folder / "scheduler.json"
-    arguments = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
-    process = launch("scheduler", *arguments, cwd=folder, PYTHONPATH=str(ROOT))
-    try:
-        wait_until(lambda: file.exists() and '"address"' in file.read_text())
-        yield re.findall(r'"address": "(tcp://[^"]+)"', file.read_text())[0]
-    finally:
-        end(process)
-
-
-@pytest.fixture
-def worker(scheduler: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
-    """Start a worker, with extra files first on its path; returns its address."""
-    started = []
-
-    def begin(*arguments: str, **files: str) -> str:
-        folder = tmp_path_factory.mktemp("worker")
-        for name, text in files.items():
-            path = folder / name.replace("__", "/").replace("_dot_", ".")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        with Client(scheduler, set_as_default=False) as client:
-            known = set(client.scheduler_info(n_workers=-1)["workers"])
-            entries = os.pathsep.join([str(folder), str(ROOT)])
-            command = ["worker", scheduler, "--nthreads", "1", "--no-nanny", "--no-dashboard", *arguments]
-            started.append(launch(*command, cwd=folder, PYTHONPATH=entries))
-            new = wait_until(lambda: set(client.scheduler_info(n_workers=-1)["workers"]) - known)
-        return next(iter(new))
-
-    yield begin
-    for process in started:
-        end(process)
-    with Client(scheduler, set_as_default=False) as client:
-        wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"])
 
 
 @pytest.fixture

@@ -65,8 +65,8 @@ def worker_pids(pool: DaskPool) -> list[int]:
 
 
 def test_chunks_shrink_from_half_a_share_to_single_tasks() -> None:
-    # 5 workers, 1,000 tasks of 1 ms: half a share is 100, which is also CHUNK_S of work.
-    assert chunk_size(1000, 5, 1, 0.001) == 100 == CHUNK_S / 0.001
+    # 5 workers, 2,500 tasks of 1 ms: half a share is 250, which is also CHUNK_S of work.
+    assert chunk_size(2500, 5, 1, 0.001) == chunk_size(9999, 5, 1, 0.001) == 250 == CHUNK_S / 0.001
     assert chunk_size(500, 5, 1, 0.001) == 50
     assert [chunk_size(n, 5, 1, 0.001) for n in (11, 10, 3, 1)] == [2, 1, 1, 1]
 
@@ -240,19 +240,20 @@ def test_tasks_run_side_by_side_as_their_needs_allow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "asked", "tasks", "work_s", "waited_s", "wanted"),
+    ("size", "asked", "tasks", "work_s", "pressed", "wanted"),
     [
         (2, 0, 0, 0.0, 0.0, 2),  # nothing to do: as it is
-        (2, 0, 100, 1.0, 0.5, 2),  # a second of work is not worth a worker
-        (2, 0, 100, 50.0, 0.5, 4),  # twice as many at a time
-        (6, 0, 100, 50.0, 0.5, 8),  # up to the bound
-        (2, 0, 1, 50.0, 0.5, 3),  # one task cannot use more than one more
+        (2, 0, 100, 1.0, 0.2, 2),  # a second of work is not worth a worker
+        (2, 0, 100, 50.0, 0.2, 4),  # twice as many at a time
+        (6, 0, 100, 50.0, 0.2, 8),  # up to the bound
+        (2, 0, 1, 50.0, 0.2, 3),  # one task cannot use more than one more
         (2, 5, 0, 0.0, 0.0, 5),  # the algorithm asked
         (2, 50, 0, 0.0, 0.0, 8),
+        (2, 0, 4, 0.8, 0.6, 4),  # short tasks, again and again
     ],
 )
-def test_the_wanted_size(size: int, asked: int, tasks: int, work_s: float, waited_s: float, wanted: int) -> None:
-    assert Bounds(1, 8).wanted(size, asked, 1, tasks, work_s, waited_s) == wanted
+def test_the_wanted_size(size: int, asked: int, tasks: int, work_s: float, pressed: float, wanted: int) -> None:
+    assert Bounds(1, 8).wanted(size, asked, 1, tasks, work_s, pressed) == wanted
 
 
 def test_a_pool_grows_with_the_work_and_shrinks_without(

@@ -60,8 +60,14 @@ def test_every_file_it_names_is_there() -> None:
     assert not missing
 
 
-def test_the_python_it_shows_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.S)
-    script = f"{code}\nassert venv.recv is not None and observations.shape == (64, 4)\nvenv.close()\n"
+def test_the_python_it_shows_runs() -> None:
+    vector, pool = re.findall(r"```python\n(.*?)```", README, re.S)
+    script = f"{vector}\nassert venv.recv is not None and observations.shape == (64, 4)\nvenv.close()\n"
+    assert _run(script) == ""
+    assert _run(pool) == "[1, 2, 4, 8, 16] [1, 1, 2, 6, 24]\n"
+
+
+def _run(script: str) -> str:
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+    return done.stdout

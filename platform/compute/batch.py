@@ -15,9 +15,9 @@ from algos.pool import Done, End, Needs, PoolError
 if TYPE_CHECKING:
     from .link import Link
 
-CHUNK_S = 0.1  # of work in a chunk at most; ends stream back all the while
+CHUNK_S = 0.25  # of work in a chunk at most; ends stream back all the while
 AHEAD_S = 0.05  # of work that should wait on a worker behind what it runs
-LONG_S = 0.5  # tasks of this length wait here, for whichever worker is free first
+LONG_S = 0.15  # tasks of this length wait here, for whichever worker is free first
 
 
 class Item:

@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import json
 import logging
-import tempfile
 import warnings
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import dask
 import distributed.comm
@@ -19,6 +19,7 @@ from algos import obituary
 from algos.pool import PoolError
 
 from .dispatch import Dispatcher
+from .echo import Echo, open_folder
 from .elastic import Bounds, Fleet
 from .funeral import Funeral
 from .pool import DaskPool
@@ -52,7 +53,7 @@ def local(
     """Open a pool of worker processes on this machine, reachable from this machine alone."""
     quieten()
     with contextlib.ExitStack() as undo:
-        errors = undo.enter_context(tempfile.TemporaryDirectory(prefix="paddock-"))
+        errors = undo.enter_context(open_folder())
         undo.enter_context(dask.config.set(LEAN))
         cluster = LocalCluster(
             n_workers=bounds.min,
@@ -147,29 +148,14 @@ def read_scheduler_file(path: Path) -> str:
         PoolError: there is no such file, or no address in it.
     """
     try:
-        return str(json.loads(path.read_text())["address"])
-    except (OSError, ValueError, KeyError) as error:
-        remedy = "start `dask scheduler --scheduler-file FILE` first"
-        raise PoolError(f"compute.scheduler_file={path} gives no address ({error}); {remedy}") from error
-
-
-class Echo:
-    """Passes on what workers on this machine write to their errors."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
-        self._read: dict[Path, int] = {}  # bytes of each file
-
-    def __call__(self) -> None:
-        """Log the lines that have come since the last call."""
-        for path in self._folder.glob("*"):
-            with open(path, "rb") as file:
-                file.seek(self._read.get(path, 0))
-                whole, newline, _ = file.read().rpartition(b"\n")
-            self._read[path] = self._read.get(path, 0) + len(whole) + len(newline)
-            for line in whole.decode(errors="replace").splitlines():
-                if line.strip():
-                    log.info("worker process %s: %s", path.name, line)
+        address = json.loads(path.read_text())["address"]
+        if isinstance(address, str):
+            return address
+        why: Any = f"it is {address!r}"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = error
+    remedy = "start `dask scheduler --scheduler-file FILE` first"
+    raise PoolError(f"compute.scheduler_file={path} gives no address ({why}); {remedy}")
 
 
 def quieten() -> None:

@@ -10,14 +10,15 @@ import itertools
 import logging
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from algos.broadcast import Broadcast
-from algos.pool import End, Needs, PoolError, TaskTimeout, WorkerLost
+from algos.pool import End, PoolError, TaskTimeout, WorkerLost
 
 from .batch import LONG_S, Batch, Ended, Item, chunk_size
-from .link import Link
+from .homes import Homes
+from .link import Link, as_tuple
 from .remote import Remote
 
 log = logging.getLogger(__name__)
@@ -32,22 +33,23 @@ class Dispatcher:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, retries: int, timeout_s: float | None) -> None:
         self.links: dict[str, Link] = {}
+        self.slots = 0  # threads of the workers that may be given work
         self.failure: PoolError | None = None
         self.changed: Callable[[], None] = lambda: None  # called when a worker came or went
         self.obituary: Callable[[Link], Any] = _no_obituary  # coroutine: how a worker ended, in words
         self._loop = loop
         self._retries = retries
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._numbers = itertools.count()
         self._batches: list[Batch] = []
-        self._remotes: list[Remote] = []
+        self.homes = Homes(self)
         self._idle: dict[Link, None] = {}  # with a thread free
         self._hungry: dict[Link, None] = {}  # whose threads are taken, with little behind them
         self._forgotten: list[str] = []
         self._means: dict[str, float] = {}  # of tasks, by their function's name
         self._woken = False
         self._rebalancing = False
-        self._mourning: set[asyncio.Future[None]] = set()
+        self._tasks: set[asyncio.Future[None]] = set()  # which the loop itself would let go
 
     # From any thread
 
@@ -79,11 +81,6 @@ class Dispatcher:
         weakref.finalize(handle, self._forgotten.append, handle.id)
         return handle
 
-    @property
-    def slots(self) -> int:
-        """Threads of the workers that may be given work."""
-        return sum(link.threads for link in self.links.values() if link.usable)
-
     def backlog(self) -> tuple[int, float]:
         """Tasks that no worker has begun, and the work in them, in seconds, as far as is known."""
         tasks = sum(batch.remaining for batch in self._batches)
@@ -94,19 +91,12 @@ class Dispatcher:
     async def serve(self, link: Link) -> None:
         """Give a worker work until it is gone."""
         self.links[link.address] = link
-        self._place(link)
-        self._house(remote for remote in self._remotes if remote.link is None)
+        self.place(link)
+        self.homes.settle()
         self._feed()
         self.changed()
         await link.talk(self._heed)
         self._lose(link)
-
-    def expect(self, link: Link) -> None:
-        """Send a worker no more; what it has not begun comes back."""
-        link.leaving = True
-        self._recall(link, list(link.items))
-        self._place(link)
-        self._house([remote for remote in self._remotes if remote.link is link and not remote.items])
 
     def watch(self) -> None:
         """Give the work of silent workers to others; called about once a second."""
@@ -116,12 +106,12 @@ class Dispatcher:
             if link.items and not link.silent and quiet_s > SILENCE_S:
                 link.silent = True
                 log.warning("worker %s has been silent for %.0f s; others take its tasks", link.address, quiet_s)
-                self._place(link)
+                self.place(link)
                 held = [item for item in link.items.values() if not item.over and len(item.holders) < COPIES]
                 self._requeue(item for item in held if all(holder.silent for holder in item.holders))
-                self._house([remote for remote in self._remotes if remote.link is link])
+                self.homes.leave(link)
             # A task that holds the interpreter keeps its worker from ending it in time.
-            if link.silent and self._timeout_s is not None and quiet_s > self._timeout_s + SILENCE_S:
+            if link.silent and self.timeout_s is not None and quiet_s > self.timeout_s + SILENCE_S:
                 self._overdue(link, list(link.items)[: link.threads])
                 link.abort()
         self._feed()
@@ -132,11 +122,17 @@ class Dispatcher:
         for batch in self._batches:
             batch.failure = batch.failure or error
         held = [item for link in self.links.values() for item in link.items.values()]
-        calls = [item for remote in self._remotes for item in remote.items.values()]
+        calls = self.homes.open_calls()
         waiting = [item for batch in self._batches for item in batch.waiting]
         for batch in self._batches:
             batch.waiting.clear()
-        self._finish((item, Ended(item, error=error)) for item in [*held, *calls, *waiting])
+        self.finish((item, Ended(item, error=error)) for item in [*held, *calls, *waiting])
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine beside everything else."""
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
         """Let every worker go."""
@@ -144,74 +140,6 @@ class Dispatcher:
             link.leaving = True
             link.items.clear()
             link.abort()
-
-    # Objects
-
-    def add_remote(self, remote: Remote) -> None:
-        """Give an object a worker."""
-        self._remotes.append(remote)
-        self._house([remote])
-
-    def remove_remote(self, remote: Remote) -> None:
-        """Let an object go."""
-        if remote in self._remotes:
-            self._remotes.remove(remote)
-            if remote.link is not None:
-                remote.link.send("drop", remote.key)
-            error = PoolError("the object was closed while a call of it was open")
-            self._finish([(item, Ended(item, error=error)) for item in remote.items.values()])
-
-    def add_call(self, remote: Remote, item: Item) -> None:
-        """Send a call to its object."""
-        if self.failure is not None:
-            self._finish([(item, Ended(item, error=self.failure))])
-            return
-        remote.items[item.index] = item
-        if remote.link is not None and remote.made:
-            self._send_call(remote, item)
-
-    def _house(self, remotes: Iterable[Remote]) -> None:
-        """Find each object a worker: the one with the fewest objects for its threads."""
-        for remote in remotes:
-            if remote.link is not None and remote.link.address in self.links:
-                remote.link.send("drop", remote.key)
-            inhabitants = [other.link for other in self._remotes if other is not remote]
-            fitting = [link for link in self.links.values() if link.usable and link.parallel(remote.needs)]
-            lost = remote.link is not None
-            remote.link = min(fitting, key=lambda link: inhabitants.count(link) / link.threads, default=None)
-            remote.made = False
-            if remote.link is not None:
-                if lost and remote.restore is not None:
-                    task = asyncio.ensure_future(self._restore(remote, remote.link))
-                    self._mourning.add(task)
-                    task.add_done_callback(self._mourning.discard)
-                else:
-                    self._make(remote, remote.link)
-
-    async def _restore(self, remote: Remote, link: Link) -> None:
-        assert remote.restore is not None
-        try:
-            remote.set_factory(await asyncio.to_thread(remote.restore))
-        except Exception as error:
-            self._finish([(item, Ended(item, error=error)) for item in list(remote.items.values())])
-            return
-        if remote.link is link:
-            self._make(remote, link)
-
-    def _make(self, remote: Remote, link: Link) -> None:
-        remote.made = True
-        remote.key = f"{remote.id}-{next(self._numbers)}"
-        link.share(remote.blobs)
-        link.send("make", remote.key, remote.data)
-        for item in list(remote.items.values()):
-            self._send_call(remote, item)
-
-    def _send_call(self, remote: Remote, item: Item) -> None:
-        assert remote.link is not None
-        number = self._hold(remote.link, item, None)
-        remote.link.share(item.blobs)
-        remote.link.send("call", remote.key, number, item.data, _tuple(remote.needs), self._timeout_s)
-        self._place(remote.link)
 
     # Work goes out
 
@@ -252,14 +180,16 @@ class Dispatcher:
             return
         link.share(batch.blobs)
         for item in items:
-            link.share(item.blobs)
-        sent = [(self._hold(link, item, batch.mean_s), item.data) for item in items]
-        cpu, memory_gb, gpu = _tuple(batch.needs)
+            if item.blobs:
+                link.share(item.blobs)
+        sent = [(self.hold(link, item, batch.mean_s), item.data) for item in items]
+        cpu, memory_gb, gpu = as_tuple(batch.needs)
         needs = (link.threads if items[0].alone else cpu, memory_gb, gpu)
-        link.send("run", batch.function.id, sent, needs, batch.urgent, self._timeout_s, batch.renew_after)
-        self._place(link)
+        link.send("run", batch.function.id, sent, needs, batch.urgent, self.timeout_s, batch.renew_after)
+        self.place(link)
 
-    def _hold(self, link: Link, item: Item, seconds: float | None) -> int:
+    def hold(self, link: Link, item: Item, seconds: float | None) -> int:
+        """Note that a worker has an item; returns the number under which it knows it."""
         number = next(self._numbers)
         link.items[number] = item
         item.holders.append(link)
@@ -276,13 +206,17 @@ class Dispatcher:
             link.alone = link.alone and bool(link.items)
         return item
 
-    def _place(self, link: Link) -> None:
-        """Note whether a worker wants work."""
+    def place(self, link: Link) -> None:
+        """Note whether a worker may be given work, and wants some."""
+        usable = link.usable and link.address in self.links
+        if usable != link.counted:
+            link.counted = usable
+            self.slots += link.threads if usable else -link.threads
         self._idle.pop(link, None)
         self._hungry.pop(link, None)
         if not link.items:
             link.idle_since = time.monotonic()
-        if link.usable and link.address in self.links and not link.alone:
+        if usable and not link.alone:
             if len(link.items) < link.threads:
                 self._idle[link] = None
             elif link.hungry:
@@ -316,7 +250,7 @@ class Dispatcher:
         link.silent = False
         for operation, *arguments in messages:
             if operation == "ends":
-                self._finish(self._judge(link, *end) for end in arguments[0])
+                self.finish(self._judge(link, *end) for end in arguments[0])
             elif operation == "returned":
                 link.recalling = False
                 returned = [self._release(link, number) for number in arguments[0]]
@@ -325,8 +259,8 @@ class Dispatcher:
                 self._overdue(link, arguments[0])
             elif operation == "leaving":
                 link.leaving = True
-                self._house([remote for remote in self._remotes if remote.link is link])
-        self._place(link)
+                self.homes.leave(link)
+        self.place(link)
         self._feed()
 
     def _judge(self, link: Link, number: int, seconds: float, good: bool, data: bytes) -> tuple[Item, Ended | None]:
@@ -342,16 +276,16 @@ class Dispatcher:
 
     def _overdue(self, link: Link, numbers: Sequence[int]) -> None:
         link.leaving = True  # the others it has are not to blame for its end
-        limit = f"compute.task_timeout_s={self._timeout_s}"
+        limit = f"compute.task_timeout_s={self.timeout_s}"
         ends = []
         for number in numbers:
             item = self._release(link, number)
             if item is not None and not item.over:
                 text = f"task {item.index} ran longer than {limit}; raise it or look for a hang"
-                ends.append((item, Ended(item, error=TaskTimeout(text), seconds=self._timeout_s or 0.0)))
-        self._finish(ends)
+                ends.append((item, Ended(item, error=TaskTimeout(text), seconds=self.timeout_s or 0.0)))
+        self.finish(ends)
 
-    def _finish(self, ends: Iterable[tuple[Item, Ended | None]]) -> None:
+    def finish(self, ends: Iterable[tuple[Item, Ended | None]]) -> None:
         """Tell each source what of its own has ended."""
         told: dict[Any, list[End]] = {}
         for item, end in ends:
@@ -386,7 +320,7 @@ class Dispatcher:
 
     def _lose(self, link: Link) -> None:
         self.links.pop(link.address, None)
-        self._place(link)
+        self.place(link)
         unended = [item for item in link.items.values() if not item.over]
         by_itself = len(link.items) == 1
         running = {item.source: item for item in reversed(unended) if isinstance(item.source, Remote)}
@@ -407,11 +341,9 @@ class Dispatcher:
             if not item.holders:
                 again.append(item)
         self._requeue(again)
-        self._house([remote for remote in self._remotes if remote.link is link])
+        self.homes.leave(link)
         if unended and not link.leaving and self.failure is None:
-            mourning = asyncio.ensure_future(self._mourn(link, given_up, len(again)))
-            self._mourning.add(mourning)
-            mourning.add_done_callback(self._mourning.discard)
+            self.spawn(self._mourn(link, given_up, len(again)))
         self._feed()
         self.changed()
 
@@ -425,7 +357,7 @@ class Dispatcher:
         for item in given_up:
             text = f"task {item.index} lost its worker {item.losses} times, the last at {link.address}: {cause}"
             ends.append((item, Ended(item, error=WorkerLost(text))))
-        self._finish(ends)
+        self.finish(ends)
 
 
 async def _no_obituary(link: Link) -> str:
@@ -436,10 +368,6 @@ def _name(fn: Any) -> str:
     """What tells functions apart whose tasks take different times."""
     inner = getattr(fn, "func", fn)
     return f"{getattr(inner, '__module__', '')}.{getattr(inner, '__qualname__', type(inner).__name__)}"
-
-
-def _tuple(needs: Needs) -> tuple[int, float, int]:
-    return needs.cpu, needs.memory_gb, needs.gpu
 
 
 _NOBODYS = Item(None, -1, b"", ())

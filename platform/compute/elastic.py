@@ -1,16 +1,32 @@
 """How many workers a pool has: between two bounds, more while work waits, fewer when some have had nothing to do."""
 
+import logging
 import math
 import time
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from algos.pool import PoolError
 
 if TYPE_CHECKING:
     from .link import Link
 
+log = logging.getLogger(__name__)
+
 GROW_S = 2.0  # a pool grows while so much work waits for each of its threads
+PRESSED = 0.5  # or while tasks have waited for so much of the last few seconds
+WEIGHT = 0.12  # of one look in that share
 IDLE_S = 30.0  # a worker that has had nothing to do for so long may go
-AGAIN_S = 5.0  # between two tries to start what is missing
+AGAIN_S = 5.0  # between two tries to start what is missing; doubles while what is started does not come
+LONGEST_AGAIN_S = 640.0
+LOOK_S = 10.0  # between two questions whether jobs that no worker speaks for have ended
+
+Ended = Callable[[Collection[Any]], Awaitable[Collection[Any]]]  # of these jobs of a cluster, those that have ended
+
+
+class NoneCame(PoolError):
+    """Every job that was to bring the first workers has ended without one."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +39,7 @@ class Bounds:
     def __str__(self) -> str:
         return str(self.min) if self.min == self.max else f"{self.min} to {self.max}"
 
-    def wanted(self, size: int, asked: int, threads: int, tasks: int, work_s: float, waited_s: float) -> int:
+    def wanted(self, size: int, asked: int, threads: int, tasks: int, work_s: float, pressed: float) -> int:
         """How many workers there should be.
 
         Args:
@@ -32,10 +48,10 @@ class Bounds:
             threads: of each worker.
             tasks: that no worker has begun.
             work_s: in those tasks, as far as is known.
-            waited_s: for how long there have been such tasks without a break.
+            pressed: the share of the last few seconds in which there were such tasks.
         """
         floor = min(max(self.min, asked), self.max)
-        enough_work = work_s > GROW_S * threads * max(size, 1) or waited_s > GROW_S
+        enough_work = work_s > GROW_S * threads * max(size, 1) or pressed > PRESSED
         if tasks and enough_work:
             # Twice as many at a time: a burst of short tasks is over before more would have started.
             could_use = size + math.ceil(tasks / threads)
@@ -45,27 +61,40 @@ class Bounds:
 
 @dataclass
 class Fleet:
-    """The workers of a cluster that is ours to scale: a `SpecCluster` of Dask's, and its bounds."""
+    """The workers of a cluster that is ours to scale: a `SpecCluster` of Dask's, and its bounds.
+
+    Where a cluster's workers come by jobs, each job is one of the fleet's workers.
+    """
 
     cluster: Any
     bounds: Bounds
     threads: int = 1  # of each worker
+    ended: Ended | None = None  # None: the cluster has no jobs, and looks after its workers itself
     asked: int = 0
     _target: int = field(init=False)
-    _busy_since: float | None = None
+    _pressed: float = 0.0
     _again: float = 0.0  # when starting workers may be tried again
+    _look: float = 0.0  # when jobs may be asked after again
+    _joined: set[Any] = field(default_factory=set)  # names of jobs whose worker came
+    _came: bool = False  # whether any did
+    _failures: int = 0  # in a row, of jobs to bring a worker
 
     def __post_init__(self) -> None:
         self._target = self.bounds.min
 
     async def follow(self, tasks: int, work_s: float, links: "list[Link]") -> None:
-        """Bring the cluster to the size it should have; called about once a second, in its loop."""
+        """Bring the cluster to the size it should have; called about once a second, in its loop.
+
+        Raises:
+            NoneCame: the first jobs have all ended, none with a worker.
+        """
         now = time.monotonic()
-        self._busy_since = (self._busy_since or now) if tasks else None
-        waited_s = now - self._busy_since if self._busy_since is not None else 0.0
-        target = self.bounds.wanted(self._target, self.asked, self.threads, tasks, work_s, waited_s)
+        if self.ended is not None:
+            await self._strike_off(self.ended, links, now)
+        self._pressed += WEIGHT * ((tasks > 0) - self._pressed)
+        target = self.bounds.wanted(self._target, self.asked, self.threads, tasks, work_s, self._pressed)
         if target > self._target:
-            self._busy_since = now  # the next step waits for what this one brings
+            self._pressed = 0.0  # the next step waits for what this one brings
         floor = min(max(self.bounds.min, self.asked), self.bounds.max)
         leave = self._idle(links, now)[: max(target - floor, 0)] if not tasks else []
         self._target = target - len(leave)
@@ -76,8 +105,29 @@ class Fleet:
             await self.cluster.scale_down(leave)
         missing = set(self.cluster.worker_spec) - set(self.cluster.workers)
         if (len(self.cluster.worker_spec) < self._target or missing) and now > self._again:
-            self._again = now + AGAIN_S
+            self._again = now + min(AGAIN_S * 2**self._failures, LONGEST_AGAIN_S)
             self.cluster.scale(self._target)  # starts lost ones again, too
+
+    async def _strike_off(self, ended: Ended, links: "list[Link]", now: float) -> None:
+        """Forget jobs that have ended, so that they are missed."""
+        present = {link.answer["name"] for link in links}
+        speaking = {name for name in self.cluster.workers if not present.isdisjoint((str(name), *self._members(name)))}
+        if speaking - self._joined:
+            self._joined |= speaking
+            self._came, self._failures = True, 0
+        silent = set(self.cluster.workers) - speaking
+        if not silent or now < self._look:
+            return
+        self._look = now + LOOK_S
+        over = set(await ended(silent))
+        for name in over:
+            self.cluster.workers.pop(name, None)
+        if over - self._joined:
+            if not self._came and not self.cluster.workers:
+                raise NoneCame("every job ended before its worker joined")
+            self._failures += 1
+            log.warning("%d jobs ended before their workers joined; others are submitted, ever more seldom", len(over))
+        self._joined -= over
 
     def _idle(self, links: "list[Link]", now: float) -> list[Any]:
         """The names, in the cluster, of workers that may go."""
@@ -93,4 +143,4 @@ class Fleet:
         return [link for link in links if link.answer["name"] in (str(name), *self._members(name))]
 
     def _members(self, name: Any) -> list[str]:
-        return [f"{name}{suffix}" for suffix in self.cluster.worker_spec[name].get("group", ())]
+        return [f"{name}{suffix}" for suffix in self.cluster.worker_spec.get(name, {}).get("group", ())]

@@ -30,6 +30,7 @@ class Link:
         self.heard = time.monotonic()  # when it last gave a sign of life
         self.idle_since = time.monotonic()
         self.silent = False
+        self.counted = False  # among those that may be given work
         self.alone = False  # it runs a task that must have it for itself
         self.leaving = bool(answer["leaving"])
         self.recalling = False
@@ -113,15 +114,21 @@ async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any])
     try:
         sent = time.time()
         await comm.write({"op": OPERATION, "hello": hello})
-        answer = await asyncio.wait_for(comm.read(), GREETING_S)
+        async with asyncio.timeout(GREETING_S):
+            answer = await comm.read()
         if not isinstance(answer, dict):
             comm.abort()
             return None
         if answer.get("status") == "uncaught-error":
             raise PoolError(f"worker {address} cannot serve: {answer.get('text', answer)}")
-        # Its clock against the middle of the way there and back.
-        answer["clock_s"] = answer["time"] - (sent + time.time()) / 2
+        # How far its clock certainly is from this one, however long the way was: it told its time on the way.
+        answer["clock_s"] = min(answer["time"] - sent, 0.0) + max(answer["time"] - time.time(), 0.0)
         return Link(address, comm, answer)
     except BaseException:
         comm.abort()
         raise
+
+
+def as_tuple(needs: Needs) -> tuple[int, float, int]:
+    """Needs as they travel."""
+    return needs.cpu, needs.memory_gb, needs.gpu

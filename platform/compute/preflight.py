@@ -34,7 +34,7 @@ class Examination:
     """Says what is wrong with a worker, in comparison with this process."""
 
     def __init__(self, imports: Collection[str]) -> None:
-        self._expected: Mapping[str, str] = describe_process(PACKAGES, sorted(imports))["versions"]
+        self._expected: Mapping[str, str] = describe_process(PACKAGES, tuple(sorted(imports)))["versions"]
 
     def __call__(self, link: Link) -> str | None:
         """What keeps a worker from computing what this process would, and the remedy; None where nothing does."""
@@ -66,12 +66,9 @@ async def install(client: Client, address: str) -> None:
     if theirs[:2] != list(platform.python_version_tuple()[:2]):
         ours = platform.python_version()
         raise PoolError(f"has Python {'.'.join(theirs[:3])}, this process {ours}; {_remedy('python', ours)}")
-    module = sys.modules[__name__]
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        outcome = await asyncio.to_thread(client.run, load_worker, workers=[address], on_error="return")
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
+    # For good: several workers are installed at once, and nothing else of this module travels.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    outcome = await asyncio.to_thread(client.run, load_worker, workers=[address], on_error="return")
     error = outcome.get(address)
     if isinstance(error, BaseException):
         raise PoolError(f"cannot import the project ({error}); {_remedy('algos', '')}")

@@ -14,7 +14,7 @@ from algos.pool import Pool
 from envs.errors import nearest, require
 
 from .elastic import Bounds
-from .tls import check_tls, security
+from .tls import check_encrypted, check_tls, security
 
 SCHEMES = ("tcp", "tls", "ucx", "ucxx", "ws", "wss")
 MOST = 1024  # workers
@@ -70,6 +70,7 @@ class Dask:
         require(not both, f"address={self.address} and scheduler_file={self.scheduler_file}: give one of them")
         if self.address is not None:
             _check_address(self.address)
+            check_encrypted(f"address={self.address}", self.address, self.tls)
 
     @property
     def bounds(self) -> Bounds:
@@ -88,6 +89,7 @@ class Dask:
         address = self.address
         if self.scheduler_file is not None:
             address = cluster.read_scheduler_file(Path(self.scheduler_file))
+            check_encrypted(f"compute.scheduler_file={self.scheduler_file}: {address}", address, self.tls)
         if address is not None:
             return cluster.connect(address, self.retries, self.task_timeout_s, imports, secret)
         pool = cluster.local(self.bounds, self.retries, self.task_timeout_s, imports, secret)
@@ -124,6 +126,9 @@ class Slurm:
         self.bounds  # noqa: B018
         _check_faults(self.retries, self.task_timeout_s)
         check_tls(self.tls)
+        for name, path in (self.tls or {}).items():
+            spaced = path is not None and path.split() != [path]
+            require(not spaced, f"tls: {name}={path} has a space in it, which the jobs' script cannot; move it")
         for name in ("cores", "memory_gb", "wait_s"):
             value = getattr(self, name)
             require(value > 0, f"{name}={value} must be positive")

@@ -31,6 +31,7 @@ class Remote:
     ) -> None:
         self.id = uuid.uuid4().hex
         self.key = self.id  # of the object now alive; another for each replacement
+        self.lost = False  # whether what is to be made is a replacement
         self.restore = restore
         self.needs = needs
         self.link: Link | None = None
@@ -41,10 +42,16 @@ class Remote:
         self._dispatcher = dispatcher
         self._futures: dict[int, Future[Ended]] = {}
         self._count = 0
+        self._lives = 0
         self._lock = threading.Lock()
         self._closed = False
         self.set_factory(factory)
-        dispatcher.call(dispatcher.add_remote, self)
+        dispatcher.call(dispatcher.homes.add, self)
+
+    def rename(self) -> None:
+        """Take the key of a new life."""
+        self._lives += 1
+        self.key = f"{self.id}-{self._lives}"
 
     def set_factory(self, factory: Callable[[], Any]) -> None:
         """Take what makes the object."""
@@ -62,7 +69,7 @@ class Remote:
         with self._lock:
             index, self._count = self._count, self._count + 1
             self._futures[index] = future
-            self._dispatcher.call(self._dispatcher.add_call, self, Item(self, index, data, [*met.values()]))
+            self._dispatcher.call(self._dispatcher.homes.call, self, Item(self, index, data, [*met.values()]))
 
         def value() -> Any:
             done = future.result()()
@@ -76,7 +83,7 @@ class Remote:
         """Let the object go; calls still open are not waited for."""
         if not self._closed:
             self._closed = True
-            self._dispatcher.call(self._dispatcher.remove_remote, self)
+            self._dispatcher.call(self._dispatcher.homes.remove, self)
 
     def learn(self, seconds: float) -> None:
         """Calls are sent one by one, so their lengths are of no use."""

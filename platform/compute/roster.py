@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 ANSWER_S = 7.0  # a scheduler that does not answer for so long is lost
+GREETED = 32  # workers at a time, or each would have to wait for the answers of all
+CANCEL_S = 0.2  # before a task that goes on is cancelled again
 AGAIN_S = 2.0  # before a worker that could not be reached is tried again
 
 
@@ -55,6 +57,7 @@ class Roster:
         self._announced: int | None = None
         self._seen = 0
         self._task: asyncio.Task[None] | None = None
+        self._greeting = asyncio.Semaphore(GREETED)
 
     async def open(self, workers: int, timeout_s: float) -> None:
         """Wait for workers, and watch from then on.
@@ -71,17 +74,19 @@ class Roster:
             if self._dispatcher.failure is not None:
                 raise self._dispatcher.failure
             if len(self._dispatcher.links) >= workers and not self._joining():
-                self._announced = len(self._dispatcher.links)
-                return
+                break
             await asyncio.sleep(0.02)
-        raise TimeoutError
+        if len(self._dispatcher.links) < workers:
+            raise TimeoutError
+        self._announced = len(self._dispatcher.links)  # those still on their way come later
 
     async def close(self) -> None:
         """Watch no more."""
-        tasks = [*self._known.values(), *([self._task] if self._task else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := [task for task in (*self._known.values(), self._task) if task is not None and not task.done()]:
+            for task in tasks:
+                task.cancel()
+            # Before Python 3.12 `asyncio.wait_for`, which Dask uses, loses a cancellation that comes with the answer.
+            await asyncio.wait(tasks, timeout=CANCEL_S)
 
     def _joining(self) -> bool:
         return any(address not in self._dispatcher.links for address in self._known)
@@ -90,7 +95,8 @@ class Roster:
         while self._dispatcher.failure is None:
             try:
                 scheduler: Any = self._client.scheduler
-                present = await asyncio.wait_for(scheduler.ncores(), ANSWER_S)
+                async with asyncio.timeout(ANSWER_S):
+                    present = await scheduler.ncores()
                 if self._client.status not in ("running", "newly-created"):
                     raise OSError("connection lost")
             except (OSError, TimeoutError, AttributeError) as error:
@@ -108,22 +114,17 @@ class Roster:
                 usable = [link for link in self._dispatcher.links.values() if link.usable]
                 try:
                     await self._fleet.follow(*self._dispatcher.backlog(), usable)
+                except PoolError as error:
+                    self._dispatcher.fail(error)
+                    return
                 except Exception as error:  # of whatever starts and ends workers; those there are go on
                     log.warning("the number of workers could not be changed: %s", error)
             await asyncio.sleep(TICK_S if self._dispatcher.links else TICK_S / 10)
 
     async def _join(self, address: str) -> None:
         try:
-            link = await greet(address, self._client.connection_args, self._hello)
-            if link is None:
-                await install(self._client, address)
-                link = await greet(address, self._client.connection_args, self._hello)
-            if link is None:
-                raise PoolError("cannot serve; restart it with `--preload algos.worker`")
-            fault = self._examine(link)
-            if fault is not None:
-                link.abort()
-                raise PoolError(fault)
+            async with self._greeting:
+                link = await self._welcome(address)
             await self._dispatcher.serve(link)
         except PoolError as error:
             self._refused[address] = str(error)
@@ -131,8 +132,29 @@ class Roster:
                 log.warning("worker %s gets no work: it %s", address, error)
         except (OSError, TimeoutError):
             await asyncio.sleep(AGAIN_S)
+        except Exception as error:  # it is better known than a worker that nobody speaks of
+            self._refused[address] = f"could not be greeted ({type(error).__name__}: {error})"
+            log.exception("worker %s %s", address, self._refused[address])
         finally:
             self._known.pop(address, None)
+
+    async def _welcome(self, address: str) -> Link:
+        """Greet a worker and examine it.
+
+        Raises:
+            PoolError: it is not to get work, and why.
+        """
+        link = await greet(address, self._client.connection_args, self._hello)
+        if link is None:
+            await install(self._client, address)
+            link = await greet(address, self._client.connection_args, self._hello)
+        if link is None:
+            raise PoolError("cannot serve; restart it with `--preload algos.worker`")
+        fault = self._examine(link)
+        if fault is not None:
+            link.abort()
+            raise PoolError(fault)
+        return link
 
     def _announce(self) -> None:
         """Tell a new number of workers, once it has held for two looks."""

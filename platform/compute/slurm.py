@@ -1,10 +1,13 @@
 """Opens a pool of workers that are Slurm jobs: dask-jobqueue submits them, a fleet replaces and multiplies them."""
 
+import asyncio
 import contextlib
 import logging
 import os
+import shlex
 import shutil
 import subprocess
+import sys
 import warnings
 from collections.abc import Collection
 from pathlib import Path
@@ -17,7 +20,7 @@ from distributed import Client
 from algos.pool import PoolError
 
 from .cluster import LEAN, open_pool, quieten
-from .elastic import Fleet
+from .elastic import Fleet, NoneCame
 from .pool import DaskPool
 from .tls import security
 
@@ -26,7 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOST_S = "10s"  # a job that lost its workers for so long is given up and replaced
+NEVER = "1000 days"  # Dask would forget lost jobs of one worker alone, none of several and none that never had one
+ORPHAN_S = 60  # a worker that has found no scheduler by then ends its job
+ANSWER_S = 10.0  # squeue that has not answered by then is not waited for
 
 
 def submit(recipe: "Slurm", imports: Collection[str], folder: Path | None) -> DaskPool:
@@ -38,7 +43,7 @@ def submit(recipe: "Slurm", imports: Collection[str], folder: Path | None) -> Da
     if shutil.which("sbatch") is None:
         raise PoolError("compute=slurm needs Slurm's sbatch, which is not on PATH; run it on a login node")
     quieten()
-    settings = {**LEAN, "distributed.deploy.lost-worker-timeout": LOST_S, "distributed.worker.daemon": False}
+    settings = {**LEAN, "distributed.deploy.lost-worker-timeout": NEVER, "distributed.worker.daemon": False}
     with contextlib.ExitStack() as undo:
         undo.enter_context(dask.config.set(settings))
         undo.callback(_tidy, folder)
@@ -47,50 +52,79 @@ def submit(recipe: "Slurm", imports: Collection[str], folder: Path | None) -> Da
         _start(cluster, recipe)
         client = Client(cluster, set_as_default=False)
         undo.callback(client.close)
-        fleet = Fleet(cluster, recipe.bounds, recipe.cores)
-        log.info("submitted %s Slurm jobs (%s); waiting for the first worker", recipe.bounds.min, _ids(cluster))
+        fleet = Fleet(cluster, recipe.bounds, recipe.cores, cluster.ended)
+        ids = _ids(cluster)
+        log.info("submitted %s Slurm jobs (%s); waiting for the first worker", recipe.bounds.min, ", ".join(ids))
+        logs = f"the logs in {folder / 'workers'}" if folder else "their logs"
         where = f"in {recipe.bounds} Slurm jobs"
         try:
             pool = open_pool(
                 client, fleet, recipe.retries, recipe.task_timeout_s, imports, where, recipe.cores, recipe.wait_s
             )
+        except NoneCame as error:
+            raise PoolError(f"{error} ({_state(ids)}); see {logs}") from error
         except TimeoutError as error:
             waited = f"no Slurm job started a worker within compute.wait_s={recipe.wait_s:g}"
-            raise PoolError(f"{waited} ({_state(cluster)}); raise it, or see the logs in {folder}/workers") from error
+            raise PoolError(f"{waited} ({_state(_ids(cluster))}); raise it, or see {logs}") from error
         pool.undo = undo.pop_all()
         return pool
 
 
-def _cluster(recipe: "Slurm", folder: Path | None) -> Any:
+class Jobs(SLURMCluster):
+    """A cluster whose size is its number of jobs, however many workers each brings."""
+
+    def scale(self, n: int | None = None, jobs: int = 0, **limits: Any) -> Any:  # type: ignore[override]
+        """Have n jobs."""
+        return super().scale(jobs=jobs if n is None else n)
+
+    async def ended(self, names: Collection[Any]) -> list[Any]:
+        """Those of these jobs that Slurm has no more, or never took; none where it does not answer."""
+        command = ["squeue", "-h", "--me", "-o", "%A"]
+        try:
+            told = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=ANSWER_S)
+        except (OSError, subprocess.TimeoutExpired):
+            return []
+        active = told.stdout.split()
+        return [name for name in names if str(self.workers[name].job_id) not in active] if told.returncode == 0 else []
+
+
+def _cluster(recipe: "Slurm", folder: Path | None) -> Jobs:
     # A worker retires while there is time to finish what it runs, and not all of them in the same minute.
     margin_s = max(5, min(recipe.walltime_s // 10, 600))
     lifetime_s = recipe.walltime_s - 2 * margin_s
-    extra = ["--lifetime", f"{lifetime_s}s", "--lifetime-stagger", f"{margin_s}s"]
+    extra = ["--lifetime", f"{lifetime_s}s", "--lifetime-stagger", f"{margin_s // 2}s"]
     extra += ["--preload", "algos.worker", "--preload-nanny", "algos.worker", "--no-dashboard"]
-    gpus = [f"--gres=gpu:{recipe.gpus}"] if recipe.gpus else []
+    directives = [f"--gres=gpu:{recipe.gpus}"] if recipe.gpus else []
     extra += ["--resources", f"GPU={recipe.gpus // recipe.cores or 1}"] if recipe.gpus else []
+    if folder is not None:
+        logs = folder.absolute() / "workers"
+        logs.mkdir(parents=True, exist_ok=True)
+        # Dask's own setting for it does not quote.
+        directives += [f"--{name}={shlex.quote(f'{logs}/paddock-%j.{name[:3]}')}" for name in ("error", "output")]
     secret = security(recipe.tls)
     home = Path(__file__).resolve().parents[2]
-    return SLURMCluster(
+    path = os.pathsep.join(filter(None, [str(home), os.environ.get("PYTHONPATH")]))
+    return Jobs(
         queue=recipe.partition,
         account=recipe.account,
         walltime=recipe.walltime,
         cores=recipe.cores,
         processes=recipe.cores,
         memory=f"{recipe.memory_gb}GB",
-        job_extra_directives=[*gpus, *recipe.directives],
+        job_extra_directives=[*directives, *recipe.directives],
         # The jobs import what this process does, wherever they start.
         job_script_prologue=[
-            f"export PYTHONPATH={os.pathsep.join(filter(None, [str(home), os.environ.get('PYTHONPATH')]))}",
+            f"export PYTHONPATH={shlex.quote(path)}",
             f"export PADDOCK_DRAIN_S={0.8 * margin_s:g}",
             *recipe.prologue,
         ],
         worker_extra_args=extra,
-        log_directory=str((folder / "workers").absolute()) if folder is not None else None,
+        python=shlex.quote(sys.executable),
+        death_timeout=ORPHAN_S,
         job_name="paddock",
         security=secret,
         protocol="tls://" if secret else "tcp://",
-        scheduler_options={"host": recipe.host, "dashboard": False},
+        scheduler_options={"host": recipe.host, "dashboard": False, "dashboard_address": "127.0.0.1:0"},
         silence_logs="critical",
     )
 
@@ -111,8 +145,9 @@ def _start(cluster: Any, recipe: "Slurm") -> None:
         raise PoolError(f"Slurm refuses a worker's job: {' '.join(said) or error}") from error
 
 
-def _close(cluster: Any) -> None:
-    # Dask asserts that every worker has started, which a job that Slurm refused has not.
+def _close(cluster: Jobs) -> None:
+    # Dask asserts that every worker of its making knows that it has ended, which a job does not.
+    cluster._created.clear()
     with contextlib.suppress(AssertionError):
         cluster.close()
 
@@ -125,15 +160,14 @@ def _tidy(folder: Path | None) -> None:
                 empty.rmdir()
 
 
-def _ids(cluster: Any) -> str:
-    return ", ".join(str(job.job_id) for job in cluster.workers.values()) or "none yet"
+def _ids(cluster: Jobs) -> list[str]:
+    return [str(job.job_id) for job in cluster.workers.values() if job.job_id is not None]
 
 
-def _state(cluster: Any) -> str:
-    """What Slurm says of the jobs."""
-    ids = ",".join(str(job.job_id) for job in cluster.workers.values())
-    command = ["squeue", "-h", "-t", "all", "-j", ids or "0", "-o", "%i %T %r"]
+def _state(ids: list[str]) -> str:
+    """What Slurm says of jobs."""
+    command = ["squeue", "-h", "-t", "all", "-j", ",".join(ids) or "0", "-o", "%i %T %r"]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        told = subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.split("\n")
+        told = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S).stdout.split("\n")
         return "; ".join(line for line in told if line) or "squeue knows none"
     return "squeue does not answer"

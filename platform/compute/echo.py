@@ -1,0 +1,65 @@
+"""What worker processes on this machine write to their errors: a folder for it, and an echo of it in the log."""
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+PREFIX = "paddock-errors-"
+
+
+@contextlib.contextmanager
+def open_folder() -> Iterator[str]:
+    """A temporary folder for workers' errors, a file each; what killed processes left of theirs goes, too."""
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError), _locked(left):
+            if left.stat().st_uid == os.geteuid():
+                shutil.rmtree(left)
+    # Takes its name when it is locked, so that nobody else sees it without an owner.
+    new = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
+    with _locked(new):
+        folder = new.rename(new.with_name(new.name.lstrip(".")))
+        try:
+            yield str(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Own a folder as long as this process lives.
+
+    Raises:
+        OSError: another process does.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class Echo:
+    """Passes on what workers on this machine write to their errors."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._read: dict[Path, int] = {}  # bytes of each file
+
+    def __call__(self) -> None:
+        """Log the lines that have come since the last call."""
+        for path in self._folder.glob("*"):
+            with open(path, "rb") as file:
+                file.seek(self._read.get(path, 0))
+                whole, newline, _ = file.read().rpartition(b"\n")
+            self._read[path] = self._read.get(path, 0) + len(whole) + len(newline)
+            for line in whole.decode(errors="replace").splitlines():
+                if line.strip():
+                    log.info("worker process %s: %s", path.name, line)

@@ -1,0 +1,420 @@
+"""What dispatch costs: Paddock's pool against its peers, how it scales, and whether its memory stays flat.
+
+    python scripts/bench_pool.py [--quick] [--json PATH] [--parts overhead scaling memory] [--repeats N]
+
+overhead   the experiment of the Fiber paper (arXiv:2003.11164): 5 workers and tasks that sleep, a second for each
+           worker in all, in tasks of 1 s to 1 ms. A pilot finds the best way of using each peer: chunks, views.
+scaling    2,048 tasks of an ES generation on 32 to 1,024 workers. The workers are real ones that share two processes
+           (scripts/emulated_workers.py) and sleep as long as measured episodes of BipedalWalker take, or a second on
+           average. What all these workers cost themselves is in the times, so the truth is better. Efficiency is the
+           time of the same tasks handed out at no cost, in the same order, over the time that passed.
+memory     1,000 generations of 64 tasks and a broadcast on one pool: the driver, which holds the scheduler, and the
+           workers, before and after.
+"""
+
+import argparse
+import concurrent.futures
+import functools
+import gc
+import heapq
+import itertools
+import json
+import logging
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+
+import numpy as np  # noqa: E402
+import psutil  # noqa: E402
+
+from algos.broadcast import Broadcast  # noqa: E402
+from algos.members import evaluate_pairs  # noqa: E402
+from paddock.compute.cluster import connect, local  # noqa: E402
+from paddock.compute.elastic import Bounds  # noqa: E402
+from paddock.compute.serial import SerialPool  # noqa: E402
+from scripts.bench_es import build_es, describe_machine  # noqa: E402
+
+WORKERS = 5
+QUICK_CONTENDERS = ["paddock", "multiprocessing.Pool", "ProcessPoolExecutor"]  # the others take long to start
+DURATIONS = (1.0, 0.1, 0.01, 0.001)  # seconds of a task
+OVERHEAD_TARGET = 1.05  # ours over multiprocessing.Pool's best, at most
+POPULATION = 2048
+SIZES = (32, 64, 128, 256, 512, 1024)
+SCALING_TARGETS = {"episodes": (256, 0.9), "seconds": (1024, 0.8)}  # efficiency at a number of workers
+MEMORY_TARGET_MB = 10.0  # growth over the generations after the first hundred
+HOSTS = 2  # processes that emulated workers share
+
+Report = dict[str, Any]
+Run = Callable[[float, int], None]  # sleep so long, so often
+Ways = Mapping[str, Run]  # of using one contender
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the parts, print their tables; returns 1 if one misses its target, else 0."""
+    options = read_options(arguments)
+    report: Report = {"machine": describe_machine(), "load_before": os.getloadavg()[0], "quick": options.quick}
+    print(f"{report['machine']}, load {report['load_before']:.1f}", flush=True)
+    measure = {"overhead": measure_overhead, "scaling": measure_scaling, "memory": measure_memory}
+    for part in options.parts:
+        report[part] = measure[part](options)
+        print(render(part, report[part]), flush=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 0 if all(report[part]["reached"] for part in options.parts) else 1
+
+
+# Overhead
+
+
+def measure_overhead(options: argparse.Namespace) -> Report:
+    """Medians in seconds by contender and length of a task; all contenders in turn, again and again."""
+    times: dict[str, dict[float, list[float]]] = {}
+    ways: dict[str, dict[float, str]] = {}
+    missing = {}
+    with ExitStack() as stack:
+        runs: dict[str, Ways] = {}
+        for name in options.contenders:
+            try:
+                runs[name] = stack.enter_context(CONTENDERS[name]())
+            except ImportError as error:
+                missing[name] = str(error)
+        for duration in options.durations:
+            count = round(WORKERS / duration)
+            for name in runs:
+                pilot = {way: seconds(run, duration, count) for way, run in runs[name].items()}
+                ways.setdefault(name, {})[duration] = min(pilot, key=lambda way: pilot[way])
+            for _ in range(options.repeats):
+                for name in runs:
+                    run = runs[name][ways[name][duration]]
+                    times.setdefault(name, {}).setdefault(duration, []).append(seconds(run, duration, count))
+    medians = {name: {d: statistics.median(its) for d, its in row.items()} for name, row in times.items()}
+    ours, pool = medians["paddock"], medians["multiprocessing.Pool"]
+    ratios = {d: ours[d] / pool[d] for d in ours}
+    others = [name for name in medians if name not in ("paddock", "multiprocessing.Pool")]
+    ahead = all(ours[d] <= medians[name][d] for name in others for d in ours)
+    return {
+        "medians": medians,
+        "ways": ways,
+        "times": times,
+        "ratios": ratios,
+        "ahead": ahead,
+        "missing": missing,
+        "reached": ahead and all(ratio <= OVERHEAD_TARGET for ratio in ratios.values()),
+    }
+
+
+def seconds(run: Run, duration: float, count: int) -> float:
+    """How long a run takes."""
+    started = time.perf_counter()
+    run(duration, count)
+    return time.perf_counter() - started
+
+
+@contextmanager
+def paddock() -> Iterator[Ways]:
+    pool = local(Bounds(WORKERS, WORKERS), retries=3, task_timeout_s=None)
+
+    def run(duration: float, count: int) -> None:
+        assert sum(done.error is None for done in pool.imap_unordered(time.sleep, [duration] * count)) == count
+
+    yield {"imap_unordered": run}
+    pool.close()
+
+
+@contextmanager
+def standard_pool() -> Iterator[Ways]:
+    with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
+        yield {f"map, {1 / part:g} chunks": functools.partial(_map, pool.map, part) for part in PARTS}
+
+
+@contextmanager
+def executor() -> Iterator[Ways]:
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
+
+        def run(part: float, duration: float, count: int) -> None:
+            list(pool.map(time.sleep, [duration] * count, chunksize=max(1, round(count * part))))
+
+        yield {f"map, {1 / part:g} chunks": functools.partial(run, part) for part in PARTS}
+
+
+@contextmanager
+def joblib_() -> Iterator[Ways]:
+    from joblib import Parallel, delayed
+
+    with Parallel(n_jobs=WORKERS) as parallel:
+
+        def run(part: float | None, duration: float, count: int) -> None:
+            parallel.batch_size = "auto" if part is None else max(1, round(count * part))
+            parallel(delayed(time.sleep)(duration) for _ in range(count))
+
+        yield {"auto": functools.partial(run, None)} | {
+            f"{1 / part:g} batches": functools.partial(run, part) for part in PARTS
+        }
+
+
+@contextmanager
+def ipyparallel_() -> Iterator[Ways]:
+    import ipyparallel
+
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = ipyparallel.Cluster(n=WORKERS, ipython_dir=folder, log_level=50)
+        client = cluster.start_and_connect_sync(activate=False)
+        direct, balanced = client[:], client.load_balanced_view()
+
+        def run(view: Any, part: float | None, duration: float, count: int) -> None:
+            chunk = {} if part is None else {"chunksize": max(1, round(count * part))}
+            view.map_sync(time.sleep, [duration] * count, **chunk)
+
+        yield {"direct view": functools.partial(run, direct, None)} | {
+            f"balanced view, {1 / part:g} chunks": functools.partial(run, balanced, part) for part in PARTS
+        }
+        with suppress(Exception):  # it is only to go away
+            client.close()
+            cluster.stop_cluster_sync()
+
+
+@contextmanager
+def ray_() -> Iterator[Ways]:
+    import ray
+
+    ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+
+    @ray.remote
+    def nap(durations: Sequence[float]) -> None:
+        for duration in durations:
+            time.sleep(duration)
+
+    def run(part: float | None, duration: float, count: int) -> None:
+        chunk = 1 if part is None else max(1, round(count * part))
+        sizes = [min(chunk, count - start) for start in range(0, count, chunk)]
+        ray.get([nap.remote([duration] * size) for size in sizes])
+
+    yield {"a task each": functools.partial(run, None)} | {
+        f"{1 / part:g} chunks": functools.partial(run, part) for part in PARTS
+    }
+    ray.shutdown()
+
+
+def _map(map_: Callable[..., Any], part: float, duration: float, count: int) -> None:
+    map_(time.sleep, [duration] * count, max(1, round(count * part)))
+
+
+PARTS = (1 / WORKERS, 1 / (4 * WORKERS), 1 / (8 * WORKERS), 1e-9)  # of all tasks in a chunk; the last: one each
+CONTENDERS: dict[str, Callable[[], Any]] = {
+    "paddock": paddock,
+    "multiprocessing.Pool": standard_pool,
+    "ProcessPoolExecutor": executor,
+    "joblib": joblib_,
+    "ipyparallel": ipyparallel_,
+    "ray": ray_,
+}
+
+
+# Scaling
+
+
+def measure_scaling(options: argparse.Namespace) -> Report:
+    """Times of a generation by the number of workers, for measured episodes and for episodes of a second."""
+    episodes = measure_episodes(options.population, 32 if options.quick else 128)
+    loads = {"episodes": episodes, "seconds": episodes / episodes.mean()}
+    rows: dict[str, dict[int, Report]] = {name: {} for name in loads}
+    for size in options.sizes:
+        with emulated(size) as pool:
+            for name, tasks in loads.items():
+                floor = hand_out(tasks, size)
+                repeats = 1 if floor > 20 or options.quick else options.repeats
+                list(pool.imap_unordered(time.sleep, [0.01] * 4 * size))
+                times = [_generation(pool, tasks) for _ in range(repeats)]
+                median = statistics.median(times)
+                rows[name][size] = {"seconds": median, "times": times, "floor": floor, "efficiency": floor / median}
+    falls = all(a["seconds"] > b["seconds"] for row in rows.values() for a, b in itertools.pairwise(_values(row)))
+    met = all(
+        rows[name][size]["efficiency"] >= least for name, (size, least) in SCALING_TARGETS.items() if size in rows[name]
+    )
+    rates = {name: options.population / min(row[size]["seconds"] for size in row) for name, row in rows.items()}
+    return {
+        "rows": rows,
+        "population": options.population,
+        "episode_mean_s": float(episodes.mean()),
+        "episode_deviation_s": float(episodes.std()),
+        "tasks_per_s": rates,
+        "falls": falls,
+        "reached": falls and met,
+    }
+
+
+def measure_episodes(population: int, played: int) -> np.ndarray:
+    """Seconds [population] that episodes of an ES generation take on BipedalWalker, drawn from some that are played."""
+    es = build_es(SerialPool(), played, 1600, [])
+    lengths, took = [], []
+    pairs = es.population // 2
+    centre = es.pool.broadcast(_centre(es))
+    for pair in range(pairs):
+        started = time.perf_counter()
+        _, steps, _ = evaluate_pairs(es.problem, (centre, pair, pair + 1))
+        took.append((time.perf_counter() - started) / steps.sum())
+        lengths += [float(n) for n in steps.ravel()]
+    drawn = np.random.default_rng(0).choice(lengths, population)
+    return np.asarray(drawn) * statistics.median(took)
+
+
+def _centre(es: Any) -> Any:
+    from algos.members import Centre
+
+    return Centre(0, es.mean.astype(np.float32), es.sigma, None)
+
+
+def hand_out(tasks: np.ndarray, workers: int) -> float:
+    """Seconds until the last task has ended where each goes to the worker that is free first, at no cost."""
+    free = [0.0] * workers
+    for task in tasks:
+        heapq.heapreplace(free, free[0] + float(task))
+    return max(free)
+
+
+def _generation(pool: Any, tasks: np.ndarray) -> float:
+    started = time.perf_counter()
+    assert sum(done.error is None for done in pool.imap_unordered(time.sleep, [float(t) for t in tasks])) == len(tasks)
+    return time.perf_counter() - started
+
+
+def _values(row: dict[int, Report]) -> list[Report]:
+    return [row[size] for size in sorted(row)]
+
+
+@contextmanager
+def emulated(workers: int) -> Iterator[Any]:
+    """A pool on so many workers in a few processes, with a scheduler in one of its own."""
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "scheduler.json"
+        command = [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", "0"]
+        stack.enter_context(_process([*command, "--no-dashboard", "--scheduler-file", str(file)]))
+        while not file.exists() or not file.read_text():
+            time.sleep(0.05)
+        address = json.loads(file.read_text())["address"]
+        script = str(ROOT / "scripts" / "emulated_workers.py")
+        shares = [workers // HOSTS + (k < workers % HOSTS) for k in range(HOSTS)]
+        hosts = [stack.enter_context(_process([sys.executable, script, address, str(share)])) for share in shares]
+        for host in hosts:
+            assert host.stdout is not None and host.stdout.readline() == b"ready\n", "emulated workers did not start"
+        pool = connect(address, retries=3, task_timeout_s=None)
+        stack.callback(pool.close)
+        while pool.size < workers:
+            time.sleep(0.05)
+        yield pool
+
+
+@contextmanager
+def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    yield process
+    process.kill()
+    process.wait()
+
+
+# Memory
+
+
+def measure_memory(options: argparse.Namespace) -> Report:
+    """Resident memory of the driver, and of its workers, over generations."""
+    pool = local(Bounds(2, 2), retries=3, task_timeout_s=None)
+    samples: list[dict[str, float]] = []
+    try:
+        for generation in range(options.generations + 1):
+            if generation % max(options.generations // 10, 1) == 0:
+                samples.append({"generation": generation, **_resident()})
+            centre = pool.broadcast(np.full(100_000, generation))
+            tasks = [(centre, index) for index in range(64)]
+            assert all(done.error is None for done in pool.imap_unordered(_touch, tasks))
+    finally:
+        pool.close()
+    settled = next(sample for sample in samples if sample["generation"] >= options.generations // 10)
+    growth = samples[-1]["driver_mb"] - settled["driver_mb"]
+    workers = samples[-1]["workers_mb"] - settled["workers_mb"]
+    return {"samples": samples, "growth_mb": growth, "workers_growth_mb": workers, "reached": growth < MEMORY_TARGET_MB}
+
+
+def _touch(task: tuple[Broadcast[np.ndarray], int]) -> float:
+    centre, index = task
+    return float(centre.value[index])
+
+
+def _resident() -> dict[str, float]:
+    gc.collect()
+    process = psutil.Process()
+    workers = [child for child in process.children(recursive=True) if "spawn_main" in " ".join(child.cmdline())]
+    return {
+        "driver_mb": process.memory_info().rss / 2**20,
+        "workers_mb": sum(worker.memory_info().rss for worker in workers) / 2**20,
+    }
+
+
+# Report
+
+
+def render(part: str, report: Report) -> str:
+    """A part's table."""
+    if part == "overhead":
+        durations = list(report["ratios"])
+        lines = [f"{'seconds; 1 is perfect':24}" + "".join(f"{1000 * d:>9g} ms" for d in durations)]
+        for name, row in report["medians"].items():
+            lines.append(f"{name:24}" + "".join(f"{row[d]:12.3f}" for d in durations))
+        lines.append(f"{'ours / Pool':24}" + "".join(f"{report['ratios'][d]:12.3f}" for d in durations))
+        lines += [f"{name} is left out: {why}" for name, why in report["missing"].items()]
+        lines.append(f"target {OVERHEAD_TARGET}, and ahead of all others: {_verdict(report)}")
+    elif part == "scaling":
+        mean, deviation = report["episode_mean_s"], report["episode_deviation_s"]
+        lines = [
+            f"{report['population']} tasks; measured episodes: {mean:.3f} s on average, deviation {deviation:.3f} s"
+        ]
+        for name, row in report["rows"].items():
+            lines.append(f"{name:10}" + "".join(f"{size:>9}" for size in row) + "  workers")
+            lines.append(f"{'':10}" + "".join(f"{its['seconds']:9.2f}" for its in row.values()) + "  seconds")
+            lines.append(f"{'':10}" + "".join(f"{its['floor']:9.2f}" for its in row.values()) + "  without any cost")
+            lines.append(f"{'':10}" + "".join(f"{its['efficiency']:9.2f}" for its in row.values()) + "  efficiency")
+            lines.append(f"{'':10}{report['tasks_per_s'][name]:9.0f} tasks/s at most")
+        lines.append(f"time falls all the way, targets {SCALING_TARGETS}: {_verdict(report)}")
+    else:
+        lines = [f"{'generation':>10}{'driver MB':>12}{'workers MB':>12}"]
+        lines += [f"{s['generation']:10}{s['driver_mb']:12.1f}{s['workers_mb']:12.1f}" for s in report["samples"]]
+        growth = f"driver grew by {report['growth_mb']:.1f} MB, workers by {report['workers_growth_mb']:.1f} MB"
+        lines.append(f"{growth}; target {MEMORY_TARGET_MB:g} MB: {_verdict(report)}")
+    return "\n".join(lines) + "\n"
+
+
+def _verdict(report: Report) -> str:
+    return "reached" if report["reached"] else "MISSED"
+
+
+def read_options(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line, with what follows from --quick."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="under a minute: fewer lengths, workers, generations")
+    parser.add_argument("--json", type=Path, help="where the figures are written")
+    parser.add_argument("--parts", nargs="+", choices=["overhead", "scaling", "memory"], default=None)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args(arguments)
+    options.parts = options.parts or ["overhead", "scaling", "memory"]
+    options.contenders = QUICK_CONTENDERS if options.quick else list(CONTENDERS)
+    options.durations = (0.01, 0.001) if options.quick else DURATIONS
+    options.population = 256 if options.quick else POPULATION
+    options.sizes = (32, 64) if options.quick else SIZES
+    options.generations = 100 if options.quick else 1000
+    options.repeats = min(options.repeats, 2) if options.quick else options.repeats
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Many Dask workers in one process, for scripts/bench_pool.py: python scripts/emulated_workers.py ADDRESS COUNT
+
+Each is a whole worker, with its own connections to the scheduler and to drivers and a thread of its own for tasks; only
+the interpreter is shared, which suffices for tasks that sleep.
+"""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import dask
+from distributed import Worker
+
+AT_ONCE = 16  # that start at the same time
+QUIET = {  # what so many in one process would spend on watching themselves
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "60s",
+    "distributed.admin.system-monitor.interval": "60s",
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+}
+
+
+async def main(address: str, count: int) -> None:
+    """Start the workers, say so, and serve until the scheduler is gone."""
+    with tempfile.TemporaryDirectory() as folder:
+        workers: list[Worker] = []
+        while len(workers) < count:
+            some = [
+                Worker(address, nthreads=1, preload=["algos.worker"], dashboard=False, local_directory=folder)
+                for _ in range(min(AT_ONCE, count - len(workers)))
+            ]
+            workers += await asyncio.gather(*some)
+        print("ready", flush=True)
+        await asyncio.gather(*(worker.finished() for worker in workers))
+
+
+if __name__ == "__main__":
+    with dask.config.set(QUIET):
+        asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,152 @@
+"""Somebody else's scheduler and its workers: found by a file, stopped, joined late by odd ones; and elastic pools."""
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+from conftest import ROOT, TINY, Command, call_main, launch, rows, stop, wait_until
+
+from paddock.compute.cluster import connect
+from paddock.compute.roster import Roster
+
+MINUTES = ["algo=es", "env=pendulum", "algo.population=20000", "algo.pairs_per_task=100"]  # for one iteration
+
+
+def test_a_scheduler_file_leads_to_workers_that_know_nothing_of_us(
+    scheduler: str, worker: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        worker()  # without --preload algos.worker
+    file, run = tmp_path / "scheduler.json", tmp_path / "run"
+    file.write_text(json.dumps({"address": scheduler}))
+    keys = ["compute=dask", f"compute.scheduler_file={file}", "budget.iterations=1"]
+    assert call_main(*TINY, *keys, f"run.dir={run}") == 0
+    assert len(rows(run)) == 1
+    assert f"workers: 3, the scheduler at {scheduler}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", [None, "", "tcp://127.0.0.1:8786", "[]", "{}", '{"address": 8786}', "\udcff"])
+def test_a_scheduler_file_without_an_address_is_one_line(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scheduler.json"
+    if text is not None:
+        file.write_bytes(text.encode(errors="surrogateescape"))
+    assert call_main(*TINY, "compute=dask", f"compute.scheduler_file={file}", f"run.dir={tmp_path}/run") == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"paddock: compute.scheduler_file={file} gives no address (")
+    assert "`dask scheduler --scheduler-file FILE`" in err and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_scheduler_that_stops_answering_ends_the_run_within_ten_seconds(
+    tmp_path: Path, start: Callable[..., Command]
+) -> None:
+    file, run = tmp_path / "scheduler.json", tmp_path / "run"
+    options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+    processes = [launch("scheduler", *options, cwd=tmp_path)]
+    try:
+        wait_until(lambda: file.exists() and '"address"' in file.read_text())
+        joining = ["--scheduler-file", str(file), "--nthreads", "1", "--no-dashboard"]
+        processes.append(launch("worker", *joining, cwd=tmp_path, PYTHONPATH=str(ROOT)))
+        command = start(*TINY, "compute=dask", f"compute.scheduler_file={file}", f"run.dir={run}")
+        wait_until(lambda: len(rows(run)) >= 3 or command.process.poll() is not None)
+        os.kill(processes[0].pid, signal.SIGSTOP)
+        stopped = time.monotonic()
+        code, _, err = command.wait(30)
+        took_s = time.monotonic() - stopped
+        assert code == 1
+        (line,) = [line for line in err.splitlines() if line.startswith("paddock: ")]
+        assert "lost the scheduler at tcp://127.0.0.1:" in line and "run.dir=" in line and "Traceback" not in err
+        assert took_s < 10
+        print(f"it took {took_s:.1f} s")
+    finally:
+        for process in processes:
+            stop(process)
+
+
+def test_workers_that_join_late_work_only_if_they_compute_the_same(
+    scheduler: str, worker: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    worker()
+    pool = connect(scheduler, retries=0, task_timeout_s=None)
+
+    def warned(address: str, part: str) -> Any:
+        return any(address in message and part in message for message in caplog.messages)
+
+    def used() -> set[int]:
+        return {done.value for done in pool.imap_unordered(os.getsid, [0] * 50)}  # each worker is in one of its own
+
+    try:
+        (usual,) = used()
+        assert isinstance(usual, int)
+        metadata = "Metadata-Version: 2.1\nName: numpy\nVersion: 0.0.1\n"
+        odd = worker(**{"numpy-0.0.1.dist-info__METADATA": metadata})
+        told = f"gets no work: it has numpy 0.0.1, this process {numpy.__version__}"
+        wait_until(functools.partial(warned, odd, told))
+        assert used() == {usual} and pool.size == 1
+        # A clock that is off changes no number, so this one is welcome all the same.
+        ahead = worker(**{"sitecustomize.py": "import time\nnow = time.time\ntime.time = lambda: now() + 60\n"})
+        wait_until(functools.partial(warned, ahead, "its clock is 60.0 s ahead of this one"))
+        wait_until(lambda: len(used()) == 2)
+    finally:
+        pool.close()
+
+
+def test_closing_ends_a_watch_that_has_missed_its_cancellation() -> None:
+    class Stubborn:
+        asked = 0
+
+        async def ncores(self) -> dict[str, int]:
+            self.asked += 1
+            if self.asked == 1:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(60)
+            return {}
+
+    async def close() -> int:
+        client: Any = SimpleNamespace(scheduler=Stubborn(), status="running")
+        dispatcher: Any = SimpleNamespace(failure=None, links={}, watch=lambda: None)
+        roster = Roster(client, dispatcher, None, {}, lambda link: None, "nowhere", lambda: None)
+        with pytest.raises(TimeoutError):
+            await roster.open(1, timeout_s=0.1)
+        await asyncio.wait_for(roster.close(), 10)
+        return client.scheduler.asked
+
+    assert asyncio.run(close()) >= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_elastic_pool_tells_its_size_and_leaves_nothing_however_it_ends(
+    number: signal.Signals, tmp_path: Path, start: Callable[..., Command]
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    keys = ["compute=local", "compute.workers.min=1", "compute.workers.max=3", f"run.dir={tmp_path}/run"]
+    command = start(*MINUTES, *keys, TMPDIR=str(temporary))
+    assert command.process.stdout is not None
+    said = []
+    for line in command.process.stdout:
+        said.append(line)
+        if "were 1" in line:
+            break
+    assert said[-1] in ("workers: 2, were 1\n", "workers: 3, were 1\n"), said
+    if number == signal.SIGINT:
+        command.interrupt()
+        assert any("stopping after this iteration" in line for line in command.process.stdout)
+    os.kill(command.process.pid, number)
+    wait_until(lambda: not command.processes(), 20)
+    # Nobody could clear up then; the next run does.
+    command = start(*TINY, "budget.iterations=1", *keys[:2], f"run.dir={tmp_path}/next", TMPDIR=str(temporary))
+    assert command.wait()[0] == 0
+    assert not list(temporary.glob("*paddock*"))

@@ -1,0 +1,128 @@
+"""Encrypted clusters: started here, joined, and refused in one line where certificates are missing or do not fit."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import distributed.comm
+import pytest
+from conftest import CERTIFICATES as KEYS
+from conftest import ROOT, TINY, call_main, job_recipe, launch, rows, stop
+
+from paddock.compute.pool import DaskPool
+from paddock.compute.recipes import Dask
+from paddock.compute.slurm import _cluster
+
+
+@pytest.fixture
+def tls(certificates: Path) -> list[str]:
+    return [f"compute.tls.{name}={certificates / file}" for name, file in KEYS.items()]
+
+
+@pytest.fixture(scope="module")
+def scheduler(certificates: Path) -> Iterator[str]:
+    """A scheduler that speaks TLS alone, with a worker; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    address = f"tls://127.0.0.1:{port}"
+    options = [f"--tls-{'ca-file' if name == 'ca' else name}={certificates / file}" for name, file in KEYS.items()]
+    options += ["--no-dashboard"]
+    processes = [
+        launch("scheduler", "--host", "tls://127.0.0.1", "--port", str(port), *options, cwd=certificates),
+        launch("worker", address, "--nthreads", "1", *options, cwd=certificates, PYTHONPATH=str(ROOT)),
+    ]
+    yield address
+    for process in processes:
+        stop(process)
+
+
+def test_a_cluster_started_here_is_encrypted_and_refuses_a_plain_caller(certificates: Path) -> None:
+    paths = {name: str(certificates / file) for name, file in KEYS.items()}
+    recipe = Dask(address=None, scheduler_file=None, workers=1, retries=3, task_timeout_s=None, tls=paths)
+    pool = recipe.open(())
+    assert isinstance(pool, DaskPool)
+    try:
+        assert [done.value for done in pool.imap_unordered(abs, [-1])] == [1]
+        scheduler = pool._client.scheduler
+        assert scheduler is not None
+        for address in (str(scheduler.address), *pool._dispatcher.links):
+            protocol, _, place = address.partition("://")
+            assert protocol == "tls"
+            with pytest.raises(OSError):
+                asyncio.run(_ask_plainly(f"tcp://{place}"))
+    finally:
+        pool.close()
+
+
+async def _ask_plainly(address: str) -> object:
+    comm = await distributed.comm.connect(address, 2)
+    await comm.write({"op": "identity"})
+    return await asyncio.wait_for(comm.read(), 2)
+
+
+def test_an_encrypted_scheduler_is_joined_with_its_certificates(scheduler: str, tls: list[str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert (
+        call_main(*TINY, "compute=dask", f"compute.address={scheduler}", *tls, "budget.iterations=1", f"run.dir={run}")
+        == 0
+    )
+    assert len(rows(run)) == 1
+
+
+def test_an_encrypted_scheduler_is_out_of_reach_without(
+    scheduler: str, tls: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paddock.compute.cluster.CONNECT_S", 2.0)
+    plain = scheduler.replace("tls", "tcp")
+    lines = {
+        (f"compute.address={scheduler}",): "is encrypted; name its certificates by compute.tls.ca, .cert and .key",
+        (f"compute.address={plain}", *tls): f"is not encrypted, but compute.tls is set; try {scheduler}",
+        (f"compute.address={plain}",): "does not answer",
+    }
+    for keys, part in lines.items():
+        assert call_main(*TINY, "compute=dask", *keys, f"run.dir={tmp_path}/run") == 2
+        err = capsys.readouterr().err
+        assert err.startswith(f"paddock: {keys[0]} ") and part in err and err.count("\n") == 1, err
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ({"key": None}, ["compute.tls: key missing", "ca, cert and key"]),
+        ({"ca": None, "cert": None}, ["compute.tls: ca and cert missing"]),
+        ({"ca": "no.pem"}, ["compute.tls: ca=", "no.pem is not a file"]),
+        ({"ca": "key.pem"}, ["compute.tls: ca=", "key.pem cannot be used", "PEM certificate"]),
+        ({"key": "ca-key.pem"}, ["compute.tls: cert=", "ca-key.pem cannot be used", "KEY_VALUES_MISMATCH"]),
+        ({"key": "locked.pem"}, ["compute.tls: cert=", "locked.pem cannot be used", "without a password"]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("compute", ["dask", "slurm"])
+def test_certificates_that_cannot_work_are_named_at_once(
+    compute: str,
+    change: dict[str, str | None],
+    parts: list[str],
+    certificates: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = {name: str(certificates / file) for name, file in (KEYS | change).items() if file is not None}
+    keys = [f"compute.tls.{name}={path}" for name, path in given.items()]
+    assert call_main(f"compute={compute}", *keys, "dry_run=true") == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and all(part in err for part in parts), err
+
+
+def test_jobs_are_given_the_certificates(certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(certificates)
+    cluster = _cluster(job_recipe(KEYS), None)
+    try:
+        script = cluster.job_script()
+        assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
+    finally:
+        cluster.close()
+    for option in ("--protocol tls://", f"--tls-ca-file {os.getcwd()}/ca.pem", f"--tls-cert {os.getcwd()}/cert.pem"):
+        assert option in script
+    assert f"--tls-key {os.getcwd()}/key.pem" in script
