@@ -21,7 +21,7 @@ import cloudpickle
 from algos.broadcast import Blob, read_from
 from algos.pool import RemoteError
 
-FLUSH_S = 0.03  # ends of small tasks are gathered for so long
+FLUSH_S = 0.1  # ends of small tasks are gathered for so long
 
 
 class Client(Protocol):

@@ -171,7 +171,7 @@ class Session:
                 self._loop.call_soon_threadsafe(self._flush)
             elif not self._flushing:
                 self._flushing = True
-                self._loop.call_soon_threadsafe(self._loop.call_later, FLUSH_S, self._flush)
+                self._loop.call_soon_threadsafe(self._loop.call_later, FLUSH_S, self._flush_later)
 
     # From the driver
 
@@ -232,8 +232,11 @@ class Session:
         self._open -= len(ids)
         self._send("returned", ids)
 
-    def _flush(self) -> None:
+    def _flush_later(self) -> None:
         self._flushing = False  # before looking, so that an end that comes now sees to itself
+        self._flush()
+
+    def _flush(self) -> None:
         ends = [self._ends.popleft() for _ in range(len(self._ends))]
         self._open -= len(ends)
         if ends:

@@ -1,10 +1,12 @@
 """Tasks on their way through the pool, and how large a chunk of them travels together."""
 
+import itertools
 import math
 import pickle
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     from .link import Link
 
 CHUNK_S = 0.25  # of work in a chunk at most; ends stream back all the while
-AHEAD_S = 0.05  # of work that should wait on a worker behind what it runs
+LEAST_S = 0.008  # of work in a chunk at least: a message costs about a tenth of it
+AHEAD_S = 0.1  # of work that should wait on a worker behind what it runs
+TAKE_S = 0.001  # between two looks of the workers at tasks that are being pickled
 LONG_S = 0.15  # tasks of this length wait here, for whichever worker is free first
 
 
@@ -78,13 +82,44 @@ class Batch:
         """Add a task; returns its index."""
         if self.failure is not None:
             raise self.failure
+        item = self._item(task)
+        self.waiting.append(item)
+        self._wake()
+        return item.index
+
+    def take(self, tasks: Iterator[Any], most: int) -> int:
+        """Add tasks until there are no more, or so many; returns how many there were.
+
+        Workers see what there is every TAKE_S, so that long tasks do not wait for the last to be pickled, and short
+        ones do not travel one by one.
+        """
+        taken, told = 0, time.monotonic()
+        fresh: list[Item] = []
+
+        def tell() -> None:
+            self.waiting.extend(fresh)
+            self.unseen = max(self.unseen - len(fresh), 0)
+            fresh.clear()
+            self._wake()
+
+        for task in itertools.islice(tasks, most):
+            if self.failure is not None:
+                raise self.failure
+            fresh.append(self._item(task))
+            taken += 1
+            if time.monotonic() - told > TAKE_S:
+                tell()
+                time.sleep(0)  # or the loop's thread would get the interpreter 5 ms later
+                told = time.monotonic()
+        tell()
+        return taken
+
+    def _item(self, task: Any) -> Item:
         with collecting() as met:
             data = dump(task)
         with self._lock:
             index, self._count = self._count, self._count + 1
-            self.waiting.append(Item(self, index, data, [*met.values()]))
-        self._wake()
-        return index
+        return Item(self, index, data, [*met.values()] if met else ())
 
     def cancel(self) -> None:
         """Give up what has not ended."""
@@ -147,7 +182,7 @@ def chunk_size(remaining: int, slots: int, threads: int, mean_s: float | None) -
     """How many tasks to send to a worker at once.
 
     Half of an even share of what remains, so that the last chunks are single tasks (guided self-scheduling,
-    Polychronopoulos and Kuck 1987), and no more than CHUNK_S of work for each thread; one for each thread while
+    Polychronopoulos and Kuck 1987), between LEAST_S and CHUNK_S of work for each thread; one for each thread while
     nothing is known of their length.
 
     Args:
@@ -159,4 +194,5 @@ def chunk_size(remaining: int, slots: int, threads: int, mean_s: float | None) -
     if mean_s is None:
         return threads
     share = math.ceil(remaining * threads / (2 * max(slots, 1)))
-    return max(1, min(share, int(threads * CHUNK_S / max(mean_s, 1e-6))))
+    most, least = (int(threads * seconds / max(mean_s, 1e-6)) for seconds in (CHUNK_S, LEAST_S))
+    return max(1, least, min(share, most))

@@ -57,19 +57,16 @@ class DaskPool:
         )
         coming = iter(tasks)
         total = len(tasks) if isinstance(tasks, Sequence) else None
+        batch.unseen = total or 0
         put = ended = 0
         exhausted = False
         try:
             while True:
-                while not exhausted and put - ended < self._ahead(batch.mean_s, ended, total):
-                    try:
-                        task = next(coming)
-                    except StopIteration:
-                        exhausted = True
-                        break
-                    put += 1
-                    batch.unseen = 0 if total is None else total - put
-                    batch.put(task)
+                room = self._ahead(batch.mean_s, ended, total) - (put - ended)
+                if not exhausted and room > 0:
+                    taken = batch.take(coming, room)
+                    put += taken
+                    exhausted = taken < room
                 if put == ended:
                     return
                 for end in ends.get():
@@ -146,11 +143,11 @@ class DaskPool:
             remedy = "start workers with more (`dask worker --nthreads, --memory-limit, --resources GPU=1`)"
             raise PoolError(f"no worker can hold a task of {needs}; the most there is: {most}; {remedy}")
 
-    def _ahead(self, mean_s: float | None, ended: int, total: int | None) -> float:
+    def _ahead(self, mean_s: float | None, ended: int, total: int | None) -> int:
         """How many tasks may be taken and not ended: all of a sequence, few of those made as they are taken."""
         if total is not None:
             return MOST_AHEAD
         slots = max(self._dispatcher.slots, 1)
         each = 2 if mean_s is None else 2 + 2 * (CHUNK_S + AHEAD_S) / max(mean_s, 1e-6)
         # From few to many as ends come, so that a batch that is given up early has taken little.
-        return min(slots * each, 3 * slots + 2 * ended, MOST_AHEAD)
+        return min(int(slots * each), 3 * slots + 2 * ended, MOST_AHEAD)
