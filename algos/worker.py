@@ -35,7 +35,7 @@ from algos import broadcast, obituary
 from algos.desk import FLUSH_S, Desk, Job, Resident, memory_gb
 
 OPERATION = "paddock"  # the name under which drivers call
-ALIVE_S = 3.0  # between two signs of life
+ALIVE_S = 4.0  # between two signs of life
 TIMEOUT_EXIT_CODE = 75
 DRAIN_S = float(os.environ.get("PADDOCK_DRAIN_S", "30"))  # a worker that is told to leave finishes what it runs
 

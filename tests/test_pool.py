@@ -69,7 +69,7 @@ def test_chunks_shrink_from_half_a_share_to_single_tasks() -> None:
     assert chunk_size(2500, 5, 1, 0.001) == chunk_size(9999, 5, 1, 0.001) == 250 == CHUNK_S / 0.001
     assert chunk_size(500, 5, 1, 0.001) == 50
     assert [chunk_size(n, 5, 1, 0.01) for n in (21, 11, 10, 3, 1)] == [3, 2, 1, 1, 1]
-    assert chunk_size(3, 5, 1, 0.001) == 4  # smaller ones are not worth the message
+    assert chunk_size(3, 5, 1, 0.001) == 8  # smaller ones are not worth the message
 
 
 def test_long_tasks_and_unknown_ones_travel_one_by_one() -> None:
