@@ -260,7 +260,7 @@ def test_the_wanted_size(size: int, asked: int, tasks: int, work_s: float, press
 def test_a_pool_grows_with_the_work_and_shrinks_without(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(elastic, "IDLE_S", 1.0)
+    monkeypatch.setattr(elastic, "IDLE_S", 6.0)  # longer than a worker's signs of life are apart
     with caplog.at_level("INFO", logger="paddock"):
         pool = local(Bounds(1, 3), retries=3, task_timeout_s=None)
         try:

@@ -112,6 +112,8 @@ class Batch:
                 time.sleep(0)  # or the loop's thread would get the interpreter 5 ms later
                 told = time.monotonic()
         tell()
+        if self.failure is not None:  # nobody may be left who would see what came in meanwhile
+            raise self.failure
         return taken
 
     def _item(self, task: Any) -> Item:

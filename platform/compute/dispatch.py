@@ -146,6 +146,9 @@ class Dispatcher:
     def _feed(self) -> None:
         """Send tasks while a worker wants some: urgent ones first, then in the order of the batches."""
         self._woken = False
+        if self.failure is not None:
+            self.fail(self.failure)  # what came in while it failed
+            return
         if self._forgotten:
             ids, self._forgotten[:] = set(self._forgotten), []
             for link in self.links.values():
@@ -153,9 +156,8 @@ class Dispatcher:
         for batch in sorted(self._batches, key=lambda batch: not batch.urgent):
             while batch.waiting and (wanting := self._room(batch)) is not None:
                 self._give(wanting, batch)
-        if self._idle and not self._rebalancing:
-            self._rebalancing = True
-            self._loop.call_later(REBALANCE_S, self._rebalance)
+        if self._idle:
+            self._look_again()
 
     def _room(self, batch: Batch) -> Link | None:
         alone = batch.waiting[0].alone
@@ -202,8 +204,9 @@ class Dispatcher:
         item = link.items.pop(number, None)
         if item is not None:
             item.holders.remove(link)
-            link.expected_s = link.expected_s - item.seconds if link.items else 0.0
-            link.alone = link.alone and bool(link.items)
+            link.expected_s -= item.seconds
+            if not link.items:
+                link.expected_s, link.alone, link.idle_since = 0.0, False, time.monotonic()
         return item
 
     def place(self, link: Link) -> None:
@@ -214,8 +217,6 @@ class Dispatcher:
             self.slots += link.threads if usable else -link.threads
         self._idle.pop(link, None)
         self._hungry.pop(link, None)
-        if not link.items:
-            link.idle_since = time.monotonic()
         if usable and not link.alone:
             if len(link.items) < link.threads:
                 self._idle[link] = None
@@ -234,7 +235,10 @@ class Dispatcher:
             tasks = [number for number, item in link.items.items() if isinstance(item.source, Batch)][begun:]
             if tasks:
                 self._recall(link, tasks[len(tasks) // 2 :])
-        if rich:
+                self._look_again()
+
+    def _look_again(self) -> None:
+        if not self._rebalancing:
             self._rebalancing = True
             self._loop.call_later(REBALANCE_S, self._rebalance)
 
