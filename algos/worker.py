@@ -1,7 +1,7 @@
 """What turns a Dask worker into one of ours: drivers connect to it directly and hand it tasks.
 
 Dask's scheduler places, watches and replaces workers, and sees no task: a driver opens one of Dask's own connections to
-each worker (`serve`), so that addresses and TLS come with it, and both talk in lists of messages:
+each worker (`serve`), so that addresses and TLS come with it, and both talk in pickled lists of messages:
 
 from the driver   value forget run recall make call drop
 from the worker   alive ends returned overdue leaving
@@ -137,7 +137,7 @@ class Session:
         living = asyncio.ensure_future(self._live())
         try:
             while True:
-                for operation, *arguments in await self._comm.read():
+                for operation, *arguments in pickle.loads(await self._comm.read()):
                     getattr(self, f"_{operation}")(*arguments)
         finally:
             self._closed = True
@@ -253,7 +253,7 @@ class Session:
                 self._wake.clear()
                 # Stays in sight until it is written, since `over` looks for it.
                 messages = list(self._out)
-                await self._comm.write(messages)
+                await self._comm.write(pickle.dumps(messages, 5))
                 del self._out[: len(messages)]
                 if self._out:
                     self._wake.set()
