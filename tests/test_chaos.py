@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT, TINY, Command, final_state, rows, wait_until
 from distributed import Client
 
-ES = [*TINY, "env=pendulum", "algo.population=32", "budget.iterations=30"]
+ES = [*TINY, "env=pendulum", "algo.population=32", "budget.iterations=100"]
 PPO = [
     "algo=ppo",
     "env=cartpole",
