@@ -35,7 +35,6 @@ class Dispatcher:
         self.links: dict[str, Link] = {}
         self.slots = 0  # threads of the workers that may be given work
         self.failure: PoolError | None = None
-        self.changed: Callable[[], None] = lambda: None  # called when a worker came or went
         self.obituary: Callable[[Link], Any] = _no_obituary  # coroutine: how a worker ended, in words
         self._loop = loop
         self._retries = retries
@@ -94,7 +93,6 @@ class Dispatcher:
         self.place(link)
         self.homes.settle()
         self._feed()
-        self.changed()
         await link.talk(self._heed)
         self._lose(link)
 
@@ -349,7 +347,6 @@ class Dispatcher:
         if unended and not link.leaving and self.failure is None:
             self.spawn(self._mourn(link, given_up, len(again)))
         self._feed()
-        self.changed()
 
     async def _mourn(self, link: Link, given_up: list[Item], again: int) -> None:
         """Say what became of a worker's tasks, once it is known how it ended."""
