@@ -15,23 +15,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from algos.ascent import Adam, EvaluationLost, decayed, estimate_gradient
 from algos.evaluate import Moments
 from algos.members import Centre, Problem, evaluate_mean, evaluate_pairs
 from algos.noise import Stream, keyed_generator
 from algos.policy import MLP, Activation, FlatPolicy, Normalizer
 from algos.pool import Done, Pool
-from envs.errors import PaddockError, require
+from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
 log = logging.getLogger(__name__)
 
-ADAM_BETA1, ADAM_BETA2, ADAM_EPSILON = 0.9, 0.999, 1e-8
 STD_FLOOR = 0.01  # an observation that never moves is not blown up
-
-
-class EvaluationLost(PaddockError):
-    """Not one member of the population could be evaluated."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -100,8 +96,8 @@ class ES:
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One generation an iteration, for ever; the state is complete at every yield."""
         while True:
-            sigma = _decayed(self.sigma, self.sigma_decay, self.sigma_floor, self.iteration)
-            rate = _decayed(self.learning_rate, self.learning_rate_decay, self.learning_rate_floor, self.iteration)
+            sigma = decayed(self.sigma, self.sigma_decay, self.sigma_floor, self.iteration)
+            rate = decayed(self.learning_rate, self.learning_rate_decay, self.learning_rate_floor, self.iteration)
             started = time.perf_counter()
             generation = self._evaluate_population(sigma)
             returns, lengths = generation.returns, generation.lengths
@@ -243,23 +239,14 @@ class ES:
         log.warning("iteration %d goes on without %d lost tasks; the first: %s", self.iteration, len(failed), reason)
 
     def _gradient(self, returns: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
-        """Ascent direction [P]: the sum over pairs of (rank+ - rank-) noise, over (surviving pairs x sigma)."""
-        ranks = centred_ranks(returns).astype(np.float64)
-        weights = ranks[:, 0] - ranks[:, 1]
         noise = self.problem.make_noise()
-        gradient = np.zeros_like(self.mean)
-        # Summed in index order, vector by vector: a matrix product may round differently by its thread count.
-        for pair in np.flatnonzero(weights):
-            gradient += weights[pair] * noise(self.iteration, int(pair))
-        return gradient / (np.isfinite(returns[:, 0]).sum() * sigma)
+        return estimate_gradient(returns, lambda pair: noise(self.iteration, pair), self.mean.size, sigma)
 
     def _ascend(self, gradient: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
-        """One step of Adam (arXiv:1412.6980) on the decayed gradient; returns the change [P]."""
-        gradient = gradient - self.weight_decay * self.mean
-        self.momentum = ADAM_BETA1 * self.momentum + (1 - ADAM_BETA1) * gradient
-        self.variance = ADAM_BETA2 * self.variance + (1 - ADAM_BETA2) * gradient**2
-        corrected = np.sqrt(1 - ADAM_BETA2 ** (self.iteration + 1)) / (1 - ADAM_BETA1 ** (self.iteration + 1))
-        update = rate * corrected * self.momentum / (np.sqrt(self.variance) + ADAM_EPSILON)
+        """One step on the decayed gradient; returns the change [P]."""
+        adam = Adam(self.momentum, self.variance, self.iteration)
+        update, adam = adam.ascend(gradient - self.weight_decay * self.mean, rate)
+        self.momentum, self.variance = adam.momentum, adam.variance
         self.mean = self.mean + update
         return update
 
@@ -289,34 +276,6 @@ class ES:
             "eval/episodes": int(np.isfinite(returns).sum()),
             "eval/return_best": self.best_return,
         }
-
-
-def centred_ranks(returns: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Map returns to ranks in [-0.5, 0.5]; ties share their mean rank.
-
-    Args:
-        returns: any shape, one per member; NaN marks a lost evaluation.
-
-    Returns:
-        The same shape, float32, summing to zero over the finite entries; NaN becomes 0.
-
-    Raises:
-        EvaluationLost: every entry is NaN.
-    """
-    finite = np.isfinite(returns)
-    count = int(finite.sum())
-    if count == 0:
-        raise EvaluationLost("no return to rank: every evaluation was lost")
-    ranks = np.zeros(returns.shape, np.float32)
-    if count > 1:
-        _, inverse, repeats = np.unique(returns[finite], return_inverse=True, return_counts=True)
-        mean_rank = np.cumsum(repeats) - (repeats + 1) / 2  # 0-based, averaged over ties
-        ranks[finite] = mean_rank[inverse] / (count - 1) - 0.5
-    return ranks
-
-
-def _decayed(start: float, decay: float, floor: float, iteration: int) -> float:
-    return max(start * decay**iteration, floor)
 
 
 @dataclass(frozen=True)

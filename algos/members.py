@@ -21,6 +21,8 @@ from algos.policy import MLP, Normalizer, Population
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
+KEPT_PROBLEMS = 8  # a thread's environments take memory, and are made anew in milliseconds
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -50,6 +52,27 @@ class Centre:
     mean: NDArray[np.float32]  # [P]
     sigma: float
     normalizer: Normalizer | None
+    lane: int = 0  # keeps apart the draws of searches that go on side by side in one run
+
+    def key(self, index: int) -> int:
+        """Where a draw of this iteration stands among those of all lanes."""
+        return self.lane << 32 | index
+
+
+@dataclass(frozen=True)
+class Round:
+    """A centre with its problem, for runs of more than one problem."""
+
+    problem: Problem
+    centre: Centre
+    of_mean: bool  # episodes of the mean alone, in place of pairs around it
+
+
+def play_round(task: tuple[Broadcast[Round], int, int]) -> Any:
+    """What `evaluate_pairs` or `evaluate_mean` gives for start..stop-1, on a worker."""
+    shared, start, stop = task
+    play_part = _play_mean if shared.value.of_mean else _play_pairs
+    return play_part(shared.value.problem, shared.value.centre, start, stop)
 
 
 def evaluate_pairs(
@@ -63,22 +86,30 @@ def evaluate_pairs(
         Mean returns [n, 2], summed lengths [n, 2], and the moments of the sampled pairs in order.
     """
     shared, start, stop = task
-    centre = shared.value
-    noise = _workspace.of(problem).noise
+    return _play_pairs(problem, shared.value, start, stop)
+
+
+def _play_pairs(
+    problem: Problem, centre: Centre, start: int, stop: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments]]:
+    noise = _workspaces.of(problem).noise
     episodes = problem.episodes_per_member
     jobs = [(pair, sign, k) for pair in range(start, stop) for sign in (1, -1) for k in range(episodes)]
 
     def member(job: int) -> NDArray[np.float32]:
         pair, sign, _ = jobs[job]
-        return centre.mean + np.float32(sign * centre.sigma) * noise(centre.iteration, pair)
+        return centre.mean + np.float32(sign * centre.sigma) * noise(centre.iteration, centre.key(pair))
 
     def observed(pair: int) -> bool:
         if problem.observation_sampling in (0.0, 1.0):
             return problem.observation_sampling == 1.0
-        coin = keyed_generator(problem.seed, Stream.OBSERVE, centre.iteration, pair).random()
+        coin = keyed_generator(problem.seed, Stream.OBSERVE, centre.iteration, centre.key(pair)).random()
         return coin < problem.observation_sampling
 
-    seeds = [episode_seed(problem.seed, Stream.EPISODE, centre.iteration, pair * episodes + k) for pair, _, k in jobs]
+    seeds = [
+        episode_seed(problem.seed, Stream.EPISODE, centre.iteration, centre.key(pair * episodes + k))
+        for pair, _, k in jobs
+    ]
     observe = [observed(pair) for pair, _, _ in jobs]
     played = _play(problem, centre, member, seeds, observe, problem.episode_cap)
     shape = (stop - start, 2, episodes)
@@ -91,8 +122,14 @@ def evaluate_mean(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Play episodes first..last-1 of the mean policy's evaluation, on a worker; returns and lengths, each [n]."""
     shared, first, last = task
-    centre = shared.value
-    seeds = [episode_seed(problem.seed, Stream.EVALUATION, centre.iteration, k) for k in range(first, last)]
+    return _play_mean(problem, shared.value, first, last)
+
+
+def _play_mean(
+    problem: Problem, centre: Centre, first: int, last: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    keys = [centre.key(k) for k in range(first, last)]
+    seeds = [episode_seed(problem.seed, Stream.EVALUATION, centre.iteration, key) for key in keys]
     played = _play(problem, centre, lambda _: centre.mean, seeds, [False] * len(seeds), cap=None)
     return played.returns, played.lengths
 
@@ -105,15 +142,15 @@ def _play(
     observe: list[bool],
     cap: int | None,
 ) -> Episodes:
-    workspace = _workspace.of(problem)
+    workspace = _workspaces.of(problem)
     try:
         # One thread: a product's last bit may depend on how many threads share it.
-        with workspace.threads.limit(limits=1):
+        with _workspaces.threads.limit(limits=1):
             members = Members(workspace.population, load, centre.normalizer)
             return play(workspace.venv, members, seeds, cap=cap, observe=observe)
     except BaseException:
         # The environments are in an unknown state; the next task builds new ones.
-        workspace.problem = None
+        _workspaces.drop(problem)
         raise
 
 
@@ -138,20 +175,33 @@ class Members:
         return self._population.act(obs if self._normalizer is None else self._normalizer(obs))
 
 
-class _Workspace(threading.local):
-    """Environments, networks and noise that a worker's thread keeps between tasks; no result depends on them."""
+class _Workspace:
+    """Environments, networks and noise for one problem; no result depends on what they were used for before."""
 
-    problem: Problem | None = None
-
-    def of(self, problem: Problem) -> "_Workspace":
-        """This thread's workspace, rebuilt if it was made for another problem."""
-        if problem != self.problem:
-            self.venv = problem.vec.make(problem.env, AutoresetMode.DISABLED)
-            self.population = Population(problem.mlp, problem.vec.num_envs)
-            self.noise = problem.make_noise()
-            self.threads = ThreadpoolController()
-            self.problem = problem
-        return self
+    def __init__(self, problem: Problem) -> None:
+        self.venv = problem.vec.make(problem.env, AutoresetMode.DISABLED)
+        self.population = Population(problem.mlp, problem.vec.num_envs)
+        self.noise = problem.make_noise()
 
 
-_workspace = _Workspace()
+class _Workspaces(threading.local):
+    """What a worker's thread keeps between tasks: a workspace for each of the problems it met last."""
+
+    def __init__(self) -> None:
+        self.threads = ThreadpoolController()
+        self._kept: dict[Problem, _Workspace] = {}  # the one used last comes last
+
+    def of(self, problem: Problem) -> _Workspace:
+        """The workspace of a problem, made where there is none."""
+        workspace = self._kept.pop(problem, None) or _Workspace(problem)
+        self._kept[problem] = workspace
+        while len(self._kept) > KEPT_PROBLEMS:
+            self.drop(next(iter(self._kept)))
+        return workspace
+
+    def drop(self, problem: Problem) -> None:
+        """Let a problem's environments go."""
+        self._kept.pop(problem).venv.close()
+
+
+_workspaces = _Workspaces()

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from algos.ascent import EvaluationLost, centred_ranks
 from algos.broadcast import Broadcast
-from algos.es import ES, EvaluationLost, centred_ranks
+from algos.es import ES
 from algos.evaluate import Moments
 from algos.members import Centre, evaluate_pairs
 from algos.noise import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
