@@ -28,6 +28,8 @@ class Stream(enum.IntEnum):
     ROLLOUT = 7  # episodes of rollouts
     ACTION = 8
     SHUFFLE = 9  # of minibatches
+    MUTATION = 10  # of environments
+    GROUND = 11  # what stays the same in all episodes of one environment
 
 
 def keyed_generator(seed: int, stream: Stream, iteration: int = 0, index: int = 0) -> np.random.Generator:

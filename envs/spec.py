@@ -92,6 +92,13 @@ class EnvSpec:
         """`kwargs` as a mapping again."""
         return dict(_thaw(self.kwargs))
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The recipe as plain data: what it is built from again."""
+        wrappers = [dict(_thaw(wrapper)) for wrapper in self.wrappers]
+        own = {name: getattr(self, name) for name in ("id", "max_episode_steps", "fresh")}
+        return own | {"kwargs": self.arguments, "wrappers": wrappers}
+
     def as_array(self) -> "EnvSpec":
         """The same recipe with observations as arrays: dictionaries, tuples and choices are flattened."""
         if isinstance(self.spaces[0], gymnasium.spaces.Box):

@@ -4,6 +4,7 @@ config.yaml        the composed configuration     metrics.jsonl   what was learn
 provenance.json    command, versions, machine     system.jsonl    how it went: seconds, steps/s, retries
 code.diff          edits not yet committed        checkpoints/    NumPy archives, the newest few
 log.txt            messages                       done.json       why and when it ended
+events.jsonl       births, transfers and the like, of algorithms that tell them
 submission.json    job, command and code, if submitted to Slurm; slurm.log: what its job printed
 """
 

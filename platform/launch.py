@@ -4,6 +4,7 @@ python -m platform algo=es env=bipedal compute=dask
 """
 
 import contextlib
+import inspect
 import logging
 import os
 import re
@@ -21,7 +22,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.errors import ConfigError, PaddockError, nearest, require
+from envs.errors import ConfigError, PaddockError, nearest, require, resolve
 
 from . import CONF
 from .border import build, call_checked
@@ -164,10 +165,20 @@ def _chosen_before(parts: Assembly) -> dict[str, Any] | None:
 
 def build_algorithm(config: Mapping[str, Any], pool: Any) -> Any:
     """The algorithm of a configuration, on a pool; nothing is left behind if it cannot be built."""
-    env = build("env", config["env"])
+    recipe = build("env", config["env"])
     vec = build("vec", config["vec"])
     section = {key: value for key, value in config["algo"].items() if key != "name"}
-    return build("algo", section, env=env, vec=vec, pool=pool, seed=config["seed"])
+    parts = {"vec": vec, "pool": pool, "seed": config["seed"]}
+    # A family makes environments; an algorithm says by the name of its argument which of the two it takes.
+    target = section.get("_target_")
+    wanted = inspect.signature(resolve(target, "algo._target_")).parameters if isinstance(target, str) else ()
+    if hasattr(recipe, "env_spec"):
+        hint = "choose a single one, such as env=terrain, or algo=poet"
+        require("env" not in wanted, f"env: {type(recipe).__name__} is a family of environments; {hint}")
+        return build("algo", section, family=recipe, **parts)
+    hint = "choose env=terrains, env=terrains_cppn or env=poles"
+    require("family" not in wanted, f"env: {_env_name(config)} is one environment, and this needs a family; {hint}")
+    return build("algo", section, env=recipe, **parts)
 
 
 def _sitting(parts: Assembly, progress: Progress, folder: RunFolder, console: Console) -> Outcome:
@@ -249,7 +260,8 @@ def _run_path(config: Mapping[str, Any]) -> Path:
 
 
 def _env_name(config: Mapping[str, Any]) -> str:
-    return config["env"].get("id", config["env"]["_target_"])
+    section = config["env"]
+    return section["id"] if "id" in section else section["_target_"].rpartition(".")[2]
 
 
 def _mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:

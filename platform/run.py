@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
@@ -21,7 +21,10 @@ class RunFailed(PaddockError):
 
 
 class Algorithm(Protocol):
-    """A resumable iterator of metrics. At every yield `state_dict()` is complete."""
+    """A resumable iterator of metrics. At every yield `state_dict()` is complete.
+
+    One that has more to tell than numbers also has `drain_events()`: what happened since it was asked last.
+    """
 
     def plan(self) -> Generator[Metrics, None, None]: ...
     def state_dict(self) -> State: ...
@@ -32,7 +35,7 @@ class Algorithm(Protocol):
 class Tracker(Protocol):
     """Where metrics go."""
 
-    def log(self, metrics: Metrics) -> None: ...
+    def log(self, metrics: Metrics, events: Sequence[Mapping[str, Any]] = ()) -> None: ...
     def sync(self) -> None: ...
     def close(self) -> None: ...
 
@@ -131,7 +134,8 @@ def run(
             now = time.monotonic()
             progress.elapsed_s = resumed_s + now - started
             rate = (row["step"] - step) / max(now - before, 1e-9)
-            tracker.log({**row, "system/seconds": progress.elapsed_s, "system/steps_per_s": rate})
+            events = algorithm.drain_events() if hasattr(algorithm, "drain_events") else ()
+            tracker.log({**row, "system/seconds": progress.elapsed_s, "system/steps_per_s": rate}, events)
             step, before = row["step"], now
             metrics |= {name: value for name, value in row.items() if not name.startswith("system/")}
             reason = budget.spent(row, progress.elapsed_s)

@@ -3,7 +3,8 @@
 `metrics.jsonl` holds what the algorithm computed and nothing that depends on wall time or luck, so that a run which
 was killed and resumed, on whatever backend, ends with the same bytes as one that was not. Keys of the group `system/`
 (seconds, steps/s, retries) go to `system.jsonl`. In both, one row is one line of strict JSON: `iteration` and `step`
-first, then the keys in the order given; a NaN or an infinity is written as null.
+first, then the keys in the order given; a NaN or an infinity is written as null. What an algorithm tells in words
+(POET's births and transfers) goes to `events.jsonl`, a line an event, of which an iteration may have any number.
 """
 
 import json
@@ -55,7 +56,7 @@ class Journal:
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115
         self._file.truncate(self._end_of(start_iteration))
 
-    def write(self, row: Mapping[str, int | float | None]) -> None:
+    def write(self, row: Mapping[str, Any]) -> None:
         """Append one row.
 
         Raises:
@@ -101,17 +102,20 @@ class Tracker:
         self._metrics = Journal(run_dir / "metrics.jsonl", start_iteration)
         self._system = Journal(run_dir / "system.jsonl", start_iteration)
         _sync_folder(run_dir)
+        self._told = run_dir / "events.jsonl"
+        self._events = Journal(self._told, start_iteration) if self._told.exists() else None
         self._iteration = start_iteration
         self._console = console
         self._closed = False
         first_step = 0 if self._metrics.last_step is None else self._metrics.last_step + 1
         self._feeds = [(mirror, self._start(mirror, first_step)) for mirror in mirrors]
 
-    def log(self, metrics: Metrics) -> None:
+    def log(self, metrics: Metrics, events: Sequence[Mapping[str, Any]] = ()) -> None:
         """Record one row.
 
         Args:
             metrics: numbers (Python's, NumPy's or torch's) with `step`, and `iteration` above the last row's.
+            events: what led to it in words: plain data, each with `iteration` and `step`.
 
         Raises:
             ValueError: `iteration` is not above the last one: a resumed run could not tell which rows to keep.
@@ -123,6 +127,9 @@ class Tracker:
         self._iteration = head["iteration"]
         row = head | {key: _number(key, value) for key, value in metrics.items() if key not in head}
 
+        for event in events:
+            self._events = self._events or Journal(self._told, self._iteration - 1)
+            self._events.write(_finite(event))
         finite = {key: None if value != value or abs(value) == math.inf else value for key, value in row.items()}
         system = {key: value for key, value in finite.items() if key.startswith("system/")}
         self._metrics.write({key: value for key, value in finite.items() if key not in system})
@@ -135,8 +142,8 @@ class Tracker:
 
     def sync(self) -> None:
         """Put all rows on the disk itself; call it before a checkpoint is saved, which must never be ahead of them."""
-        self._metrics.sync()
-        self._system.sync()
+        for journal in self._journals():
+            journal.sync()
 
     def close(self) -> None:
         """Close the journals, then the mirrors, together and within their `close_timeout_s`, then the console."""
@@ -144,11 +151,14 @@ class Tracker:
             return
         self._closed = True
         try:
-            self._metrics.close()
-            self._system.close()
+            for journal in self._journals():
+                journal.close()
         finally:
             self._close_mirrors()
             self._console.close()
+
+    def _journals(self) -> list[Journal]:
+        return [self._metrics, self._system, *([] if self._events is None else [self._events])]
 
     def _close_mirrors(self) -> None:
         start = time.monotonic()
@@ -177,6 +187,15 @@ class Tracker:
         feed = Feed(type(mirror).__name__, mirror.queue_rows, switch_off)
         feed.offer(partial(mirror.open, first_step, self._console.message))
         return feed
+
+
+def _finite(value: Any) -> Any:
+    """Plain data without NaN and infinity, which strict JSON has not."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _place(line: bytes) -> tuple[int, int] | None:

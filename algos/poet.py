@@ -1,0 +1,457 @@
+"""Paired Open-Ended Trailblazer: environments and the agents that solve them, co-evolved.
+
+Wang et al. 2019 (arXiv:1901.01753, Algorithm 2); Enhanced POET: Wang et al. 2020 (arXiv:2003.08536).
+
+Every niche is an environment with an agent. In each iteration all agents take one step of an evolution strategy; now
+and then agents try to replace each other (transfer), and environments that are neither too easy nor too hard, and new,
+are added (reproduction). All that any of this plays goes to one pool, and between transfers a niche may be two
+iterations ahead of the slowest. Every draw is keyed, so no number depends on who was faster.
+"""
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.arena import LOST, Arena, Attempt, Offer, Optimizer, Place, Stepped, best_offer
+from algos.ascent import Adam
+from algos.flow import Together
+from algos.members import Problem, play_round
+from algos.niche import Niche
+from algos.noise import PhiloxNoise, Stream, episode_seed, keyed_generator
+from algos.policy import MLP, Activation, FlatPolicy
+from algos.pool import Pool
+from algos.reproduction import Reproduction
+from envs.errors import require
+from envs.family import Encoding, Family
+from envs.spec import EnvSpec
+from envs.vector import Vec
+
+Floats = NDArray[np.float64]
+Event = dict[str, Any]
+
+AHEAD = 2  # iterations by which a niche may be ahead of the slowest
+COUNTERS = ("iteration", "step", "numbers", "transfers", "attempts")
+AT_LEAST_ONE = (
+    "eval_episodes",
+    "pairs_per_task",
+    "transfer_every",
+    "transfer_window",
+    "reproduce_every",
+    "max_children",
+    "max_admitted",
+    "max_niches",
+    "neighbours",
+)
+
+
+@dataclass(kw_only=True, eq=False)
+class POET:
+    """The algorithm: its settings (conf/algo/poet.yaml explains each), its parts, and its state."""
+
+    family: Family
+    vec: Vec
+    pool: Pool
+    seed: int
+    population: int
+    sigma: float
+    sigma_decay: float
+    sigma_floor: float
+    learning_rate: float
+    learning_rate_decay: float
+    learning_rate_floor: float
+    weight_decay: float
+    hidden: tuple[int, ...]
+    activation: Activation
+    initial_std: float
+    episode_cap: int | None
+    same_ground: bool
+    eval_episodes: int
+    pairs_per_task: int
+    transfer_every: int
+    transfer_test: Literal["original", "enhanced"]
+    transfer_window: int
+    transfer_proposal: Optimizer
+    reproduce_every: int
+    reproduce_score: float
+    max_children: int
+    max_admitted: int
+    max_niches: int
+    criterion_low: float
+    criterion_high: float
+    child_proposal: Optimizer
+    novelty: Literal["encoding", "pata_ec"]
+    neighbours: int
+    solved_score: float
+
+    iteration: int = field(init=False, default=0)
+    step: int = field(init=False, default=0)  # environment steps of everything that was played
+    niches: dict[int, Niche] = field(init=False, default_factory=dict)  # active ones by number, the oldest first
+    archive: dict[int, Niche] = field(init=False, default_factory=dict)  # retired ones
+    numbers: int = field(init=False, default=0)  # given out so far
+    transfers: int = field(init=False, default=0)  # accepted
+    attempts: int = field(init=False, default=0)
+
+    plays_on_pool = True
+
+    def __post_init__(self) -> None:
+        self._check()
+        self.env = self.family.env_spec(self.family.flat(), None).as_array()
+        self.mlp = MLP.for_spaces(*self.env.spaces, tuple(self.hidden), self.activation)
+        self.arena = Arena(
+            pool=self.pool,
+            noise=PhiloxNoise(self.seed, self.mlp.num_parameters),
+            pairs=self.population // 2,
+            sigma=self.sigma,
+            sigma_decay=self.sigma_decay,
+            sigma_floor=self.sigma_floor,
+            learning_rate=self.learning_rate,
+            learning_rate_decay=self.learning_rate_decay,
+            learning_rate_floor=self.learning_rate_floor,
+            weight_decay=self.weight_decay,
+            eval_episodes=self.eval_episodes,
+            pairs_per_task=self.pairs_per_task,
+        )
+        self.reproduction = Reproduction(
+            arena=self.arena,
+            family=self.family,
+            seed=self.seed,
+            max_children=self.max_children,
+            max_admitted=self.max_admitted,
+            criterion_low=self.criterion_low,
+            criterion_high=self.criterion_high,
+            child_proposal=self.child_proposal,
+            novelty=self.novelty,
+            neighbours=self.neighbours,
+        )
+        self._events: list[Event] = []
+
+    def plan(self) -> Generator[dict[str, float], None, None]:
+        """One step of every niche an iteration, for ever; the state is complete at every yield."""
+        with closing(Together[Any, Any](self.pool, play_round)) as together:
+            while True:
+                t = self.iteration
+                clock = _Clock(together)
+                if not self.niches:
+                    self._found()
+                if t > 0 and t % self.reproduce_every == 0:
+                    self._reproduce(together)
+                self.pool.ask(len(self.niches) * self.arena.tasks_per_step)
+                for metrics in self._live(together, t, self._next_meeting(t)):
+                    if self.iteration % self.transfer_every == 0 and len(self.niches) > 1:
+                        self._transfer(together)
+                    self.iteration += 1
+                    yield metrics | self._summary() | clock.read(self.pool.size)
+
+    def _next_meeting(self, t: int) -> int:
+        """The first iteration after t that no niche may begin before the others have caught up."""
+        transfer = t + -t % self.transfer_every  # its iteration is the last before the meeting
+        return min(transfer + 1, t - t % self.reproduce_every + self.reproduce_every)
+
+    def _live(self, together: Together[Any, Any], start: int, stop: int) -> Iterator[dict[str, float]]:
+        """Let every niche learn for iterations start..stop-1; yields once for each, with its niches in place."""
+        places = {number: Place(niche.problem, number) for number, niche in self.niches.items()}
+        agents = {number: (niche.mean, niche.adam) for number, niche in self.niches.items()}
+        reached = dict.fromkeys(places, start)  # the iteration that each may begin next
+        resting = set(places)
+        ends: dict[tuple[int, int], list[Any]] = {}  # what each niche came to in each iteration: Stepped, Scored
+        t = start
+
+        def begin() -> None:
+            for number in sorted(resting):
+                if reached[number] < min(stop, t + 1 + AHEAD):
+                    resting.discard(number)
+                    job = self.arena.step(places[number], *agents[number], reached[number])
+                    together.add((reached[number], number), job)
+                    reached[number] += 1
+
+        begin()
+        for (i, number), end in together:
+            ends.setdefault((i, number), []).append(end)
+            if isinstance(end, Stepped):
+                agents[number] = end.mean, end.adam
+                resting.add(number)
+                begin()
+                # Behind the next step, which does not wait for it: what is left to play fills the workers.
+                together.add((i, number), self.arena.score(places[number], end.mean, i))
+            while t < stop and all(len(ends.get((t, number), ())) == 2 for number in places):
+                yield self._settle({number: ends.pop((t, number)) for number in places})
+                t += 1
+                begin()
+
+    def _settle(self, ends: Mapping[int, Sequence[Any]]) -> dict[str, float]:
+        """Enter what one iteration brought every niche."""
+        for number, (stepped, scored) in ends.items():
+            niche = self.niches[number]
+            score = niche.score if scored.score == LOST else scored.score
+            recent = (*niche.recent, score)[-self.transfer_window :]
+            learned = niche.learned + stepped.steps
+            after = replace(niche, mean=stepped.mean, adam=stepped.adam, recent=recent, learned=learned)
+            self.niches[number] = self._judged(after, score)
+            self.step += stepped.steps + scored.steps
+        return {"train/return_mean": float(np.mean([stepped.return_mean for stepped, _ in ends.values()]))}
+
+    def _judged(self, niche: Niche, score: float) -> Niche:
+        """The niche with a new score of its agent."""
+        solved = niche.solved
+        if solved is None and score >= self.solved_score:
+            solved = self.iteration + 1
+            self._note("solved", niche=niche.number, score=score, age=self.iteration + 1 - niche.born)
+        return replace(niche, score=score, best=max(niche.best, score), solved=solved)
+
+    def _transfer(self, together: Together[Any, Any]) -> None:
+        """Let every agent try every other niche; the best takes over there, all at the same moment."""
+        enhanced = self.transfer_test == "enhanced"
+        before = dict(self.niches)
+        bounds = {number: max(niche.recent) if enhanced else niche.score for number, niche in before.items()}
+        attempts: dict[tuple[int, int], Attempt] = together.gather(
+            {
+                (source, target): self.arena.attempt(
+                    Place.of(there),
+                    here.mean,
+                    there.adam,
+                    self.iteration,
+                    bounds[target] if enhanced else LOST,
+                    self.transfer_proposal,
+                )
+                for target, there in before.items()
+                for source, here in before.items()
+                if source != target
+            }
+        )
+        for target, niche in before.items():
+            bound, rivals = bounds[target], {source: attempts[source, target] for source in before if source != target}
+            # Enhanced: what an agent scores as it is only opens the door; what a step of learning makes of it counts.
+            offers = {k: rival.offers[1:] if enhanced else rival.offers for k, rival in rivals.items()}
+            best = {k: best_offer(offer) for k, offer in offers.items() if offer}
+            winner = max(best, key=lambda source: best[source].score, default=None)
+            if winner is not None and best[winner].score <= bound:
+                winner = None
+            for source, rival in rivals.items():
+                self.attempts += 1
+                self.step += rival.steps
+                self._note(
+                    "transfer",
+                    source=source,
+                    target=target,
+                    accepted=source == winner,
+                    direct=rival.direct.score,
+                    proposal=None if rival.proposal is None else rival.proposal.score,
+                    incumbent=niche.score,
+                    bound=bound,
+                    reason=_explain(best.get(source), bound, source == winner),
+                )
+            if winner is not None:
+                self.transfers += 1
+                self.niches[target] = self._moved_in(niche, before[winner], best[winner])
+
+    def _moved_in(self, niche: Niche, source: Niche, offer: Offer) -> Niche:
+        """The niche with another agent: its optimizer and its noise begin anew."""
+        adam, learned = Adam.fresh(offer.mean.size), source.learned + offer.learned
+        return self._judged(replace(niche, mean=offer.mean, adam=adam, learned=learned), offer.score)
+
+    def _reproduce(self, together: Together[Any, Any]) -> None:
+        """Add environments that are neither too easy nor too hard, and new; retire the oldest where there are many."""
+        parents = [niche for niche in self.niches.values() if niche.score >= self.reproduce_score]
+        if not parents:
+            best = max(niche.score for niche in self.niches.values())
+            self._note("no parents", best=best, reason=f"no agent scores {self.reproduce_score:g} in its niche")
+            return
+        before = dict(self.niches)
+        verdicts, steps = self.reproduction.judge(together, self.iteration, parents, before, self.archive, self._make)
+        self.step += steps
+        for verdict in verdicts:
+            told = {"score": verdict.score, "novelty": verdict.novelty, "reason": verdict.reason}
+            if verdict.source is None or verdict.offer is None:
+                self._note_environment("reject", verdict.child, **told)
+                continue
+            niche = replace(verdict.child, passed=verdict.passed)
+            self._note_environment("birth", niche, **told, source=verdict.source, env=niche.problem.env.fields)
+            self.niches[niche.number] = self._moved_in(niche, before[verdict.source], verdict.offer)
+        while len(self.niches) > self.max_niches:
+            oldest = next(iter(self.niches.values()))
+            reason = f"the oldest of {len(self.niches)}, and max_niches={self.max_niches}"
+            self._note(
+                "retire", niche=oldest.number, score=oldest.score, age=self.iteration + 1 - oldest.born, reason=reason
+            )
+            self.archive[oldest.number] = replace(self.niches.pop(oldest.number), retired=self.iteration + 1)
+
+    def _found(self) -> None:
+        """Make the first niche: the family's flat environment, and a random agent."""
+        initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(self.mlp.num_parameters)
+        niche = self._make(None, self.family.flat(), self.initial_std * initial)
+        self._note_environment("birth", niche, reason="the first", env=niche.problem.env.fields)
+        self.niches[niche.number] = niche
+
+    def _make(self, parent: Niche | None, encoding: Encoding, mean: Floats | None = None) -> Niche:
+        """A niche with a new number and, where none is given, its parent's agent."""
+        number, self.numbers = self.numbers, self.numbers + 1
+        agent = parent.mean if mean is None and parent is not None else mean
+        assert agent is not None
+        return Niche(
+            number=number,
+            parent=None if parent is None else parent.number,
+            encoding=encoding,
+            problem=self._problem(number, encoding),
+            born=self.iteration + 1,
+            mean=agent,
+            adam=Adam.fresh(agent.size),
+        )
+
+    def _problem(self, number: int, encoding: Encoding) -> Problem:
+        ground = episode_seed(self.seed, Stream.GROUND, 0, number) if self.same_ground else None
+        return Problem(
+            env=self.family.env_spec(encoding, ground).as_array(),
+            vec=self.vec,
+            mlp=self.mlp,
+            seed=self.seed,
+            noise_table_size=None,
+            episodes_per_member=1,
+            episode_cap=self.episode_cap,
+            observation_sampling=0.0,
+        )
+
+    # What is known of it
+
+    def drain_events(self) -> list[Event]:
+        """What happened since this was asked last: births, transfers, rejections, retirements, with their reasons."""
+        events, self._events = self._events, []
+        return events
+
+    def environment(self, number: int) -> EnvSpec:
+        """The environment of a niche.
+
+        Raises:
+            ConfigError: there never was such a niche.
+        """
+        return self._known(number).problem.env
+
+    def policy(self, which: int | None = None) -> FlatPolicy:
+        """The agent of a niche, as it is now or was when it retired; None: of the newest niche.
+
+        Raises:
+            ConfigError: there never was such a niche.
+        """
+        number = max(self.niches, default=0) if which is None else which
+        return FlatPolicy(self.mlp, self._known(number).mean.astype(np.float32), None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `plan` goes on from: arrays and plain data."""
+        everyone = [*self.archive.values(), *self.niches.values()]
+        moments = [[niche.adam.momentum, niche.adam.variance] for niche in everyone]
+        size = self.mlp.num_parameters
+        return {
+            **{name: getattr(self, name) for name in COUNTERS},
+            "niches": [niche.describe() for niche in everyone],
+            "means": np.array([niche.mean for niche in everyone]).reshape(-1, size),
+            "moments": np.array(moments).reshape(-1, 2, size),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        for name in COUNTERS:
+            setattr(self, name, int(state[name]))
+        self.niches, self.archive = {}, {}
+        for plain, mean, moments in zip(state["niches"], state["means"], state["moments"], strict=True):
+            number = plain["number"]
+            there = self.niches if plain["retired"] is None else self.archive
+            there[number] = Niche.restore(plain, self._problem(number, plain["encoding"]), mean, moments)
+
+    def describe(self) -> dict[str, str]:
+        """What a run would assemble, for `dry_run=true`."""
+        sizes = "-".join(map(str, self.mlp.sizes))
+        return {
+            "actors": f"{self.vec.num_envs} environments side by side on each worker",
+            "learners": "1, in this process, on the CPU",
+            "niches": f"at most {self.max_niches}, each with {self.population} members in "
+            f"{self.arena.tasks_per_step} tasks an iteration",
+            "policy": f"{sizes} {self.activation}, {self.mlp.num_parameters:,} parameters",
+        }
+
+    def _summary(self) -> dict[str, float]:
+        scores = {number: niche.score for number, niche in self.niches.items()}
+        everyone = [*self.archive.values(), *self.niches.values()]
+        return {
+            "iteration": self.iteration,
+            "step": self.step,
+            "eval/return_mean": float(np.mean(list(scores.values()))),
+            "eval/return_max": max(scores.values()),
+            "poet/active": len(self.niches),
+            "poet/archived": len(self.archive),
+            # As the paper counts: admitted against every agent so far, and solved since.
+            "poet/annecs": sum(niche.passed and niche.solved is not None for niche in everyone),
+            # As the authors' code counts: it does not wait for the solution.
+            "poet/annecs_admitted": sum(niche.passed for niche in everyone),
+            "poet/transfers": self.transfers,
+            "poet/transfer_attempts": self.attempts,
+            **{f"score/{number}": score for number, score in scores.items()},
+        }
+
+    def _known(self, number: int) -> Niche:
+        known = self.archive | self.niches
+        require(number in known, f"niche={number} is not a niche of this run; there are {', '.join(map(str, known))}")
+        return known[number]
+
+    def _note(self, event: str, **what: Any) -> None:
+        self._events.append({"iteration": self.iteration + 1, "step": self.step, "event": event, **what})
+
+    def _note_environment(self, event: str, niche: Niche, **what: Any) -> None:
+        self._note(event, niche=niche.number, parent=niche.parent, encoding=niche.encoding, **what)
+
+    def _check(self) -> None:
+        name = type(self.vec).__name__
+        require(self.vec.seeded_slots, f"poet restarts single environments, and {name} cannot; use vec=serial")
+        n = self.population
+        require(
+            n >= 2 and n % 2 == 0,
+            f"population={n} must be even and at least 2: mirrored pairs; try {max(2, n + n % 2)}",
+        )
+        for name, floor in (("sigma", self.sigma_floor), ("learning_rate", self.learning_rate_floor)):
+            value, factor = getattr(self, name), getattr(self, f"{name}_decay")
+            require(value > 0, f"{name}={value} must be positive")
+            require(0 <= floor <= value, f"{name}_floor={floor} must lie in [0, {name}={value}]")
+            require(0 < factor <= 1, f"{name}_decay={factor} must lie in (0, 1]; 1 keeps it constant")
+        for name in ("weight_decay", "initial_std"):
+            require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} must not be negative")
+        for name in AT_LEAST_ONE:
+            require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
+        cap = self.episode_cap
+        require(cap is None or cap >= 1, f"episode_cap={cap} must be at least 1 step, or null for no cap")
+        low, high = self.criterion_low, self.criterion_high
+        require(low <= high, f"criterion_low={low} must not be above criterion_high={high}")
+
+
+class _Clock:
+    """How long an iteration took, and how busy the workers have been since niches met last."""
+
+    def __init__(self, together: Together[Any, Any]) -> None:
+        self._together = together
+        self._then = self._met = time.perf_counter(), together.worker_s, together.retries
+
+    def read(self, workers: int) -> dict[str, float]:
+        """Metrics of the iteration that ends now."""
+        now = time.perf_counter(), self._together.worker_s, self._together.retries
+        seconds, worker_s, retries = (after - before for after, before in zip(now, self._then, strict=True))
+        self._then = now
+        # Niches ahead of this iteration make it look too short or too busy alone.
+        since_s, busy_s = now[0] - self._met[0], now[1] - self._met[1]
+        return {
+            "system/iteration_s": seconds,
+            "system/worker_s": worker_s,
+            "system/idle_share": max(0.0, 1 - busy_s / (max(workers, 1) * since_s)),
+            "system/retries": retries,
+        }
+
+
+def _explain(offer: Offer | None, bound: float, accepted: bool) -> str:
+    """Why an attempt was accepted or not; without an offer it was not even let in."""
+    if accepted:
+        assert offer is not None
+        return f"the best of all, {offer.way}"
+    if offer is None:
+        return "as it was, it does not beat the bound"
+    return f"{offer.way}, it does not beat the bound" if offer.score <= bound else "another agent is better"

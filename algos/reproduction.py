@@ -1,0 +1,162 @@
+"""How POET makes environments: mutate, keep what is neither too easy nor too hard, prefer what is new.
+
+Algorithm 4 of arXiv:1901.01753; the novelty by what agents score, PATA-EC, is of arXiv:2003.08536.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from algos.arena import LOST, Arena, Offer, Optimizer, Place, Scored, best_offer
+from algos.ascent import Adam
+from algos.flow import Job, Together
+from algos.niche import Niche, characterize, novelty
+from algos.noise import Stream, keyed_generator
+from envs.family import Encoding, Family
+
+Niches = Mapping[int, Niche]
+Make = Callable[[Niche, Encoding], Niche]  # a child of a parent, with an encoding of its own
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a child."""
+
+    child: Niche  # with its parent's agent
+    reason: str
+    score: float | None = None  # of the agent that decided it; None: not played
+    novelty: float | None = None
+    source: int | None = None  # of the agent that it is admitted with; None: rejected
+    offer: Offer | None = None
+    passed: bool = False  # admitted, and meets the criterion against the archived agents too
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """The settings of `POET` that say which environments come in."""
+
+    arena: Arena
+    family: Family
+    seed: int
+    max_children: int
+    max_admitted: int
+    criterion_low: float
+    criterion_high: float
+    child_proposal: Optimizer
+    novelty: Literal["encoding", "pata_ec"]
+    neighbours: int
+
+    def judge(
+        self,
+        together: Together[Any, Any],
+        t: int,
+        parents: Sequence[Niche],
+        active: Niches,
+        archive: Niches,
+        make: Make,
+    ) -> tuple[list[Verdict], int]:
+        """What became of each child of iteration t, in the order of decision, and the environment steps it took."""
+        verdicts: list[Verdict] = []
+        children = self._mutate(t, parents, active, make, verdicts)
+        scored: dict[int, Scored] = together.gather(
+            {k: self.arena.score(Place.of(child), child.mean, t) for k, child in enumerate(children)}
+        )
+        steps = sum(end.steps for end in scored.values())
+        fit: list[tuple[Niche, float]] = []
+        for k, child in enumerate(children):
+            score, reason = scored[k].score, self._misfit(scored[k].score)
+            if reason is None:
+                fit.append((child, score))
+            else:
+                verdicts.append(Verdict(child, f"{reason} with its parent's agent", score))
+        distances, more = self._distances(
+            together, t, [child for child, _ in fit], [*archive.values(), *active.values()]
+        )
+        steps += more
+        ranked = [
+            (child, score, novelty(far, self.neighbours)) for (child, score), far in zip(fit, distances, strict=True)
+        ]
+        admitted = 0
+        for child, score, new in sorted(ranked, key=lambda entry: entry[2], reverse=True):
+            if admitted == self.max_admitted:
+                verdicts.append(Verdict(child, f"newer ones were admitted, and max_admitted={admitted}", score, new))
+                continue
+            verdict, more = self._welcome(together, t, child, new, active, archive)
+            verdicts.append(verdict)
+            admitted += verdict.source is not None
+            steps += more
+        return verdicts, steps
+
+    def _mutate(
+        self, t: int, parents: Sequence[Niche], active: Niches, make: Make, verdicts: list[Verdict]
+    ) -> list[Niche]:
+        """Children of random parents; one that is there already gets its verdict at once."""
+        children: list[Niche] = []
+        for k in range(self.max_children):
+            generator = keyed_generator(self.seed, Stream.MUTATION, t, k)
+            parent = parents[int(generator.integers(len(parents)))]
+            child = make(parent, self.family.mutate(parent.encoding, generator))
+            if any(child.encoding == other.encoding for other in [*active.values(), *children]):
+                verdicts.append(Verdict(child, "the same environment is there already"))
+            else:
+                children.append(child)
+        return children
+
+    def _distances(
+        self, together: Together[Any, Any], t: int, children: Sequence[Niche], known: Sequence[Niche]
+    ) -> tuple[list[list[float]], int]:
+        """How far each child is from every environment so far."""
+        if self.novelty == "encoding" or not children:
+            distance = self.family.distance
+            return [[distance(child.encoding, other.encoding) for other in known] for child in children], 0
+        grounds = [*known, *children]
+        scored: dict[tuple[int, int], Scored] = together.gather(
+            {
+                (ground.number, agent.number): self.arena.score(Place.of(ground), agent.mean, t)
+                for ground in grounds
+                for agent in known
+            }
+        )
+        characters = {
+            ground.number: characterize(
+                [scored[ground.number, agent.number].score for agent in known], self.criterion_low, self.criterion_high
+            )
+            for ground in grounds
+        }
+        distances = [
+            [float(np.linalg.norm(characters[child.number] - characters[other.number])) for other in known]
+            for child in children
+        ]
+        return distances, sum(end.steps for end in scored.values())
+
+    def _welcome(
+        self, together: Together[Any, Any], t: int, child: Niche, new: float, active: Niches, archive: Niches
+    ) -> tuple[Verdict, int]:
+        """Let every agent try the child; it comes in with the best one if that meets the criterion again."""
+        place, fresh = Place.of(child), Adam.fresh(child.mean.size)
+        jobs: dict[int, Job[Any]] = {
+            number: self.arena.attempt(place, niche.mean, fresh, t, LOST, self.child_proposal)
+            for number, niche in active.items()
+        }
+        former = {number: self.arena.score(place, niche.mean, t) for number, niche in archive.items()}
+        ends = together.gather(jobs | former)
+        steps = sum(end.steps for end in ends.values())
+        offers = {number: best_offer(ends[number].offers) for number in jobs}
+        source = max(offers, key=lambda number: offers[number].score)
+        best = offers[source]
+        reason = self._misfit(best.score)
+        if reason is not None:
+            return Verdict(child, f"{reason} after transfer", best.score, new), steps
+        highest = max([best.score, *(ends[number].score for number in former)])
+        passed = self._misfit(highest) is None
+        return Verdict(child, f"the agent of niche {source}, {best.way}", best.score, new, source, best, passed), steps
+
+    def _misfit(self, score: float) -> str | None:
+        """Why a score does not meet the minimal criterion; None if it does."""
+        if score == LOST:
+            return "every evaluation was lost"
+        if score < self.criterion_low:
+            return f"too hard: {score:.4g} is below {self.criterion_low:g}"
+        return f"too easy: {score:.4g} is above {self.criterion_high:g}" if score > self.criterion_high else None

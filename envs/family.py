@@ -1,0 +1,35 @@
+"""What co-evolution asks of a family of environments: where it begins, its neighbours, and how to make a member."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from envs.spec import EnvSpec
+
+Encoding = Mapping[str, Any]  # one member of a family, as plain JSON data
+
+
+class Family(Protocol):
+    """Environments that share their spaces and differ by an encoding."""
+
+    def flat(self) -> Encoding:
+        """The member that is easiest, where co-evolution begins."""
+        ...
+
+    def mutate(self, encoding: Encoding, generator: np.random.Generator) -> Encoding:
+        """A neighbour; the encoding itself stays as it is, and the generator's state alone decides."""
+        ...
+
+    def distance(self, one: Encoding, other: Encoding) -> float:
+        """How different two members are, >= 0, symmetric; 0 for equal ones."""
+        ...
+
+    def env_spec(self, encoding: Encoding, ground: int | None) -> EnvSpec:
+        """How to make a member.
+
+        Args:
+            ground: a seed >= 0 that fixes what every episode would draw anew, except how it starts; None: nothing is
+                fixed.
+        """
+        ...
