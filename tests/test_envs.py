@@ -16,7 +16,11 @@ from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import Serial, SerialVectorEnv, VectorMisuse
 
-OFFERED = sorted(path for path in (ROOT / "conf" / "env").glob("*.yaml") if path.stem != "gymnasium")
+OFFERED = sorted(
+    path
+    for path in (ROOT / "conf" / "env").glob("*.yaml")
+    if path.stem != "gymnasium" and "envs.spec.EnvSpec" in path.read_text()  # the others are families
+)
 VEC = Serial(num_envs=3)
 
 

@@ -1,7 +1,7 @@
-"""The walker: Gymnasium's BipedalWalker and Hardcore with the same numbers in less time.
+"""The walker: Gymnasium's BipedalWalker and Hardcore with the same numbers in less time, and POET's terrains for it.
 
-Importing this registers `paddock/BipedalWalker-v3` and `paddock/BipedalWalkerHardcore-v3`; the name to give is
-`env.id=envs.bipedal:paddock/BipedalWalker-v3`.
+Importing this registers `paddock/BipedalWalker-v3`, `paddock/BipedalWalkerHardcore-v3` and `paddock/Terrain-v0`; the
+name to give is `env.id=envs.bipedal:paddock/BipedalWalker-v3`.
 """
 
 import gymnasium
@@ -14,3 +14,10 @@ for _id, _hardcore, _steps in (("BipedalWalker", False, 1600), ("BipedalWalkerHa
         max_episode_steps=_steps,
         reward_threshold=300,
     )
+
+gymnasium.register(
+    id="paddock/Terrain-v0",
+    entry_point="envs.bipedal.terrain:Terrain",
+    max_episode_steps=2000,
+    reward_threshold=230,
+)

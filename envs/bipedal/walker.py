@@ -34,7 +34,6 @@ except ImportError as error:
 
 RAYS = [(math.sin(1.5 * i / 10.0) * LIDAR_RANGE, math.cos(1.5 * i / 10.0) * LIDAR_RANGE) for i in range(10)]
 SPEEDS = (SPEED_HIP, SPEED_KNEE, SPEED_HIP, SPEED_KNEE)  # of the four motors, rad/s
-FINISH = (TERRAIN_LENGTH - TERRAIN_GRASS) * TERRAIN_STEP  # m
 WIDTH, HEIGHT = VIEWPORT_W / SCALE, VIEWPORT_H / SCALE  # m
 
 
@@ -56,6 +55,8 @@ class _Ray(Box2D.b2.rayCastCallback):
 
 class Walker(BipedalWalker):
     """The same task as Gymnasium's, to the bit, for an environment that was just made."""
+
+    finish = (TERRAIN_LENGTH - TERRAIN_GRASS) * TERRAIN_STEP  # m, where the course ends
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -125,4 +126,4 @@ class Walker(BipedalWalker):
             reward = -100
         if self.render_mode == "human":
             self.render()
-        return np.array(state, np.float32), reward, fallen or x > FINISH, False, {}
+        return np.array(state, np.float32), reward, fallen or x > self.finish, False, {}

@@ -1,0 +1,214 @@
+"""Families of walker terrains: POET's obstacles (arXiv:1901.01753) and Enhanced POET's CPPNs (arXiv:2003.08536).
+
+Encodings are keyword arguments of `envs.bipedal.terrain.Terrain`; what they leave out is as it stands there.
+"""
+
+import copy
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from envs.bipedal import cppn
+from envs.bipedal.ground import LARGEST, LONGEST, ROUGHEST, SHORTEST, is_number
+from envs.errors import nearest, require
+from envs.family import Encoding
+from envs.spec import EnvSpec
+
+Rule = Mapping[str, Any]  # {step, max}, and for intervals {initial: [low, high]}
+
+DIGITS = 1  # after the point, to which encodings are rounded
+SUCH = {2: "{step: 0.6, max: 10.0}", 3: "{initial: [0, 0.8], step: 0.4, max: 8.0}"}
+INTERVALS = ("pit_gap", "stump_height", "stair_height", "stair_steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Obstacles:
+    """Roughness, pits, stumps and stairs; what is None stays as it is on the flat terrain.
+
+    All others change in every mutation. Units are those of `envs.bipedal.ground.Course`.
+
+    Attributes:
+        roughness: {step, max}: uniform(-step, step) is added, within [0, max].
+        pit_gap, stump_height, stair_height, stair_steps: {initial: [low, high], step, max}: the first mutation sets the
+            initial interval; later ones move low, high or both by step up or down, within [initial, max], all
+            possibilities being equally likely.
+        length: points of the course.
+        max_episode_steps: None keeps the 2,000 of the published task.
+        wrappers: as in EnvSpec.
+    """
+
+    roughness: Rule | None
+    pit_gap: Rule | None
+    stump_height: Rule | None
+    stair_height: Rule | None
+    stair_steps: Rule | None
+    length: int
+    max_episode_steps: int | None
+    wrappers: tuple[Mapping[str, Any], ...]
+
+    def __post_init__(self) -> None:
+        if self.roughness is not None:
+            _check_rule("roughness", self.roughness, {"step", "max"}, ROUGHEST)
+        for key, rule in self._intervals():
+            _check_rule(key, rule, {"initial", "step", "max"}, LARGEST)
+        if self.stair_steps is not None:
+            given = f"stair_steps={dict(self.stair_steps)}"
+            require(self.stair_height is not None, f"{given} needs stairs; set stair_height too, or this to null")
+            low, high = self.stair_steps["initial"]
+            require(
+                all(float(number).is_integer() for number in (low, high, self.stair_steps["step"])) and 1 <= low < high,
+                f"{given} must have whole numbers and 1 <= initial low < high, which is not drawn; such as [1, 2]",
+            )
+        some = self.roughness is not None or bool(self._intervals())
+        require(some, f"roughness={self.roughness}, and so is everything else; give a rule to one of them")
+        _check_length(self.length)
+        self.env_spec(self.flat(), None)  # which checks the rest
+
+    def flat(self) -> Encoding:
+        """Flat ground without obstacles."""
+        return {"roughness": 0.0}
+
+    def mutate(self, encoding: Encoding, generator: np.random.Generator) -> Encoding:
+        """Change everything that is not None by a step."""
+        child = dict(encoding)
+        if self.roughness is not None:
+            step, most = self.roughness["step"], self.roughness["max"]
+            changed = round(encoding["roughness"] + generator.uniform(-step, step), DIGITS)
+            child["roughness"] = float(min(max(changed, 0.0), most))
+        for key, rule in self._intervals():
+            whole = key == "stair_steps"
+            if key in encoding:
+                choices = interval_changes(encoding[key], rule, apart=1 if whole else 0)
+                if choices:
+                    child[key] = choices[int(generator.integers(len(choices)))]
+            else:
+                child[key] = [float(bound) for bound in rule["initial"]]
+            if whole:
+                child[key] = [int(bound) for bound in child[key]]
+        return child
+
+    def distance(self, one: Encoding, other: Encoding) -> float:
+        """Euclidean, without weights, over roughness and the bounds of all intervals; a missing one is [0, 0]."""
+        return math.dist(_numbers(one), _numbers(other))
+
+    def env_spec(self, encoding: Encoding, ground: int | None) -> EnvSpec:
+        """The walker on such a terrain."""
+        return _terrain(self, encoding, ground)
+
+    def _intervals(self) -> list[tuple[str, Rule]]:
+        return [(key, getattr(self, key)) for key in INTERVALS if getattr(self, key) is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cppns:
+    """Terrains whose heights a small network gives.
+
+    Attributes:
+        node_add, node_delete, weight_rate, weight_power: see `envs.bipedal.cppn.mutate`.
+        length: points of the course.
+        max_episode_steps: None keeps the 2,000 of the published task.
+        wrappers: as in EnvSpec.
+    """
+
+    node_add: float
+    node_delete: float
+    weight_rate: float
+    weight_power: float
+    length: int
+    max_episode_steps: int | None
+    wrappers: tuple[Mapping[str, Any], ...]
+
+    def __post_init__(self) -> None:
+        for key in ("node_add", "node_delete", "weight_rate"):
+            require(0 <= getattr(self, key) <= 1, f"{key}={getattr(self, key)} must be a chance in [0, 1]")
+        require(
+            self.node_add + self.node_delete <= 1,
+            f"node_delete={self.node_delete} and node_add={self.node_add} exclude each other; their sum must be <= 1",
+        )
+        require(0 < self.weight_power <= 10, f"weight_power={self.weight_power} must be in (0, 10]; 0.1 is published")
+        # From the flat course, only the one weight leads away.
+        require(self.weight_rate > 0, f"weight_rate={self.weight_rate} must be above 0, or all stays flat")
+        _check_length(self.length)
+        self.env_spec(self.flat(), None)  # which checks the rest
+
+    def flat(self) -> Encoding:
+        """A network that gives 0 everywhere."""
+        return {"cppn": copy.deepcopy(cppn.FLAT)}
+
+    def mutate(self, encoding: Encoding, generator: np.random.Generator) -> Encoding:
+        """Change structure and weights; see `envs.bipedal.cppn.mutate`."""
+        rates = {key: getattr(self, key) for key in ("node_add", "node_delete", "weight_rate", "weight_power")}
+        return {"cppn": cppn.mutate(encoding["cppn"], self.length, generator, **rates)}
+
+    def distance(self, one: Encoding, other: Encoding) -> float:
+        """Root mean square of the difference of the heights over the course, m."""
+        apart = cppn.relief(one["cppn"], self.length) - cppn.relief(other["cppn"], self.length)
+        return float(np.sqrt(np.mean(apart**2)))
+
+    def env_spec(self, encoding: Encoding, ground: int | None) -> EnvSpec:
+        """The walker on such a terrain, which is the same in every episode; `ground` moves the clouds alone."""
+        return _terrain(self, encoding, ground)
+
+
+def interval_changes(interval: Sequence[float], rule: Rule, apart: float) -> list[list[float]]:
+    """All intervals [low, high] that a step up or down of one bound or both leads to; empty where none is allowed.
+
+    Args:
+        rule: with `initial`, least low and least high; `step`; and `max`, the greatest low and high.
+        apart: least distance of low and high.
+    """
+    (least_low, least_high), step, most = rule["initial"], rule["step"], rule["max"]
+    found = []
+    for by_low, by_high in itertools.product((step, 0, -step), repeat=2):
+        low, high = round(interval[0] + by_low, DIGITS), round(interval[1] + by_high, DIGITS)
+        changed = [low, high] != list(interval)
+        if changed and least_low <= low <= most and least_high <= high <= most and low + apart <= high:
+            found.append([low, high])
+    return found
+
+
+def _terrain(family: Obstacles | Cppns, encoding: Encoding, ground: int | None) -> EnvSpec:
+    return EnvSpec(
+        id="envs.bipedal:paddock/Terrain-v0",
+        kwargs={**encoding, "ground": ground, "length": family.length},
+        wrappers=tuple(family.wrappers),
+        max_episode_steps=family.max_episode_steps,
+        fresh=False,
+    )
+
+
+def _numbers(encoding: Encoding) -> list[float]:
+    return [encoding["roughness"], *itertools.chain(*(encoding.get(key, (0.0, 0.0)) for key in INTERVALS))]
+
+
+def _check_length(length: int) -> None:
+    allowed = SHORTEST <= length <= LONGEST
+    require(allowed, f"length={length} must be from {SHORTEST} to {LONGEST} points; 200 is Gymnasium's")
+
+
+def _check_rule(key: str, rule: Rule, keys: set[str], most: float) -> None:
+    given = f"{key}={dict(rule)}"
+    for name in rule:
+        require(name in keys, f"{given} has an unknown '{name}'; {nearest(str(name), keys)}")
+    missing = sorted(keys - set(rule))
+    require(not missing, f"{given} lacks {', '.join(missing)}; give {', '.join(sorted(keys))}")
+    initial = rule.get("initial", [0, 0])
+    numbers = [rule["step"], rule["max"], *(initial if isinstance(initial, list | tuple) else [initial])]
+    require(
+        len(numbers) == 4 and all(is_number(number) for number in numbers),
+        f"{given} must be made of finite numbers, initial of two; such as " + SUCH[len(keys)],
+    )
+    step, top, low, high = numbers
+    require(
+        step > 0 and 0 <= low <= high <= top <= most,
+        f"{given} must have step > 0 and 0 <= initial low <= high <= max <= {most}; such as " + SUCH[len(keys)],
+    )
+    rounded = [step, top, low, high] if "initial" in keys else [top]
+    require(
+        all(round(number, DIGITS) == number for number in rounded),
+        f"{given} must be made of multiples of 0.1, to which encodings are rounded; such as " + SUCH[len(keys)],
+    )

@@ -1,0 +1,309 @@
+"""The ground of POET: what an encoding allows is laid, what it does not is refused, and one is BipedalWalker-v3."""
+
+import pickle
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from envs.bipedal import cppn
+from envs.bipedal.ground import Course, Ground, lay_ground
+from envs.bipedal.terrain import Terrain
+from envs.errors import ConfigError
+from envs.spec import EnvSpec
+
+STEP = 14 / 30  # m, between two points
+GRASS = 400 / 30 / 4  # m, height of the start pad
+PLAIN: dict[str, Any] = {
+    "roughness": 0.0,
+    "pit_gap": None,
+    "stump_height": None,
+    "stump_width": [1, 2],
+    "stump_float": [0, 1],
+    "stair_height": None,
+    "stair_width": [4, 5],
+    "stair_steps": [1, 2],
+    "cppn": None,
+    "length": 200,
+}
+EVERYTHING: dict[str, Any] = {
+    "roughness": 3.0,
+    "pit_gap": [0.4, 3.2],
+    "stump_height": [0.0, 2.0],
+    "stair_height": [0.2, 1.0],
+    "stair_steps": [1, 4],
+}
+HILL: dict[str, Any] = {
+    "nodes": [{"id": 0, "bias": 0.0, "response": 1.0, "activation": "identity"}],
+    "connections": [{"source": -1, "target": 0, "weight": 2.0, "enabled": True}],
+}
+
+
+def lay(seed: int, **encoding: Any) -> Ground:
+    return lay_ground(Course(**(PLAIN | encoding)), np.random.default_rng(seed))
+
+
+def laid(**encoding: Any) -> list[Ground]:
+    return [lay(seed, **encoding) for seed in range(1000)]
+
+
+def sizes(ground: Ground) -> np.ndarray:
+    """[K, 2], widths and heights of the boxes, in steps."""
+    return (ground.boxes[:, 2] - ground.boxes[:, 0]) / STEP
+
+
+def spec(**kwargs: Any) -> EnvSpec:
+    id = "envs.bipedal:paddock/Terrain-v0"
+    return EnvSpec(id=id, kwargs=kwargs, wrappers=(), max_episode_steps=None, fresh=False)
+
+
+def standing(env: gymnasium.Env, seed: int) -> Any:
+    env.reset(seed=seed)
+    inner: Any = env.unwrapped
+    return inner
+
+
+def carry(walker: Any, x: float, y: float) -> None:
+    """Put the hull at (x, y) and the legs where they then belong."""
+    bodies = [walker.hull, *walker.legs]
+    right, up = x - walker.hull.position.x, y - walker.hull.position.y
+    for body in bodies:
+        body.position = (body.position.x + right, body.position.y + up)
+
+
+# The ground
+
+
+def test_flat_is_flat() -> None:
+    ground = lay(3)
+    np.testing.assert_array_equal(ground.y, np.full(200, GRASS))
+    np.testing.assert_allclose(ground.x, np.arange(200) * STEP)
+    assert ground.boxes.shape == (0, 4, 2)
+
+
+def test_roughness_scales_every_rise_of_the_grass() -> None:
+    # Up to the first point, where the pull towards the middle begins to differ: y = grass + roughness * u / 30.
+    for seed in range(20):
+        rises = [lay(seed, roughness=roughness).y[21] - GRASS for roughness in (0.5, 1.0, 4.0)]
+        np.testing.assert_allclose(rises, np.array([0.5, 1.0, 4.0]) * rises[1], atol=1e-12)
+        assert 0 < abs(rises[1]) <= 1 / 30
+
+
+def test_pits_are_as_wide_as_drawn_and_four_steps_deep() -> None:
+    widths = []
+    for ground in laid(pit_gap=[0.5, 2.3]):
+        assert set(np.round((GRASS - ground.y) / STEP, 9)) == {0.0, 4.0}
+        assert np.all(np.diff(ground.x) > 0)
+        np.testing.assert_allclose(sizes(ground), np.tile([1, 4], (len(ground.boxes), 1)))
+        left, right = ground.boxes[0::2], ground.boxes[1::2]
+        widths += list((right[:, 0, 0] - left[:, 0, 0]) / STEP)
+        for first, second in zip(left, right, strict=True):
+            # The grass ends at the left of one wall and begins at the right of the other.
+            end, begin = first[3, 0], second[2, 0]
+            if begin <= ground.x[-1]:
+                at = [np.flatnonzero(np.isclose(ground.x, x, rtol=0, atol=1e-9))[0] for x in (end, begin)]
+                np.testing.assert_allclose(ground.y[at], GRASS)
+                assert np.all(ground.y[at[0] + 1 : at[1]] < GRASS) and at[1] - at[0] >= 3
+    assert 1.5 <= min(widths) < 1.51 and 3.29 < max(widths) < 3.3
+
+
+def test_stumps_are_within_their_ranges() -> None:
+    grounds = laid(stump_height=[0.4, 1.8], stump_width=[1, 4], stump_float=[0, 3])
+    width, height = np.concatenate([sizes(ground) for ground in grounds]).T
+    lift = np.concatenate([(ground.boxes[:, 0, 1] - GRASS) / STEP for ground in grounds])
+    assert set(np.round(width, 9)) == {1, 2, 3} and set(np.round(lift, 9)) == {0, 1, 2}
+    assert 0.4 <= height.min() < 0.41 and 1.79 < height.max() < 1.8
+    assert all(np.all(ground.y == GRASS) for ground in grounds)
+
+
+def test_stairs_are_within_their_ranges_and_the_ground_goes_along() -> None:
+    rises, flights = [], set()
+    for ground in laid(stair_height=[0.4, 1.0], stair_width=[2, 4], stair_steps=[1, 4]):
+        width, height = sizes(ground).T
+        assert set(np.round(width, 9)) <= {2, 3}
+        rises += list(height)
+        flights |= set(np.unique(np.round(height, 9), return_counts=True)[1])
+        # Under each step, the ground is flush with its top where stairs go up and with its bottom otherwise.
+        (left, bottom), (right, top) = ground.boxes[:, 0].T[..., None], ground.boxes[:, 2].T[..., None]
+        off = np.minimum(abs(ground.y - bottom), abs(ground.y - top))  # [K, L]
+        assert off[(left + 1e-9 < ground.x) & (ground.x < right - 1e-9)].max() < 1e-9
+    assert 0.4 <= min(rises) < 0.41 and 0.99 < max(rises) < 1.0
+    assert flights == {1, 2, 3}
+
+
+def test_stairs_worked_by_hand() -> None:
+    # Two steps of width 2 and height exactly 1: the point where they begin, then two points on each step.
+    for seed in range(50):
+        ground = lay(seed, stair_height=[1.0, 1.0], stair_width=[2, 3], stair_steps=[2, 3])
+        levels = np.round((ground.y[20:25] - GRASS) / STEP, 9).tolist()
+        tops = np.round((ground.boxes[:2, 2, 1] - GRASS) / STEP, 9).tolist()
+        assert (levels, tops) in (([0, 0, 0, 1, 1], [0, 1]), ([0, -1, -1, -2, -2], [0, -1]))
+
+
+def test_nothing_stands_on_the_start_pad() -> None:
+    for ground in laid(**EVERYTHING):
+        assert np.all(ground.y[:20] == GRASS)
+        assert ground.boxes[:, :, 0].min() >= 20 * STEP - 1e-9
+        assert ground.x.shape == ground.y.shape == (200,)
+
+
+def test_kinds_of_obstacles_are_equally_likely() -> None:
+    # Stumps are one step wide, pit walls four high, stairs four wide: told apart by their sizes.
+    shapes = np.concatenate([sizes(lay(seed, **(EVERYTHING | {"stair_steps": [1, 2]}))) for seed in range(1000)])
+    stairs = np.isclose(shapes[:, 0], 4).sum()
+    walls = np.isclose(shapes[:, 1], 4).sum()
+    counts = np.array([len(shapes) - stairs - walls, stairs, walls / 2])
+    assert np.all(np.abs(counts / counts.sum() - 1 / 3) < 0.02)
+
+
+@pytest.mark.parametrize("encoding", [{"roughness": 2.0}, EVERYTHING, {"cppn": HILL}], ids=["rough", "all", "cppn"])
+@pytest.mark.parametrize("length", [60, 173, 500])
+def test_any_length_is_laid_and_ends_ten_points_before_the_last(encoding: dict[str, Any], length: int) -> None:
+    env = standing(spec(**encoding, length=length).make(), seed=1)
+    assert env.ground.x.shape == (length,)
+    assert env.finish == pytest.approx((length - 10) * STEP)
+    carry(env, env.finish + 0.5, float(env.ground.y[-10:].max()) + 3)
+    assert env.step(np.zeros(4, np.float32))[2]
+
+
+def test_a_network_gives_the_heights_beyond_the_start_pad() -> None:
+    # f(x) = 2 x, with x = (i - 100) / 100 * pi: from point 21 on, each is 2 pi / 100 higher than the one before.
+    ground = lay(0, cppn=HILL, roughness=5.0)
+    expected = GRASS + np.maximum(np.arange(200) - 21, 0) * 2 * np.pi / 100
+    np.testing.assert_allclose(ground.y, expected)
+
+
+# The environment
+
+
+def test_roughness_one_is_bipedal_walker_bit_for_bit() -> None:
+    ours, theirs = spec(roughness=1.0).make(), gymnasium.make("envs.bipedal:paddock/BipedalWalker-v3")
+    ends = 0
+    for seed in range(24):
+        generator = np.random.default_rng(seed)
+        np.testing.assert_array_equal(ours.reset(seed=seed)[0], theirs.reset(seed=seed)[0])
+        mine, other = ours.unwrapped, theirs.unwrapped
+        assert mine.ground.y.tolist() == other.terrain_y and mine.ground.x.tolist() == other.terrain_x  # type: ignore
+        assert mine.np_random.bit_generator.state == other.np_random.bit_generator.state  # clouds and push are drawn
+        for t in range(400):
+            action = generator.uniform(-1.5, 1.5, 4).astype(np.float32)
+            if seed % 3 == 0:  # gentle, so that it stands for long
+                action = np.array([0.5, -0.3, -0.5, 0.3], np.float32) * np.float32(np.sin(t / 10))
+            got, expected = ours.step(action), theirs.step(action)
+            np.testing.assert_array_equal(got[0], expected[0])
+            assert got[1:] == expected[1:]
+            if got[2]:
+                ends += 1
+                break
+    assert ends >= 12
+
+
+def test_the_same_seed_gives_the_same_ground_on_a_used_instance() -> None:
+    used = spec(**EVERYTHING).make()
+    for seed in range(5):
+        lived, new = standing(used, seed), standing(spec(**EVERYTHING).make(), seed)
+        np.testing.assert_array_equal(lived.ground.y, new.ground.y)
+        np.testing.assert_array_equal(lived.ground.boxes, new.ground.boxes)
+        action = np.array([0.3, -0.3, 0.5, 0.2], np.float32)
+        for _ in range(30):
+            np.testing.assert_array_equal(used.step(action)[0], new.step(action)[0])
+
+
+def test_a_fixed_ground_stays_while_the_push_changes() -> None:
+    env = spec(**EVERYTHING, ground=5).make()
+    first, other = standing(env, 1).ground.y, standing(spec(**EVERYTHING, ground=6).make(), 1).ground.y
+    np.testing.assert_array_equal(standing(env, 2).ground.y, first)
+    assert not np.array_equal(first, other)
+    # Free ground from the same seed is the same ground: it is drawn first.
+    np.testing.assert_array_equal(standing(spec(**EVERYTHING).make(), 5).ground.y, first)
+    assert not np.array_equal(env.reset(seed=1)[0], env.reset(seed=2)[0])
+    np.testing.assert_array_equal(env.reset(seed=1)[0], env.reset(seed=1)[0])
+
+
+def test_it_stops_after_2000_steps_and_is_solved_at_230() -> None:
+    found = gymnasium.spec("paddock/Terrain-v0")
+    assert (found.max_episode_steps, found.reward_threshold) == (2000, 230)
+
+
+def test_gymnasium_accepts_it() -> None:
+    check_env(Terrain(**EVERYTHING), skip_render_check=True)
+
+
+@pytest.mark.parametrize("slope", [2.0, -2.0], ids=["hill", "valley"])
+def test_the_picture_follows_the_walker_out_of_the_first_one(slope: float) -> None:
+    network = {**HILL, "connections": [{**HILL["connections"][0], "weight": slope}]}
+    env: Any = spec(cppn=network, length=300).make(render_mode="rgb_array")
+    walker = standing(env, 0)
+    first = env.render()
+    assert first.shape == (400, 600, 3) and first.dtype == np.uint8
+    carry(walker, 280 * STEP, float(walker.ground.y[280]) + 2)
+    env.step(np.zeros(4, np.float32))
+    picture = env.render()
+    hull = np.argwhere(np.all(picture == walker.hull.color1, axis=2))
+    assert len(hull) > 100 and hull[:, 0].min() > 40 and hull[:, 0].max() < 360
+    assert np.any(np.all(picture == (102, 153, 76), axis=2)), "the earth is in the picture"
+
+
+def test_recipes_travel_and_compare_by_value() -> None:
+    one, other = (spec(**EVERYTHING, ground=3), spec(cppn=HILL))
+    assert pickle.loads(pickle.dumps(one)) == one and hash(one) == hash(spec(**EVERYTHING, ground=3)) and one != other
+    env: Any = pickle.loads(pickle.dumps(other.make().unwrapped))
+    env.reset(seed=0)
+    assert env.ground.y[-1] > 10
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("roughness", -0.1),
+        ("roughness", 10.1),
+        ("roughness", float("nan")),
+        ("roughness", "rough"),
+        ("roughness", True),
+        ("pit_gap", [0.8, 0.4]),
+        ("pit_gap", [0.0, float("inf")]),
+        ("pit_gap", [0.8]),
+        ("pit_gap", 0.8),
+        ("pit_gap", ["0", "1"]),
+        ("stump_height", [-0.1, 1.0]),
+        ("stump_height", [0, 1, 2]),
+        ("stump_width", [1, 1]),
+        ("stump_width", [0, 1]),
+        ("stump_width", None),
+        ("stump_float", [0.0, 1.5]),
+        ("stair_height", {"low": 1}),
+        ("stair_width", [4, 1000]),
+        ("stair_steps", [1.5, 2.5]),
+        ("length", 59),
+        ("length", 99.5),
+        ("ground", -1),
+        ("ground", 0.5),
+        ("cppn", []),
+        ("cppn", {"nodes": []}),
+        ("cppn", {**HILL, "edges": []}),
+        ("cppn", {**HILL, "nodes": []}),
+        ("cppn", {**HILL, "nodes": [{**HILL["nodes"][0], "bias": float("nan")}]}),
+        ("cppn", {**HILL, "nodes": [{**HILL["nodes"][0], "activation": "relu"}]}),
+        ("cppn", {**HILL, "nodes": [{**HILL["nodes"][0], "activation": ["sin"]}]}),
+        ("cppn", {**HILL, "connections": [{**HILL["connections"][0], "source": 5}]}),
+        ("cppn", {**HILL, "connections": [{**HILL["connections"][0], "source": 0}]}),
+        ("cppn", {**HILL, "connections": [{**HILL["connections"][0], "weight": "2"}]}),
+        ("cppn", {**HILL, "connections": [{**HILL["connections"][0], "weight": 1e6}]}),
+    ],
+    ids=str,
+)
+def test_a_bad_encoding_is_refused_in_one_line_that_names_the_key(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"^env\.kwargs\.{key}") as caught:
+        spec(**{key: value}).make()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_network_that_runs_in_a_circle_or_has_obstacles_is_refused() -> None:
+    hidden = [{"id": id, "bias": 0.0, "response": 1.0, "activation": "sin"} for id in (1, 2)]
+    ways = [{"source": a, "target": b, "weight": 1.0, "enabled": True} for a, b in ((1, 2), (2, 1), (2, 0))]
+    with pytest.raises(ConfigError, match="circle"):
+        cppn.check({"nodes": [*HILL["nodes"], *hidden], "connections": ways}, "env.kwargs.cppn")
+    with pytest.raises(ConfigError, match=r"set pit_gap, stump_height to null"):
+        spec(cppn=HILL, pit_gap=[0, 1], stump_height=[0, 1]).make()
