@@ -1,4 +1,4 @@
-"""Draw the learning curves of runs: one colour for runs that differ in nothing but the seed.
+"""Draw the learning curves of runs, one colour for those that differ in nothing but the seed; of POET, its history too.
 
 python -m paddock.plot RUN... out=FILE.png
 """
@@ -6,7 +6,7 @@ python -m paddock.plot RUN... out=FILE.png
 import io
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,30 +17,48 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from envs.errors import nearest, require
+from envs.errors import ConfigError, nearest, require
 
 from .command import Readers, check_output, parse, run_command, write_output
 from .folder import computation, read_config, short_name
+from .lineage import read_history
+from .plot_poet import PICTURES
 from .results import Columns, read_columns
 
 log = logging.getLogger(__name__)
 
+
 GUIDE = """\
-Draw the learning curves of runs; they may still be going on.
+Draw the learning curves of runs, and the history of the niches of POET; runs may still be going on.
 
     python -m paddock.plot RUN... [key=value ...]
 
     RUN...                    run folders; those that differ in nothing but the seed get one colour: each a thin
                               line, and a bold one for their mean as far as all of them have come
-    out=FILE.png              the picture, also .pdf or .svg; else RUN/curves.png for one run, curves.png for several
-    x=step                    step: environment steps; iteration; minutes: of computing, over all sittings
-    y=group/name,group/name   metrics, as metrics.jsonl and system.jsonl name them; those of one name share a panel;
-                              else eval/return_mean, with train/return_mean where that leaves it readable
+    show=picture,picture      else curves; and for one run of POET all of these, unless out=, x= or y= is given:
+                              curves:    metrics over time, of any number of runs; the others are of one run of POET
+                              lineage:   the tree of niches, how difficult they are, and which agents moved where
+                              grounds:   what the niches look like, for families that have a ground
+                              transfers: how often agents were taken over, from niche to niche
+                              annecs:    novel environments that were created and solved
+    out=FILE.png              the picture, also .pdf or .svg, if it is one; else RUN/lineage.png and so on for one run,
+                              curves.png for several
+    x=step                    of curves: step: environment steps; iteration; minutes: of computing, over all sittings
+    y=group/name,group/name   of curves: metrics, as metrics.jsonl and system.jsonl name them; those of one name, or of
+                              numbered ones such as score/0,score/3, share a panel; else eval/return_mean, with
+                              train/return_mean where that leaves it readable
 """
+
+
+def _split(text: str) -> list[str]:
+    return list(dict.fromkeys(text.strip("[]").replace(" ", "").split(",")))
+
+
 READERS: Readers = {
+    "show": (_split, "names of pictures, with commas between"),
     "out": (Path, "a file *.png, *.pdf or *.svg"),
     "x": (str, "step, iteration or minutes"),
-    "y": (lambda text: text.strip("[]").replace(" ", "").split(","), "names of metrics, with commas between"),
+    "y": (_split, "names of metrics, with commas between"),
 }
 FORMATS = (".png", ".pdf", ".svg")
 X_AXES = {  # name -> metric, its unit, label
@@ -48,6 +66,7 @@ X_AXES = {  # name -> metric, its unit, label
     "iteration": ("iteration", 1, "iteration"),
     "minutes": ("system/seconds", 60, "computing time (minutes)"),
 }
+CURVES = "curves"  # the picture that any run has
 EVALUATION, TRAINING = "eval/return_mean", "train/return_mean"
 SPOKEN = {EVALUATION: "evaluation", TRAINING: "training", "return_mean": "mean return of an episode"}
 FEW_POINTS = 30  # up to so many are marked
@@ -86,17 +105,14 @@ def plot(runs: Sequence[Path], out: Path, *, x: str = "step", y: Sequence[str] |
     Raises:
         PaddockError: a run or a metric is unknown, nothing has been logged yet, or the file cannot be written.
     """
-    require(x in X_AXES, f"x={x} is not an axis; allowed: {', '.join(X_AXES)}")
-    read = [Run(run, read_config(run), read_columns(run)) for run in runs]
+    read = _read(runs)
     check_output("out", out, FORMATS)
-    figure = draw(read, x, y)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=out.suffix[1:], dpi=150)
-    write_output("out", out, buffer.getvalue())
+    _write(draw(read, x, y), out)
 
 
-def draw(runs: Sequence[Run], x: str, y: Sequence[str] | None) -> Figure:
+def draw(runs: Sequence[Run], x: str = "step", y: Sequence[str] | None = None) -> Figure:
     """The picture of `plot`, as a figure that belongs to no window."""
+    require(x in X_AXES, f"x={x} is not an axis; allowed: {', '.join(X_AXES)}")
     begun = [run for run in runs if run.columns]
     require(bool(begun), f"no run has metrics yet ({', '.join(str(run.path) for run in runs)}); wait for an iteration")
     groups = group_by_seed(begun)
@@ -104,7 +120,8 @@ def draw(runs: Sequence[Run], x: str, y: Sequence[str] | None) -> Figure:
     panels: dict[str, list[str]] = {}
     for metric in _default_metrics(groups) if y is None else dict.fromkeys(y):
         require(metric in known, f"y={metric} is not a metric of these runs; {nearest(metric, known)}")
-        panels.setdefault(metric.rpartition("/")[2], []).append(metric)
+        group, _, name = metric.rpartition("/")
+        panels.setdefault(group if name.isdigit() else name, []).append(metric)
 
     figure = Figure(figsize=(8, 1.5 + 3 * len(panels)), layout="constrained")
     missing = {run.path: None for run in runs if run not in begun}
@@ -209,15 +226,26 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     return [str(run.path) for run in runs]
 
 
+def _read(runs: Iterable[Path]) -> list[Run]:
+    return [Run(run, read_config(run), read_columns(run)) for run in runs]
+
+
 def _setting(key: str, value: Any) -> str:
     if key == "env.id":
         return short_name(str(value))
+    if key == "env._target_":
+        return str(value).rpartition(".")[2]
     return str(value) if key == "algo.name" else f"{key.rpartition('.')[2]}={value}"
+
+
+def _env_key(runs: Sequence[Run]) -> str:
+    """Where an environment has its name: families, which have no id, are called by their class."""
+    return "env.id" if all("env.id" in run.settings for run in runs) else "env._target_"
 
 
 def _title(groups: Mapping[str, list[Run]]) -> str:
     runs = [run for group in groups.values() for run in group]
-    names = [{_setting(key, run.settings.get(key, "")) for run in runs} for key in ("algo.name", "env.id")]
+    names = [{_setting(key, run.settings.get(key, "")) for run in runs} for key in ("algo.name", _env_key(runs))]
     subject = " on ".join(name for choice in names if len(choice) == 1 for name in choice if name) or "learning curves"
     if len(groups) > 1:
         return subject
@@ -230,9 +258,57 @@ def _command(arguments: Sequence[str]) -> None:
     given, options = parse("plot", arguments, READERS)
     require(bool(given), "plot needs a RUN; write python -m paddock.plot RUN... out=FILE.png")
     runs = list({run.resolve(): run for run in given}.values())
-    out = options.pop("out", runs[0] / "curves.png" if len(runs) == 1 else Path("curves.png"))
-    plot(runs, out, **options)
-    print(out)
+    shown, out = options.pop("show", None), options.pop("out", None)
+    _check_choice(runs, shown, out, options)
+    # Where nothing says what to draw, it is all there is; what there is not yet is then no mistake.
+    open_choice = shown is None and out is None and not options and len(runs) == 1
+    asked = shown or [CURVES]
+    read = _read(runs)
+    history = read_history(runs[0], read[0].config, read[0].columns) if open_choice or asked != [CURVES] else None
+    require(
+        history is not None or asked == [CURVES],
+        f"show={','.join(asked)}: {runs[0] / 'events.jsonl'} tells of no niche; wait for the first iteration of "
+        f"algo=poet, or choose show={CURVES}, which any run has",
+    )
+    names = [CURVES, *PICTURES] if open_choice and history is not None else asked
+    files = {name: out or (runs[0] if len(runs) == 1 else Path()) / f"{name}.png" for name in names}
+    figures: dict[Path, Figure] = {}
+    for name, file in files.items():
+        check_output("out", file, FORMATS)
+        try:
+            if name == CURVES:
+                figures[file] = draw(read, **options)
+            elif history is not None:
+                figures[file] = PICTURES[name](history, _title({"": read}))
+        except ConfigError as error:
+            if name in asked:
+                raise
+            log.warning("%s is left out: %s", file, error)
+    for file, figure in figures.items():
+        _write(figure, file)
+        print(file)
+
+
+def _check_choice(runs: Sequence[Path], shown: Sequence[str] | None, out: Path | None, curves: Iterable[str]) -> None:
+    """Check which pictures were asked for (None: it was not said), and keys that are of the curves."""
+    known = (CURVES, *PICTURES)
+    for name in shown or ():
+        require(name in known, f"show={name} is not a picture; {nearest(name, known)}")
+    names = list(shown or [CURVES])
+    listed = f"show={','.join(names)}"
+    require(
+        len(runs) == 1 or names == [CURVES],
+        f"{listed}: {len(runs)} runs were given, and this is of one; give one RUN, or choose show={CURVES}",
+    )
+    require(out is None or len(names) == 1, f"out={out} is one file, and {listed} are {len(names)}; leave out= away")
+    for key in curves:
+        require(CURVES in names, f"{key}= is of curves, and {listed} has none; leave {key}= away, or add {CURVES}")
+
+
+def _write(figure: Figure, out: Path) -> None:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=out.suffix[1:], dpi=150)
+    write_output("out", out, buffer.getvalue())
 
 
 if __name__ == "__main__":

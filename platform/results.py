@@ -1,4 +1,4 @@
-"""Run folders as columns of numbers, for plots, notebooks and reports."""
+"""Run folders as columns of numbers and lists of events, for plots, notebooks and reports."""
 
 import json
 from collections.abc import Iterator
@@ -28,6 +28,17 @@ def read_columns(run: Path) -> Columns:
             rows.setdefault(row["iteration"], {}).update(row)
     names = dict.fromkeys(name for row in rows.values() for name in row)
     return {name: np.array([_number(row.get(name)) for row in rows.values()]) for name in names}
+
+
+def read_events(run: Path) -> list[dict[str, Any]]:
+    """What happened in a run, in order, as its `events.jsonl` tells; empty where nothing has been told.
+
+    The run may still be going on: a line that is not whole ends the reading.
+
+    Raises:
+        FolderError: the journal cannot be read.
+    """
+    return list(_read_rows(run / "events.jsonl"))
 
 
 def _read_rows(path: Path) -> Iterator[dict[str, Any]]:

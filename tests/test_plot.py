@@ -150,6 +150,19 @@ def test_metrics_of_one_name_share_a_panel(tmp_path: Path) -> None:
     assert [ax.get_ylabel() for ax in axes] == ["mean return of an episode", "es/sigma"]
 
 
+def test_numbered_metrics_of_one_group_share_a_panel(tmp_path: Path) -> None:
+    rows = [{"score/0": 1, "score/12": 2, "eval/return_mean": 3}]
+    axes = drawn(write(tmp_path / "run", rows), y=["score/0", "eval/return_mean", "score/12"]).axes
+    assert [list(labelled(ax)) for ax in axes] == [["score/0", "score/12"], ["evaluation"]]
+    assert [ax.get_ylabel() for ax in axes] == ["score", "mean return of an episode"]
+
+
+def test_families_are_called_by_their_class(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", returns(1), algo__name="poet")
+    config = read_config(run) | {"env": {"_target_": "envs.poles.Poles", "start": 0.5}}
+    assert draw([Run(run, config, read_columns(run))]).axes[0].get_title() == "poet on Poles, seed 0"
+
+
 def test_many_groups_and_metrics_are_named_in_full(tmp_path: Path) -> None:
     rows = [{"eval/return_mean": 1, "train/return_mean": 2}]
     runs = [write(tmp_path / f"run{rate}", rows, algo__rate=rate) for rate in (1, 2)]
@@ -198,6 +211,11 @@ BAD = {
     "unknown axis": (("RUN", "x=steps"), "x=steps is not an axis; allowed: step, iteration, minutes"),
     "unknown metric": (("RUN", "y=eval/retrun_mean"), "did you mean 'eval/return_mean'?"),
     "empty metric": (("RUN", "y="), "y= is not a metric"),
+    "unknown picture": (("RUN", "show=curve"), "show=curve is not a picture; did you mean 'curves'?"),
+    "not of POET": (("RUN", "show=lineage"), "tells of no niche; wait for the first iteration of algo=poet, or choose"),
+    "one of many": (("RUN", "NULL", "show=annecs"), "show=annecs: 2 runs were given, and this is of one; give one RUN"),
+    "two in one file": (("RUN", "show=curves,annecs", "out=a.png"), "is one file, and show=curves,annecs are 2"),
+    "key of curves": (("RUN", "show=lineage", "x=step"), "x= is of curves, and show=lineage has none"),
     "no picture": (("RUN", "out=a.gif"), "allowed: *.png, *.pdf, *.svg"),
     "no folder": (("RUN", "out=nowhere/a.png"), "there is no folder nowhere"),
     "no row": (("NEW",), "no run has metrics yet"),

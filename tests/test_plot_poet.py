@@ -1,0 +1,371 @@
+"""Pictures of POET's runs, by the laws they obey; expected numbers are worked by hand."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT, Command
+from matplotlib.colors import to_hex
+from matplotlib.image import imread
+from matplotlib.quiver import Quiver
+
+from envs.spec import EnvSpec
+from paddock import plot as command
+from paddock.border import build
+from paddock.lineage import Attempt, History, Life, count_attempts, order_lines, read_history, split_attempts
+from paddock.plot_grounds import draw_grounds, spread
+from paddock.plot_poet import DIFFICULTY, PICTURES, draw_annecs, draw_lineage, draw_transfers, measure_difficulty
+from paddock.results import read_columns, read_events
+
+Main = Callable[..., tuple[int, str, str]]
+Event = dict[str, Any]
+
+LENGTHS = {0: 0.5, 1: 0.6, 4: 0.3, 5: 0.9}
+
+
+def family(name: str) -> tuple[dict[str, Any], Any]:
+    section = yaml.safe_load((ROOT / "conf/env" / f"{name}.yaml").read_text())
+    return section, build("env", section)
+
+
+def birth(of: Any, iteration: int, niche: int, parent: int | None, encoding: Any, ground: int | None = None) -> Event:
+    env = of.env_spec(encoding, ground).fields
+    event = {"iteration": iteration, "event": "birth", "niche": niche, "parent": parent, "encoding": encoding}
+    return event | {"env": env, "reason": "", **({} if parent is None else {"score": 7.0, "novelty": 0.0, "source": 0})}
+
+
+def transfers(iteration: int, *pairs: str) -> list[Event]:
+    """ "0>1" is an attempt, "0>1!" an accepted one."""
+    moves = [(*re.split("[>!]", pair)[:2], pair.endswith("!")) for pair in pairs]
+    head = {"iteration": iteration, "event": "transfer"}
+    return [head | {"source": int(a), "target": int(b), "accepted": accepted} for a, b, accepted in moves]
+
+
+def story() -> list[Event]:
+    """Four niches: 1 and 4 are children of 0, and 5 of 1; 0 retires."""
+    poles = family("poles")[1]
+    born = {
+        number: birth(poles, when, number, parent, {"length": LENGTHS[number]})
+        for number, parent, when in ((0, None, 1), (1, 0, 11), (4, 0, 21), (5, 1, 21))
+    }
+    return [
+        born[0],
+        {"iteration": 5, "event": "no parents", "best": 3.0, "reason": ""},
+        born[1],
+        {"iteration": 12, "event": "reject", "niche": 2, "parent": 0, "encoding": {"length": 9.0}, "score": None},
+        {"iteration": 15, "event": "solved", "niche": 1, "score": 400.0, "age": 5},
+        *transfers(20, "1>0", "0>1!"),
+        born[4],
+        born[5],
+        {"iteration": 21, "event": "retire", "niche": 0, "score": 33.0, "age": 21, "reason": ""},
+        *transfers(30, "4>1", "5>1", "1>4", "5>4!", "1>5", "4>5!"),
+        *transfers(40, "4>1", "5>1!", "1>4", "5>4!", "1>5", "4>5"),
+    ]
+
+
+def write(path: Path, events: Iterable[Event], iterations: int, name: str = "poles") -> Path:
+    """A run folder; in iteration t every niche that was ever born scores 10 t plus its number."""
+    path.mkdir()
+    config = {"algo": {"name": "poet"}, "env": family(name)[0], "vec": {}, "seed": 3}
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    events = list(events)
+    (path / "events.jsonl").write_text("".join(json.dumps({"step": 0} | event) + "\n" for event in events))
+    with open(path / "metrics.jsonl", "w") as journal:
+        for t in range(1, iterations + 1):
+            active = [event["niche"] for event in events if event["event"] == "birth" and event["iteration"] <= t]
+            active = [number for number in active if number != 0 or t < 21]
+            row = {"iteration": t, "step": 100 * t, "train/return_mean": 1.0, "eval/return_mean": 2.0}
+            row |= {"poet/active": len(active), "poet/annecs": int(t > 15), "poet/annecs_admitted": t // 10}
+            row |= {"poet/transfers": t // 20} | {f"score/{number}": 10.0 * t + number for number in active}
+            journal.write(json.dumps(row) + "\n")
+    return path
+
+
+def history(run: Path) -> History:
+    found = read_history(run, yaml.safe_load((run / "config.yaml").read_text()), read_columns(run))
+    assert found is not None
+    return found
+
+
+def drawn(draw: Callable[[History, str], Any], run: Path) -> Any:
+    return draw(history(run), "poet")
+
+
+def life(number: int, parent: int | None, born: int) -> Life:
+    env = EnvSpec("CartPole-v1", {}, (), None, fresh=False)
+    told: dict[str, Any] = {"encoding": {}, "env": env, "solved": None, "retired": None, "score": None}
+    return Life(number=number, parent=parent, born=born, **told)
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Main:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["plot", *map(str, arguments)])
+        code = command.main()
+        return code, *capfd.readouterr()
+
+    return call
+
+
+# The history
+
+
+def test_lives_are_told_by_events_and_scores_by_the_last_row(tmp_path: Path) -> None:
+    found = history(write(tmp_path / "run", story(), 42))
+    assert found.now == 42
+    told = [(it.number, it.parent, it.born, it.solved, it.retired, it.score) for it in found.lives.values()]
+    assert told == [
+        (0, None, 1, None, 21, 200.0),
+        (1, 0, 11, 15, None, 421.0),
+        (4, 0, 21, None, None, 424.0),
+        (5, 1, 21, None, None, 425.0),
+    ]
+
+
+def test_an_event_line_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", story(), 42)
+    whole = read_events(run)
+    journal = run / "events.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-5])
+    assert read_events(run) == whole[:-1]
+    assert len(history(run).attempts) == 2 + 6 + 6 - 1
+    journal.unlink()
+    assert read_events(run) == []
+
+
+def test_lines_are_ordered_from_parents_to_children_the_youngest_first() -> None:
+    family_tree = {k: life(k, parent, born) for k, parent, born in ((0, None, 1), (1, 0, 2), (2, 0, 3), (3, 1, 4))}
+    assert order_lines(family_tree) == [0, 2, 1, 3]
+    assert order_lines({7: life(7, None, 1)}) == [7]
+
+
+def test_an_edge_crosses_no_life_in_any_tree() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        lives = {0: life(0, None, 1)}
+        for number in range(1, 60):
+            lives[number] = life(number, int(generator.integers(number)), 1 + number)
+        order = order_lines(lives)
+        row = {number: k for k, number in enumerate(order)}
+        assert sorted(order) == list(lives)
+        for number, child in lives.items():
+            if child.parent is not None:
+                assert row[child.parent] < row[number]
+                between = order[row[child.parent] + 1 : row[number]]
+                assert all(lives[other].born > child.born for other in between)
+
+
+def test_attempts_are_counted_from_source_to_target() -> None:
+    attempts = [Attempt(9, 5, 2, True), Attempt(9, 2, 5, False), Attempt(8, 5, 2, False), Attempt(9, 8, 2, True)]
+    numbers, accepted, attempted = count_attempts(attempts)
+    assert numbers == [2, 5, 8]
+    assert accepted.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 0]]
+    assert attempted.tolist() == [[0, 1, 0], [2, 0, 0], [1, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    "iterations, spans",
+    [
+        ([], []),
+        ([7, 7], [(7, 7, 2)]),
+        ([20, 30, 40], [(20, 26, 1), (27, 33, 1), (34, 40, 1)]),
+        (range(1, 11), [(1, 3, 3), (4, 5, 2), (6, 8, 3), (9, 10, 2)]),
+        ([1, 2, 99, 100], [(1, 25, 2), (76, 100, 2)]),
+    ],
+)
+def test_spans_of_attempts_are_equal_and_not_empty(iterations: Sequence[int], spans: list[Any]) -> None:
+    split = split_attempts([Attempt(iteration, 0, 1, False) for iteration in iterations], 4)
+    assert [(first, last, len(inside)) for first, last, inside in split] == spans
+
+
+# The pictures
+
+
+def test_difficulty_is_the_distance_from_the_first_environment(tmp_path: Path) -> None:
+    measured, label = measure_difficulty(history(write(tmp_path / "run", story(), 42)))
+    # Lengths 0.5, 0.6, 0.3 and 0.9 m.
+    assert {number: round(far, 9) for number, far in measured.items()} == {0: 0.0, 1: 0.1, 4: 0.2, 5: 0.4}
+    assert label == "distance from the first environment\nDifference of the lengths, m"
+
+
+def test_lineage_has_a_line_for_each_life_and_an_arrow_for_each_move(tmp_path: Path) -> None:
+    figure = drawn(draw_lineage, write(tmp_path / "run", story(), 42))
+    ax, bar = figure.axes
+    assert ax.get_title() == "poet: 4 niches, 3 active"
+    assert bar.get_ylabel().replace("\n", " ").endswith("Difference of the lengths, m")
+    # Rows: 0, then its younger child 4, then 1 and its child 5.
+    lines = {tuple(map(tuple, line.get_xydata())): to_hex(line.get_color()) for line in ax.lines}
+    easiest, hardest = DIFFICULTY[0], DIFFICULTY[-1]
+    assert lines[(1, 0), (21, 0)] == easiest
+    assert lines[(21, 3), (42, 3)] == hardest
+    # Difficulty 0.2 of at most 0.4 is the third colour of five.
+    assert lines[(21, 1), (42, 1)] == DIFFICULTY[2]
+    assert {((11, 0), (11, 2)), ((21, 0), (21, 1)), ((21, 2), (21, 3))} <= set(lines)
+    assert [line.get_xydata().tolist() for line in ax.lines if line.get_marker() == "*"] == [[[15, 2]]]
+    arrows: Any
+    (arrows,) = (item for item in ax.collections if isinstance(item, Quiver))
+    # Accepted: 0>1 at 20; 5>4 and 4>5 at 30; 5>1 and 5>4 at 40.
+    assert arrows.Y.tolist() == [0, 3, 1, 3, 3]
+    assert arrows.V.tolist() == [2, -2, 2, -1, -2]
+    assert np.floor(arrows.X).tolist() == [20, 30, 30, 40, 40]
+    assert [text.get_text() for text in ax.texts] == ["0", "4", "1", "5"]
+
+
+def test_a_single_niche_is_drawn_and_has_no_colour_bar(tmp_path: Path) -> None:
+    (ax,) = drawn(draw_lineage, write(tmp_path / "run", story()[:1], 1)).axes
+    assert ax.get_title() == "poet: 1 niche, 1 active"
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["born", "active"]
+
+
+def test_names_of_close_lines_are_thinned_out(tmp_path: Path) -> None:
+    poles = family("poles")[1]
+    first = birth(poles, 1, 0, None, {"length": 0.5})
+    for count, named in ((100, 100), (400, 100)):
+        events = [first, *(birth(poles, 1 + k, k, k // 2, {"length": 0.6}) for k in range(1, count))]
+        (ax, _) = drawn(draw_lineage, write(tmp_path / f"{count}", events, 1)).axes
+        assert len(ax.texts) == named
+
+
+def test_transfers_are_written_into_their_cells(tmp_path: Path) -> None:
+    figure = drawn(draw_transfers, write(tmp_path / "run", story(), 42))
+    *panels, bar = figure.axes
+    assert [ax.get_title() for ax in panels] == [
+        "iterations 20 to 26: 1 of 2 accepted",
+        "iterations 27 to 33: 2 of 6 accepted",
+        "iterations 34 to 40: 2 of 6 accepted",
+    ]
+    first = {tuple(map(int, text.get_position())): text.get_text() for text in panels[0].texts}
+    assert first == {(1, 0): "1/1", (0, 1): "0/1"}
+    shares = panels[1].images[0].get_array()
+    # Of 1, 4 and 5: nobody tries itself; 4 moved into 5, and 5 into 4.
+    assert np.ma.filled(shares, -1).tolist() == [[-1, 0, 0], [0, -1, 1], [0, 1, -1]]
+    assert {ax.images[0].norm.vmax for ax in panels} == {1.0}
+    assert bar.get_ylabel() == "share of attempts that were accepted"
+
+
+def test_annecs_are_steps_over_iterations(tmp_path: Path) -> None:
+    upper, lower, other = drawn(draw_annecs, write(tmp_path / "run", story(), 20)).axes
+    admitted, solved = upper.lines
+    assert {line.get_drawstyle() for ax in (upper, lower, other) for line in ax.lines} == {"steps-post"}
+    assert list(solved.get_ydata()) == [0] * 15 + [1] * 5
+    assert list(admitted.get_ydata()) == [0] * 9 + [1] * 10 + [2]
+    assert list(lower.lines[0].get_ydata()) == [1] * 10 + [2] * 10
+    assert list(other.lines[0].get_ydata()) == [0] * 19 + [1]
+
+
+@pytest.mark.parametrize("ground", [5, None])
+def test_grounds_are_the_niches_own_or_said_to_be_one_of_many(ground: int | None, tmp_path: Path) -> None:
+    terrains = family("terrains")[1]
+    harder = {"roughness": 1.0, "stump_height": [1.0, 1.0]}
+    events = [birth(terrains, 1, 0, None, terrains.flat(), ground), birth(terrains, 3, 2, 0, harder, ground)]
+    figure = drawn(draw_grounds, write(tmp_path / "run", events, 4, "terrains"))
+    flat, rough = figure.axes
+    assert flat.get_title("left") == "niche 0: from 1, score 40, not solved"
+    assert rough.get_title("left") == "niche 2: from 3, score 42, not solved"
+    assert (flat.get_xlim(), flat.get_ylim()) == (rough.get_xlim(), rough.get_ylim())
+    assert (len(flat.patches), len(rough.patches) > 0) == (0, True)
+    env = terrains.env_spec(harder, ground).make()
+    env.reset(seed=0)
+    outline = rough.collections[0].get_paths()[0].vertices
+    expected = env.unwrapped.ground
+    assert {*zip(expected.x, expected.y, strict=True)} <= {*map(tuple, outline)}
+    assert ("drawn with seed 0" in figure.get_suptitle()) == (ground is None)
+
+
+def test_grounds_of_a_network_are_no_matter_of_chance(tmp_path: Path) -> None:
+    cppns = family("terrains_cppn")[1]
+    run = write(tmp_path / "run", [birth(cppns, 1, 0, None, cppns.flat())], 1, "terrains_cppn")
+    assert "seed" not in drawn(draw_grounds, run).get_suptitle()
+
+
+def test_a_choice_of_many_is_even_and_has_both_ends() -> None:
+    assert spread(3, 30) == [0, 1, 2]
+    assert spread(9, 3) == [0, 4, 8]
+    assert len(spread(84, 30)) == 30 and spread(84, 30)[-1] == 83
+
+
+# The command
+
+
+def test_a_real_run_becomes_all_pictures_that_there_are(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    settings = "population=4 hidden=[4] transfer_every=2 reproduce_every=2 criterion_low=0 criterion_high=500 "
+    settings += "reproduce_score=0 max_niches=2 max_children=2 eval_episodes=1 novelty=encoding same_ground=false"
+    small = [f"algo.{setting}" for setting in settings.split()]
+    done = Command("algo=poet", "env=poles", *small, "compute=serial", "budget.iterations=8", f"run.dir={run}").wait()
+    assert done[0] == 0, done
+    arguments = [sys.executable, "-m", "paddock.plot", str(run)]
+    plotted = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    names = ("curves", "lineage", "transfers", "annecs")
+    assert (plotted.returncode, plotted.stdout.split()) == (0, [str(run / f"{name}.png") for name in names])
+    note = (
+        f"{run / 'grounds.png'} is left out: CartPole-v1 has no ground; env=terrains and env=terrains_cppn have one\n"
+    )
+    assert plotted.stderr == note
+    assert all(imread(run / f"{name}.png").std() > 0 for name in names)
+    found = history(run)
+    columns = found.columns
+    assert sum(it.retired is None for it in found.lives.values()) == columns["poet/active"][-1]
+    assert sum(it.retired is not None for it in found.lives.values()) == columns["poet/archived"][-1] > 0
+    assert len(found.attempts) == columns["poet/transfer_attempts"][-1] > 0
+    assert sum(attempt.accepted for attempt in found.attempts) == columns["poet/transfers"][-1]
+
+
+def test_only_what_is_asked_for_is_drawn(tmp_path: Path, main: Main) -> None:
+    run = write(tmp_path / "run", story(), 42)
+    before = {*run.iterdir()}
+    assert main(run, "show=annecs,lineage,annecs") == (0, f"{run / 'annecs.png'}\n{run / 'lineage.png'}\n", "")
+    assert {*run.iterdir()} - before == {run / "annecs.png", run / "lineage.png"}
+    for suffix in ("pdf", "svg"):
+        assert main(run, "show=transfers", f"out={tmp_path / 'a'}.{suffix}")[0] == 0
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("arguments", [["y=score/0,score/4"], ["x=iteration"], ["show=curves"], ["out=OUT"]])
+def test_what_is_said_of_curves_draws_curves_alone(arguments: list[str], tmp_path: Path, main: Main) -> None:
+    run, out = write(tmp_path / "run", story(), 42), tmp_path / "out.png"
+    code, printed, err = main(run, *(argument.replace("OUT", str(out)) for argument in arguments))
+    assert (code, printed.split(), err) == (0, [str(out if arguments == ["out=OUT"] else run / "curves.png")], "")
+
+
+def test_what_is_not_there_yet_is_named_unless_it_was_asked_for(
+    tmp_path: Path, main: Main, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = write(tmp_path / "run", story()[:1], 1)
+    code, out, _ = main(run)
+    assert (code, [Path(line).stem for line in out.split()]) == (0, ["curves", "lineage", "annecs"])
+    assert [record.getMessage().split()[0] for record in caplog.records] == [
+        str(run / "grounds.png"),
+        str(run / "transfers.png"),
+    ]
+    for name, said in (("grounds", "CartPole-v1 has no ground"), ("transfers", "no agent has tried another niche yet")):
+        code, out, err = main(run, f"show=lineage,{name}")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert said in err
+
+
+def test_several_runs_of_poet_become_curves(tmp_path: Path, main: Main, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [write(tmp_path / name, story(), 42) for name in ("one", "two")]
+    assert main(*runs) == (0, "curves.png\n", "")
+
+
+@pytest.mark.parametrize("journal", [None, "", '{"iteration": 1, "event": "bi'])
+def test_a_run_without_a_birth_has_no_lineage(journal: str | None, tmp_path: Path, main: Main) -> None:
+    run = write(tmp_path / "run", story(), 42)
+    if journal is None:
+        (run / "events.jsonl").unlink()
+    else:
+        (run / "events.jsonl").write_text(journal)
+    for name in PICTURES:
+        code, out, err = main(run, f"show={name}")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert f"show={name}: {run / 'events.jsonl'} tells of no niche; wait" in err
+    assert main(run) == (0, f"{run / 'curves.png'}\n", "")
