@@ -1,0 +1,138 @@
+"""How long workers wait in POET when niches are unequal: ours against the order of the authors' code.
+
+    python scripts/bench_poet.py [--quick] [--json PATH]
+
+Eight niches whose episodes last from 5 to 80 steps, four workers. Steps sleep in place of computing, so that workers
+have a processor each on any machine, and all time is known: idle is what is left of workers x seconds. Both sides
+play the same steps and evaluations on the same pool: ours as `POET.plan` does, the other as the authors' `ind_es_step`
+(github.com/uber-research/poet): all populations at once, then niche by niche the wait for its own and its evaluation.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+
+from omegaconf import OmegaConf  # noqa: E402
+
+from algos.arena import Place  # noqa: E402
+from algos.flow import Together  # noqa: E402
+from algos.members import play_round  # noqa: E402
+from algos.poet import POET  # noqa: E402
+from algos.pool import Pool  # noqa: E402
+from envs.vector import Serial  # noqa: E402
+from paddock.border import build  # noqa: E402
+from paddock.compose import compose_alone  # noqa: E402
+from paddock.compute.cluster import local  # noqa: E402
+from paddock.compute.elastic import Bounds  # noqa: E402
+from scripts.bench_es import describe_machine  # noqa: E402
+from scripts.naps import Naps  # noqa: E402
+
+WORKERS = 4
+STEPS = (5, 10, 15, 20, 30, 40, 60, 80)  # of an episode, in each niche
+TARGET = 0.10  # idle share of the workers, at most
+
+Report = dict[str, Any]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run both sides in turn, print medians; returns 1 if ours idles above the target, else 0."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round, under a minute")
+    parser.add_argument("--json", type=Path, help="write the report there")
+    options = parser.parse_args(arguments)
+    rounds, iterations = (1, 3) if options.quick else (5, 8)
+    pool = local(Bounds(WORKERS, WORKERS), retries=3, task_timeout_s=None)
+    try:
+        play_ours(pool, 1)  # starts everything
+        runs = [(play_ours(pool, iterations), play_in_turns(pool, iterations)) for _ in range(rounds)]
+    finally:
+        pool.close()
+    ours, theirs = ([run[side] for run in runs] for side in (0, 1))
+    report = {
+        "machine": describe_machine(),
+        "versions": {name: version(name) for name in ("paddock", "numpy", "distributed")},
+        "settings": {"workers": WORKERS, "episode_steps": STEPS, "iterations": iterations, "rounds": rounds},
+        "idle": {"ours": _median(ours, "idle"), "in turns": _median(theirs, "idle")},
+        "seconds": {"ours": _median(ours, "seconds"), "in turns": _median(theirs, "seconds")},
+        "runs": {"ours": ours, "in turns": theirs},
+        "target": TARGET,
+    }
+    report["ratio"] = report["seconds"]["in turns"] / report["seconds"]["ours"]
+    print(report["machine"])
+    for side in ("ours", "in turns"):
+        print(f"{side:8}  idle {report['idle'][side]:6.1%}   {report['seconds'][side]:6.2f} s")
+    print(f"in turns / ours, seconds: {report['ratio']:.2f}; idle share at most {TARGET:.0%}")
+    if options.json is not None:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 0 if report["idle"]["ours"] <= TARGET else 1
+
+
+def build_poet(pool: Pool) -> POET:
+    """POET with a niche for each length of episode; it transfers once, before it is measured, and adds none."""
+    fixed = ["population=64", "eval_episodes=5", "pairs_per_task=1", "transfer_every=1000", "reproduce_every=1000"]
+    overrides = ["algo=poet", "env=poles", *(f"algo.{setting}" for setting in fixed)]
+    config: Any = OmegaConf.to_container(compose_alone(overrides), resolve=True)
+    section = {key: value for key, value in config["algo"].items() if key != "name"}
+    poet: POET = build("algo", section, family=Naps(), vec=Serial(num_envs=1), pool=pool, seed=0)
+    poet._found()
+    first = poet.niches.pop(0)
+    for steps in STEPS:
+        niche = poet._make(first, {"steps": steps})
+        poet.niches[niche.number] = niche
+    poet.iteration = 1
+    return poet
+
+
+def play_ours(pool: Pool, iterations: int) -> Report:
+    """As many iterations of the plan."""
+    plan = build_poet(pool).plan()
+    started = time.perf_counter()
+    rows = [next(plan) for _ in range(iterations)]
+    seconds = time.perf_counter() - started
+    # What is ahead of the last row was played in the same time.
+    worker_s = sum(row["system/worker_s"] for row in rows)
+    plan.close()
+    return _run(seconds, worker_s)
+
+
+def play_in_turns(pool: Pool, iterations: int) -> Report:
+    """The same steps and evaluations, in the order of the authors' code."""
+    poet = build_poet(pool)
+    together: Together[Any, Any] = Together(pool, play_round)
+    started = time.perf_counter()
+    for t in range(1, iterations + 1):
+        for number, niche in poet.niches.items():
+            together.add(number, poet.arena.step(Place.of(niche), niche.mean, niche.adam, t))
+        stepped: dict[int, Any] = {}
+        ends = iter(together)
+        for number, niche in poet.niches.items():
+            while number not in stepped:
+                key, end = next(ends)
+                stepped[key] = end
+            together.add(-number, poet.arena.score(Place.of(niche), stepped[number].mean, t))
+            while -number not in stepped:
+                key, end = next(ends)
+                stepped[key] = end
+    seconds = time.perf_counter() - started
+    together.close()
+    return _run(seconds, together.worker_s)
+
+
+def _run(seconds: float, worker_s: float) -> Report:
+    return {"seconds": seconds, "worker_s": worker_s, "idle": 1 - worker_s / (WORKERS * seconds)}
+
+
+def _median(runs: list[Report], name: str) -> float:
+    return statistics.median(run[name] for run in runs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
