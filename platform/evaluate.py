@@ -3,12 +3,10 @@
 python -m paddock.evaluate RUN video=FILE.mp4
 """
 
-import inspect
 import os
 import sys
 import time
-import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,8 +28,10 @@ from .command import Readers, check_output, parse, run_command, write_output
 from .compute.serial import SerialPool
 from .folder import read_config
 from .launch import build_algorithm
+from .matrix import write_matrix
 from .run import Progress, restore
 from .video import Mp4
+from .visit import Visit, find_policy, plan_visit, write_control
 
 GUIDE = """\
 Play a run's policy on fresh episodes, from its newest checkpoint; the run may still be going on.
@@ -43,12 +43,25 @@ Play a run's policy on fresh episodes, from its newest checkpoint; the run may s
     seed=0              whole number >= 0; with episodes it decides every number, and other runs meet the same episodes
     which=last          last: the policy as it is now; best: the best that an evaluation met
     video=FILE.mp4      film the first episode, one frame a step; needs no screen
+
+Of a run of POET, niches by their numbers, as events.jsonl has them:
+
+    niche=7             in this niche's environment, its own agent; else the newest active niche
+    agent=3             in its place the agent of this niche, as it is now or was when it retired
+    on=RUN              the run that has the niche; RUN above may then be of any algorithm
+    matrix=FILE.csv     the mean return of every agent in every environment, also .png, .pdf or .svg: a picture;
+                        of episodes=5, from seed=0, played by as many processes as there are cores, or workers=2
 """
 READERS: Readers = {
     "episodes": (int, "a whole number >= 1"),
     "seed": (int, "a whole number >= 0"),
     "which": (str, "last or best"),
     "video": (Path, "a file *.mp4"),
+    "niche": (int, "a niche's number"),
+    "agent": (int, "the number of an agent's niche"),
+    "on": (Path, "the folder of a POET run"),
+    "matrix": (Path, "a file *.csv, *.png, *.pdf or *.svg"),
+    "workers": (int, "a whole number >= 1"),
 }
 RESAMPLES = 10_000  # of the bootstrap
 
@@ -73,6 +86,7 @@ class Evaluation:
     seconds: float
     progress: Progress  # of the run, at the checkpoint that was played
     film: Film | None  # of episode 0, where a video was asked for
+    visit: Visit | None  # who played where, if it was in a niche
 
 
 def main() -> int:
@@ -84,7 +98,15 @@ def main() -> int:
 
 
 def evaluate(
-    run: Path, *, episodes: int = 20, seed: int = 0, which: str = "last", video: Path | None = None
+    run: Path,
+    *,
+    episodes: int = 20,
+    seed: int = 0,
+    which: str = "last",
+    video: Path | None = None,
+    niche: int | None = None,
+    agent: int | None = None,
+    on: Path | None = None,
 ) -> Evaluation:
     """Play episodes that training and its evaluations never saw; the same arguments give the same bits.
 
@@ -94,18 +116,20 @@ def evaluate(
         seed: episode k depends on (seed, k) alone.
         which: last or best, where the algorithm keeps one.
         video: an MP4 of episode 0.
+        niche, agent, on: see `plan_visit`.
 
     Raises:
         PaddockError: no run, no checkpoint, an argument out of range, or an environment that cannot draw.
     """
-    require(episodes >= 1, f"episodes={episodes} must be at least 1; 20 suits most")
-    require(0 <= seed < 2**63, f"seed={seed} must be a whole number in [0, 2^63)")
+    seeds = _seeds(seed, episodes)
     if video is not None:
         check_output("video", video, (".mp4",))
     algorithm, progress = load(run)
-    policy = _policy(algorithm, which)
+    host = algorithm if on is None else load(on)[0]
+    visit = plan_visit(algorithm, run, niche, agent, host, on)
+    policy = find_policy(algorithm, which, visit)
     spec = algorithm.env if hasattr(algorithm, "env") else build("env", read_config(run)["env"])
-    seeds = [episode_seed(seed, Stream.FRESH, 0, k) for k in range(episodes)]
+    spec = spec if visit is None else visit.env
     # One thread: a product's last bit may depend on how many threads share it.
     with threadpool_limits(1):
         film = None if video is None else _film(spec, policy, seeds[0], video)
@@ -117,7 +141,7 @@ def evaluate(
         write_output("video", video, film.content)
     returns, lengths = np.array([r for r, _ in played]), np.array([n for _, n in played])
     resampler = keyed_generator(seed, Stream.FRESH, iteration=1)
-    return Evaluation(returns, lengths, bootstrap_interval(returns, resampler), seconds, progress, film)
+    return Evaluation(returns, lengths, bootstrap_interval(returns, resampler), seconds, progress, film, visit)
 
 
 def load(run: Path) -> tuple[Any, Progress]:
@@ -155,13 +179,11 @@ def bootstrap_interval(returns: NDArray[np.float64], generator: np.random.Genera
     return float(low), float(high)
 
 
-def _policy(algorithm: Any, which: str) -> Any:
-    """The algorithm's policy of that name; what it offers stands in the signature of its `policy`."""
-    parameter = inspect.signature(algorithm.policy).parameters.get("which")
-    allowed = ("last",) if parameter is None else typing.get_args(parameter.annotation) or ("last", "best")
-    name = type(algorithm).__name__
-    require(which in allowed, f"which={which} is not a policy that {name} keeps; allowed: {', '.join(allowed)}")
-    return algorithm.policy() if parameter is None else algorithm.policy(which)
+def _seeds(seed: int, episodes: int) -> list[int]:
+    """Of fresh episodes."""
+    require(episodes >= 1, f"episodes={episodes} must be at least 1; 20 suits most")
+    require(0 <= seed < 2**63, f"seed={seed} must be a whole number in [0, 2^63)")
+    return [episode_seed(seed, Stream.FRESH, 0, k) for k in range(episodes)]
 
 
 def _play(venv: SerialVectorEnv, policy: Any, seed: int, watch: Callable[[], None] = lambda: None) -> tuple[float, int]:
@@ -213,12 +235,16 @@ def _command(arguments: Sequence[str]) -> None:
     runs, options = parse("evaluate", arguments, READERS)
     usage = "python -m paddock.evaluate RUN episodes=20"
     require(len(runs) == 1, f"evaluate plays one RUN, and {len(runs)} are given; write {usage}")
+    if "matrix" in options:
+        _matrix(runs[0], **options)
+        return
+    require("workers" not in options, "workers= goes with matrix=; one policy is played by this process: leave it out")
     result = evaluate(runs[0], **options)
-    returns, lengths, metrics = result.returns, result.lengths, result.progress.metrics
-    n = len(returns)
+    returns, lengths, n = result.returns, result.lengths, len(result.returns)
     lines = {
         "run": runs[0],
-        "policy": f"{options.get('which', 'last')}, at iteration {metrics['iteration']:,} ({metrics['step']:,} steps)",
+        "policy": f"{options.get('which', 'last')}, {_moment(result.progress)}",
+        **({} if result.visit is None else result.visit.describe()),
         "episodes": f"{n:,}, fresh, from seed {options.get('seed', 0)}",
         "mean return": _show(returns.mean()),
         "95 % of mean": "not known from one episode"
@@ -232,12 +258,39 @@ def _command(arguments: Sequence[str]) -> None:
         film = result.film
         note = "; MPEG-4, as PyAV has no H.264 here: browsers may refuse it" if film.codec == "mpeg4" else ""
         lines["video"] = f"{options['video']}, episode 0: {film.frames} frames, return {_show(film.return_)}{note}"
+    if result.visit is not None and result.visit.guest is result.visit.niche:
+        lines["control"] = write_control(options.get("on", runs[0]), result.visit)
+    _print(lines)
+    _print_speed(int(lengths.sum()), result.seconds)
+
+
+def _matrix(
+    run: Path, matrix: Path, episodes: int = 5, seed: int = 0, workers: int | None = None, **others: Any
+) -> None:
+    named = " and ".join(f"{key}=" for key in others)
+    require(not others, f"{named} cannot go with matrix=, where every agent plays everywhere; leave it out")
+    algorithm, progress = load(run)
+    result = write_matrix(run, algorithm, _seeds(seed, episodes), matrix, workers)
+    _print({"run": run, "policies": f"{len(result.niches)} agents, {_moment(progress)}"})
+    _print({"episodes": f"{episodes:,}, fresh, from seed {seed}, the same for all agents and environments"})
+    print("", *result.table(), "", sep="\n")
+    _print({"matrix": f"{matrix}, a row for each agent and a column for each environment"})
+    _print_speed(result.steps, result.seconds)
+
+
+def _moment(progress: Progress) -> str:
+    return f"at iteration {progress.metrics['iteration']:,} ({progress.metrics['step']:,} steps)"
+
+
+def _print(lines: Mapping[str, Any]) -> None:
     for name, text in lines.items():
         print(f"{name:12}  {text}")
-    sys.stdout.flush()
+
+
+def _print_speed(steps: int, seconds: float) -> None:
     # Apart from the rest, which is the same text every time.
-    speed = lengths.sum() / result.seconds
-    print(f"played {lengths.sum():,} steps in {result.seconds:.1f} s: {speed:,.0f} steps/s", file=sys.stderr)
+    sys.stdout.flush()
+    print(f"played {steps:,} steps in {seconds:.1f} s: {steps / seconds:,.0f} steps/s", file=sys.stderr)
 
 
 def _show(value: float) -> str:

@@ -33,6 +33,7 @@ from .compute.late import LatePool
 from .console import Console
 from .folder import RunFolder, check_usable, last_path, new_path, read_config, short_name
 from .guide import print_guide
+from .niche import settle_niche
 from .run import Budget, Outcome, Progress, RunFailed, restore, run
 from .submit import check_runs_here, register_launcher
 from .track import Mirror, Tracker
@@ -224,7 +225,7 @@ def _plain(composed: DictConfig) -> dict[str, Any]:
     require(whole and 0 <= seed < 2**63, f"seed={seed!r} must be a whole number in [0, 2^63)")
     require(resume in (None, "last"), f"resume={resume!r} is unknown; allowed: last, null")
     require(isinstance(dry_run, bool), f"dry_run={dry_run!r} must be true or false")
-    return config
+    return config | {"env": settle_niche(config["env"])}
 
 
 def _budget(section: Any) -> Budget:

@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         pool.close()
     ours, theirs = ([run[side] for run in runs] for side in (0, 1))
-    report = {
+    report: Report = {
         "machine": describe_machine(),
         "versions": {name: version(name) for name in ("paddock", "numpy", "distributed")},
         "settings": {"workers": WORKERS, "episode_steps": STEPS, "iterations": iterations, "rounds": rounds},

@@ -1,5 +1,6 @@
 """The configuration: every option composes and builds, every key is read and explained, Hydra's commands work."""
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -23,8 +24,16 @@ CONF = ROOT / "conf"
 FILES = sorted(CONF.rglob("*.yaml"))
 OURS = [path for path in FILES if path.parent.parent == CONF]  # options of our own groups, and not of Hydra's
 OPTIONS = [f"{path.parent.name}={path.stem}" for path in OURS]
+NICHE = ["env.run={poet}", "env.niche=0"]  # of the fixture's run
 NEEDED = {  # what an option cannot do without
+    "algo=poet": ["env=poles"],
     "env=gymnasium": ["env.id=CartPole-v1"],
+    "env=niche": NICHE,
+    "env=poles": ["algo=poet"],
+    "env=terrains": ["algo=poet"],
+    "env=terrains_cppn": ["algo=poet"],
+    "experiment=es_niche": NICHE,
+    "experiment=ppo_niche": NICHE,
     "vec=envpool": ["algo=ppo"],
     "vec=gymnasium": ["algo=ppo"],
     "vec=vector": ["algo=ppo", "vec.target=envs.cartpole.CartPoleVector"],
@@ -33,6 +42,23 @@ NEEDED = {  # what an option cannot do without
 
 def name_file(path: Path) -> str:
     return str(path.relative_to(CONF))
+
+
+@pytest.fixture(scope="module")
+def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What options need of a run of POET."""
+    path = tmp_path_factory.mktemp("configuration")
+    recipe: dict[str, Any] = {
+        "id": "CartPole-v1",
+        "kwargs": {},
+        "wrappers": [],
+        "max_episode_steps": None,
+        "fresh": False,
+    }
+    (path / "config.yaml").write_text("{}")
+    birth = {"iteration": 1, "event": "birth", "niche": 0, "env": recipe}
+    (path / "events.jsonl").write_text(f"{json.dumps(birth)}\n")
+    return path
 
 
 @pytest.fixture
@@ -59,10 +85,10 @@ def test_every_group_has_options_and_they_are_found() -> None:
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_composes_and_builds_and_leaves_no_trace(
-    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    option: str, poet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    parts = assemble(compose_alone([option, *NEEDED.get(option, [])]))
+    parts = assemble(compose_alone([option, *(need.format(poet=poet) for need in NEEDED.get(option, []))]))
     assert set(parts.config) == {*SECTIONS, *VALUES}
     assert callable(parts.algorithm.plan)
     assert parts.pool.describe()

@@ -532,6 +532,20 @@ def test_a_pool_that_fails_ends_the_plan_with_its_error() -> None:
         advance(POET(**settings(pool=Broken())), 1)
 
 
+def test_the_pool_is_asked_for_more_workers_as_niches_grow() -> None:
+    asked: list[int] = []
+
+    class Elastic(SerialPool):
+        def ask(self, workers: int) -> None:
+            asked.append(workers)
+
+    poet = POET(**settings(pool=Elastic()))
+    advance(poet, 8)
+    tasks = 4  # of a step: a population of 8, a pair a task
+    assert asked[0] == tasks
+    assert asked[-1] == len(poet.niches) * tasks == 2 * tasks
+
+
 def test_closing_the_plan_gives_up_what_is_in_flight() -> None:
     pool = ShuffledPool(0)
     plan = POET(**settings(pool=pool)).plan()

@@ -1,0 +1,44 @@
+"""Agents in each other's environments, as tasks for a pool: each plays the same episodes that all others meet."""
+
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from algos.broadcast import Broadcast
+from algos.evaluate import play
+from algos.members import Members
+from algos.policy import MLP, Population
+from envs.spec import EnvSpec
+from envs.vector.serial import SerialVectorEnv
+
+SLOTS = 8  # environments side by side, at most
+
+
+@dataclass(frozen=True, eq=False)
+class Tournament:
+    """What all tasks share."""
+
+    mlp: MLP
+    agents: NDArray[np.float32]  # [A, P]
+    envs: tuple[EnvSpec, ...]
+    seeds: tuple[int, ...]  # of the episodes, in any of the environments
+
+
+def play_match(task: tuple[Broadcast[Tournament], int, int]) -> tuple[float, int]:
+    """One agent in one environment, on a worker: its mean return, and the steps of all episodes."""
+    shared, agent, env = task
+    tournament = shared.value
+    slots = min(len(tournament.seeds), SLOTS)
+    players = Members(Population(tournament.mlp, slots), lambda _: tournament.agents[agent], None)
+    observe = [False] * len(tournament.seeds)
+    # One thread: a product's last bit may depend on how many threads share it.
+    with (
+        threadpool_limits(1),
+        closing(SerialVectorEnv(tournament.envs[env], slots, AutoresetMode.DISABLED)) as venv,
+    ):
+        episodes = play(venv, players, tournament.seeds, cap=None, observe=observe)
+    return float(episodes.returns.mean()), int(episodes.lengths.sum())

@@ -1,0 +1,167 @@
+"""The scores of every agent of a POET run in every environment of it, as numbers, a table and a picture."""
+
+import csv
+import io
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.matrix import Tournament, play_match
+from algos.niche import Niche
+from algos.pool import Pool
+from envs.errors import require
+
+from .command import check_output, write_output
+from .compute.recipes import Local
+from .visit import has_niches
+
+log = logging.getLogger(__name__)
+
+FORMATS = (".csv", ".png", ".pdf", ".svg")
+LEGIBLE = 24  # niches up to which each cell of a picture has its number
+NAMED = 60  # niches up to which each row and column of it has its niche's number
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """What agents score in each other's environments; niche k has row k and column k."""
+
+    niches: tuple[Niche, ...]  # active and archived, by number
+    scores: NDArray[np.float64]  # [agents, environments], mean return; NaN where the task was lost
+    steps: int
+    seconds: float
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of the niches."""
+        return [niche.number for niche in self.niches]
+
+    def rank(self, k: int) -> int | None:
+        """Of environment k's own agent there: 1, and 1 more for each agent that is better; None: its score was lost."""
+        own = self.scores[k, k]
+        return None if np.isnan(own) else 1 + int((self.scores[:, k] > own).sum())
+
+    def best(self, k: int) -> int | None:
+        """The row of the best agent in environment k, of equals its own, else the first; None: all were lost."""
+        column = self.scores[:, k]
+        if np.isnan(column).all():
+            return None
+        return k if self.rank(k) == 1 else int(np.nanargmax(column))
+
+    def table(self) -> Iterator[str]:
+        """Lines of text: each environment with its best agent and its own."""
+        yield f"{'niche':>5}  {'':8}  {'best agent':>10} {'score':>9}  {'own score':>9}  {'own rank':>8}"
+        for k, niche in enumerate(self.niches):
+            best, rank = self.best(k), self.rank(k)
+            who, score = ("-", "-") if best is None else (self.niches[best].number, _show(self.scores[best, k]))
+            state = "active" if niche.retired is None else "archived"
+            own = "-" if rank is None else _show(self.scores[k, k])
+            yield f"{niche.number:5}  {state:8}  {who:>10} {score:>9}  {own:>9}  {rank or '-':>8}"
+
+    def encode(self, suffix: str) -> bytes:
+        """The content of a file of one of `FORMATS`."""
+        return self._csv() if suffix == ".csv" else self._picture(suffix)
+
+    def _csv(self) -> bytes:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["agent", *self.numbers])
+        writer.writerows([number, *map(float, row)] for number, row in zip(self.numbers, self.scores, strict=True))
+        return text.getvalue().encode()
+
+    def _picture(self, suffix: str) -> bytes:
+        # It takes half a second, which evaluations without a picture should not wait for.
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Rectangle
+
+        n = len(self.niches)
+        side = float(np.clip(0.45 * n, 3, 16))
+        figure = Figure(figsize=(side + 1.8, side + 0.8), layout="constrained")
+        ax = figure.subplots()
+        ax.set_facecolor("0.85")  # of what was lost
+        image = ax.imshow(np.ma.masked_invalid(self.scores), cmap="viridis")
+        figure.colorbar(image, label="mean return")
+        for k in range(n):
+            ax.add_patch(Rectangle((k - 0.5, k - 0.5), 1, 1, fill=False, edgecolor="red", linewidth=min(2, 60 / n)))
+        if n <= LEGIBLE:
+            finite = self.scores[np.isfinite(self.scores)]
+            middle = (finite.min() + finite.max()) / 2 if finite.size else 0.0
+            for (row, column), score in np.ndenumerate(self.scores):
+                dark = score < middle
+                text = f"{score:.0f}" if np.isfinite(score) else "lost"
+                ax.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")
+        marked = range(0, n, -(-n // NAMED))
+        labels = [str(self.niches[k].number) for k in marked]
+        ax.set_xticks(marked, labels, fontsize=7, rotation=90 if n > LEGIBLE else 0)
+        ax.set_yticks(marked, labels, fontsize=7)
+        ax.set_xlabel("environment of niche")
+        ax.set_ylabel("agent of niche")
+        ax.set_title("red: each niche's own agent", fontsize="medium")
+        content = io.BytesIO()
+        figure.savefig(content, format=suffix[1:], dpi=150)
+        return content.getvalue()
+
+
+def write_matrix(run: Path, algorithm: Any, seeds: Sequence[int], out: Path, workers: int | None) -> Matrix:
+    """Play every agent in every environment on this machine, and write their scores.
+
+    Args:
+        run: where the algorithm is from, for the messages.
+        out: the file, of one of `FORMATS`.
+        workers: processes; None is one for each core.
+
+    Raises:
+        PaddockError: the algorithm has no niches, the file cannot be written, or an argument is out of range.
+    """
+    check_output("matrix", out, FORMATS)
+    recipe = Local(workers=workers, retries=3, task_timeout_s=None)
+    kind = f"is a run of {type(algorithm).__name__}, which has no niches"
+    require(has_niches(algorithm), f"matrix={out}: {run} {kind}; name the folder of a POET run")
+    with closing(recipe.open({"algos", "envs"})) as pool:
+        matrix = play_matrix(algorithm, pool, seeds)
+    write_output("matrix", out, matrix.encode(out.suffix))
+    return matrix
+
+
+def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int]) -> Matrix:
+    """Play every agent of POET in every environment of it, active or archived.
+
+    Args:
+        algorithm: as `paddock.evaluate.load` gives it.
+        pool: which cannot change any number.
+        seeds: of the episodes, which are the same for all agents and environments.
+    """
+    started = time.perf_counter()
+    known = algorithm.archive | algorithm.niches
+    niches = tuple(known[number] for number in sorted(known))
+    agents = np.array([niche.mean for niche in niches], np.float32)
+    envs = tuple(niche.problem.env for niche in niches)
+    shared = pool.broadcast(Tournament(algorithm.mlp, agents, envs, tuple(seeds)))
+    cells = [(agent, env) for env in range(len(niches)) for agent in range(len(niches))]
+    scores, steps, lost = np.full((len(niches), len(niches)), np.nan), 0, []
+    ends = pool.imap_unordered(play_match, [(shared, agent, env) for agent, env in cells])
+    for count, done in enumerate(ends, 1):
+        if done.error is None:
+            scores[cells[done.index]], played = done.value
+            steps += played
+        else:
+            lost.append(done)
+        if sys.stderr.isatty():
+            print(f"\rplayed {count:,} of {len(cells):,}", end="\n" if count == len(cells) else "", file=sys.stderr)
+    if lost:
+        first = min(lost, key=lambda done: done.index).error
+        what = "%d of %d scores are NaN, as their tasks were lost; the first: %s: %s"
+        log.warning(what, len(lost), len(cells), type(first).__name__, first)
+    return Matrix(niches, scores, steps, time.perf_counter() - started)
+
+
+def _show(score: float) -> str:
+    return f"{score:.2f}"

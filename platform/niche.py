@@ -1,0 +1,47 @@
+"""A niche that a POET run has made, as the environment of another run: its recipe, from the POET run's journal."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from envs.errors import require
+
+from .border import build
+from .folder import read_config
+from .results import read_events
+
+TARGET = "paddock.niche.read_recipe"  # as conf/env/niche.yaml names it
+SHOWN = 12  # numbers in a message
+
+
+def settle_niche(section: dict[str, Any]) -> dict[str, Any]:
+    """Replace a section env that names a niche by its recipe; any other section stays as it is.
+
+    The folder of a run then describes itself, whatever becomes of the POET run.
+    """
+    return build("env", section) if section.get("_target_") == TARGET else section
+
+
+def read_recipe(run: str, niche: int) -> dict[str, Any]:
+    """How to make the environment of a niche, as a section env.
+
+    Args:
+        run: the POET run's folder; the run may be going on.
+        niche: its number, active or archived.
+
+    Raises:
+        PaddockError: there is no run, it has no niches, or not this one.
+    """
+    read_config(Path(run))
+    recipes = {event["niche"]: event["env"] for event in read_events(Path(run)) if event.get("event") == "birth"}
+    require(bool(recipes), f"run={run} has no niches in its events.jsonl; name the folder of a POET run")
+    require(niche in recipes, f"niche={niche} is not a niche of {run}; {list_numbers(recipes)}")
+    return {"_target_": "envs.spec.EnvSpec", **recipes[niche]}
+
+
+def list_numbers(numbers: Iterable[int]) -> str:
+    """The numbers that there are, for a message; of many, the first and the last."""
+    known = [str(number) for number in sorted(numbers)]
+    if len(known) > SHOWN:
+        known[SHOWN // 2 : -SHOWN // 2] = ["..."]
+    return f"there are {', '.join(known)}"

@@ -1,0 +1,161 @@
+"""Who plays where when niches are evaluated: an agent of a POET run, or another run's policy, in any niche."""
+
+import inspect
+import shlex
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from algos.niche import Niche
+from envs.errors import require
+from envs.spec import EnvSpec
+
+from .folder import read_config
+from .niche import list_numbers
+
+# What a strategy alone shares with POET's agents, in the control experiment of arXiv:1901.01753, section 4.1.
+SHARED = (
+    "population",
+    "sigma",
+    "sigma_decay",
+    "sigma_floor",
+    "learning_rate",
+    "learning_rate_decay",
+    "learning_rate_floor",
+    "weight_decay",
+    "hidden",
+    "activation",
+    "initial_std",
+    "episode_cap",
+)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A niche whose environment is played, and whose agent plays there."""
+
+    niche: Niche
+    guest: Niche | None  # whose agent it is; None: the policy of a run that has no niches
+    newest: bool  # the niche is the newest active one, as no number was given
+
+    @property
+    def env(self) -> EnvSpec:
+        """Where it is."""
+        return self.niche.problem.env
+
+    def describe(self) -> dict[str, str]:
+        """What the niche's run tells of it, and of the agent."""
+        niche, learner = self.niche, self.guest or self.niche
+        active = "active" if niche.retired is None else f"retired in iteration {niche.retired}"
+        facts = [
+            f"{niche.number}, {'the newest active one' if self.newest else active}",
+            f"born in iteration {niche.born}" + ("" if niche.parent is None else f" of niche {niche.parent}"),
+            "not solved in the run" if niche.solved is None else f"solved in iteration {niche.solved}",
+        ]
+        own = f"niche {niche.number}'s own"
+        agent = "the policy of the run" if self.guest is None else f"that of niche {learner.number}"
+        return {
+            "niche": ", ".join(facts),
+            "agent": own if self.guest is niche else agent,
+            "run's score": f"{niche.score:.2f}, the last mean return of {own} agent there",
+            # What a control experiment takes as its budget (arXiv:1901.01753, section 4.1).
+            "learned": f"{learner.learned:,} environment steps, by niche {learner.number}'s agent in all its niches",
+        }
+
+
+def write_control(run: Path, visit: Visit) -> str:
+    """The command that trains a strategy alone where a niche's own agent has come to, on as many steps."""
+    algo = read_config(run)["algo"]
+    settings = [f"algo.{key}={_word(algo[key])}" for key in SHARED]
+    place = ["experiment=es_niche", f"env.run={run}", f"env.niche={visit.niche.number}"]
+    return shlex.join(["python", "-m", "paddock", *place, f"budget.steps={visit.niche.learned}", *settings])
+
+
+def has_niches(algorithm: Any) -> bool:
+    """Whether an algorithm keeps niches, as POET does."""
+    return hasattr(algorithm, "niches") and hasattr(algorithm, "archive")
+
+
+def plan_visit(
+    algorithm: Any, run: Path, niche: int | None, agent: int | None, host: Any, on: Path | None
+) -> Visit | None:
+    """Find who plays where.
+
+    Args:
+        algorithm: of the run that plays.
+        niche: number; None is the newest active one.
+        agent: number of the niche whose agent plays; None is the niche's own, or of another run's the newest.
+        host: of the run `on`, whose niche is played; `algorithm` itself where that is None.
+
+    Returns:
+        None if the run has no niches and none is asked for: its policy then plays where it has learned.
+
+    Raises:
+        ConfigError: there is no such niche or agent, or it cannot play there.
+    """
+    kind = f"is a run of {type(algorithm).__name__}, which has no niches"
+    if not has_niches(algorithm):
+        require(agent is None, f"agent={agent}: {run} {kind}; leave agent= out")
+        remedy = "leave niche= out, or name the POET run that has it: on=RUN"
+        require(niche is None or on is not None, f"niche={niche}: {run} {kind}; {remedy}")
+        if on is None:
+            return None
+    require(
+        has_niches(host),
+        f"on={on} is a run of {type(host).__name__}, which has no niches; name the folder of a POET run",
+    )
+    require(agent is None or niche is not None, f"agent={agent} says who plays, and not where; give niche= too")
+    there = _find("niche", niche, host, on or run)
+    if not has_niches(algorithm):
+        guest = None
+    elif agent is None and on is None:
+        guest = there
+    else:
+        guest = _find("agent", agent, algorithm, run)
+    if on is not None:
+        _check_fit(algorithm, run, there, on)
+    return Visit(there, guest, newest=niche is None)
+
+
+def find_policy(algorithm: Any, which: str, visit: Visit | None) -> Any:
+    """The visiting agent, or the algorithm's policy of that name.
+
+    Raises:
+        ConfigError: the algorithm keeps no such policy.
+    """
+    parameter = inspect.signature(algorithm.policy).parameters.get("which")
+    guest = None if visit is None else visit.guest
+    allowed: tuple[str, ...] = ("last",)
+    if guest is None and parameter is not None:
+        allowed = typing.get_args(parameter.annotation) or ("last", "best")
+    name = type(algorithm).__name__
+    require(which in allowed, f"which={which} is not a policy that {name} keeps; allowed: {', '.join(allowed)}")
+    if guest is not None:
+        return algorithm.policy(guest.number)
+    return algorithm.policy() if parameter is None else algorithm.policy(which)
+
+
+def _find(key: str, number: int | None, algorithm: Any, run: Path) -> Niche:
+    known = algorithm.archive | algorithm.niches
+    number = max(algorithm.niches) if number is None else number
+    require(number in known, f"{key}={number} is not a niche of {run}; {list_numbers(known)}")
+    return known[number]
+
+
+def _check_fit(algorithm: Any, run: Path, niche: Niche, on: Path) -> None:
+    (seen, acts), (shown, taken) = algorithm.env.spaces, niche.problem.env.spaces
+    fits = (seen.shape, seen.dtype, acts) == (shown.shape, shown.dtype, taken)
+    has, wants = f"observations {_spell(shown)} and actions {_spell(taken)}", f"{_spell(seen)} and {_spell(acts)}"
+    remedy = "choose a run on environments of that kind"
+    require(fits, f"on={on}: niche {niche.number} has {has}, and the policy of {run} was made for {wants}; {remedy}")
+
+
+def _word(value: Any) -> str:
+    """A value as Hydra reads it."""
+    return "null" if value is None else str(value).replace(" ", "")
+
+
+def _spell(space: Any) -> str:
+    """A space without the bounds of each of its numbers."""
+    return f"Box{space.shape} {space.dtype}" if hasattr(space, "low") else str(space)

@@ -1,0 +1,263 @@
+"""`python -m paddock.evaluate` on runs of POET, by its laws: any agent in any niche, and the matrix of all."""
+
+import csv
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from conftest import TINY, call_main
+from test_niche import TINY_ES, TINY_POET  # type: ignore[import-not-found]  # pytest puts this folder on the path
+
+from algos.noise import Stream, episode_seed
+from algos.pool import Done, WorkerLost
+from paddock import evaluate as command
+from paddock.compute.serial import SerialPool
+from paddock.evaluate import evaluate, load
+from paddock.matrix import Matrix, play_matrix
+from paddock.visit import Visit
+
+SEEDS = [episode_seed(0, Stream.FRESH, 0, k) for k in range(3)]
+Main = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("visit") / "poet"
+    # Far apart, so that agents score differently.
+    assert call_main(*TINY_POET, "env.step=2", "algo.learning_rate=0.2", f"run.dir={path}") == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def es(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("visit") / "es"
+    assert call_main(*TINY, *TINY_ES, f"run.dir={path}") == 0
+    return path
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Main:
+    """The command in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["evaluate", *map(str, arguments)])
+        capfd.readouterr()
+        code = command.main()
+        return code, *capfd.readouterr()
+
+    return call
+
+
+def told(out: str, name: str) -> str:
+    """What stands in the line of that name."""
+    return re.findall(rf"^{re.escape(name)} +(.*)$", out, re.M)[0]
+
+
+def read(path: Path) -> tuple[list[str], list[str], list[list[float]]]:
+    """Environments, agents and scores of a CSV."""
+    with open(path, newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head[0] == "agent"
+    return head[1:], [row[0] for row in rows], [[float(score) for score in row[1:]] for row in rows]
+
+
+# One agent
+
+
+def test_newest_active_niche_is_played_where_none_is_named(poet: Path, main: Main) -> None:
+    algorithm, _ = load(poet)
+    newest = max(algorithm.niches)
+    code, out, _ = main(poet)
+    assert code == 0
+    assert told(out, "niche").startswith(f"{newest}, the newest active one, born in iteration 5 of niche ")
+    assert told(out, "agent") == f"niche {newest}'s own"
+    assert evaluate(poet).returns.tolist() == evaluate(poet, niche=newest, agent=newest).returns.tolist()
+
+
+def test_what_the_run_knows_of_the_niche_is_told(poet: Path, main: Main) -> None:
+    algorithm, _ = load(poet)
+    there, learner = algorithm.archive[0], max(algorithm.niches.values(), key=lambda niche: niche.number)
+    assert learner.learned > 0
+    code, out, _ = main(poet, "niche=0", f"agent={learner.number}", "episodes=2")
+    assert code == 0
+    assert told(out, "niche") == "0, retired in iteration 3, born in iteration 1, not solved in the run"
+    assert told(out, "agent") == f"that of niche {learner.number}"
+    assert told(out, "run's score").startswith(f"{there.score:.2f}, ")
+    assert told(out, "learned").startswith(f"{learner.learned:,} environment steps, ")
+    solved = Visit(replace(there, solved=2), None, newest=False)
+    assert solved.describe()["niche"].endswith("solved in iteration 2")
+
+
+def test_episodes_are_the_same_for_every_agent_and_differ_by_seed(poet: Path) -> None:
+    own, again = (evaluate(poet, niche=0, episodes=3, seed=seed).returns.tolist() for seed in (0, 0))
+    assert own == again == evaluate(poet, niche=0, agent=0, episodes=3).returns.tolist()
+    assert (
+        evaluate(poet, niche=0, episodes=8, seed=1).returns.tolist()
+        != evaluate(poet, niche=0, episodes=8).returns.tolist()
+    )
+
+
+def test_video_shows_the_visitor(poet: Path, main: Main) -> None:
+    code, out, _ = main(poet, "niche=0", "agent=1", "episodes=1", "video=film.mp4")
+    length = evaluate(poet, niche=0, agent=1, episodes=1).lengths[0]
+    assert code == 0 and f"{length} frames" in out
+    with av.open("film.mp4") as film:
+        assert film.streams.video[0].frames == length
+
+
+def test_policy_of_another_algorithm_plays_in_a_niche(poet: Path, es: Path, main: Main) -> None:
+    trained = es.parent / "trained"
+    niche = [f"env.run={poet}", "env.niche=1"]
+    assert call_main("experiment=es_niche", *TINY_ES, *niche, f"run.dir={trained}") == 0
+    # On the environment that it was trained on, it must not matter who names it.
+    assert evaluate(trained, on=poet, niche=1).returns.tolist() == evaluate(trained).returns.tolist()
+    code, out, _ = main(es, f"on={poet}", "niche=1", "which=best", "episodes=2")
+    assert code == 0 and told(out, "policy").startswith("best, at iteration 2")
+    assert told(out, "niche").startswith("1, ") and told(out, "agent") == "the policy of the run"
+    assert told(out, "learned").endswith("by niche 1's agent in all its niches")
+
+
+def test_an_agent_visits_the_niches_of_another_run(poet: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    assert call_main(*TINY_POET, "seed=1", "budget.iterations=2", f"run.dir={other}") == 0
+    # Both begin with the same environment.
+    assert (
+        evaluate(poet, on=other, niche=0, agent=1).returns.tolist() == evaluate(poet, niche=0, agent=1).returns.tolist()
+    )
+    visit = evaluate(poet, on=other, episodes=1).visit
+    assert visit is not None and visit.guest is not None
+    assert (visit.niche.number, visit.guest.number) == (max(load(other)[0].niches), max(load(poet)[0].niches))
+
+
+# All agents
+
+
+def test_matrix_is_the_same_for_any_number_of_workers(poet: Path, main: Main) -> None:
+    first, second = (
+        main(poet, "matrix=1.csv", "episodes=3", "workers=1"),
+        main(poet, "matrix=2.csv", "episodes=3", "workers=2"),
+    )
+    assert first[0] == second[0] == 0
+    assert first[1] == second[1].replace("2.csv", "1.csv")
+    assert Path("1.csv").read_bytes() == Path("2.csv").read_bytes()
+    serial = play_matrix(load(poet)[0], SerialPool(), SEEDS)
+    environments, agents, scores = read(Path("1.csv"))
+    assert environments == agents == [str(number) for number in serial.numbers] and len(agents) == 5
+    assert scores == serial.scores.tolist()
+
+
+def test_a_cell_is_the_mean_return_of_that_agent_evaluated_there(poet: Path) -> None:
+    matrix = play_matrix(load(poet)[0], SerialPool(), SEEDS)
+    single = [
+        [evaluate(poet, niche=niche, agent=agent, episodes=3).returns.mean() for niche in matrix.numbers]
+        for agent in matrix.numbers
+    ]
+    assert matrix.scores.tolist() == single
+    assert len(np.unique(matrix.scores)) > 10  # or else rows and columns could be exchanged unseen
+
+
+def test_a_lost_task_is_a_nan_and_a_warning(poet: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Losing(SerialPool):
+        def imap_unordered(self, fn: Any, tasks: Iterable[Any], **settings: Any) -> Iterator[Done]:
+            for done in super().imap_unordered(fn, tasks, **settings):
+                lost = done.index in (1, 6)  # agent 1 in environment 0 and in environment 1, of 5 agents
+                yield Done(done.index, error=WorkerLost("it died")) if lost else done
+
+    algorithm, _ = load(poet)
+    whole, matrix = (play_matrix(algorithm, pool, SEEDS) for pool in (SerialPool(), Losing()))
+    expected = whole.scores.copy()
+    expected[1, 0] = expected[1, 1] = np.nan
+    assert np.array_equal(matrix.scores, expected, equal_nan=True)
+    assert "2 of 25 scores are NaN, as their tasks were lost; the first: WorkerLost: it died" in caplog.text
+    assert (matrix.rank(1), list(matrix.table())[2].split()[-2:]) == (None, ["-", "-"])
+    assert b",nan," in matrix.encode(".csv") and matrix.encode(".png").startswith(b"\x89PNG")
+
+
+def test_table_names_the_best_agent_and_the_rank_of_the_own(poet: Path) -> None:
+    algorithm, _ = load(poet)
+    niches = tuple((algorithm.archive | algorithm.niches)[number] for number in (0, 1, max(algorithm.niches)))
+    newest = niches[2].number
+    # Columns: the own agent is as good as the best; is beaten by one; is beaten by both.
+    scores = np.array([[5.0, 7.0, 3.0], [5.0, 6.0, 9.25], [1.0, np.nan, 2.0]])
+    matrix = Matrix(niches, scores, 0, 1.0)
+    assert [line.split() for line in list(matrix.table())[1:]] == [
+        ["0", "archived", "0", "5.00", "5.00", "1"],
+        ["1", "archived", "0", "7.00", "6.00", "2"],
+        [str(newest), "active", "1", "9.25", "2.00", "3"],
+    ]
+    assert (
+        matrix.encode(".csv").decode() == f"agent,0,1,{newest}\n0,5.0,7.0,3.0\n1,5.0,6.0,9.25\n{newest},1.0,nan,2.0\n"
+    )
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("suffix", "begin"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")])
+@pytest.mark.parametrize("size", [1, 30, 70])
+def test_picture_is_drawn_for_few_and_many_niches(suffix: str, begin: bytes, size: int, poet: Path) -> None:
+    niche = load(poet)[0].archive[0]
+    scores = np.arange(float(size * size)).reshape(size, size)
+    assert Matrix((niche,) * size, scores, 0, 1.0).encode(suffix).startswith(begin)
+
+
+@pytest.mark.filterwarnings("error")
+def test_picture_of_nothing_but_losses_is_drawn(poet: Path) -> None:
+    niche = load(poet)[0].archive[0]
+    assert Matrix((niche,) * 2, np.full((2, 2), np.nan), 0, 1.0).encode(".png").startswith(b"\x89PNG")
+
+
+# Bad input
+
+BAD = {
+    "unknown niche": (["POET", "niche=99"], "niche=99 is not a niche of POET; there are 0, 1, "),
+    "unknown agent": (["POET", "niche=0", "agent=-1"], "agent=-1 is not a niche of POET; there are 0, 1, "),
+    "agent alone": (["POET", "agent=0"], "agent=0 says who plays, and not where; give niche= too"),
+    "best": (["POET", "which=best"], "which=best is not a policy that POET keeps; allowed: last"),
+    "no number": (["POET", "niche=first"], "niche=first cannot be read; allowed: niche=a niche's number"),
+    "niche of ES": (["ES", "niche=0"], "niche=0: ES is a run of ES, which has no niches; leave niche= out, or name"),
+    "agent of ES": (["ES", "agent=0"], "agent=0: ES is a run of ES, which has no niches; leave agent= out"),
+    "on ES": (["POET", "on=ES", "niche=0"], "on=ES is a run of ES, which has no niches; name the folder of a POET run"),
+    "on nothing": (["ES", "on=nothing", "niche=0"], "nothing is not a run folder"),
+    "other spaces": (
+        ["PENDULUM", "on=POET"],
+        "has observations Box(4,) float32 and actions Discrete(2), and the policy",
+    ),
+    "matrix of ES": (["ES", "matrix=m.csv"], "matrix=m.csv: ES is a run of ES, which has no niches; name the folder"),
+    "no file": (["POET", "matrix=m.gif"], "allowed: *.csv, *.png, *.pdf, *.svg"),
+    "one niche": (["POET", "matrix=m.csv", "niche=0"], "niche= cannot go with matrix=, where every agent plays"),
+    "no workers": (["POET", "matrix=m.csv", "workers=0"], "workers=0 must be a whole number between 1 and 1024"),
+    "no episodes": (["POET", "matrix=m.csv", "episodes=0"], "episodes=0 must be at least 1"),
+    "workers alone": (["POET", "workers=2"], "workers= goes with matrix="),
+}
+
+
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("visit") / "pendulum"
+    small = ["algo.population=2", "algo.hidden=[4]", "compute=serial", "budget.iterations=1"]
+    assert call_main("env=pendulum", *small, f"run.dir={path}") == 0
+    return path
+
+
+@pytest.mark.parametrize("arguments, said", BAD.values(), ids=BAD.keys())
+def test_bad_input_ends_in_one_line_and_leaves_nothing(
+    arguments: list[str], said: str, poet: Path, es: Path, pendulum: Path, main: Main
+) -> None:
+    runs = {"POET": poet, "ES": es, "PENDULUM": pendulum}
+
+    def meant(argument: str) -> str:
+        key, equals, name = argument.rpartition("=")
+        return f"{key}{equals}{runs.get(name, name)}"
+
+    code, out, err = main(*map(meant, arguments))
+    for name, path in runs.items():
+        err = err.replace(str(path), name)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("paddock: ") and said in err
+    assert list(Path().iterdir()) == []
