@@ -540,7 +540,7 @@ def test_the_pool_is_asked_for_more_workers_as_niches_grow() -> None:
             asked.append(workers)
 
     poet = POET(**settings(pool=Elastic()))
-    advance(poet, 8)
+    advance(poet, 20)
     tasks = 4  # of a step: a population of 8, a pair a task
     assert asked[0] == tasks
     assert asked[-1] == len(poet.niches) * tasks == 2 * tasks
