@@ -178,7 +178,9 @@ def build_algorithm(config: Mapping[str, Any], pool: Any) -> Any:
         require("env" not in wanted, f"env: {type(recipe).__name__} is a family of environments; {hint}")
         return build("algo", section, family=recipe, **parts)
     hint = "choose env=terrains, env=terrains_cppn or env=poles"
-    require("family" not in wanted, f"env: {_env_name(config)} is one environment, and this needs a family; {hint}")
+    name = config["algo"].get("name", target)
+    given = f"env: {_env_name(config)} is one environment, and {name} co-evolves a family of them"
+    require("family" not in wanted, f"{given}; {hint}")
     return build("algo", section, env=recipe, **parts)
 
 

@@ -170,9 +170,12 @@ BAD = {
     "family for ppo": (["algo=ppo", "env=terrains"], "env: Obstacles is a family of environments; choose a single one"),
     "one for poet": (
         ["algo=poet", "env=terrain"],
-        "Terrain-v0 is one environment, and this needs a family; choose env=",
+        "Terrain-v0 is one environment, and poet co-evolves a family of them; choose env=",
     ),
-    "niche for poet": (["algo=poet", *NICHE, "env.niche=0"], "CartPole-v1 is one environment, and this needs a family"),
+    "niche for poet": (
+        ["algo=poet", *NICHE, "env.niche=0"],
+        "CartPole-v1 is one environment, and poet co-evolves a family of them",
+    ),
 }
 
 

@@ -15,9 +15,16 @@ COMMANDS = [line for block in BLOCKS for line in block.splitlines() if re.match(
 QUICK = ["budget.iterations=1", "algo.population=4", "algo.eval_episodes=1"]  # one iteration of whatever it is
 
 
-def words(command: str) -> list[str]:
-    """A command of the README, run by this Python."""
-    return [sys.executable, *shlex.split(command, comments=True)[1:]]
+TINY_POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden=[4]", "algo.reproduce_every=1"]
+ALWAYS_ADMIT = ["algo.reproduce_score=0", "algo.criterion_low=0", "algo.criterion_high=1000"]
+
+
+def words(command: str, **folders: Path) -> list[str]:
+    """A command of the README, run by this Python; RUN and POET stand for folders."""
+    arguments = shlex.split(command, comments=True)[1:]
+    for name, folder in folders.items():
+        arguments = [re.sub(rf"\b{name}\b", str(folder), word) for word in arguments]
+    return [sys.executable, *arguments]
 
 
 @pytest.fixture(scope="module")
@@ -28,21 +35,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("readme") / "poet"
+    arguments = [*TINY_POET, *ALWAYS_ADMIT, *QUICK, "budget.iterations=2", f"run.dir={folder}"]
+    subprocess.run([sys.executable, "-m", "paddock", *arguments], cwd=ROOT, check=True, capture_output=True)
+    return folder
+
+
 @pytest.mark.parametrize("command", [line for line in COMMANDS if "-m platform" in line])
-def test_a_command_of_the_main_job_works(command: str, tmp_path: Path) -> None:
+def test_a_command_of_the_main_job_works(command: str, poet: Path, tmp_path: Path) -> None:
     asks_only = {"--help", "--cfg", "dry_run=true"} & set(words(command))
     gradients = any(re.search("ppo|a2c", word) for word in words(command))
     small = ["budget.iterations=1"] if gradients else QUICK
     quick = [] if asks_only else [*small, f"run.root={tmp_path}", f"hydra.sweep.dir={tmp_path}"]
-    done = subprocess.run([*words(command), *quick], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([*words(command, POET=poet), *quick], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert asks_only or list(tmp_path.glob("*/metrics.jsonl"))
 
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if "-m paddock." in line])
-def test_a_command_on_a_run_works(command: str, run: Path) -> None:
-    arguments = [str(run) if word == "RUN" else word for word in words(command)]
-    done = subprocess.run(arguments, cwd=run, capture_output=True, text=True, timeout=240)
+def test_a_command_on_a_run_works(command: str, run: Path, poet: Path) -> None:
+    done = subprocess.run(words(command, RUN=run, POET=poet), cwd=run, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
 
 

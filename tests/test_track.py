@@ -114,6 +114,24 @@ def test_a_line_that_power_loss_spoiled_is_dropped_with_what_follows(tmp_path: P
         assert path.read_bytes() == good
 
 
+def test_events_are_lines_of_strict_json_and_cut_back_with_the_rows(tmp_path: Path) -> None:
+    def told(iteration: int, **what: Any) -> dict[str, Any]:
+        return {"iteration": iteration, "step": 100 * iteration, **what}
+
+    tracker = Tracker(tmp_path, [], 0, quiet())
+    tracker.log(row(1))
+    assert not (tmp_path / "events.jsonl").exists()  # of an algorithm that tells nothing
+    tracker.log(row(2), [told(2, score=float("-inf"), encoding={"low": [0.5, float("nan")]}), told(2, reason="new")])
+    tracker.log(row(3), [told(3, reason="old")])
+    first, second = told(2, score=None, encoding={"low": [0.5, None]}), told(2, reason="new")
+    assert rows_of(tmp_path / "events.jsonl") == [first, second, told(3, reason="old")]
+    tracker.close()
+    resumed = Tracker(tmp_path, [], 2, quiet())
+    resumed.log(row(3), [told(3, reason="again")])
+    resumed.close()
+    assert rows_of(tmp_path / "events.jsonl") == [first, second, told(3, reason="again")]
+
+
 @pytest.mark.parametrize(
     ("metrics", "error", "says"),
     [
