@@ -25,6 +25,7 @@ STAIRS = {
     "stair_steps": {"initial": [1, 2], "step": 1, "max": 9},
 }
 RATES = {"node_add": 0.1, "node_delete": 0.075, "weight_rate": 0.75, "weight_power": 0.1}
+RATES |= {"amplitude_low": 0.25, "amplitude_high": 16.0}
 
 
 def offered(name: str, **changes: Any) -> Any:

@@ -30,7 +30,6 @@ Array = NDArray[np.float64]
 
 INPUT, OUTPUT = -1, 0
 LARGEST = 10.0  # bound of weights and biases under mutation
-LOWEST, HIGHEST = 0.25, 16.0  # m, amplitudes that stay as they are
 SAME = 1e-6  # m; grounds that differ by less are one
 TRIES = 1000  # mutants drawn before giving up
 
@@ -88,16 +87,18 @@ def mutate(
     node_delete: float,
     weight_rate: float,
     weight_power: float,
+    amplitude_low: float,
+    amplitude_high: float,
 ) -> Cppn:
-    """A changed copy whose amplitude over a course of `length` points is at least 0.25 m and at most 16 m.
-
-    Lower ones are scaled to a random amplitude in [0.25, 0.75) m, higher ones to one in [12, 16) m.
+    """A changed copy whose amplitude over a course of `length` points is neither too low nor too high.
 
     Args:
         node_add: chance that a node splits a connection.
         node_delete: chance that a node is taken away instead.
         weight_rate: chance for each weight and bias to change.
         weight_power: standard deviation of that change.
+        amplitude_low: m; what is lower is scaled to a random one in [1, 3) times as much.
+        amplitude_high: m; what is higher is scaled to a random one in [0.75, 1) times as much.
 
     Raises:
         ConfigError: none of many mutants had another ground.
@@ -111,10 +112,10 @@ def mutate(
         # A lost path from input to output leaves the ground flat.
         if not np.isfinite(amplitude) or amplitude < SAME or np.abs(after - before).max() < SAME:
             continue
-        if amplitude < LOWEST:
-            return _with_response(child, float(generator.uniform(0.25, 0.75)) / amplitude)
-        if amplitude > HIGHEST:
-            return _with_response(child, float(generator.uniform(12.0, 16.0)) / amplitude)
+        if amplitude < amplitude_low:
+            return _with_response(child, float(generator.uniform(amplitude_low, 3 * amplitude_low)) / amplitude)
+        if amplitude > amplitude_high:
+            return _with_response(child, float(generator.uniform(0.75 * amplitude_high, amplitude_high)) / amplitude)
         return child
     raise ConfigError(
         f"weight_rate={weight_rate}, weight_power={weight_power} and node_add={node_add} gave no new terrain in "

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from envs.bipedal import cppn
+from envs.bipedal.ground import HIGHEST as TALLEST
 from envs.bipedal.ground import LARGEST, LONGEST, ROUGHEST, SHORTEST, is_number
 from envs.errors import nearest, require
 from envs.family import Encoding
@@ -22,6 +23,7 @@ Rule = Mapping[str, Any]  # {step, max}, and for intervals {initial: [low, high]
 
 DIGITS = 1  # after the point, to which encodings are rounded
 SUCH = {2: "{step: 0.6, max: 10.0}", 3: "{initial: [0, 0.8], step: 0.4, max: 8.0}"}
+MUTATION = ("node_add", "node_delete", "weight_rate", "weight_power", "amplitude_low", "amplitude_high")
 INTERVALS = ("pit_gap", "stump_height", "stair_height", "stair_steps")
 
 
@@ -108,7 +110,7 @@ class Cppns:
     """Terrains whose heights a small network gives.
 
     Attributes:
-        node_add, node_delete, weight_rate, weight_power: see `envs.bipedal.cppn.mutate`.
+        node_add, node_delete, weight_rate, weight_power, amplitude_low, amplitude_high: see `envs.bipedal.cppn.mutate`.
         length: points of the course.
         max_episode_steps: None keeps the 2,000 of the published task.
         wrappers: as in EnvSpec.
@@ -118,6 +120,8 @@ class Cppns:
     node_delete: float
     weight_rate: float
     weight_power: float
+    amplitude_low: float
+    amplitude_high: float
     length: int
     max_episode_steps: int | None
     wrappers: tuple[Mapping[str, Any], ...]
@@ -130,6 +134,12 @@ class Cppns:
             f"node_delete={self.node_delete} and node_add={self.node_add} exclude each other; their sum must be <= 1",
         )
         require(0 < self.weight_power <= 10, f"weight_power={self.weight_power} must be in (0, 10]; 0.1 is published")
+        low, high = self.amplitude_low, self.amplitude_high
+        require(
+            0 < low and 4 * low <= high <= TALLEST,
+            f"amplitude_low={low} must be above 0 and at most a quarter of amplitude_high={high}, which is at most "
+            f"{TALLEST} m; 0.25 and 16 are published",
+        )
         # From the flat course, only the one weight leads away.
         require(self.weight_rate > 0, f"weight_rate={self.weight_rate} must be above 0, or all stays flat")
         _check_length(self.length)
@@ -141,8 +151,8 @@ class Cppns:
 
     def mutate(self, encoding: Encoding, generator: np.random.Generator) -> Encoding:
         """Change structure and weights; see `envs.bipedal.cppn.mutate`."""
-        rates = {key: getattr(self, key) for key in ("node_add", "node_delete", "weight_rate", "weight_power")}
-        return {"cppn": cppn.mutate(encoding["cppn"], self.length, generator, **rates)}
+        rules = {key: getattr(self, key) for key in MUTATION}
+        return {"cppn": cppn.mutate(encoding["cppn"], self.length, generator, **rules)}
 
     def distance(self, one: Encoding, other: Encoding) -> float:
         """Root mean square of the difference of the heights over the course, m."""
