@@ -136,7 +136,7 @@ class Cppns:
         require(0 < self.weight_power <= 10, f"weight_power={self.weight_power} must be in (0, 10]; 0.1 is published")
         low, high = self.amplitude_low, self.amplitude_high
         require(
-            0 < low and 4 * low <= high <= TALLEST,
+            low > 0 and 4 * low <= high <= TALLEST,
             f"amplitude_low={low} must be above 0 and at most a quarter of amplitude_high={high}, which is at most "
             f"{TALLEST} m; 0.25 and 16 are published",
         )
