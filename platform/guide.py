@@ -38,6 +38,7 @@ Commands
     python -m paddock.doctor [compute=NAME ...]          what is wrong with an installation or a cluster
     python -m paddock.status DIR                         how far runs are, who has failed, and who waits in the queue
     python -m paddock.evaluate RUN video=FILE.mp4        play the policy on fresh seeds
+    python -m paddock.rerun RUN                          repeat a run from its folder, and compare
     python -m paddock.plot RUN... out=FILE.png           draw learning curves; of algo=poet, the tree of its niches too
     python -m paddock ...                                the same as `python -m platform`, in any folder
     eval "$(paddock -sc install=bash)"                   complete `paddock` with the Tab key (bash, zsh or fish)

@@ -122,6 +122,16 @@ def experiment(composed: DictConfig) -> float | None:
     if parts.config["dry_run"]:
         _print_dry_run(parts)
         return None
+    outcome, played = play(parts)
+    if played:
+        _print_end(parts.path, outcome)
+    if outcome.signal is not None:
+        raise SystemExit(128 + outcome.signal)
+    return outcome.metrics.get("eval/return_mean")
+
+
+def play(parts: Assembly) -> tuple[Outcome, bool]:
+    """Run what is assembled, from where its folder is; and whether there was anything left to do."""
     console = Console(sys.stdout, sys.stderr, parts.config["budget"])
     with contextlib.closing(console), _messages(console) as record, contextlib.closing(parts.pool):
         parts = settle(parts, console)
@@ -129,18 +139,14 @@ def experiment(composed: DictConfig) -> float | None:
         reached = parts.budget.spent(progress.metrics, progress.elapsed_s) if progress.metrics else None
         if reached is not None:
             console.message(f"{parts.path} has reached {reached} before; raise it to go on")
-            return progress.metrics.get("eval/return_mean")
+            return Outcome(reached, progress.metrics, None), False
         parts.pool.open(_packages(parts.config), parts.path)
         folder = RunFolder.open(parts.path, parts.config)
         try:
             record(parts.path / "log.txt")
-            outcome = _sitting(parts, progress, folder, console)
+            return _sitting(parts, progress, folder, console), True
         finally:
             folder.release()
-    _print_end(parts.path, outcome)
-    if outcome.signal is not None:
-        raise SystemExit(128 + outcome.signal)
-    return outcome.metrics.get("eval/return_mean")
 
 
 def settle(parts: Assembly, console: Console) -> Assembly:

@@ -1,0 +1,167 @@
+"""Repeat a run from its folder alone, and say whether the metrics are the same.
+
+python -m paddock.rerun RUN
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from envs.errors import nearest, require
+
+from . import CONF
+from .command import Readers, parse, run_command
+from .compose import compose_alone
+from .folder import FolderError, find_source, read_config
+from .launch import assemble, play
+
+GUIDE = """\
+Repeat a run from its folder alone, as far as it has come, and compare the metrics, byte by byte.
+
+    python -m paddock.rerun RUN [key=value ...]
+
+    RUN                 the run's folder, which is only read; the run may still be going on
+    out=FOLDER          where it is repeated; else RUN with -rerun behind it; the same command goes on there
+    iterations=100      repeat no more than so many, whole number >= 1
+    compute=local       compute elsewhere, with the defaults of conf/compute: the numbers do not depend on it
+
+Exit code 0 if the metrics are the same, 1 if they are not.
+"""
+READERS: Readers = {
+    "out": (Path, "a folder"),
+    "iterations": (int, "a whole number >= 1"),
+    "compute": (str, "serial, local, dask or slurm"),
+}
+JOURNALS = ("metrics.jsonl", "events.jsonl")
+SHOWN = 3  # packages of another version, in the report
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where two runs part."""
+
+    journal: str
+    iteration: int | None  # None: one of them lacks the line
+    what: str  # the keys that differ, with both values
+
+
+def main() -> int:
+    """The command `paddock.rerun`; see `run_command` for the exit codes, of which 1 is another one."""
+    same = True
+
+    def command(arguments: Sequence[str]) -> None:
+        nonlocal same
+        same = _command(arguments)
+
+    return run_command(GUIDE, command) or (0 if same else 1)
+
+
+def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> Difference | None:
+    """Repeat so many iterations of a run in another folder.
+
+    Returns:
+        The first difference; None where there is none.
+
+    Raises:
+        PaddockError: the run cannot be repeated here, or has not come so far.
+    """
+    config = read_config(run)
+    config |= {
+        "budget": {"iterations": iterations, "steps": None, "minutes": None, "return": None},
+        "run": {"root": "runs", "name": None, "dir": str(out)},
+        "track": {"mirrors": {}},
+        "resume": None,
+        "dry_run": False,
+    }
+    if compute is not None:
+        known = [option.stem for option in (CONF / "compute").glob("*.yaml")]
+        require(compute in known, f"compute={compute} is not an option; {nearest(compute, known)}")
+        config["compute"] = OmegaConf.to_container(compose_alone([f"compute={compute}"]).compute, resolve=True)
+    outcome, _ = play(assemble(OmegaConf.create(config)))
+    if outcome.signal is not None:
+        raise SystemExit(128 + outcome.signal)
+    return compare(run, out, iterations)
+
+
+def compare(run: Path, other: Path, iterations: int) -> Difference | None:
+    """The first difference of two runs within so many iterations; None where all lines are the same bytes."""
+    for journal in JOURNALS:
+        ours, theirs = (list(_lines(folder / journal, iterations)) for folder in (run, other))
+        for one, two in zip(ours, theirs, strict=False):
+            if one != two:
+                before, after = json.loads(one), json.loads(two)
+                return Difference(journal, before["iteration"], _changes(before, after))
+        if len(ours) != len(theirs):
+            return Difference(journal, None, f"{len(ours)} lines were {len(theirs)} the second time")
+    return None
+
+
+def explain(run: Path, other: Path) -> list[str]:
+    """What was not the same around two runs: code, packages, processor."""
+    old, new = (json.loads((folder / "provenance.json").read_text()) for folder in (run, other))
+    differing = [key for key in ("commit", "python", "cpu") if old.get(key) != new.get(key)]
+    found = [f"{key}: {old.get(key)}, now {new.get(key)}" for key in differing]
+    packages = sorted(
+        name
+        for name in {*old.get("packages", {}), *new.get("packages", {})}
+        if old.get("packages", {}).get(name) != new.get("packages", {}).get(name)
+    )
+    shown = [f"{name} {old['packages'].get(name)}, now {new['packages'].get(name)}" for name in packages[:SHOWN]]
+    if shown:
+        found.append(
+            "packages: " + "; ".join(shown) + (f"; and {len(packages) - SHOWN} more" if packages[SHOWN:] else "")
+        )
+    if (run / "code.diff").exists() or find_source(Path(__file__).resolve().parent)[1]:
+        found.append("code: with edits that were not committed, see code.diff")
+    return found
+
+
+def _command(arguments: Sequence[str]) -> bool:
+    runs, options = parse("rerun", arguments, READERS)
+    require(len(runs) == 1, f"rerun repeats one RUN, and {len(runs)} are given; write python -m paddock.rerun RUN")
+    run = runs[0]
+    read_config(run)
+    come = sum(1 for _ in _lines(run / "metrics.jsonl", sys.maxsize))
+    require(come > 0, f"{run} has no iteration yet; wait for one")
+    iterations = options.get("iterations", come)
+    require(1 <= iterations <= come, f"iterations={iterations} must be from 1 to {come}, as far as {run} has come")
+    out = options.get("out", run.with_name(f"{run.resolve().name}-rerun"))
+    require(out.resolve() != run.resolve(), f"out={out} is the run itself; choose another folder")
+    found = rerun(run, out, iterations, options.get("compute"))
+    if found is None:
+        print(f"identical: the metrics of {iterations} iterations in {run} and {out} are the same bytes")
+        return True
+    where = "" if found.iteration is None else f" from iteration {found.iteration} on"
+    print(f"different{where}, in {found.journal}: {found.what}")
+    for line in explain(run, out):
+        print(f"  {line}")
+    return False
+
+
+def _lines(path: Path, iterations: int) -> Iterator[bytes]:
+    """The whole lines of a journal up to an iteration; nothing if there is no such journal."""
+    try:
+        with open(path, "rb") as lines:
+            for line in lines:
+                if not line.endswith(b"\n") or json.loads(line)["iteration"] > iterations:
+                    return
+                yield line
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FolderError(f"{path} cannot be read ({error})") from error
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> str:
+    keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    listed = ", ".join(f"{key} was {before.get(key)} and is {after.get(key)}" for key in keys[:SHOWN])
+    return listed + (f", and {len(keys) - SHOWN} more" if keys[SHOWN:] else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

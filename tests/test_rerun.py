@@ -1,0 +1,98 @@
+"""Repeating a run from its folder alone: the same bytes, or the first difference in one line."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, TINY, rows
+
+from paddock.rerun import compare, explain
+
+
+def paddock(*arguments: str, where: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", *arguments]
+    return subprocess.run(command, cwd=where, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rerun") / "run"
+    done = paddock("paddock", *TINY, "compute=serial", "budget.iterations=4", f"run.dir={folder}")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def copy(run: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(run, tmp_path / "run")
+
+
+def test_a_run_repeats_itself_elsewhere_and_from_any_folder(copy: Path) -> None:
+    done = paddock("paddock.rerun", str(copy), "compute=local", where=copy.parent)
+    assert done.returncode == 0, done.stderr
+    out = copy.with_name("run-rerun")
+    assert (out / "metrics.jsonl").read_bytes() == (copy / "metrics.jsonl").read_bytes()
+    assert f"identical: the metrics of 4 iterations in {copy} and {out} are the same bytes" in done.stdout
+
+
+def test_fewer_iterations_are_compared_as_far_as_they_go(copy: Path, tmp_path: Path) -> None:
+    done = paddock("paddock.rerun", str(copy), "iterations=2", f"out={tmp_path / 'short'}")
+    assert done.returncode == 0, done.stderr
+    assert len(rows(tmp_path / "short")) == 2
+
+
+def test_other_numbers_are_named_with_their_iteration_and_exit_code_1(copy: Path) -> None:
+    lines = rows(copy)
+    lines[2]["es/gradient_norm"] += 1e-9
+    (copy / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    done = paddock("paddock.rerun", str(copy))
+    assert done.returncode == 1
+    assert "different from iteration 3 on, in metrics.jsonl: es/gradient_norm was " in done.stdout
+
+
+def test_a_run_that_is_still_going_on_is_compared_to_its_last_whole_line(copy: Path) -> None:
+    with open(copy / "metrics.jsonl", "a") as journal:
+        journal.write('{"iteration": 5, "st')
+    assert paddock("paddock.rerun", str(copy)).returncode == 0
+
+
+def test_missing_and_further_lines_are_differences(copy: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(copy, tmp_path / "other")
+    assert compare(copy, other, 4) is None
+    (other / "events.jsonl").write_text('{"iteration": 1, "step": 2, "event": "birth"}\n')
+    found = compare(copy, other, 4)
+    assert found is not None
+    assert (found.journal, found.iteration, found.what) == ("events.jsonl", None, "0 lines were 1 the second time")
+
+
+def test_what_was_not_the_same_around_the_runs_is_listed(copy: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(copy, tmp_path / "other")
+    provenance = json.loads((other / "provenance.json").read_text())
+    provenance["packages"] |= {"numpy": "0.1"}
+    provenance["cpu"] = "an abacus"
+    (other / "provenance.json").write_text(json.dumps(provenance))
+    found = explain(copy, other)
+    assert any(line.startswith("cpu: ") and line.endswith("now an abacus") for line in found)
+    assert any(line.startswith("packages: numpy ") and line.endswith("now 0.1") for line in found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "rerun repeats one RUN, and 0 are given"),
+        (["{run}", "iterations=9"], "iterations=9 must be from 1 to 4, as far as "),
+        (["{run}", "iterations=many"], "iterations=many cannot be read; allowed: iterations=a whole number >= 1"),
+        (["{run}", "out={run}"], "is the run itself; choose another folder"),
+        (["{run}", "compute=abacus"], "abacus"),
+        (["nowhere"], "nowhere is not a run folder"),
+        (["{run}", "outt=x"], "outt is not a key of rerun; did you mean 'out'?"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], line: str, run: Path) -> None:
+    done = paddock("paddock.rerun", *(argument.format(run=run) for argument in arguments))
+    assert done.returncode == 2, done.stdout
+    assert line in done.stderr
+    assert done.stderr.startswith("paddock: ") and done.stderr.count("\n") == 1
