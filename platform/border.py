@@ -4,6 +4,7 @@ A section of the configuration names its class by `_target_`; the class's own si
 and of which types, so nothing is declared twice.
 """
 
+import functools
 import inspect
 import math
 import types
@@ -29,15 +30,37 @@ def build(path: str, section: Section, **parts: Any) -> Any:
     Raises:
         ConfigError: no or unknown target, unknown or missing key, wrong type.
     """
-    require(isinstance(section, Mapping), f"{path}={section!r} is not a mapping; choose an option of the group")
-    target = section.get("_target_")
-    require(isinstance(target, str), f"{path}._target_={target} names no class; such as 'my_package.es.MyES'")
-    settings = {key: value for key, value in section.items() if key != "_target_"}
-    return call_checked(path, resolve(str(target), f"{path}._target_"), settings, **parts)
+    target, settings = _split(path, section)
+    return call_checked(path, target, settings, **parts)
+
+
+def prepare(path: str, section: Section, **parts: Any) -> functools.partial[Any]:
+    """Check a section as `build` does, and return how to build what it names: its target with the settings alone."""
+    target, settings = _split(path, section)
+    values, offered = _check(path, target, settings, parts)
+    _call(path, target, values | offered)  # which says what is wrong with the values
+    return functools.partial(target, **values)
 
 
 def call_checked(path: str, function: Callable[..., Any], settings: Section, **parts: Any) -> Any:
     """Like `build`, for a function that is at hand."""
+    values, offered = _check(path, function, settings, parts)
+    return _call(path, function, values | offered)
+
+
+def _split(path: str, section: Section) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """What a section names, and its settings."""
+    require(isinstance(section, Mapping), f"{path}={section!r} is not a mapping; choose an option of the group")
+    target = section.get("_target_")
+    require(isinstance(target, str), f"{path}._target_={target} names no class; such as 'my_package.es.MyES'")
+    settings = {key: value for key, value in section.items() if key != "_target_"}
+    return resolve(str(target), f"{path}._target_"), settings
+
+
+def _check(
+    path: str, function: Callable[..., Any], settings: Section, parts: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings as the function takes them, and those of the parts that it names."""
     require(isinstance(settings, Mapping), f"{path}={settings!r} is not a mapping; set its keys: {path}.<key>=...")
     parameters = inspect.signature(function).parameters.values()
     hints = _hints(function)
@@ -58,7 +81,7 @@ def call_checked(path: str, function: Callable[..., Any], settings: Section, **p
     for name in known:
         needed = named[name].default is inspect.Parameter.empty
         require(name in settings or not needed, f"{path}.{name} is missing; set it in the YAML of {path}")
-    return _call(path, function, values | offered)
+    return values, offered
 
 
 def _call(path: str, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:

@@ -97,7 +97,7 @@ def check_sweep(arguments: argparse.Namespace, check: Callable[[DictConfig], Pat
             with open_dict(config):
                 config.hydra.job.num, config.hydra.job.id = number, str(number)
                 config.hydra.runtime.output_dir = f"{folder_of_all}/{config.hydra.sweep.subdir}"
-            folder = check(_job_config(config))
+            folder = check(job_config(config))
             other = users.setdefault(folder, number)
             remedy = "leave run.dir and resume out of a sweep"
             require(other == number, f"jobs {other} and {number} of the sweep would share {folder}; {remedy}")
@@ -150,7 +150,7 @@ def _loading(arguments: argparse.Namespace) -> Iterator[ConfigLoader]:
         GlobalHydra.instance().clear()
 
 
-def _job_config(config: DictConfig) -> DictConfig:
+def job_config(config: DictConfig) -> DictConfig:
     """What a job is given, with Hydra's own part where `HydraConfig` has it."""
     HydraConfig.instance().set_config(config)
     job = copy.deepcopy(config)

@@ -6,6 +6,7 @@ code.diff          edits not yet committed        checkpoints/    NumPy archives
 log.txt            messages                       done.json       why and when it ended
 events.jsonl       births, transfers and the like, of algorithms that tell them
 submission.json    job, command and code, if submitted to Slurm; slurm.log: what its job printed
+trial.json         which trial of a sweep it is, if it is one; output.log: what it printed as one of several
 """
 
 import datetime
@@ -34,7 +35,12 @@ CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume"
 
 
 # All that a run may have which has been submitted, or was killed at once.
-BEGUN = ("lock", ".config.yaml.tmp", "submission.json", ".submission.json.tmp", "slurm.log", "workers")
+BEGUN = (
+    *("lock", ".config.yaml.tmp", "submission.json", ".submission.json.tmp", "slurm.log", "workers"),
+    *("trial.json", ".trial.json.tmp", "output.log"),
+)
+# The same values as the loader in Python, seven times as fast.
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
 
@@ -113,7 +119,7 @@ def read_config(path: Path) -> dict[str, Any]:
         FolderError: there is no run, or its configuration is damaged.
     """
     try:
-        config = yaml.safe_load((path / "config.yaml").read_text())
+        config = yaml.load((path / "config.yaml").read_text(), LOADER)
         if not isinstance(config, dict):
             raise FolderError(f"{path / 'config.yaml'} is damaged: it holds no mapping")
         return config

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from . import CONF
 
-GROUPS = ("algo", "env", "vec", "compute", "track", "experiment")  # in this order; those of packages follow
+GROUPS = ("algo", "env", "vec", "compute", "track", "experiment", "sweep")  # in this order; those of packages follow
 ENTRY_POINTS = "paddock.conf"  # a package's entry point in this group names its own folder of configuration groups
 
 INTRODUCTION = """\
@@ -31,7 +31,9 @@ Keys of every run
 Commands
     python -m platform experiment=es_cartpole            a whole recipe
     python -m platform ... --multirun seed=1,2,3         one run for each value
+    python -m platform ... -m hydra/launcher=local       several at once on this machine; dask: on Dask's workers
     python -m platform ... -m hydra/launcher=slurm       each run of a sweep as a Slurm job, submitted and left
+    python -m platform ... -m sweep=ppo                  Optuna chooses the values, and bad runs stop early
     python -m platform ... --cfg job                     the composed configuration, every key with its value
     python -m platform ... --info                        where each value comes from
     python -m platform --hydra-help                      the other flags, such as --config-dir for your own groups
@@ -39,6 +41,8 @@ Commands
     python -m paddock.status DIR                         how far runs are, who has failed, and who waits in the queue
     python -m paddock.evaluate RUN video=FILE.mp4        play the policy on fresh seeds
     python -m paddock.rerun RUN                          repeat a run from its folder, and compare
+    python -m paddock.report DIR...                      one page on runs and sweeps: curves, intervals, importances
+    python -m paddock.upload RUN... track=wandb          make a mirror from a run's folder
     python -m paddock.plot RUN... out=FILE.png           draw learning curves; of algo=poet, the tree of its niches too
     python -m paddock ...                                the same as `python -m platform`, in any folder
     eval "$(paddock -sc install=bash)"                   complete `paddock` with the Tab key (bash, zsh or fish)

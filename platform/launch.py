@@ -3,6 +3,7 @@
 python -m platform algo=es env=bipedal compute=dask
 """
 
+import argparse
 import contextlib
 import inspect
 import logging
@@ -25,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from envs.errors import ConfigError, PaddockError, nearest, require, resolve
 
 from . import CONF
-from .border import build, call_checked
+from .border import build, call_checked, prepare
 from .checkpoint import Checkpoints
 from .command import complain, fall_silent
 from .compose import check_sweep, composition_error, hydra_parser, register_search_path
@@ -35,8 +36,11 @@ from .folder import RunFolder, check_usable, last_path, new_path, read_config, s
 from .guide import print_guide
 from .niche import settle_niche
 from .run import Budget, Outcome, Progress, RunFailed, restore, run
-from .submit import check_runs_here, register_launcher
+from .status import print_table
+from .submit import check_runs_here
+from .survey import survey
 from .track import Mirror, Tracker
+from .trial import find_reporter
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +52,14 @@ def main() -> int:
     """The command `paddock`. Exit codes: 0 done, 1 the run failed, 2 bad input, 128 + n stopped by signal n."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and they can be put in one line
     failures: list[Exception] = []
+    runs: list[Path] = []  # of this process, in a sweep
 
     def job(composed: DictConfig) -> float | None:
         try:
             check_runs_here()
-            return experiment(composed)
+            parts = assemble(composed)
+            runs.append(parts.path)
+            return experiment(parts)
         except (PaddockError, OmegaConfBaseException) as error:
             # Hydra would put a line of its own before it, which only tells the jobs of a sweep apart.
             if HydraConfig.get().mode == RunMode.MULTIRUN:
@@ -68,12 +75,13 @@ def main() -> int:
             return 0
         version.setbase("1.3")
         register_search_path()
-        register_launcher()
         if arguments.multirun:
-            check_sweep(arguments, lambda composed: assemble(composed).path)
+            _prepare_sweep(arguments)
         _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
         for failure in failures:
             raise failure
+        if len(runs) > 1 and runs[0].exists():
+            print_table(Path(os.path.commonpath(runs)), survey(runs), 0)
     except RunFailed as error:
         return complain(error, 1)
     except PaddockError as error:
@@ -88,6 +96,20 @@ def main() -> int:
             raise
         return complain(explained, 2)
     return 0
+
+
+def _prepare_sweep(arguments: argparse.Namespace) -> None:
+    """Make what sweeps are of known to Hydra, and check all jobs before the first one runs."""
+    # Optuna and the places where runs go take longer to import than the help of a single run.
+    from .launchers import register_launchers
+    from .sweep import register_sweeper
+
+    def check(composed: DictConfig) -> Path:
+        return assemble(composed).path
+
+    register_launchers()
+    register_sweeper(check)
+    check_sweep(arguments, check)
 
 
 @dataclass(frozen=True)
@@ -111,14 +133,13 @@ def assemble(composed: DictConfig) -> Assembly:
     algorithm = build_algorithm(config, pool)
     path = _run_path(config)
     checkpoints = _checkpoints(config["checkpoint"], path)
-    mirrors = _mirrors(config, path)
+    mirrors = build_mirrors(config, path)
     check_usable(path, config)
     return Assembly(config, budget, pool, algorithm, path, checkpoints, mirrors)
 
 
-def experiment(composed: DictConfig) -> float | None:
-    """Check, build and run one configuration; returns the last evaluation's mean return, for sweeps."""
-    parts = assemble(composed)
+def experiment(parts: Assembly) -> float | None:
+    """Run what is assembled, or show it; returns the last evaluation's mean return, for sweeps."""
     if parts.config["dry_run"]:
         _print_dry_run(parts)
         return None
@@ -187,6 +208,12 @@ def build_algorithm(config: Mapping[str, Any], pool: Any) -> Any:
     name = config["algo"].get("name", target)
     given = f"env: {_env_name(config)} is one environment, and {name} co-evolves a family of them"
     require("family" not in wanted, f"{given}; {hint}")
+    if "member" in wanted:  # it trains members, each with parts of its own, of a whole algorithm's section
+        member = section.pop("member", None)
+        settings = (
+            {key: value for key, value in member.items() if key != "name"} if isinstance(member, dict) else member
+        )
+        parts["member"] = prepare("algo.member", settings, env=recipe, **parts)
     return build("algo", section, env=recipe, **parts)
 
 
@@ -195,6 +222,7 @@ def _sitting(parts: Assembly, progress: Progress, folder: RunFolder, console: Co
     verb = "going on" if start_iteration else "running"
     console.message(f"{verb} in {folder.path}, workers: {parts.pool.describe()}")
     tracker = Tracker(folder.path, parts.mirrors, start_iteration, console)
+    reporter = find_reporter(folder.path)
     try:
         outcome = run(
             parts.algorithm,
@@ -204,6 +232,7 @@ def _sitting(parts: Assembly, progress: Progress, folder: RunFolder, console: Co
             progress,
             checkpoint_every_s=parts.config["checkpoint"]["every_s"],
             stopping=lambda number: console.message("stopping after this iteration; Ctrl-C again leaves at once"),
+            judge=reporter.judge if reporter else None,
         )
     except PaddockError as error:
         folder.finish(f"failed: {error}", progress.metrics)
@@ -273,7 +302,8 @@ def _env_name(config: Mapping[str, Any]) -> str:
     return section["id"] if "id" in section else section["_target_"].rpartition(".")[2]
 
 
-def _mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
+def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
+    """The mirrors that a configuration names, for the run in a folder; nothing is opened."""
     identity = {"run_dir": path, "run_name": path.name, "config": config}
 
     def built(mirrors: Mapping[str, Any]) -> list[Mirror]:
@@ -287,6 +317,7 @@ def _packages(config: Mapping[str, Any]) -> set[str]:
     env = config["env"]
     paths = [config["algo"]["_target_"], env["_target_"], config["vec"]["_target_"]]
     paths += [wrapper["_target_"] for wrapper in env.get("wrappers", ())]
+    paths += [config["algo"]["member"]["_target_"]] if isinstance(config["algo"].get("member"), dict) else []
     paths += [_env_name(config).rpartition(":")[0]]
     return {"algos", "envs", *(re.split("[.:]", path)[0] for path in paths if path)}
 

@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
@@ -66,6 +68,16 @@ class Budget:
             return f"budget.minutes={self.minutes}"
         return None
 
+    def share(self, metrics: Metrics, elapsed_s: float) -> float | None:
+        """How much is spent of the bound that is nearest, 0 to 1; None without one that is sure to be reached."""
+        reached = {
+            "iterations": metrics.get("iteration", 0),
+            "steps": metrics.get("step", 0),
+            "minutes": elapsed_s / 60,
+        }
+        parts = [value / getattr(self, name) for name, value in reached.items() if getattr(self, name) is not None]
+        return min(1.0, max(parts)) if parts else None
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -107,12 +119,14 @@ def run(
     *,
     checkpoint_every_s: float,
     stopping: Callable[[int], None],
+    judge: Callable[[Metrics, float | None], str | None] | None = None,
 ) -> Outcome:
     """Run until the budget is spent or a signal comes; the last iteration is on the disk when this returns.
 
     Args:
         progress: where to go on from, as `restore` returned it.
         stopping: told of a signal at once, before the iteration that it interrupts is finished.
+        judge: shown every row, and how much of the budget is spent; says why the run should end early, if it should.
     """
     resumed_s = progress.elapsed_s
     started = saved = time.monotonic()
@@ -128,22 +142,31 @@ def run(
         loop = {"elapsed_s": progress.elapsed_s, "metrics": metrics}
         checkpoints.save(int(metrics["iteration"]), {"algorithm": algorithm.state_dict(), "loop": loop})
 
-    with _Signals(stopping) as signals, contextlib.closing(algorithm.plan()) as plan:
+    with Signals(stopping) as signals, contextlib.closing(algorithm.plan()) as plan:
         before = started
         for row in plan:
             now = time.monotonic()
             progress.elapsed_s = resumed_s + now - started
             rate = (row["step"] - step) / max(now - before, 1e-9)
             events = algorithm.drain_events() if hasattr(algorithm, "drain_events") else ()
-            tracker.log({**row, "system/seconds": progress.elapsed_s, "system/steps_per_s": rate}, events)
+            tracker.log(
+                {
+                    **row,
+                    "system/seconds": progress.elapsed_s,
+                    "system/steps_per_s": rate,
+                    "system/memory_gb": memory_gb(),
+                },
+                events,
+            )
             step, before = row["step"], now
             metrics |= {name: value for name, value in row.items() if not name.startswith("system/")}
-            reason = budget.spent(row, progress.elapsed_s)
+            verdict = judge(row, budget.share(row, progress.elapsed_s)) if judge is not None else None
+            reason = budget.spent(row, progress.elapsed_s) or verdict
             if reason is None and signals.caught is not None:
                 reason = signal.Signals(signals.caught).name
             if reason is not None:
                 save()
-                return Outcome(reason, metrics, None if reason.startswith("budget") else signals.caught)
+                return Outcome(reason, metrics, signals.caught if reason in signal.Signals.__members__ else None)
             if now - saved >= checkpoint_every_s:
                 save()
                 saved = time.monotonic()
@@ -152,14 +175,23 @@ def run(
     return Outcome("the algorithm's plan ended", metrics, None)
 
 
-class _Signals:
+def memory_gb() -> float:
+    """What this process holds in memory now."""
+    try:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+    except OSError:  # not Linux: the most it has held
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30
+    return pages * resource.getpagesize() / 2**30
+
+
+class Signals:
     """Remembers the first SIGINT or SIGTERM; the second one ends the process at once."""
 
     def __init__(self, stopping: Callable[[int], None]) -> None:
         self.caught: int | None = None
         self._stopping = stopping
 
-    def __enter__(self) -> "_Signals":
+    def __enter__(self) -> "Signals":
         self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 

@@ -9,9 +9,9 @@ import datetime
 import io
 import json
 import os
-import re
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -20,28 +20,29 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from envs.errors import ConfigError, require
 
 from . import CONF
 from .border import call_checked
 from .checkpoint import write_atomically
-from .compose import hydra_parser
+from .places import SHOWN, End
+from .plan import Plan, plan_job, shown
 from .run import RunFailed
 from .snapshot import find_tree
 from .status import print_table
-from .survey import ALIVE, RUNNING, WAITING, WRONG, Submission, ask_queue, read_submission, survey
+from .survey import ALIVE, RUNNING, WAITING, WRONG, Submission, ask_queue, log_tail, read_submission, survey
 
-TARGET = "hydra_plugins.paddock.SlurmLauncher"  # a name of the only package from which Hydra accepts launchers
+PLUGINS = "hydra_plugins.paddock."  # names of the only package from which Hydra accepts launchers and sweepers
 OURS = {  # parameters of sbatch that are not the user's to set
     *("array", "error", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "requeue", "signal"),
     *("account", "cpus-per-task", "gpus-per-node", "mem", "partition", "qos", "time"),  # they are keys themselves
 }
+PARALLEL = 16  # runs of a sweep that are in the queue at once, unless max_parallel says otherwise
 LOOK_S = (1.0, 15.0)  # between looks at the jobs while waiting for them: at first, and after a while
 
 
@@ -106,15 +107,6 @@ class Resources:
         }
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A job to be."""
-
-    overrides: Sequence[str]
-    run: Path  # absolute
-    command: Sequence[str]
-
-
 class SlurmLauncher(Launcher):
     """Hydra's launcher of that name: an array of Slurm jobs, each of them one run that goes on when it is requeued."""
 
@@ -131,6 +123,7 @@ class SlurmLauncher(Launcher):
         keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
         del keys["_target_"]
         self._resources = call_checked("hydra.launcher", Resources, keys)
+        self.max_parallel = self._resources.max_parallel
         self._sweep = Path(config.hydra.sweep.dir).absolute()
         missing = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
         remedy = "submit where Slurm is installed, or leave it out to run here"
@@ -154,7 +147,7 @@ class SlurmLauncher(Launcher):
                 print(f"would submit {shlex.join(plan.command)}")
         else:
             _check_unclaimed(plans)
-            self._submit(plans)
+            self._leave(plans)
         values = self._wait([plan.run for plan in plans]) if self._resources.wait and not self._config.dry_run else {}
         return [
             JobReturn(overrides=plan.overrides, status=JobStatus.COMPLETED, _return_value=values.get(plan.run))
@@ -162,22 +155,18 @@ class SlurmLauncher(Launcher):
         ]
 
     def _plan(self, overrides: list[str], number: int) -> Plan:
-        config = self._loader.load_sweep_config(self._config, overrides)
-        with open_dict(config):
-            config.hydra.job.num, config.hydra.job.id = number, str(number)
-            config.hydra.runtime.output_dir = f"{config.hydra.sweep.dir}/{config.hydra.sweep.subdir}"
-        HydraConfig.instance().set_config(config)
-        run = Path(config.run.dir or config.hydra.runtime.output_dir).absolute()
-        quoted = str(run) if re.fullmatch(r"[\w/.+%@-]+", str(run)) else "'" + str(run).replace("'", "\\'") + "'"
-        flags = hydra_parser().parse_intermixed_args()
-        folder = flags.config_dir and str(self._copy_of(Path(flags.config_dir).absolute()) or flags.config_dir)
-        named = {"--config-path": flags.config_path, "--config-name": flags.config_name, "--config-dir": folder}
-        kept = [item for item in config.hydra.overrides.hydra if item.lstrip("+").startswith("hydra.searchpath=")]
-        kept += [item for item in overrides if not item.startswith(("run.dir=", "dry_run="))]
-        command = [sys.executable, "-u", "-m", "paddock", *(word for pair in named.items() if pair[1] for word in pair)]
-        return Plan(overrides, run, [*command, *kept, f"run.dir={quoted}"])
+        return plan_job(self._loader, self._config, overrides, number, copy_of=self._copy_of)
 
-    def _submit(self, plans: Sequence[Plan]) -> None:
+    def open(self) -> "SlurmPlace":
+        """The queue as a place for runs that come one by one."""
+        return SlurmPlace(self)
+
+    def submit(self, plans: Sequence[Plan]) -> Sequence[Submission]:
+        """Put jobs into the queue, as one array.
+
+        Raises:
+            ConfigError: Slurm refuses them.
+        """
         # These take a tenth of a second that no other command has to wait.
         import submitit
         from submitit.core.utils import FailedJobError, FailedSubmissionError
@@ -199,15 +188,24 @@ class SlurmLauncher(Launcher):
             said = "; ".join(line.removeprefix("sbatch: error: ") for line in str(error).splitlines())
             raise ConfigError(f"Slurm refuses the jobs: {said}; mend hydra.launcher, or see sinfo") from error
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        for plan, job in zip(plans, jobs, strict=True):
-            log = str(job.paths.stdout)
-            code = str(self._code) if self._copies else None
-            _note(plan.run, Submission(str(job.job_id), name, now, shlex.join(plan.command), code, log))
-            print(f"job {job.job_id}: {_shown(plan.run)}")
-        kept = f"as it is now, in {_shown(self._code)}" if self._copies else "as it will be: it is in no git work tree"
-        print(f"{len(jobs)} submitted; they need this terminal no more, and run the code {kept}")
-        print(f"  python -m paddock.status {shlex.quote(_shown(self._sweep))}")
-        print(f"  scancel {str(jobs[0].job_id).partition('_')[0]}")
+        code = str(self._code) if self._copies else None
+        submissions = [
+            Submission(str(job.job_id), name, now, shlex.join(plan.command), code, str(job.paths.stdout))
+            for plan, job in zip(plans, jobs, strict=True)
+        ]
+        for plan, submission in zip(plans, submissions, strict=True):
+            _note(plan.run, submission)
+        return submissions
+
+    def _leave(self, plans: Sequence[Plan]) -> None:
+        """Submit jobs, and say how to look after them."""
+        submissions = self.submit(plans)
+        for plan, submission in zip(plans, submissions, strict=True):
+            print(f"job {submission.job}: {shown(plan.run)}")
+        kept = f"as it is now, in {shown(self._code)}" if self._copies else "as it will be: it is in no git work tree"
+        print(f"{len(submissions)} submitted; they need this terminal no more, and run the code {kept}")
+        print(f"  python -m paddock.status {shlex.quote(shown(self._sweep))}")
+        print(f"  scancel {submissions[0].job.partition('_')[0]}")
 
     def _copy_of(self, path: Path) -> Path | None:
         """Where a path lies in the copy of the code; None if it is not copied."""
@@ -249,34 +247,75 @@ class SlurmLauncher(Launcher):
         return {standing.run: standing.metrics.get("eval/return_mean") for standing in standings}
 
 
-def register_launcher() -> None:
-    """Make the launcher known to Hydra in this process."""
-    Plugins.instance().class_name_to_class[TARGET] = SlurmLauncher
+class SlurmPlace:
+    """The queue, for a sweep that chooses its runs as it goes; see `places.Place`."""
+
+    def __init__(self, launcher: SlurmLauncher) -> None:
+        self.stays = True
+        self._launcher = launcher
+        self.slots = launcher.max_parallel or PARALLEL
+
+    def start(self, plan: Plan) -> "_Queued":
+        """Submit a run, unless its job of before is still in the queue."""
+        if _find_alive(plan.run) is None:
+            self._launcher.submit([plan])
+        return _Queued(plan.run)
+
+    def close(self) -> None:
+        """Jobs stay in the queue."""
+
+
+class _Queued:
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._pause_s = LOOK_S[0]
+        self._look_at = time.monotonic() + self._pause_s
+
+    def ended(self) -> End | None:
+        if time.monotonic() < self._look_at:
+            return None
+        self._pause_s = min(1.2 * self._pause_s, LOOK_S[1])
+        self._look_at = time.monotonic() + self._pause_s
+        [standing] = survey([self._run])
+        if standing.state in ALIVE:
+            return None
+        said = log_tail(standing.submission, SHOWN) if standing.submission else []
+        return End({"done": 0, "failed": 1}.get(standing.state, -1), said or [standing.why])
+
+    def stop(self) -> None:
+        submission = read_submission(self._run)
+        if submission is not None:
+            subprocess.run(["scancel", submission.job], capture_output=True)
 
 
 def check_runs_here() -> None:
-    """Raise if a run is about to start here that was meant to be submitted; Hydra has launchers for sweeps only.
+    """Raise if a run is about to start here that was meant to be one of a sweep.
 
     Raises:
-        ConfigError: the launcher is chosen without --multirun.
+        ConfigError: a launcher or a sweeper of ours is chosen without --multirun.
     """
     hydra = HydraConfig.get()
-    alone = hydra.mode == RunMode.RUN and hydra.launcher._target_ == TARGET
-    require(not alone, "hydra/launcher=slurm submits sweeps, of one run too; add --multirun")
+    chosen = {"sweeper": hydra.sweeper._target_, "launcher": hydra.launcher._target_}
+    ours = [kind for kind, target in chosen.items() if str(target).startswith(PLUGINS)]
+    for kind in ours if hydra.mode == RunMode.RUN else ():
+        name = hydra.runtime.choices.get(f"hydra/{kind}", "")
+        raise ConfigError(f"hydra/{kind}={name} is for sweeps, of one run too; add --multirun")
 
 
 def _check_unclaimed(plans: Sequence[Plan]) -> None:
     for plan in plans:
-        before = read_submission(plan.run)
-        state = (ask_queue([before.job]) or {}).get(before.job) if before else None
-        if before and state and state[2] == before.name and state[0] in (*WAITING, *RUNNING):
-            remedy = f"wait for it, or scancel {before.job}"
-            raise ConfigError(f"{plan.run} has been submitted as job {before.job}, which is {state[0]}; {remedy}")
+        alive = _find_alive(plan.run)
+        if alive is not None:
+            remedy = f"wait for it, or scancel {alive[0]}"
+            raise ConfigError(f"{plan.run} has been submitted as job {alive[0]}, which is {alive[1]}; {remedy}")
 
 
-def _shown(path: Path) -> str:
-    """A path as people write it: from here, if it is below."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+def _find_alive(run: Path) -> tuple[str, str] | None:
+    """The run's job and its state, if it is in the queue."""
+    before = read_submission(run)
+    state = (ask_queue([before.job]) or {}).get(before.job) if before else None
+    alive = before and state and state[2] == before.name and state[0] in (*WAITING, *RUNNING)
+    return (before.job, state[0]) if before and state and alive else None
 
 
 def _note(run: Path, submission: Submission) -> None:

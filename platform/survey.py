@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from envs.errors import ConfigError
+from envs.errors import ConfigError, PaddockError
 
-from .folder import SNAPSHOT, FolderError, read_config
+from .folder import SNAPSHOT, read_config
+from .run import Budget
 
 State = Literal["pending", "requeued", "running", "done", "stopped", "failed", "lost", "unknown"]
 
@@ -118,7 +119,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _stand(run: Path, submission: Submission | None, queue: Queue | None) -> Standing:
-    metrics, updated_s = _last_metrics(run)
+    metrics, updated_s = last_metrics(run)
     state, why = _state(run, submission, queue)
     return Standing(run, state, why, metrics, _progress(run, metrics), updated_s, submission)
 
@@ -129,13 +130,13 @@ def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tup
         job_state, reason, name = queue.get(submission.job, ("", "", ""))
         if name != submission.name:
             job_state, reason = "", ""
-    ended = (_read_json(run / "done.json") or {}).get("reason")
+    ended = read_end(run)
     if ended is not None and not ended.startswith(("failed: ", "SIG")):
         return "done", ended
     if job_state in WAITING:
         begun = (run / "config.yaml").exists()
         return "requeued" if begun else "pending", reason.replace("None", "")
-    if job_state in RUNNING or _is_locked(run):
+    if job_state in RUNNING or is_locked(run):
         return "running", ""
     if ended is not None:
         return ("failed", ended.removeprefix("failed: ")) if ended.startswith("failed: ") else ("stopped", ended)
@@ -150,7 +151,13 @@ def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tup
     return "lost", how + (said[-1] if said else "its job never started")
 
 
-def _is_locked(run: Path) -> bool:
+def read_end(run: Path) -> str | None:
+    """Why a run ended, as its `done.json` says; None while it has not."""
+    return (_read_json(run / "done.json") or {}).get("reason")
+
+
+def is_locked(run: Path) -> bool:
+    """Whether a process is at the run in a folder."""
     try:
         with open(run / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -161,7 +168,7 @@ def _is_locked(run: Path) -> bool:
     return False
 
 
-def _last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
+def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
     """The last value of each metric that is not far from the end, and how long ago the last row was written."""
     metrics: dict[str, float] = {}
     for journal in ("metrics.jsonl", "system.jsonl"):
@@ -178,16 +185,11 @@ def _last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
 
 def _progress(run: Path, metrics: Mapping[str, float]) -> float | None:
     try:
-        budget = read_config(run)["budget"]
-    except (FolderError, KeyError):
+        section = read_config(run)["budget"]
+        budget = Budget(**{"return_" if name == "return" else name: value for name, value in section.items()})
+    except (PaddockError, KeyError, TypeError):
         return None
-    reached = {
-        "iterations": metrics.get("iteration", 0),
-        "steps": metrics.get("step", 0),
-        "minutes": metrics.get("system/seconds", 0) / 60,
-    }
-    parts = [value / budget[bound] for bound, value in reached.items() if budget.get(bound)]
-    return min(1.0, max(parts)) if parts else None
+    return budget.share(metrics, metrics.get("system/seconds", 0))
 
 
 def _tail(path: Path) -> list[str]:

@@ -38,6 +38,7 @@ NEEDED = {  # what an option cannot do without
     "vec=gymnasium": ["algo=ppo"],
     "vec=vector": ["algo=ppo", "vec.target=envs.cartpole.CartPoleVector"],
 }
+MIRRORS = {"track=all": 2, "track=mlflow": 1, "track=tensorboard": 1, "track=wandb": 1}
 
 
 def name_file(path: Path) -> str:
@@ -92,7 +93,7 @@ def test_every_option_composes_and_builds_and_leaves_no_trace(
     assert set(parts.config) == {*SECTIONS, *VALUES}
     assert callable(parts.algorithm.plan)
     assert parts.pool.describe()
-    assert len(parts.mirrors) == {"track=all": 2, "track=tensorboard": 1, "track=wandb": 1}.get(option, 0)
+    assert len(parts.mirrors) == MIRRORS.get(option, 0)
     assert not any(tmp_path.iterdir())
 
 
@@ -202,7 +203,7 @@ def test_help_explains_the_groups_and_their_options_in_a_page(call: Callable[...
     for command in ("experiment=es_cartpole", "--multirun", "--cfg job", "paddock.evaluate", "paddock.plot", "resume="):
         assert command in out
     assert "_target_" not in out and "hydra:" not in out
-    assert len(lines) < 100 and max(map(len, lines)) <= 130
+    assert len(lines) < 110 and max(map(len, lines)) <= 130
     assert call("-h") == out
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from envs.cores import usable_cores
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
-from envs.vector.recipes import Multiprocess, Serial, check_num_envs, cores
+from envs.vector.recipes import Multiprocess, Serial, check_num_envs
 
 ROUNDS = 5  # in each of which every layout steps for
 ROUND_S = 0.2  # seconds
@@ -44,7 +45,7 @@ class Auto:
     def layouts(self) -> list[Serial | Multiprocess]:
         """This process, and every number of worker processes that divides num_envs, up to two a core."""
         N = self.num_envs
-        counts = [count for count in range(1, min(N, 2 * cores()) + 1) if N % count == 0]
+        counts = [count for count in range(1, min(N, 2 * usable_cores()) + 1) if N % count == 0]
         shared = [
             Multiprocess(num_envs=N, workers=count, batch_size=None, restart=self.restart, timeout_s=self.timeout_s)
             for count in counts

@@ -1,11 +1,11 @@
 """Recipes for vector environments: how many environments run side by side, and where. `vec=` chooses one."""
 
-import os
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from gymnasium.vector import AutoresetMode
 
+from envs.cores import usable_cores
 from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
@@ -87,7 +87,7 @@ class Multiprocess:
     @property
     def processes(self) -> int:
         """W, worker processes."""
-        return self.workers or largest_divisor(self.num_envs, cores())
+        return self.workers or largest_divisor(self.num_envs, usable_cores())
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
@@ -191,11 +191,6 @@ class Vector:
 def check_num_envs(num_envs: int) -> None:
     """Raise ConfigError unless so many environments are allowed in one vector."""
     require(1 <= num_envs <= 4096, f"num_envs={num_envs} must be between 1 and 4096; 8 suits most")
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def largest_divisor(number: int, limit: int) -> int:

@@ -3,7 +3,6 @@
 Dask takes half a second to import, which an error message should not wait for; so it comes when a pool is opened.
 """
 
-import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from algos.pool import Pool
+from envs.cores import usable_cores
 from envs.errors import nearest, require
 
 from .elastic import Bounds
@@ -38,7 +38,7 @@ class Local:
     @property
     def bounds(self) -> Bounds:
         """Fewest and most workers."""
-        return read_bounds(self.workers, len(os.sched_getaffinity(0)))
+        return read_bounds(self.workers, usable_cores())
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
         """Start the workers. They are copies of this process, and can import what it can."""
@@ -75,7 +75,7 @@ class Dask:
     @property
     def bounds(self) -> Bounds:
         """Fewest and most workers of a cluster started here."""
-        return read_bounds(self.workers, len(os.sched_getaffinity(0)))
+        return read_bounds(self.workers, usable_cores())
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
         """Join the workers, once they have been found to be like this process and to import what is asked.

@@ -1,0 +1,79 @@
+"""A command as a task: a worker runs it as a process of its own, which ends when the worker does."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+POLL_S = 0.2
+TAIL_BYTES = 1 << 14
+PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+
+
+@dataclass(frozen=True)
+class Child:
+    """A command of this Python, and what is around it.
+
+    Attributes:
+        arguments: what follows the interpreter, which is the worker's own.
+        folder: where it is started.
+        environment: what is added to the worker's.
+        log: the file that takes what it prints, at the end.
+        stop: a file whose appearance asks it to end, as SIGTERM does.
+    """
+
+    arguments: Sequence[str]
+    folder: Path
+    environment: Mapping[str, str]
+    log: Path
+    stop: Path
+
+
+def run_child(child: Child) -> int:
+    """Run it to its end; its exit code, or -n if signal n ended it."""
+    child.stop.unlink(missing_ok=True)
+    process = start_child(child)
+    while (code := process.poll()) is None:
+        if child.stop.exists():
+            child.stop.unlink(missing_ok=True)
+            process.terminate()
+        time.sleep(POLL_S)
+    return code
+
+
+def start_child(child: Child) -> subprocess.Popen[bytes]:
+    """Start it in a session of its own, so that Ctrl-C in the terminal is left to who started it."""
+    child.log.parent.mkdir(parents=True, exist_ok=True)
+    with open(child.log, "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, *child.arguments],
+            cwd=child.folder,
+            env=os.environ | child.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
+        )
+
+
+def last_lines(path: Path, lines: int) -> list[str]:
+    """The end of a file that may be long, or missing."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
+
+
+def _end_with_parent() -> None:
+    """Have the kernel send SIGTERM when the parent is gone, however it went; a run then saves and ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,128 @@
+"""The pool that is this process: no workers, no traffic, and every traceback at hand.
+
+`compute=serial` opens it for a whole run; an algorithm that trains others on workers gives it to each of them there.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from algos.broadcast import Broadcast
+from algos.pool import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, Value
+
+
+class SerialPool:
+    """Runs each task when its result is asked for."""
+
+    size = 1
+
+    def open(self, imports: Collection[str], folder: Path | None = None) -> "SerialPool":
+        """This pool needs no opening."""
+        return self
+
+    def imap_unordered(
+        self,
+        fn: Callable[[Task], Any],
+        tasks: Iterable[Task],
+        *,
+        urgent: bool = False,
+        needs: Needs = ONE_CPU,
+        retry_errors: int = 0,
+    ) -> Iterator[Done]:
+        """Run fn on every task in order; an exception becomes a `Done` with an error."""
+        for index, task in enumerate(tasks):
+            yield _end(fn, task, index, retry_errors)
+
+    def open_batch(
+        self,
+        fn: Callable[[Any], Any],
+        deliver: Callable[[Sequence[End]], None],
+        *,
+        urgent: bool = False,
+        needs: Needs = ONE_CPU,
+        retry_errors: int = 0,
+        renew_after: int | None = None,
+    ) -> Batch:
+        """Run each task while it is put in; this process is never renewed."""
+        return _Batch(fn, deliver, retry_errors)
+
+    def broadcast(self, value: Value) -> Broadcast[Value]:
+        """A handle on the value itself."""
+        return Broadcast(value)
+
+    def stateful(
+        self,
+        factory: Callable[[], Any],
+        restore: Callable[[], Callable[[], Any]] | None = None,
+        needs: Needs = ONE_CPU,
+    ) -> Stateful:
+        """An object of this process, which is never lost."""
+        return _Resident(factory)
+
+    def ask(self, workers: int) -> None:
+        """There is one of this process."""
+
+    def close(self) -> None:
+        """Nothing to let go."""
+
+    def describe(self) -> str:
+        """One line on where the work happens."""
+        return "1, this process"
+
+
+class _Batch:
+    def __init__(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], retry_errors: int) -> None:
+        self._fn, self._deliver, self._retry_errors = fn, deliver, retry_errors
+        self._count = 0
+        self._cancelled = False
+
+    def put(self, task: Any) -> int:
+        if self._cancelled:
+            raise PoolError("the batch was cancelled; open another one")
+        index, self._count = self._count, self._count + 1
+        done = _end(self._fn, task, index, self._retry_errors)
+        self._deliver([lambda: done])
+        return index
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+
+class _Resident:
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        self._factory: Callable[[], Any] | None = factory
+        self._object: Any = None
+        self._closed = False
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        if self._closed:
+            raise PoolError("the object is closed; make another one")
+
+        def value() -> Any:
+            if done.error is not None:
+                raise done.error
+            return done.value
+
+        done = _end(lambda _: self._run(method, args, kwargs), None, 0, 0)
+        return value
+
+    def close(self) -> None:
+        self._closed, self._object = True, None
+
+    def _run(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._factory is not None:
+            self._object, self._factory = self._factory(), None
+        return getattr(self._object, method)(*args, **kwargs)
+
+
+def _end(fn: Callable[[Any], Any], task: Any, index: int, retry_errors: int) -> Done:
+    attempts = 0
+    while True:
+        attempts += 1
+        started = time.perf_counter()
+        try:
+            return Done(index, fn(task), None, attempts, time.perf_counter() - started)
+        except Exception as error:
+            if attempts > retry_errors:
+                return Done(index, None, error, attempts, time.perf_counter() - started)

@@ -1,0 +1,185 @@
+"""Hydra's launchers that run the jobs of a sweep side by side: on this machine, and on the workers of Dask."""
+
+import contextlib
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+from algos.pool import Needs
+from envs.cores import usable_cores
+from envs.errors import require
+
+from .border import call_checked
+from .compute.recipes import Dask
+from .places import End, Here, OnWorkers, Place, Running
+from .plan import Plan, plan_job, shown
+from .run import RunFailed, Signals
+from .status import print_table
+from .submit import PLUGINS, SlurmLauncher
+from .survey import WRONG, survey
+
+POLL_S = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalKeys:
+    """The keys of conf/hydra/launcher/local.yaml, which explains them."""
+
+    jobs: int | None
+    cpus: int
+    gpus: Sequence[int | str]
+
+    def __post_init__(self) -> None:
+        require(self.jobs is None or self.jobs >= 1, f"jobs={self.jobs} must be at least 1, or null")
+        require(self.cpus >= 1, f"cpus={self.cpus} must be at least 1")
+
+    def open(self) -> Here:
+        """Get ready to start processes."""
+        return Here(self.jobs or max(1, usable_cores() // self.cpus), self.cpus, self.gpus)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaskKeys:
+    """The keys of conf/hydra/launcher/dask.yaml, which explains them."""
+
+    address: str | None
+    scheduler_file: str | None
+    workers: int | None
+    cpus: int
+    memory_gb: float
+    gpus: int
+    retries: int
+    tls: Mapping[str, str | None] | None
+
+    def __post_init__(self) -> None:
+        Needs(cpu=self.cpus, memory_gb=self.memory_gb, gpu=self.gpus)
+        self._recipe()
+
+    def open(self) -> OnWorkers:
+        """Join the workers.
+
+        Raises:
+            PoolError: they are out of reach, or do not match this process.
+        """
+        needs = Needs(cpu=self.cpus, memory_gb=self.memory_gb, gpu=self.gpus)
+        return OnWorkers(self._recipe().open({"algos", "envs", "paddock"}), needs)
+
+    def _recipe(self) -> Dask:
+        return Dask(
+            address=self.address,
+            scheduler_file=self.scheduler_file,
+            workers=self.workers,
+            retries=self.retries,
+            task_timeout_s=None,
+            tls=self.tls,
+        )
+
+
+class _SideBySide(Launcher):
+    """What both have in common, which is all but their keys."""
+
+    keys: Any  # the class of the keys
+
+    def __init__(self, **_: Any) -> None:
+        """Let Hydra hand over the keys, which `setup` reads and checks."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Check the keys.
+
+        Raises:
+            ConfigError: one is wrong.
+        """
+        self._loader, self._config = hydra_context.config_loader, config
+        keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+        del keys["_target_"]
+        self._keys = call_checked("hydra.launcher", type(self).keys, keys)
+
+    def open(self) -> Place:
+        """The place for the runs of a sweep."""
+        return self._keys.open()
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run jobs, as many at once as there are slots; a table ends it.
+
+        Raises:
+            RunFailed: one ended short of its budget.
+        """
+        plans = [
+            plan_job(self._loader, self._config, list(overrides), number)
+            for number, overrides in enumerate(job_overrides, initial_job_idx)
+        ]
+        if self._config.dry_run:
+            print("\n".join(f"would run {' '.join(plan.command)}" for plan in plans))
+        else:
+            _run_all(self.open(), plans, Path(self._config.hydra.sweep.dir))
+        return [JobReturn(overrides=plan.overrides, status=JobStatus.COMPLETED) for plan in plans]
+
+
+class LocalLauncher(_SideBySide):
+    """Processes of this machine: `hydra/launcher=local`."""
+
+    keys = LocalKeys
+
+
+class DaskLauncher(_SideBySide):
+    """Processes beside the workers of a Dask scheduler: `hydra/launcher=dask`."""
+
+    keys = DaskKeys
+
+
+def register_launchers() -> None:
+    """Make the launchers known to Hydra in this process."""
+    for launcher in (LocalLauncher, DaskLauncher, SlurmLauncher):
+        Plugins.instance().class_name_to_class[f"{PLUGINS}{launcher.__name__}"] = launcher
+
+
+def _run_all(place: Place, plans: Sequence[Plan], sweep: Path) -> None:
+    waiting, begun = deque(plans), list[Path]()
+    running: dict[Path, Running] = {}
+    with contextlib.closing(place), Signals(_say_stopping) as signals:
+        stopped = False
+        while running or (waiting and not stopped):
+            while waiting and len(running) < place.slots and not stopped:
+                plan = waiting.popleft()
+                started = place.start(plan)
+                if started is None:
+                    raise RunFailed(f"{shown(plan.run)} is in use by another process; wait for it")
+                running[plan.run] = started
+                begun.append(plan.run)
+                print(f"started {shown(plan.run)}: {' '.join(plan.overrides)}", flush=True)
+            time.sleep(POLL_S)
+            for path, end in [(path, run.ended()) for path, run in running.items()]:
+                if end is not None:
+                    del running[path]
+                    _tell(path, end)
+            if signals.caught is not None and not stopped:
+                stopped = True
+                for run in running.values():
+                    run.stop()
+    standings = survey(begun)
+    print_table(sweep, standings, 0)
+    if signals.caught is not None:
+        raise SystemExit(128 + signals.caught)
+    wrong = sum(standing.state in WRONG for standing in standings)
+    if wrong:
+        raise RunFailed(f"{wrong} of {len(plans)} runs did not get to their end; see above")
+
+
+def _say_stopping(number: int) -> None:
+    print("stopping: the runs finish their iterations and save; Ctrl-C again leaves at once", flush=True)
+
+
+def _tell(run: Path, end: End) -> None:
+    if end.code:
+        lines = "".join(f"\n    | {line}" for line in end.said)
+        print(f"{shown(run)} ended with exit code {end.code}{lines}", file=sys.stderr, flush=True)

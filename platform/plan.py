@@ -1,0 +1,62 @@
+"""A job of a sweep as a command: what its process, here or elsewhere, is started with."""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, open_dict
+
+from .compose import hydra_parser
+
+LEFT_OUT = ("run.dir=", "dry_run=", "sweep=")  # arguments that are the sweep's own affair
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A job to be."""
+
+    overrides: Sequence[str]
+    run: Path  # absolute
+    command: Sequence[str]
+
+
+def plan_job(
+    loader: Any,
+    sweep: DictConfig,
+    overrides: list[str],
+    number: int,
+    run: Path | None = None,
+    copy_of: Callable[[Path], Path | None] = lambda path: None,
+) -> Plan:
+    """The command of one job.
+
+    Args:
+        loader: Hydra's, of the sweep.
+        sweep: its configuration, Hydra's part included.
+        overrides: the job's own and those of all jobs.
+        run: the folder of the run; None for what the configuration says.
+        copy_of: where a path of this machine lies for the job; None for the path itself.
+    """
+    config = loader.load_sweep_config(sweep, overrides)
+    with open_dict(config):
+        config.hydra.job.num, config.hydra.job.id = number, str(number)
+        config.hydra.runtime.output_dir = f"{config.hydra.sweep.dir}/{config.hydra.sweep.subdir}"
+    HydraConfig.instance().set_config(config)
+    run = (run or Path(config.run.dir or config.hydra.runtime.output_dir)).absolute()
+    quoted = str(run) if re.fullmatch(r"[\w/.+%@-]+", str(run)) else "'" + str(run).replace("'", "\\'") + "'"
+    flags = hydra_parser().parse_intermixed_args()
+    folder = flags.config_dir and str(copy_of(Path(flags.config_dir).absolute()) or flags.config_dir)
+    named = {"--config-path": flags.config_path, "--config-name": flags.config_name, "--config-dir": folder}
+    kept = [item for item in config.hydra.overrides.hydra if item.lstrip("+").startswith("hydra.searchpath=")]
+    kept += [item for item in overrides if not item.startswith(LEFT_OUT)]
+    command = [sys.executable, "-u", "-m", "paddock", *(word for pair in named.items() if pair[1] for word in pair)]
+    return Plan(overrides, run, [*command, *kept, f"run.dir={quoted}"])
+
+
+def shown(path: Path) -> str:
+    """A path as people write it: from here, if it is below."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

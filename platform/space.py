@@ -1,0 +1,185 @@
+"""The search space of a sweep, in Hydra's own syntax: what varies, between which bounds, and where it matters at all.
+
+algo.learning_rate=tag(log, interval(1e-5, 1e-2))   a float, by its logarithm
+algo.epochs=int(interval(1, 20))                    a whole number, both bounds included
+algo.steps=range(32, 257, 32)                       32, 64, ... 256
+algo.hidden=[32],[64,64]                            one of these; choice([32],[64,64]) is the same
+algo.value_clip=tag("when:algo.advantage=gae", interval(0.1, 1))   drawn where that parameter has this value
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FixedTrial
+
+from envs.errors import ConfigError, nearest, require
+
+LOG, WHEN = "log", "when:"
+Choice = None | bool | int | float | str
+
+
+class Chooser(Protocol):
+    """What draws values: an Optuna trial."""
+
+    def suggest_float(self, name: str, low: float, high: float, *, step: float | None, log: bool) -> float: ...
+    def suggest_int(self, name: str, low: int, high: int, *, step: int, log: bool) -> int: ...
+    def suggest_categorical(self, name: str, choices: Sequence[Choice]) -> Choice: ...
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One key that varies."""
+
+    key: str  # as overridden, with the + of a key that is added
+    distribution: BaseDistribution
+    texts: Mapping[Choice, str]  # of a categorical one, how each choice is written
+    when: tuple[str, str] | None  # the parameter it depends on, and the text of the value that lets it matter
+
+    @property
+    def name(self) -> str:
+        """What the study calls it."""
+        return self.key.lstrip("+")
+
+
+def read_space(overrides: Sequence[Override]) -> tuple[list[str], list[Parameter]]:
+    """Part overrides into those that are fixed, as they were written, and the parameters, each after what it needs.
+
+    Of one key the last override holds.
+
+    Raises:
+        ConfigError: a parameter cannot be searched as it is written.
+    """
+    last = {override.get_key_element().lstrip("+"): override for override in overrides}
+    fixed = [str(override.input_line) for override in last.values() if not override.is_sweep_override()]
+    found = [_read(override) for override in last.values() if override.is_sweep_override()]
+    return fixed, _in_order(found)
+
+
+def suggest(chooser: Chooser, parameters: Sequence[Parameter]) -> list[str]:
+    """Draw a value for every parameter that matters; what comes out are overrides."""
+    chosen: dict[str, str] = {}
+    for parameter in parameters:
+        if parameter.when is None or chosen.get(parameter.when[0]) == parameter.when[1]:
+            chosen[parameter.name] = _draw(chooser, parameter)
+    keys = {parameter.name: parameter.key for parameter in parameters}
+    return [f"{keys[name]}={text}" for name, text in chosen.items()]
+
+
+def corners(parameters: Sequence[Parameter]) -> list[list[str]]:
+    """A few points of the space that meet every bound and every choice, for a check of all before any is tried."""
+    most = max([2, *(len(parameter.texts) for parameter in parameters)])
+    points = []
+    for number in range(2 * most):
+        values: dict[str, Any] = {}
+        for parameter in parameters:
+            distribution = parameter.distribution
+            if isinstance(distribution, FloatDistribution | IntDistribution):
+                values[parameter.name] = distribution.high if number >= most else distribution.low
+            elif isinstance(distribution, CategoricalDistribution):
+                values[parameter.name] = distribution.choices[number % len(distribution.choices)]
+        points.append(suggest(FixedTrial(values), parameters))
+    return points
+
+
+def _read(override: Override) -> Parameter:
+    key, value, line = override.get_key_element(), override.value(), override.input_line
+    tags = sorted(getattr(value, "tags", None) or ())
+    whens = [tag.removeprefix(WHEN).strip() for tag in tags if tag.startswith(WHEN)]
+    for tag in tags:
+        require(tag == LOG or tag.startswith(WHEN), f"{line}: the tag {tag} is unknown; allowed: log, 'when:KEY=VALUE'")
+    require(len(whens) <= 1, f"{line}: it depends on {len(whens)} values; allowed: one when:KEY=VALUE")
+    when = None
+    if whens:
+        other, equals, text = whens[0].partition("=")
+        require(bool(equals), f"{line}: when:{other} lacks a value; write when:KEY=VALUE")
+        when = other, text
+    require(not getattr(value, "shuffle", False), f"{line}: a sampler needs no shuffle; leave it out")
+    log = LOG in tags
+    if isinstance(value, IntervalSweep):
+        return Parameter(key, _interval(value, log, line), {}, when)
+    if isinstance(value, RangeSweep):
+        return Parameter(key, _range(value, log, line), {}, when)
+    require(not log, f"{line}: choices have no logarithm; use interval or range")
+    items = value.list if isinstance(value, ChoiceSweep) else list(override.sweep_iterator())
+    texts = {_as_choice(item): _as_text(item) for item in items}
+    require(len(texts) > 0, f"{line}: there is nothing to choose from")
+    require(len(texts) == len({_as_text(item) for item in items}), f"{line}: 1 and true are the same choice; leave one")
+    return Parameter(key, CategoricalDistribution(list(texts)), texts, when)
+
+
+def _interval(value: IntervalSweep, log: bool, line: str | None) -> BaseDistribution:
+    low, high = value.start, value.end
+    assert low is not None and high is not None
+    require(low < high, f"{line}: {low} is not less than {high}; write interval(low, high)")
+    whole = isinstance(low, int) and isinstance(high, int)
+    require(not log or low > 0, f"{line}: with log, {low} must be positive")
+    return IntDistribution(int(low), int(high), log) if whole else FloatDistribution(low, high, log)
+
+
+def _range(value: RangeSweep, log: bool, line: str | None) -> BaseDistribution:
+    start, stop, step = value.start, value.stop, value.step
+    assert start is not None and stop is not None
+    count = math.ceil((stop - start) / step - 1e-9)  # as Hydra counts: stop is left out
+    require(step > 0 and count >= 1, f"{line}: the range is empty; write range(start, stop, step)")
+    require(not log or (step == 1 and start > 0), f"{line}: with log, a range starts above 0 and has a step of 1")
+    high = start + (count - 1) * step
+    if all(isinstance(number, int) for number in (start, stop, step)):
+        return IntDistribution(int(start), int(high), log, int(step))
+    return FloatDistribution(start, high, step=None if log else step)
+
+
+def _as_choice(item: Any) -> Choice:
+    """What the study keeps of a choice; lists and the like are kept as they are written."""
+    return item if item is None or isinstance(item, bool | int | float | str) else _as_text(item)
+
+
+def _as_text(item: Any) -> str:
+    return Override._get_value_element_as_str(item)
+
+
+def _in_order(parameters: Sequence[Parameter]) -> list[Parameter]:
+    """Each after the one it depends on."""
+    names = [parameter.name for parameter in parameters]
+    waiting, ordered = list(parameters), list[Parameter]()
+    while waiting:
+        placed = {parameter.name for parameter in ordered}
+        ready = [parameter for parameter in waiting if parameter.when is None or parameter.when[0] in placed]
+        for parameter in ready:
+            _check_when(parameter, ordered)
+        ordered += ready
+        waiting = [parameter for parameter in waiting if parameter not in ready]
+        if not ready:
+            stuck = waiting[0]
+            assert stuck.when is not None
+            other = stuck.when[0]
+            if other in names:
+                raise ConfigError(f"{stuck.name}: when:{other} goes round in a circle; let one of them always matter")
+            raise ConfigError(f"{stuck.name}: when:{other} is no parameter of the sweep; {nearest(other, names)}")
+    return ordered
+
+
+def _check_when(parameter: Parameter, earlier: Sequence[Parameter]) -> None:
+    if parameter.when is None:
+        return
+    other, text = parameter.when
+    texts = next(known.texts for known in earlier if known.name == other)
+    require(bool(texts), f"{parameter.name}: when:{other} needs choices, and {other} has bounds; give {other} choices")
+    require(
+        text in texts.values(), f"{parameter.name}: when:{other}={text} never holds; {nearest(text, texts.values())}"
+    )
+
+
+def _draw(chooser: Chooser, parameter: Parameter) -> str:
+    distribution = parameter.distribution
+    if isinstance(distribution, FloatDistribution):
+        low, high, step, log = distribution.low, distribution.high, distribution.step, distribution.log
+        return repr(chooser.suggest_float(parameter.name, low, high, step=step, log=log))
+    if isinstance(distribution, IntDistribution):
+        first, last = distribution.low, distribution.high
+        return str(chooser.suggest_int(parameter.name, first, last, step=distribution.step, log=distribution.log))
+    assert isinstance(distribution, CategoricalDistribution)
+    return parameter.texts[chooser.suggest_categorical(parameter.name, distribution.choices)]

@@ -1,0 +1,194 @@
+"""The Optuna study of a sweep: where it is stored, who draws its values, and who gives up on its trials.
+
+In the sweep's folder `sweep.json` says what the study is about, and `study.journal` holds it unless a URL was given.
+Optuna's own tools read both: `optuna trials --storage-class JournalFileStorage --storage FOLDER/study.journal ...`.
+"""
+
+import inspect
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.pruners import BasePruner
+from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from envs.errors import ConfigError, nearest, require
+
+from .checkpoint import write_atomically
+from .folder import FolderError
+
+SHEET, JOURNAL = "sweep.json", "study.journal"  # in the sweep's folder
+SAMPLERS = {
+    "tpe": optuna.samplers.TPESampler,
+    "cmaes": optuna.samplers.CmaEsSampler,
+    "gp": optuna.samplers.GPSampler,
+    "nsga2": optuna.samplers.NSGAIISampler,
+    "qmc": optuna.samplers.QMCSampler,
+    "random": optuna.samplers.RandomSampler,
+}
+PRUNERS = {
+    "median": optuna.pruners.MedianPruner,
+    "percentile": optuna.pruners.PercentilePruner,
+    "successive_halving": optuna.pruners.SuccessiveHalvingPruner,
+    "hyperband": optuna.pruners.HyperbandPruner,
+    "none": optuna.pruners.NopPruner,
+}
+DIRECTIONS = ("maximize", "minimize")
+COMPARISON = re.compile(r"\s*(\S+)\s*(<=|>=)\s*(\S+)\s*")
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What a metric of a trial must not be above, or below."""
+
+    metric: str
+    sign: int  # 1: not above the bound; -1: not below
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Constraint":
+        """Read `group/name <= number`, or with >=.
+
+        Raises:
+            ConfigError: it is something else.
+        """
+        match = COMPARISON.fullmatch(str(text))
+        remedy = "write a metric, <= or >=, and a number, such as 'system/seconds <= 600'"
+        require(match is not None, f"constraints: '{text}' cannot be read; {remedy}")
+        assert match is not None
+        try:
+            bound = float(match[3])
+        except ValueError as error:
+            raise ConfigError(f"constraints: {match[3]} in '{text}' is not a number; {remedy}") from error
+        return cls(match[1], 1 if match[2] == "<=" else -1, bound)
+
+    def excess(self, value: float) -> float:
+        """How far a value is beyond the bound; none is 0 or less."""
+        return self.sign * (value - self.bound)
+
+
+def parse_objectives(texts: Sequence[str]) -> dict[str, str]:
+    """Read `maximize group/name` and `minimize group/name`: metric -> direction.
+
+    Raises:
+        ConfigError: one of them is something else, or there is none.
+    """
+    require(len(texts) > 0, "objectives is empty; name a metric: ['maximize eval/return_mean']")
+    found: dict[str, str] = {}
+    for text in texts:
+        direction, _, metric = str(text).partition(" ")
+        known = direction in DIRECTIONS and bool(metric.strip())
+        remedy = "write maximize or minimize and a metric, such as 'maximize eval/return_mean'"
+        require(known, f"objectives: '{text}' cannot be read; {remedy}")
+        found[metric.strip()] = direction
+    return found
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What a sweep is about, as its `sweep.json` says."""
+
+    study: str  # its name in the storage
+    storage: str | None  # Optuna's URL; None for the journal in the folder
+    objectives: Mapping[str, str]  # metric -> maximize or minimize
+    constraints: tuple[str, ...]
+    pruner: str
+    pruner_options: Mapping[str, Any]
+    fixed: tuple[str, ...]  # the arguments that all trials have in common
+    command: str
+
+    @classmethod
+    def read(cls, folder: Path) -> "Sheet":
+        """The sheet of a sweep's folder.
+
+        Raises:
+            ConfigError: there is none, or it is damaged.
+        """
+        path = folder / SHEET
+        try:
+            noted = json.loads(path.read_text())
+            noted["objectives"] = {item["metric"]: item["direction"] for item in noted["objectives"]}
+            return cls(**noted | {key: tuple(noted[key]) for key in ("constraints", "fixed")})
+        except OSError as error:
+            raise ConfigError(f"{folder} is not a sweep's folder; that has a {SHEET}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}); name another folder") from error
+
+    def write(self, folder: Path) -> None:
+        """Leave it in a folder."""
+        objectives = [{"metric": metric, "direction": direction} for metric, direction in self.objectives.items()]
+        noted = asdict(self) | {"objectives": objectives}
+        write_atomically(folder / SHEET, json.dumps(noted, indent=2).encode())
+
+
+def open_storage(folder: Path, url: str | None) -> BaseStorage:
+    """The storage of a sweep: the journal in its folder, or what the URL names.
+
+    Raises:
+        ConfigError: it cannot be opened.
+    """
+    optuna.logging.set_verbosity(logging.ERROR)  # who sweeps has lines of his own
+    if url is None:
+        # Its lock is a link, which shared file systems make in one step; one that a killed process left expires.
+        return JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
+    try:
+        return optuna.storages.get_storage(url)
+    except Exception as error:  # of whatever database, or of the module for it that is missing
+        why = " ".join(str(error).split())
+        raise ConfigError(f"storage={url} cannot be opened ({why}); mend the URL, or leave it out") from error
+
+
+def open_study(folder: Path, sampler: BaseSampler | None = None) -> optuna.Study:
+    """The study of a sweep's folder, with its own pruner; nothing is made that is not there.
+
+    Raises:
+        ConfigError: the folder is no sweep's.
+        FolderError: the study is not there yet, or cannot be read.
+    """
+    sheet, journal = Sheet.read(folder), folder / JOURNAL
+    pruner = make_pruner(sheet.pruner, sheet.pruner_options)
+    if sheet.storage is None and not journal.is_file():
+        raise FolderError(f"there is no {journal} yet; wait for the first trial")
+    try:
+        storage = open_storage(folder, sheet.storage)
+        return optuna.load_study(study_name=sheet.study, storage=storage, sampler=sampler, pruner=pruner)
+    except Exception as error:  # whatever the database of a storage raises; its address may hold a password
+        place = journal if sheet.storage is None else "its storage"
+        raise FolderError(f"the study {sheet.study} cannot be read from {place} ({type(error).__name__})") from error
+
+
+def make_sampler(name: str, options: Mapping[str, Any], seed: int) -> BaseSampler:
+    """A sampler by its name here.
+
+    Raises:
+        ConfigError: the name or an option is unknown, or a value is out of range.
+    """
+    require(name in SAMPLERS, f"sampler={name} is unknown; {nearest(name, SAMPLERS)}")
+    return _make(name, SAMPLERS[name], dict(options), {"seed": seed})
+
+
+def make_pruner(name: str, options: Mapping[str, Any]) -> BasePruner:
+    """A pruner by its name here.
+
+    Raises:
+        ConfigError: the name or an option is unknown, or a value is out of range.
+    """
+    require(name in PRUNERS, f"pruner={name} is unknown; {nearest(name, PRUNERS)}")
+    return _make(name, PRUNERS[name], dict(options), {})
+
+
+def _make(name: str, target: Any, options: dict[str, Any], ours: Mapping[str, Any]) -> Any:
+    taken = [key for key in inspect.signature(target.__init__).parameters if key not in ("self", *ours)]
+    for key in options:
+        require(key in taken, f"options.{name}.{key} is not an option of Optuna's; {nearest(key, taken)}")
+    try:
+        return target(**options, **ours)
+    except (TypeError, ValueError, ImportError) as error:
+        raise ConfigError(f"options.{name}: {' '.join(str(error).split())}; see Optuna's documentation") from error

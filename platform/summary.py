@@ -1,0 +1,68 @@
+"""The end of a sweep in a few lines: how the trials ended, the best one as a command, and what mattered."""
+
+import shlex
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from .plan import shown
+from .study import JOURNAL, Sheet
+from .trial import Note
+
+MOST = 5  # trials of a front that are shown
+NEEDED = 4  # complete trials, to say what mattered
+
+
+def print_summary(study: optuna.Study, folder: Path) -> None:
+    """Print what the sweep in a folder has come to."""
+    sheet = Sheet.read(folder)
+    trials = study.get_trials(deepcopy=False)
+    counts = Counter(trial.state.name.lower() for trial in trials)
+    steps = sum(trial.user_attrs.get("steps", 0) for trial in trials)
+    states = ", ".join(f"{count} {state}" for state, count in counts.items())
+    print(f"{len(trials)} trials: {states or 'none'}; {steps:,.0f} environment steps")
+    for trial in best_trials(study)[:MOST]:
+        values = zip(sheet.objectives, trial.values or (), strict=False)
+        print(f"best: trial {trial.number}, {', '.join(f'{name} {value:.6g}' for name, value in values)}")
+        note = Note.read(folder / str(trial.number))
+        print(f"  {as_command([*sheet.fixed, *(note.overrides if note else ())])}")
+    mattered = importances(study)
+    if mattered:
+        print("mattered: " + ", ".join(f"{name} {share:.0%}" for name, share in mattered.items()))
+    where = shlex.quote(shown(folder))
+    print(f"runs: python -m paddock.status {where}; page: python -m paddock.report {where}")
+    storage = f"--storage-class JournalFileStorage --storage {shlex.quote(shown(folder / JOURNAL))}"
+    storage = storage if sheet.storage is None else f"--storage {shlex.quote(sheet.storage)}"
+    print(f"study: optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)
+
+
+def best_trials(study: optuna.Study) -> list[FrozenTrial]:
+    """The best feasible trial, or of several objectives those that no other one beats in all; may be empty."""
+    if len(study.directions) > 1:
+        return study.best_trials
+    try:
+        return [study.best_trial]
+    except ValueError:  # none is complete, or none is feasible
+        return []
+
+
+def importances(study: optuna.Study) -> dict[str, float]:
+    """Each parameter's share in the differences between trials; empty where there are too few to tell."""
+    complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state == TrialState.COMPLETE]
+    if len(study.directions) > 1 or len(complete) < NEEDED:
+        return {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return optuna.importance.get_param_importances(study)
+    except (RuntimeError, ValueError, UserWarning):  # as where all values are equal
+        return {}
+
+
+def as_command(arguments: Sequence[str]) -> str:
+    """A run of these arguments, as one types it."""
+    return f"python -m paddock {shlex.join(arguments)}"

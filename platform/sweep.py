@@ -1,0 +1,249 @@
+"""Sweeps by Optuna under Hydra's multirun: one trial is asked for as soon as one may start, and told when it has ended.
+
+python -m platform -m hydra/sweeper=optuna algo=ppo env=cartpole 'algo.learning_rate=tag(log, interval(1e-5, 1e-2))'
+
+Each trial is a run of its own in `sweeps/<study>/<number>`, in a process of its own, which reports its evaluations to
+the study itself (`trial.py`). Any number of such commands may work on one study. What one leaves unfinished when it is
+killed, the next one, or another that is still there, takes over and goes on with from its checkpoint.
+"""
+
+import contextlib
+import hashlib
+import json
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
+from optuna.trial import Trial, TrialState
+
+from envs.errors import ConfigError, require
+
+from .border import call_checked
+from .compose import job_config
+from .folder import short_name
+from .launchers import LocalKeys
+from .places import Place
+from .plan import LEFT_OUT, Plan, plan_job, shown
+from .run import RunFailed
+from .space import corners, read_space, suggest
+from .study import (
+    SHEET,
+    Constraint,
+    Sheet,
+    make_pruner,
+    make_sampler,
+    open_storage,
+    open_study,
+    parse_objectives,
+)
+from .submit import PLUGINS
+from .summary import print_summary
+from .trials import Sitting, locked
+
+SWEEPS = "sweeps"  # the folder of those that are not given one by hydra.sweep.dir=
+# What a study's name does not depend on: where trials compute, who watches them, and the name of the space.
+ASIDE = ("sweep", "compute", "vec", "track", "run", "resume", "dry_run", "checkpoint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The keys of hydra.sweeper; conf/hydra/sweeper/optuna.yaml explains them."""
+
+    study: str | None
+    storage: str | None
+    n_trials: int
+    parallel: int | None
+    objectives: Sequence[str]
+    constraints: Sequence[str]
+    sampler: str
+    seed: int
+    pruner: str
+    retries: int
+    on_failure: str
+    params: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        require(self.study is None or "/" not in self.study, f"study={self.study} must not contain '/'")
+        for name, least in {"n_trials": 1, "parallel": 1, "seed": 0, "retries": 0}.items():
+            value = getattr(self, name)
+            require(value is None or value >= least, f"{name}={value} must be at least {least}")
+        parse_objectives(self.objectives)
+        for text in self.constraints:
+            Constraint.parse(text)
+        allowed = ("continue", "stop")
+        require(self.on_failure in allowed, f"on_failure={self.on_failure}; allowed: {', '.join(allowed)}")
+        self.make_sampler(0)
+        make_pruner(self.pruner, self.pruner_options)
+
+    @property
+    def pruner_options(self) -> Mapping[str, Any]:
+        """Of the chosen pruner."""
+        return self.options.get(self.pruner) or {}
+
+    def make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
+        """The sampler of a trial, which has a seed of its own: a resumed sweep does not draw the same values again."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            # The points of a quasi-random sequence belong together.
+            seed = self.seed if self.sampler == "qmc" else (self.seed * 1_000_003 + number) % 2**32
+            return make_sampler(self.sampler, self.options.get(self.sampler) or {}, seed)
+
+
+class OptunaSweeper(Sweeper):
+    """Hydra's sweeper of that name."""
+
+    check: Callable[[DictConfig], Any]  # raises what is wrong with a job
+
+    def __init__(self, **_: Any) -> None:
+        """Let Hydra hand over the keys, which `setup` reads and checks."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Check the keys; find the sweep's folder.
+
+        Raises:
+            ConfigError: a key is wrong.
+        """
+        keys: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=True)
+        del keys["_target_"]
+        self._settings = call_checked("hydra.sweeper", Settings, keys)
+        parser = OverridesParser.create(config_loader=hydra_context.config_loader)
+        params = [f"{key}={text}" for key, text in self._settings.params.items()]
+        arguments = [*params, *config.hydra.overrides.task]
+        self._fixed, self._parameters = read_space(parser.parse_overrides(arguments))
+        remedy = "give it a space, such as sweep=ppo or 'KEY=interval(0, 1)'"
+        require(len(self._parameters) > 0, f"the sweep has nothing to choose; {remedy}")
+        self._name = self._settings.study or self._make_name(config)
+        with open_dict(config):
+            if not any(item.startswith("hydra.sweep.dir=") for item in config.hydra.overrides.hydra):
+                config.hydra.sweep.dir = f"{SWEEPS}/{self._name}"
+        self._folder = Path(config.hydra.sweep.dir).absolute()
+        self._loader, self._config = hydra_context.config_loader, config
+        launcher = Plugins.instance().instantiate_launcher(
+            config=config, hydra_context=hydra_context, task_function=task_function
+        )
+        self._launcher: Any = launcher
+
+    def sweep(self, arguments: list[str]) -> None:
+        """Bring the study to its number of trials.
+
+        Raises:
+            ConfigError: a job of the space cannot be built, or the folder holds another sweep.
+            RunFailed: trials failed, and none has a value, or `on_failure` says stop.
+        """
+        settings = self._settings
+        for number, point in enumerate(corners(self._parameters)):
+            plan = plan_job(self._loader, self._config, [*self._fixed, *point], number, self._folder / "0")
+            self._check(plan.overrides)
+        if self._config.dry_run:
+            self._print_space()
+            return
+        self._create()
+        study = open_study(self._folder)
+        print(f"sweep {self._name}: {settings.n_trials} trials in {shown(self._folder)}", flush=True)
+        with contextlib.closing(self._open_place()) as place:
+            sitting = Sitting(study, self._folder, settings, place, self._ask, self._plan)
+            caught = sitting.run()
+        print_summary(study, self._folder)
+        if caught is not None:
+            print("the same command goes on", flush=True)
+            raise SystemExit(128 + caught)
+        if sitting.failed is not None:
+            raise RunFailed(f"{sitting.failed}; hydra.sweeper.on_failure=continue would have gone on")
+        if all(trial.state == TrialState.FAIL for trial in study.get_trials(deepcopy=False)):
+            raise RunFailed("all trials failed; see above")
+
+    def _make_name(self, config: DictConfig) -> str:
+        """The same for the same line, whatever it says of where and for how long the sweep computes."""
+        aside = [item for item in self._fixed if item.lstrip("+~").split("=")[0].split(".")[0] in ASIDE]
+        kept = sorted(item for item in self._fixed if item not in aside)
+        space = sorted(f"{parameter}" for parameter in self._parameters)
+        settings = self._settings
+        rest = [list(settings.objectives), list(settings.constraints), settings.sampler, settings.seed, settings.pruner]
+        digest = hashlib.sha256(json.dumps([kept, space, rest, dict(settings.options)]).encode()).hexdigest()[:6]
+        env = config.env.get("id") or str(config.env._target_).rpartition(".")[2]
+        return f"{config.algo.get('name', 'run')}_{short_name(env)}_{digest}"
+
+    def _check(self, overrides: Sequence[str]) -> None:
+        config = self._loader.load_sweep_config(self._config, list(overrides))
+        with open_dict(config):
+            config.hydra.job.num, config.hydra.job.id = 0, "0"
+            config.hydra.runtime.output_dir = str(self._folder / "new")
+        job = job_config(config)
+        bounds = [job.budget.get(name) for name in ("iterations", "steps", "minutes")]
+        remedy = "give one: budget.steps=, budget.iterations= or budget.minutes="
+        require(any(bound is not None for bound in bounds), f"a trial without a budget never ends; {remedy}")
+        require(job.resume is None, f"resume={job.resume} is for a single run; the same command goes on with a sweep")
+        require(job.run.dir is None, f"run.dir={job.run.dir} would be shared by all trials; use hydra.sweep.dir=")
+        OptunaSweeper.check(job)
+
+    def _print_space(self) -> None:
+        print(f"study        {self._name}")
+        print(f"folder       {shown(self._folder)}")
+        print(f"trials       {self._settings.n_trials}, by {self._settings.sampler}, pruned by {self._settings.pruner}")
+        for parameter in self._parameters:
+            when = f"  when {parameter.when[0]}={parameter.when[1]}" if parameter.when else ""
+            print(f"{parameter.name}  {parameter.distribution}{when}")
+
+    def _create(self) -> None:
+        """Make the folder and the study, unless they are there."""
+        settings = self._settings
+        sheet = Sheet(
+            study=self._name,
+            storage=settings.storage,
+            objectives=parse_objectives(settings.objectives),
+            constraints=tuple(settings.constraints),
+            pruner=settings.pruner,
+            pruner_options=settings.pruner_options,
+            fixed=tuple(item for item in self._fixed if not item.startswith(LEFT_OUT)),
+            command=shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+        )
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with locked(self._folder):
+                if (self._folder / SHEET).exists():
+                    before = Sheet.read(self._folder)
+                    same = before.objectives == sheet.objectives and before.storage == sheet.storage
+                    remedy = "use its own, or another study="
+                    require(same, f"{shown(self._folder)} holds a sweep with other objectives or storage; {remedy}")
+                sheet.write(self._folder)
+                storage = open_storage(self._folder, settings.storage)
+                directions = [optuna.study.StudyDirection[way.upper()] for way in sheet.objectives.values()]
+                optuna.create_study(storage=storage, study_name=self._name, directions=directions, load_if_exists=True)
+        except OSError as error:
+            remedy = "choose another folder with hydra.sweep.dir="
+            raise ConfigError(f"{shown(self._folder)} cannot be written ({error.strerror}); {remedy}") from error
+
+    def _open_place(self) -> Place:
+        if hasattr(self._launcher, "open"):
+            return self._launcher.open()
+        return LocalKeys(jobs=None, cpus=1, gpus=()).open()  # Hydra's own launcher, which knows no trials
+
+    def _ask(self, study: optuna.Study, number: int) -> Trial:
+        study.sampler = self._settings.make_sampler(number)
+        return study.ask()
+
+    def _plan(self, trial: Trial, run: Path) -> tuple[list[str], Plan]:
+        """What is drawn for a trial, and its command."""
+        drawn = suggest(trial, self._parameters)
+        return drawn, plan_job(self._loader, self._config, [*self._fixed, *drawn], trial.number, run)
+
+
+def register_sweeper(check: Callable[[DictConfig], Any]) -> None:
+    """Make the sweeper known to Hydra in this process.
+
+    Args:
+        check: raises what is wrong with a job, before any is started.
+    """
+    OptunaSweeper.check = staticmethod(check)
+    Plugins.instance().class_name_to_class[f"{PLUGINS}{OptunaSweeper.__name__}"] = OptunaSweeper

@@ -1,0 +1,98 @@
+"""A run as a trial of a sweep: it reports every evaluation to the study itself, and stops when the study gives it up.
+
+`trial.json` in the run's folder says so. Evaluations are reported at whole percents of the run's budget, at all that
+have passed since the last one, so that trials are compared at equal shares whatever their rollouts.
+"""
+
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .checkpoint import write_atomically
+
+log = logging.getLogger(__name__)
+
+NOTE = "trial.json"  # in the run's folder
+PRUNED = "pruned"  # how the reason begins for which a trial ended early
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a run knows of the trial that it is."""
+
+    number: int  # the trial's, in the study
+    owner: str  # of the processes that sweep, the one that looks after it
+    overrides: Sequence[str] = field(default_factory=list)  # what was drawn for it
+    starts: int = 0  # times it was started; more than one after a loss
+
+    @classmethod
+    def read(cls, run: Path) -> "Note | None":
+        """The note in a folder; None where there is none."""
+        try:
+            return cls(**json.loads((run / NOTE).read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def write(self, run: Path) -> None:
+        """Leave it in a run's folder, which is made."""
+        run.mkdir(parents=True, exist_ok=True)
+        write_atomically(run / NOTE, json.dumps(asdict(self), indent=2).encode())
+
+
+class Reporter:
+    """Tells a study how its trial is doing. A study that cannot be reached costs the pruning and not the run."""
+
+    def __init__(self, run: Path, note: Note) -> None:
+        # Optuna takes a sixth of a second, which runs that are no trials need not wait.
+        from optuna.trial import Trial
+
+        from .study import Sheet, open_study
+
+        self._metrics = list(Sheet.read(run.parent).objectives)
+        study = open_study(run.parent)
+        self._frozen = study.get_trials(deepcopy=False)[note.number]
+        self._trial = Trial(study, self._frozen._trial_id)
+        self._percent = self._frozen.last_step or 0
+        # Optuna judges trials by a single number.
+        self._off = self._frozen.state.is_finished() or len(self._metrics) > 1
+
+    def judge(self, row: Mapping[str, float], share: float | None) -> str | None:
+        """Report an evaluation if the row has one; says why the run should stop, if it should.
+
+        Args:
+            share: of the budget that is spent.
+        """
+        value = row.get(self._metrics[0])
+        if self._off or value is None or share is None:
+            return None
+        percent = min(100, math.floor(100 * share + 1e-9))
+        try:
+            for step in range(self._percent + 1, percent + 1):
+                self._trial.report(value, step)
+            new, self._percent = percent > self._percent, max(percent, self._percent)
+            if new and percent < 100 and self._trial.should_prune():
+                return f"{PRUNED} at {percent} % of the budget"
+        except Exception as error:  # whatever a file system or a database may raise
+            self._off = True
+            log.warning("the sweep's study is out of reach (%s); the run goes on, and is not pruned", _in_a_line(error))
+        return None
+
+
+def find_reporter(run: Path) -> Reporter | None:
+    """What reports for the run in a folder; None where it is no trial."""
+    note = Note.read(run)
+    if note is None:
+        return None
+    try:
+        return Reporter(run, note)
+    except Exception as error:  # as above
+        log.warning("%s is a trial, and its study cannot be read (%s); it goes on alone", run, _in_a_line(error))
+        return None
+
+
+def _in_a_line(error: BaseException) -> Any:
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,0 +1,269 @@
+"""The trials of a sweep while it goes on: asked for as there is room, started, told, and taken over from the dead.
+
+Several processes may do this for one study. What they share is in the sweep's folder: a lock that is held while a trial
+is chosen, and for each process a file that it keeps locked as long as it lives, so that its trials can be told from
+those that nobody looks after any more.
+"""
+
+import contextlib
+import fcntl
+import math
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import optuna
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from .launchers import POLL_S
+from .places import End, Place, Running
+from .plan import Plan, shown
+from .run import Signals
+from .study import Constraint, parse_objectives
+from .survey import last_metrics, read_end
+from .trial import PRUNED, Note
+
+OWNERS = ".owners"  # in the sweep's folder: a file for each process at it
+STOPPED = (-2, -15, 130, 143)  # exit codes of a run that was asked to end
+WAITS_S = 5.0  # between two looks at trials of others
+
+
+class Bounds(Protocol):
+    """What the loop reads of the sweep's settings; conf/hydra/sweeper/optuna.yaml explains each."""
+
+    n_trials: int
+    parallel: int | None
+    retries: int
+    on_failure: str
+    objectives: Sequence[str]
+    constraints: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A trial in flight."""
+
+    trial: Trial
+    plan: Plan
+    drawn: Sequence[str]
+    running: Running
+
+
+class Sitting:
+    """One process's part in a sweep.
+
+    Args:
+        study: as it is stored.
+        folder: the sweep's, in which trial n has the folder n.
+        ask: makes a new trial, the number of which will be n.
+        plan: draws what is not drawn yet of a trial, and says how to start it.
+    """
+
+    def __init__(
+        self,
+        study: optuna.Study,
+        folder: Path,
+        bounds: Bounds,
+        place: Place,
+        ask: Callable[[optuna.Study, int], Trial],
+        plan: Callable[[Trial, Path], tuple[list[str], Plan]],
+    ) -> None:
+        self.failed: str | None = None  # the first failure, where it ends the sweep
+        self._study, self._folder, self._bounds, self._place = study, folder, bounds, place
+        self._ask, self._plan = ask, plan
+        self._started: dict[int, Started] = {}
+        self._mine = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+        self._look_at = 0.0
+
+    def run(self) -> int | None:
+        """Go on until all trials have finished; the signal that ended it, if one did."""
+        with _owning(self._folder, self._mine), Signals(self._say_stopping) as signals:
+            stopping = False
+            while True:
+                for number, (started, end) in self._ends():
+                    del self._started[number]
+                    self._conclude(started, end, stopping)
+                if not stopping and (signals.caught is not None or self.failed is not None):
+                    stopping = True
+                    self._stop()
+                if not stopping:
+                    self._fill()
+                if not self._started and (stopping or self._is_over()):
+                    return signals.caught
+                time.sleep(POLL_S)
+
+    def _ends(self) -> list[tuple[int, tuple[Started, End]]]:
+        looked = [(number, started, started.running.ended()) for number, started in self._started.items()]
+        return [(number, (started, end)) for number, started, end in looked if end is not None]
+
+    def _stop(self) -> None:
+        if self._place.stays:
+            print(f"{len(self._started)} trials go on where they are", flush=True)
+            self._started.clear()
+        for started in self._started.values():
+            started.running.stop()
+
+    def _is_over(self) -> bool:
+        return sum(trial.state.is_finished() for trial in self._trials()) >= self._bounds.n_trials
+
+    def _trials(self) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False)
+
+    def _fill(self) -> None:
+        """Start trials while there is room and need."""
+        room = self._bounds.parallel or self._place.slots
+        while len(self._started) < room:
+            with locked(self._folder):
+                found = self._take_over() or self._next()
+            if found is None:
+                return
+            trial, note = found
+            self._start(trial, note)
+
+    def _next(self) -> tuple[Trial, Note] | None:
+        """A new trial, if there are not enough yet that have finished or may."""
+        trials = self._trials()
+        expected = sum(trial.state.is_finished() or trial.state == TrialState.RUNNING for trial in trials)
+        if expected >= self._bounds.n_trials:
+            return None
+        trial = self._ask(self._study, len(trials))
+        note = Note(trial.number, self._mine)
+        note.write(self._folder / str(trial.number))
+        return trial, note
+
+    def _take_over(self) -> tuple[Trial, Note] | None:
+        """A trial that nobody looks after."""
+        if time.monotonic() < self._look_at:
+            return None
+        living: dict[str, bool] = {}
+        for frozen in self._trials():
+            if frozen.state != TrialState.RUNNING or frozen.number in self._started:
+                continue
+            run = self._folder / str(frozen.number)
+            note = Note.read(run) or Note(frozen.number, "")
+            if note.owner not in living:
+                living[note.owner] = note.owner != self._mine and is_alive(self._folder, note.owner)
+            if not living[note.owner]:
+                note = Note(note.number, self._mine, note.overrides, note.starts)
+                note.write(run)
+                return Trial(self._study, frozen._trial_id), note
+        self._look_at = time.monotonic() + WAITS_S
+        return None
+
+    def _start(self, trial: Trial, note: Note) -> None:
+        run = self._folder / str(trial.number)
+        drawn, plan = self._plan(trial, run)
+        ended = read_end(run)
+        if ended is not None and not ended.startswith(("failed: ", "SIG")):
+            # Its process came to its end after whoever started it had gone.
+            self._conclude(Started(trial, plan, drawn, _Over()), End(0, []), False)
+            return
+        running = self._place.start(plan)
+        if running is None:
+            self._look_at = time.monotonic() + WAITS_S
+            return
+        Note(trial.number, self._mine, drawn, note.starts + 1).write(run)
+        verb = "goes on" if note.starts else "starts"
+        print(f"trial {trial.number} {verb}: {' '.join(drawn)}", flush=True)
+        self._started[trial.number] = Started(trial, plan, drawn, running)
+
+    def _conclude(self, started: Started, end: End, stopping: bool) -> None:
+        """Tell the study how a trial ended, or start it again if it was its process that got lost."""
+        trial, run = started.trial, started.plan.run
+        if end.code == 0 and (reason := read_end(run)) is not None:
+            self._tell(trial, run, reason)
+        elif stopping and end.code in STOPPED:
+            print(f"trial {trial.number} has saved", flush=True)
+        elif end.code in (1, 2):
+            self._fail(trial, f"exit code {end.code}", end.said)
+        else:
+            note = Note.read(run) or Note(trial.number, self._mine)
+            lost = f"its process was lost ({end.code})"
+            if note.starts > self._bounds.retries:
+                self._fail(trial, f"{lost} {note.starts} times", end.said)
+            elif not stopping:
+                print(f"trial {trial.number}: {lost}; it goes on from its checkpoint", flush=True)
+                self._start(trial, note)
+
+    def _tell(self, trial: Trial, run: Path, reason: str) -> None:
+        metrics = last_metrics(run)[0]
+        names = list(parse_objectives(self._bounds.objectives))
+        values = [metrics.get(name, math.nan) for name in names]
+        missing = [name for name, value in zip(names, values, strict=True) if math.isnan(value)]
+        trial.set_user_attr("run", run.name)
+        trial.set_user_attr("steps", metrics.get("step", 0))
+        trial.set_user_attr("seconds", metrics.get("system/seconds", 0.0))
+        pruned = reason.startswith(PRUNED)
+        if missing and not pruned:
+            why = f"it has no {missing[0]}, which is no number or was never computed; see {shown(run)}"
+            return self._fail(trial, why, [])
+        for text in () if pruned else self._bounds.constraints:
+            constraint = Constraint.parse(text)
+            # What was never computed is out of bounds, however far.
+            trial.set_constraint(text, constraint.excess(metrics.get(constraint.metric, constraint.sign * 1e300)))
+        state = TrialState.PRUNED if pruned else TrialState.COMPLETE
+        self._study.tell(trial, None if pruned else values, state, skip_if_finished=True)
+        said = ", ".join(f"{name} {value:.6g}" for name, value in zip(names, values, strict=True))
+        ended = sum(other.state.is_finished() for other in self._trials())
+        how = reason if pruned else "ended"
+        print(f"trial {trial.number} {how}: {said}  ({ended} of {self._bounds.n_trials})", flush=True)
+        return None
+
+    def _fail(self, trial: Trial, why: str, said: Sequence[str]) -> None:
+        trial.set_user_attr("run", str(trial.number))
+        trial.set_user_attr("failure", why)
+        self._study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+        lines = "".join(f"\n    | {line}" for line in said)
+        print(f"trial {trial.number} failed: {why}{lines}", file=sys.stderr, flush=True)
+        if self._bounds.on_failure == "stop":
+            self.failed = f"trial {trial.number} failed: {why}"
+
+    @staticmethod
+    def _say_stopping(number: int) -> None:
+        print("stopping: the trials finish their iterations and save; Ctrl-C again leaves at once", flush=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a sweep's folder, for which others wait."""
+    with open(folder / ".lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def is_alive(folder: Path, owner: str) -> bool:
+    """Whether the process of that name is still at the sweep."""
+    try:
+        with open(folder / OWNERS / owner) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+@contextlib.contextmanager
+def _owning(folder: Path, name: str) -> Iterator[None]:
+    """Be alive under a name."""
+    path = folder / OWNERS / name
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    path.unlink(missing_ok=True)
+
+
+class _Over:
+    """A process that ended before anybody asked."""
+
+    def ended(self) -> Any:
+        raise AssertionError("it is not waited for")
+
+    stop = ended

@@ -1,0 +1,94 @@
+"""What pruning saves: the same sweep of PPO with and without it, in environment steps and in the best value found.
+
+The sampler is the random one, whose draws depend on the trial's number alone: both sweeps try the same settings, so
+that nothing but pruning differs. Every trial is a run of its own in a process of its own, as in any sweep.
+
+python scripts/bench_sweep.py
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import TrialState
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from paddock.study import open_study
+from scripts.bench_es import describe_machine
+
+TARGET_SAVING = 0.3  # of the environment steps
+PRUNERS = ("none", "median", "successive_halving")
+ROUNDS = 3  # with other draws
+FULL = {"trials": 24, "steps": 60_000}
+QUICK = {"trials": 5, "steps": 4_000}
+LINE = ["sweep=ppo", "algo=ppo", "env=cartpole", "vec.num_envs=8", "compute=serial", "algo.eval_episodes=20"]
+# Evaluations at every twelfth of the budget or more often, whatever the rollouts.
+SPACE = ["algo.steps=32,64,128,256", "algo.eval_every=2"]
+
+
+def main() -> int:
+    """Run the sweeps in turn; exit code 1 below the target."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--quick", action="store_true", help="one small round, under a minute; says nothing of the target"
+    )
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
+    options = parser.parse_args()
+    sizes, rounds, pruners = (QUICK, 1, PRUNERS[:2]) if options.quick else (FULL, ROUNDS, PRUNERS)
+    report: dict[str, Any] = {"machine": describe_machine(), **sizes, "rounds": []}
+    print(
+        f"{report['machine']}\n{sizes['trials']} trials of PPO on CartPole-v1, {sizes['steps']:,} steps each at most\n"
+    )
+    print(f"{'round':6}{'pruner':20}{'steps':>12}{'saved':>8}{'pruned':>8}{'best':>8}{'seconds':>9}")
+    for number in range(rounds):
+        figures = {pruner: _sweep(pruner, number, **sizes) for pruner in pruners}
+        report["rounds"].append(figures)
+        for pruner, found in figures.items():
+            saved = 1 - found["steps"] / figures["none"]["steps"]
+            line = f"{number:<6}{pruner:20}{found['steps']:>12,.0f}{saved:>8.0%}{found['pruned']:>8}"
+            print(f"{line}{found['best']:>8.1f}{found['seconds']:>9.0f}", flush=True)
+    verdict = True
+    for pruner in pruners[1:]:
+        rows = [(figures[pruner], figures["none"]) for figures in report["rounds"]]
+        saving = 1 - sum(one["steps"] for one, _ in rows) / sum(other["steps"] for _, other in rows)
+        kept = all(one["best"] >= other["best"] for one, other in rows)
+        met = saving >= TARGET_SAVING and kept
+        report[pruner] = {"saving": saving, "best_kept": kept}
+        print(
+            f"\n{pruner} saves {saving:.0%} of the steps; the best value is {'not worse' if kept else 'WORSE'}", end=""
+        )
+        verdict = verdict and (met or pruner != "median")
+    said = "too small a sweep to tell" if options.quick else "met" if verdict else "MISSED"
+    print(f"\ntarget: median saves {TARGET_SAVING:.0%} at a best value not worse: {said}")
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    return 0 if verdict or options.quick else 1
+
+
+def _sweep(pruner: str, seed: int, trials: int, steps: int) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        keys = {"sampler": "random", "seed": seed, "pruner": pruner, "n_trials": trials}
+        chosen = [f"hydra.sweeper.{key}={value}" for key, value in keys.items()]
+        command = [sys.executable, "-m", "paddock", "--multirun", *LINE, *SPACE, *chosen, f"budget.steps={steps}"]
+        begun = time.perf_counter()
+        done = subprocess.run([*command, f"hydra.sweep.dir={folder}"], capture_output=True, text=True)
+        seconds = time.perf_counter() - begun
+        if done.returncode != 0:
+            raise SystemExit(f"the sweep failed:\n{done.stdout}{done.stderr}")
+        found = open_study(Path(folder)).get_trials()
+        return {
+            "steps": sum(trial.user_attrs["steps"] for trial in found),
+            "pruned": sum(trial.state == TrialState.PRUNED for trial in found),
+            "best": max(trial.value or 0.0 for trial in found if trial.state == TrialState.COMPLETE),
+            "seconds": seconds,
+        }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Search spaces in Hydra's syntax: what they become, in which order, and what is refused."""
+
+import optuna
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from envs.errors import ConfigError
+from paddock.space import Parameter, corners, read_space, suggest
+from paddock.study import Constraint
+
+
+def read(*overrides: str) -> tuple[list[str], list[Parameter]]:
+    return read_space(OverridesParser.create().parse_overrides(list(overrides)))
+
+
+@pytest.mark.parametrize(
+    ("text", "distribution"),
+    [
+        ("interval(0, 1)", FloatDistribution(0, 1)),
+        ("tag(log, interval(1e-5, 1e-2))", FloatDistribution(1e-5, 1e-2, log=True)),
+        ("int(interval(1, 20))", IntDistribution(1, 20)),
+        ("int(tag(log, interval(1, 200)))", IntDistribution(1, 200, log=True)),
+        ("range(32, 257, 32)", IntDistribution(32, 256, step=32)),  # as Hydra has it, without the stop
+        ("range(32, 256, 32)", IntDistribution(32, 224, step=32)),
+        ("range(0, 1, 0.25)", FloatDistribution(0, 0.75, step=0.25)),
+        ("tanh,relu", CategoricalDistribution(["tanh", "relu"])),
+        ("2,0.5,null,true", CategoricalDistribution([2, 0.5, None, True])),
+        ("[32],[64,64]", CategoricalDistribution(["[32]", "[64,64]"])),
+    ],
+)
+def test_what_is_written_becomes_the_distribution(text: str, distribution: object) -> None:
+    assert read(f"k={text}")[1][0].distribution == distribution
+
+
+def test_what_is_fixed_stays_as_it_was_written_and_the_last_word_holds() -> None:
+    fixed, parameters = read("algo=ppo", "k=interval(0,1)", "~x", "+y.z='a b'", "k=0.5", "seed=1", "seed=2,3")
+    assert fixed == ["algo=ppo", "k=0.5", "~x", "+y.z='a b'"]
+    assert [parameter.name for parameter in parameters] == ["seed"]
+
+
+def test_a_parameter_that_depends_on_another_is_drawn_after_it_and_only_where_it_matters() -> None:
+    _, parameters = read('clip=tag("when:kind=soft", interval(1, 2))', "kind=hard,soft", "+rate=int(interval(3, 4))")
+    assert [parameter.name for parameter in parameters] == ["kind", "+rate".lstrip("+"), "clip"]
+    hard = optuna.trial.FixedTrial({"kind": "hard", "rate": 3})
+    soft = optuna.trial.FixedTrial({"kind": "soft", "rate": 4, "clip": 1.5})
+    assert suggest(hard, parameters) == ["kind=hard", "+rate=3"]
+    assert suggest(soft, parameters) == ["kind=soft", "+rate=4", "clip=1.5"]
+
+
+def test_the_corners_meet_every_bound_and_every_choice() -> None:
+    _, parameters = read("a=interval(1, 2)", "b=x,y,[1,2]", 'c=tag("when:b=y", int(interval(5, 9)))')
+    met = {item for point in corners(parameters) for item in point}
+    assert met == {"a=1.0", "a=2.0", "b=x", "b=y", "b=[1,2]", "c=5", "c=9"}
+
+
+def test_quoted_texts_reach_the_command_as_they_were_written() -> None:
+    _, parameters = read("name='a b','c'")
+    assert suggest(optuna.trial.FixedTrial({"name": "'a b'"}), parameters) == ["name='a b'"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["k=tag(lg, interval(1, 2))"], "the tag lg is unknown; allowed: log, 'when:KEY=VALUE'"),
+        (["k=interval(2, 1)"], "2.0 is not less than 1.0"),
+        (["k=tag(log, interval(0, 1))"], "with log, 0.0 must be positive"),
+        (["k=tag(log, choice(1, 2))"], "choices have no logarithm"),
+        (["k=tag(log, range(1, 9, 2))"], "with log, a range starts above 0 and has a step of 1"),
+        (["k=range(5, 5)"], "the range is empty"),
+        (["k=1,true"], "1 and true are the same choice"),
+        (["k=shuffle(1, 2)"], "a sampler needs no shuffle"),
+        (['k=tag("when:j", interval(1, 2))', "j=1,2"], "when:j lacks a value"),
+        (
+            ['k=tag("when:kin=a", interval(1, 2))', "kind=a,b"],
+            "when:kin is no parameter of the sweep; did you mean 'kind'",
+        ),
+        (['k=tag("when:j=3", interval(1, 2))', "j=1,2"], "when:j=3 never holds; known: 1, 2"),
+        (['k=tag("when:j=3", interval(1, 2))', "j=interval(1, 2)"], "needs choices, and j has bounds"),
+        (['a=tag("when:b=1", choice(1, 2))', 'b=tag("when:a=1", choice(1, 2))'], "goes round in a circle"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_in_one_line(overrides: list[str], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(*overrides)
+    assert says in str(caught.value)
+
+
+def test_a_constraint_says_how_far_a_value_is_beyond_its_bound() -> None:
+    assert Constraint.parse("system/seconds <= 600").excess(601.5) == 1.5
+    assert Constraint.parse("eval/return_mean>=-10").excess(-4) == -6
+    for wrong in ("system/seconds < 600", "600", "a <= b"):
+        with pytest.raises(ConfigError, match="write a metric, <= or >=, and a number"):
+            Constraint.parse(wrong)

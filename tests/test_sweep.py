@@ -1,0 +1,313 @@
+"""Sweeps, on real processes that get killed: what stands, what goes on, what is shared, what fails."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import optuna
+import psutil
+import pytest
+from conftest import ROOT, TINY, rows, wait_until
+from optuna.trial import TrialState
+from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
+
+from paddock.folder import FolderError
+from paddock.study import open_study
+from paddock.trial import Note, Reporter
+
+MINE = '''
+"""An environment in somebody's working directory."""
+
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class Broken(CartPoleEnv):
+    def __init__(self, broken=False):
+        super().__init__()
+        self.broken = broken
+
+    def step(self, action):
+        if self.broken:
+            raise RuntimeError("the gearbox jammed")
+        return super().step(action)
+
+
+gymnasium.register("Broken-v0", "mine:Broken", max_episode_steps=50)
+'''
+QUICK = ["compute=serial", "env.max_episode_steps=50"]
+SWEEP = ["--multirun", "hydra/sweeper=optuna", "hydra.sweep.dir=sweep", "hydra.sweeper.sampler=random"]
+SPACE = "algo.learning_rate=tag(log, interval(1e-3, 0.3))"
+PRUNED = ["hydra.sweeper.options.median.n_startup_trials=2", "hydra.sweeper.options.median.n_warmup_steps=10"]
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+
+
+class Desk:
+    """A working directory in which sweeps are run."""
+
+    def __init__(self, here: Path) -> None:
+        self.here = here
+        self.sweep = here / "sweep"
+        (here / "mine.py").write_text(MINE)
+        self.environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        self.started: list[psutil.Process] = []
+
+    def begin(self, *arguments: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "paddock", *TINY, *QUICK, *SWEEP, *arguments]
+        process = subprocess.Popen(
+            command,
+            cwd=self.here,
+            env=self.environment,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(psutil.Process(process.pid))
+        return process
+
+    def call(self, *arguments: str) -> tuple[int, str, str]:
+        process = self.begin(*arguments)
+        out, err = process.communicate(timeout=240)
+        return process.returncode, out, err
+
+    def trials(self) -> list[optuna.trial.FrozenTrial]:
+        try:
+            return open_study(self.sweep).get_trials(deepcopy=False)
+        except FolderError:  # it is just being made
+            return []
+
+    def count(self, *states: TrialState) -> int:
+        return sum(trial.state in states for trial in self.trials())
+
+    def kill(self, process: subprocess.Popen) -> list[psutil.Process]:
+        """`kill -9` of the sweep and of all its trials, at once."""
+        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        for member in family:
+            member.kill()
+        process.wait()
+        psutil.wait_procs(family, 10)
+        return family
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    yield desk
+    for process in desk.started:
+        if process.is_running():
+            for member in [*process.children(recursive=True), process]:
+                member.kill()
+
+
+def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_lost(desk: Desk) -> None:
+    line = [SPACE, "budget.iterations=40", "hydra.sweeper.n_trials=12", *PRUNED]
+    process = desk.begin(*line)
+    running = lambda: [trial.number for trial in desk.trials() if trial.state == TrialState.RUNNING]  # noqa: E731
+    wait_until(lambda: desk.count(*FINISHED) >= 5 and any(len(rows(desk.sweep / str(n))) > 2 for n in running()))
+    desk.kill(process)
+    stood = {trial.number: (trial.state, trial.values, trial.params) for trial in desk.trials()}
+    cut = {n: (desk.sweep / str(n) / "metrics.jsonl").read_bytes() for n in running() if rows(desk.sweep / str(n))}
+    kept = {
+        path: path.read_bytes()
+        for n, (state, *_) in stood.items()
+        if state in FINISHED
+        for path in (desk.sweep / str(n)).glob("*.jsonl")
+    }
+
+    code, out, err = desk.call(*line)
+    assert (code, err) == (0, ""), err
+    trials = desk.trials()
+    assert [trial.number for trial in trials] == [*range(12)]
+    assert all(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
+    assert TrialState.PRUNED in {trial.state for trial in trials}
+    assert [(trial.number, trial.params) for trial in trials][: len(stood)] == [(n, s[2]) for n, s in stood.items()]
+    assert len({trial.params["algo.learning_rate"] for trial in trials}) == 12  # none was drawn twice
+    assert all(path.read_bytes() == content for path, content in kept.items())
+    assert cut and all(f"trial {n} goes on: " in out for n in cut)
+    for number, content in cut.items():
+        after = (desk.sweep / str(number) / "metrics.jsonl").read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        assert after.startswith(whole) or whole.startswith(after)  # the rows that were repeated are the same bytes
+    best = max((t for t in trials if t.state == TrialState.COMPLETE), key=lambda t: t.value or 0)
+    assert f"best: trial {best.number}, eval/return_mean" in out
+    assert f"algo.learning_rate={best.params['algo.learning_rate']!r}" in out
+
+    code, again, err = desk.call(*line)
+    assert (code, err) == (0, "") and "trial" not in again.splitlines()[1].split(":")[0].replace("trials", "")
+    assert len(desk.trials()) == 12
+
+
+def test_two_processes_share_a_study(desk: Desk) -> None:
+    line = [SPACE, "budget.iterations=4", "hydra.sweeper.n_trials=6", "hydra.sweeper.pruner=none"]
+    sweeps = [desk.begin(*line, "hydra.sweeper.parallel=1") for _ in range(2)]
+    outs = [sweep.communicate(timeout=240) for sweep in sweeps]
+    assert [sweep.returncode for sweep in sweeps] == [0, 0], outs
+    assert [trial.state for trial in desk.trials()] == [TrialState.COMPLETE] * 6
+    starts = [re.findall(r"^trial (\d+) starts", out, re.M) for out, _ in outs]
+    assert all(starts) and sorted(starts[0] + starts[1]) == [str(n) for n in range(6)]
+
+
+def test_ctrl_c_saves_the_trials_and_the_same_command_goes_on(desk: Desk) -> None:
+    line = [SPACE, "budget.iterations=60", "hydra.sweeper.n_trials=2", "hydra.sweeper.pruner=none"]
+    process = desk.begin(*line)
+    wait_until(lambda: all(len(rows(desk.sweep / n)) > 2 for n in "01"))
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+    assert "the same command goes on" in out
+    assert not any(member.is_running() for member in family)
+    before = {n: (desk.sweep / n / "metrics.jsonl").read_bytes() for n in "01"}
+    code, out, err = desk.call(*line)
+    assert (code, err) == (0, "") and out.count("goes on: ") == 2
+    assert all((desk.sweep / n / "metrics.jsonl").read_bytes().startswith(before[n]) for n in "01")
+    assert desk.count(TrialState.COMPLETE) == 2
+
+
+def test_a_failed_trial_is_shown_at_once_and_counts(desk: Desk) -> None:
+    line = ["env=gymnasium", "env.id=mine:Broken-v0", "+env.kwargs.broken=true,false", "budget.iterations=2"]
+    line += ["hydra.sweeper.n_trials=4", "hydra.sweeper.seed=1", "hydra.sweeper.parallel=1"]
+    code, _, err = desk.call(*line)
+    states = [trial.state for trial in desk.trials()]
+    assert set(states) == {TrialState.COMPLETE, TrialState.FAIL} and len(states) == 4
+    assert code == 0
+    assert err.count("failed: exit code 1") == states.count(TrialState.FAIL)
+    assert "the gearbox jammed" in err
+    first = states.index(TrialState.FAIL)
+    code, _, err = desk.call(*line, "hydra.sweeper.on_failure=stop", "hydra.sweep.dir=other")
+    assert code == 1 and f"trial {first} failed: exit code 1" in err
+    assert len(open_study(desk.here / "other").get_trials()) == first + 1
+
+
+def test_a_trial_without_its_metric_fails_and_says_so(desk: Desk) -> None:
+    code, _, err = desk.call(SPACE, "budget.iterations=1", "algo.eval_every=5", "hydra.sweeper.n_trials=1")
+    assert code == 1 and "it has no eval/return_mean" in err and "all trials failed" in err
+
+
+def test_several_objectives_under_a_constraint(desk: Desk) -> None:
+    objectives = "hydra.sweeper.objectives=[maximize eval/return_mean, minimize step]"
+    line = ["algo.population=4,32", "budget.iterations=2", objectives, "hydra.sweeper.n_trials=5"]
+    code, out, err = desk.call(*line, "hydra.sweeper.sampler=nsga2", "hydra.sweeper.constraints=['step <= 500']")
+    assert (code, err) == (0, "")
+    front = [int(number) for number in re.findall(r"^best: trial (\d+)", out, re.M)]
+    steps = {trial.number: trial.values[1] for trial in desk.trials()}
+    assert front and all(steps[number] <= 500 for number in front)
+    assert any(value > 500 for value in steps.values())
+
+
+def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(desk: Desk) -> None:
+    wrong = {
+        "algo.learning_rate=interval(-1, 1)": "algo.learning_rate=-1.0 must be positive",
+        "algo.learning_rat=interval(0, 1)": "did you mean 'algo.learning_rate'?",
+        f"{SPACE} hydra.sweeper.sampler=tp": "hydra.sweeper.sampler=tp is unknown; did you mean 'tpe'?",
+        f"{SPACE} budget.iterations=null": "a trial without a budget never ends",
+        f"{SPACE} run.dir=x": "run.dir=x would be shared by all trials",
+        "seed=1": "the sweep has nothing to choose",
+    }
+    for arguments, says in wrong.items():
+        key, _, rest = arguments.partition(") ")
+        words = [f"{key})", *rest.split()] if rest else [arguments]
+        code, _, err = desk.call("budget.iterations=1", *words)
+        assert code == 2 and says in err and len(err.splitlines()) == 1, (arguments, err)
+    assert not desk.sweep.exists()
+
+
+def test_a_folder_of_other_objectives_is_refused(desk: Desk) -> None:
+    line = [SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=1"]
+    assert desk.call(*line)[0] == 0
+    code, _, err = desk.call(*line, "hydra.sweeper.objectives=[minimize eval/return_mean]")
+    assert code == 2 and "holds a sweep with other objectives or storage" in err
+
+
+def test_without_a_folder_of_its_own_the_same_line_finds_its_sweep_again(desk: Desk) -> None:
+    line = [SPACE, "budget.iterations=2", "~hydra.sweep.dir"]
+    named = [item for item in [*SWEEP, *line] if "hydra.sweep.dir" not in item]
+    for trials in (1, 2):
+        command = [sys.executable, "-m", "paddock", *TINY, *named, f"hydra.sweeper.n_trials={trials}", "compute=serial"]
+        subprocess.run(command, cwd=desk.here, env=desk.environment, check=True, capture_output=True)
+    [folder] = (desk.here / "sweeps").iterdir()
+    assert re.fullmatch(r"es_CartPole-v1_[0-9a-f]{6}", folder.name)
+    assert len(open_study(folder).get_trials()) == 2
+
+
+def test_reports_stand_at_equal_shares_of_the_budget_whatever_the_rollouts(desk: Desk) -> None:
+    code, _, err = desk.call(SPACE, "budget.iterations=5", "hydra.sweeper.n_trials=1", "algo.eval_every=2")
+    assert (code, err) == (0, "")
+    [trial] = desk.trials()
+    evaluated = {
+        row["iteration"]: row["eval/return_mean"] for row in rows(desk.sweep / "0") if "eval/return_mean" in row
+    }
+    # After iteration 2 of 5, 40 % are spent, and after iteration 4 80 %.
+    expected = {step: evaluated[2 if step <= 40 else 4] for step in range(1, 81)}
+    assert trial.intermediate_values == expected
+
+
+def test_a_study_out_of_reach_costs_the_pruning_and_not_the_run(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    assert desk.call(SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=1")[0] == 0
+    study = open_study(desk.sweep)
+    trial = study.ask()
+    run = desk.sweep / str(trial.number)
+    Note(trial.number, "me").write(run)
+    reporter = Reporter(run, Note(trial.number, "me"))
+    (desk.sweep / "study.journal").rename(desk.here / "gone")
+    (desk.sweep / "study.journal").mkdir()
+    for percent in (10, 20):
+        assert reporter.judge({"iteration": 1, "step": 1, "eval/return_mean": 1.0}, percent / 100) is None
+    assert caplog.text.count("out of reach") == 1
+
+
+def test_runs_of_a_grid_side_by_side_are_those_of_one_after_the_other(desk: Desk) -> None:
+    base = [sys.executable, "-m", "paddock", *TINY, "compute=serial", "budget.iterations=2", "--multirun", "seed=1,2,3"]
+    outs = {}
+    for folder, launcher in {"beside": "local", "after": "basic"}.items():
+        command = [*base, f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
+        done = subprocess.run(command, cwd=desk.here, env=desk.environment, check=True, capture_output=True, text=True)
+        outs[folder] = done.stdout
+    assert all(out.endswith("3 done\n") for out in outs.values())
+    for number in "012":
+        one, other = (desk.here / folder / number / "metrics.jsonl" for folder in outs)
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_trials_on_dask_workers_outlive_their_workers(desk: Desk, scheduler: str, worker: Callable[..., str]) -> None:
+    for _ in range(2):
+        worker()
+    line = [SPACE, "budget.iterations=60", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=none"]
+    process = desk.begin(*line, "hydra/launcher=dask", f"hydra.launcher.address={scheduler}")
+    wait_until(lambda: len(rows(desk.sweep / "0")) > 3)
+    [victim] = [p for p in psutil.process_iter() if f"run.dir={desk.sweep}/0" in " ".join(_words(p))]
+    parent = victim.parent()
+    assert parent is not None
+    parent.kill()
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert desk.count(TrialState.COMPLETE) == 3
+    assert [row["iteration"] for row in rows(desk.sweep / "0")] == [*range(1, 61)]
+
+
+@pytest.mark.slurm
+def test_trials_in_slurms_queue_go_on_without_the_sweep(desk: Desk, slurm: Slurm) -> None:  # noqa: F811
+    desk.environment |= slurm.environment
+    line = [SPACE, "budget.iterations=40", "hydra.sweeper.n_trials=3", "hydra/launcher=slurm", *PRUNED]
+    line += ["hydra.launcher.max_parallel=2"]
+    process = desk.begin(*line)
+    wait_until(lambda: rows(desk.sweep / "0"), timeout_s=120)
+    desk.kill(process)
+    submitted = json.loads((desk.sweep / "0" / "submission.json").read_text())["job"]
+    code, _, err = desk.call(*line)
+    assert (code, err) == (0, "")
+    assert desk.count(*FINISHED) == 3
+    assert json.loads((desk.sweep / "0" / "submission.json").read_text())["job"] == submitted  # not a second one
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
