@@ -1,16 +1,38 @@
-"""Run folders as columns of numbers and lists of events, for plots, notebooks and reports."""
+"""Run folders as columns and lists for plots, and whole trees of them as polars data frames for notebooks and reports.
+
+    from paddock.results import read_metrics, read_runs, read_trials
+
+    read_runs("multirun/2026-11-21_19-28-20").group_by("algo.name").agg(pl.mean("eval/return_mean"))
+
+None of this needs Paddock; in plain polars, of runs that have ended:
+
+    import glob, polars as pl
+    paths = glob.glob("multirun/*/*/metrics.jsonl")
+    pl.concat([pl.read_ndjson(path).with_columns(run=pl.lit(path)) for path in paths], how="diagonal_relaxed")
+"""
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .folder import FolderError
+from envs.errors import require
+
+from .folder import FolderError, read_config
+from .survey import State, find_runs, survey
+
+if TYPE_CHECKING:
+    # Polars and Optuna take half a second to import; who reads columns or events, as a run may, needs neither.
+    import polars as pl
 
 Columns = dict[str, NDArray[np.float64]]
+
+JOURNALS = ("metrics.jsonl", "system.jsonl")
+FIXED = ("run", "state", "started")  # columns of read_runs that are neither of the configuration nor metrics
 
 
 def read_columns(run: Path) -> Columns:
@@ -23,11 +45,11 @@ def read_columns(run: Path) -> Columns:
         FolderError: a journal cannot be read.
     """
     rows: dict[int, dict[str, Any]] = {}
-    for journal in ("metrics.jsonl", "system.jsonl"):
+    for journal in JOURNALS:
         for row in _read_rows(run / journal):
             rows.setdefault(row["iteration"], {}).update(row)
     names = dict.fromkeys(name for row in rows.values() for name in row)
-    return {name: np.array([_number(row.get(name)) for row in rows.values()]) for name in names}
+    return {name: np.array([to_number(row.get(name)) for row in rows.values()]) for name in names}
 
 
 def read_events(run: Path) -> list[dict[str, Any]]:
@@ -41,22 +63,181 @@ def read_events(run: Path) -> list[dict[str, Any]]:
     return list(_read_rows(run / "events.jsonl"))
 
 
+def read_runs(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
+    """A row for each run in some folders, at any depth: what it is, how it stands, and what it has reached.
+
+    Returns:
+        `run` (its path), `state` (as `paddock.status` says it) and `started` (with a time zone), every key of the
+        configuration (`seed`, `algo.learning_rate`), and the last value of each metric (`eval/return_mean`). Null
+        stands for what a run lacks. A list, or a key that is a number here and a word there, is text: JSON of its
+        value. Should a key or a metric bear the name of another column, `config.` or `metric.` is put before it.
+
+    Raises:
+        ConfigError: there is no such folder, or no run in one.
+        FolderError: a journal cannot be read.
+    """
+    import polars as pl
+
+    from .frames import read_journals, to_series
+
+    runs = _find(folders)
+    states = read_states(runs)
+    configs = [_leaves(_read_config(run)) for run in runs]
+    names = dict.fromkeys(name for config in configs for name in config)
+    started = [_started(run) for run in runs]
+    columns = [
+        pl.Series("run", [str(run) for run in runs], pl.String),
+        pl.Series("state", [states[run][0] for run in runs], pl.String),
+        pl.Series("started", started, pl.String).str.to_datetime(time_zone="UTC", strict=False),
+        *(to_series(_free(name, FIXED, "config"), [config.get(name) for config in configs]) for name in names),
+    ]
+    known = pl.DataFrame(columns)
+    metrics = read_journals(runs)
+    last = metrics.group_by("run").agg(pl.exclude("run").drop_nulls().last())
+    last = last.rename({name: _free(name, known.columns, "metric") for name in last.columns if name != "run"})
+    return known.join(last, on="run", how="left", maintain_order="left")
+
+
+def read_metrics(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
+    """A row for each iteration of every run in some folders, with `run`, `iteration`, `step`, then metrics.
+
+    Both journals are joined. Metrics are Float64, null where a row lacks one. What a run that goes on is just writing
+    is left out, and so is all that follows a damaged line.
+
+    Raises:
+        ConfigError: there is no such folder, or no run in one.
+        FolderError: a journal cannot be read.
+    """
+    from .frames import read_journals
+
+    return read_journals(_find(folders))
+
+
+def read_trials(folder: str | os.PathLike[str]) -> "pl.DataFrame":
+    """A row for each trial of a sweep's study: `number`, `state`, objectives, parameters, `steps`, `seconds`, `run`.
+
+    Returns:
+        The one objective is called `value`; of several, each bears the name of its metric. A pruned trial has what it
+        reported last. Parameters are called by their keys (`algo.learning_rate`), `steps` counts environment steps,
+        `run` is a path.
+
+    Raises:
+        ConfigError: the folder is no sweep's.
+        FolderError: its study cannot be read.
+    """
+    import polars as pl
+
+    from .frames import to_series
+    from .study import Sheet, open_study
+
+    folder = Path(folder)
+    trials = open_study(folder).get_trials(deepcopy=False)
+    metrics = list(Sheet.read(folder).objectives)
+    names = ["value"] if len(metrics) == 1 else metrics
+    parameters = dict.fromkeys(name for trial in trials for name in trial.params)
+    noted = [trial.user_attrs for trial in trials]
+    seconds = [trial.duration.total_seconds() if trial.duration else None for trial in trials]
+    return pl.DataFrame(
+        [
+            pl.Series("number", [trial.number for trial in trials], pl.Int64),
+            pl.Series("state", [trial.state.name.lower() for trial in trials], pl.String),
+            *(
+                pl.Series(name, [trial.values[k] if trial.values else None for trial in trials], pl.Float64)
+                for k, name in enumerate(names)
+            ),
+            *(to_series(name, [trial.params.get(name) for trial in trials]) for name in parameters),
+            pl.Series("steps", [user.get("steps") for user in noted], pl.Float64).cast(pl.Int64),
+            pl.Series("seconds", [u.get("seconds", s) for u, s in zip(noted, seconds, strict=True)], pl.Float64),
+            pl.Series("run", [str(folder / user["run"]) if "run" in user else None for user in noted], pl.String),
+        ]
+    )
+
+
+def find_sweeps(folder: Path) -> list[Path]:
+    """The sweeps in a folder, at any depth, or the folder itself if it is one's."""
+    sweeps = []
+    for here, inner, files in os.walk(folder):
+        if "sweep.json" in files:
+            sweeps.append(Path(here))
+        # Runs hold no sweeps, and may hold many files.
+        inner[:] = [] if "config.yaml" in files else sorted(name for name in inner if not name.startswith("."))
+    return sweeps
+
+
+def read_states(runs: Sequence[Path]) -> dict[Path, tuple[State, str]]:
+    """Where each run stands, as `paddock.status` says it, and why in one line, which may be empty.
+
+    Only those that may not have ended well are looked at closely; Slurm is asked once, if some of them were submitted.
+    """
+    states: dict[Path, tuple[State, str]] = {}
+    for run in runs:
+        reason = _read_json(run / "done.json").get("reason")
+        if isinstance(reason, str) and not reason.startswith(("failed: ", "SIG")):
+            states[run] = "done", reason
+    others = survey([run for run in runs if run not in states])
+    return states | {standing.run: (standing.state, standing.why) for standing in others}
+
+
+def parse_rows(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """The rows of a journal as far as it is whole."""
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            return
+        if not isinstance(row, dict) or "iteration" not in row or not line.endswith(b"\n"):
+            return
+        yield row
+
+
+def to_number(value: Any) -> float:
+    """The value, or NaN if it is no number."""
+    return float(value) if isinstance(value, int | float) else np.nan
+
+
+def _find(folders: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    paths = [Path(folder) for folder in folders]
+    require(bool(paths), "no folder is given; name runs, multiruns, or folders with some of them")
+    return list(dict.fromkeys(run for path in paths for run in find_runs(path)))
+
+
 def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with open(path, "rb") as lines:
-            for line in lines:
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    return
-                if not isinstance(row, dict) or "iteration" not in row or not line.endswith(b"\n"):
-                    return
-                yield row
+            yield from parse_rows(lines)
     except FileNotFoundError:
         return
     except OSError as error:
         raise FolderError(f"{path} cannot be read ({error.strerror})") from error
 
 
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else np.nan
+def _read_config(run: Path) -> dict[str, Any]:
+    """Its configuration; empty where there is none yet, or it is damaged."""
+    try:
+        return read_config(run)
+    except FolderError:
+        return {}
+
+
+def _started(run: Path) -> str | None:
+    started = _read_json(run / "provenance.json").get("started")
+    return started if isinstance(started, str) else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _leaves(value: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {path: value}
+    inner = (_leaves(item, f"{path}.{key}" if path else str(key)) for key, item in value.items())
+    return {key: leaf for leaves in inner for key, leaf in leaves.items()}
+
+
+def _free(name: str, taken: Iterable[str], group: str) -> str:
+    return f"{group}.{name}" if name in taken else name

@@ -1,0 +1,96 @@
+"""Journals of many runs as polars data frames: parsed together, since a thousand small files are slow one by one."""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from .folder import FolderError
+from .results import JOURNALS, parse_rows, to_number
+
+PLACE = ("run", "iteration", "step")  # columns that are no metrics
+CHUNK_BYTES = 1 << 26  # of journals that are parsed at once
+
+
+def read_journals(runs: Sequence[Path]) -> pl.DataFrame:
+    """The rows of both journals of runs, joined: `run`, `iteration`, `step`, then metrics, in the order of the runs.
+
+    Raises:
+        FolderError: a journal cannot be read.
+    """
+    learned, how = (_read_journal(runs, journal) for journal in JOURNALS)
+    rows = learned.join(how, on=["run", "iteration"], how="full", coalesce=True, suffix="_too")
+    rows = rows.with_columns(pl.coalesce("step", "step_too")).drop("step_too")
+    names = [name for name in rows.columns if name not in PLACE]
+    rows = rows.sort("run", "iteration").select(*PLACE, *names)
+    paths = pl.Series([str(run) for run in runs], dtype=pl.String)
+    return rows.with_columns(paths.gather(rows["run"]).alias("run"))
+
+
+def to_series(name: str, values: Sequence[Any]) -> pl.Series:
+    """A column of one type for whatever a key is in different runs; null for None, JSON where types are mixed."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return pl.Series(name, values, pl.Boolean)
+    if kinds == {int} and all(value is None or abs(value) < 1 << 63 for value in values):
+        return pl.Series(name, values, pl.Int64)
+    if kinds and kinds <= {int, float}:
+        return pl.Series(name, [None if value is None else float(value) for value in values], pl.Float64)
+    text = [value if value is None or isinstance(value, str) else json.dumps(value, default=str) for value in values]
+    return pl.Series(name, text, pl.String)
+
+
+def _read_journal(runs: Sequence[Path], name: str) -> pl.DataFrame:
+    """The rows of a journal of all runs, with the place of the run in the sequence as `run`."""
+    frames = [pl.DataFrame(schema={"run": pl.Int64, "iteration": pl.Int64, "step": pl.Int64})]
+    chunk: dict[int, bytes] = {}
+    for k, run in enumerate(runs):
+        if lines := _whole_lines(run / name):
+            chunk[k] = lines
+        if sum(map(len, chunk.values())) > CHUNK_BYTES:
+            frames.append(_parse(chunk))
+            chunk = {}
+    frames += [_parse(chunk)] if chunk else []
+    rows = pl.concat(frames, how="diagonal_relaxed")
+    return rows.unique(["run", "iteration"], keep="last")
+
+
+def _parse(chunk: Mapping[int, bytes]) -> pl.DataFrame:
+    """Rows of several journals at once, ten times as fast as one by one; if one is damaged, each for itself."""
+    owners = np.repeat(list(chunk), [lines.count(b"\n") for lines in chunk.values()])
+    try:
+        rows = pl.read_ndjson(io.BytesIO(b"".join(chunk.values())), infer_schema_length=None)
+        whole = rows.height == len(owners) and {"iteration", "step"} <= set(rows.columns)
+    except pl.exceptions.PolarsError:
+        whole = False
+    if not whole and len(chunk) > 1:
+        return pl.concat([_parse({k: lines}) for k, lines in chunk.items()], how="diagonal_relaxed")
+    if not whole:
+        rows = _parse_damaged(*chunk.values())
+        owners = np.repeat(list(chunk), rows.height)
+    place = [pl.col(name).cast(pl.Int64, strict=False) for name in ("iteration", "step")]
+    metrics = pl.exclude("iteration", "step").cast(pl.Float64, strict=False).fill_nan(None)
+    run = pl.Series("run", owners, pl.Int64)
+    return rows.select(run, *place, metrics).filter(pl.col("iteration").is_not_null())
+
+
+def _parse_damaged(lines: bytes) -> pl.DataFrame:
+    """The rows before the first line that is none."""
+    rows = list(parse_rows(io.BytesIO(lines)))
+    names = dict.fromkeys(["iteration", "step", *(name for row in rows for name in row)])
+    values = {name: [to_number(row.get(name)) for row in rows] for name in names}
+    return pl.DataFrame(values, schema=dict.fromkeys(names, pl.Float64))
+
+
+def _whole_lines(path: Path) -> bytes:
+    try:
+        lines = path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise FolderError(f"{path} cannot be read ({error.strerror})") from error
+    return lines[: lines.rfind(b"\n") + 1]

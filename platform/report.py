@@ -1,0 +1,120 @@
+"""One HTML page about runs, multiruns and sweeps: scores, learning curves, searches, speed, videos, commands.
+
+python -m paddock.report DIR... out=FILE.html
+"""
+
+import datetime
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from envs.errors import PaddockError, require
+
+from .command import Readers, check_output, parse, run_command, write_output
+from .page import Html, document, join, paragraph, section
+from .report_data import Material, choose_metric, gather, group
+from .report_groups import compare
+from .report_runs import list_commands, list_runs, show_histories, show_speed, show_videos
+from .report_sweep import describe
+
+GUIDE = """\
+Write one HTML page about runs, which may still be going on. It needs no network: send it to whom you like.
+
+    python -m paddock.report DIR... [key=value ...]
+
+    DIR...                runs, multiruns, sweeps, or folders with some of them
+    out=FILE.html         the page; else DIR/report.html for one DIR, report.html for several
+    score=group/name      the metric whose last value is a run's score; else eval/return_mean, or train/return_mean
+                          where nothing has been evaluated
+    videos_mb=10          the largest video in a run's folder (*.mp4, *.webm, *.webp) that is taken into the page, in MB
+
+Runs that differ in nothing but the seed are a group. The page has what there are data for: groups with interquartile
+means and 95 % intervals, learning curves, scores, performance profiles and probabilities of improvement; of sweeps
+history, parameters, importances and the best command; speed; the niches of POET; videos; states; commands.
+"""
+READERS: Readers = {
+    "out": (Path, "a file *.html"),
+    "score": (str, "the name of a metric"),
+    "videos_mb": (float, "a number of MB"),
+}
+VIDEOS_MB = 10.0
+MOST_NAMES = 12  # of runs, in a note
+
+
+def main() -> int:
+    """The command `paddock.report`; see `run_command` for the exit codes."""
+    return run_command(GUIDE, _command)
+
+
+def report(folders: Sequence[Path], score: str | None = None, videos_mb: float = VIDEOS_MB) -> bytes:
+    """The page about some folders, which are only read.
+
+    Args:
+        folders: runs, multiruns, sweeps, or folders with some of them.
+        score: the metric that is compared; None for the return.
+        videos_mb: the largest video that is taken.
+
+    Returns:
+        HTML in UTF-8.
+
+    Raises:
+        PaddockError: a folder has neither runs nor sweeps, or no run has the metric.
+    """
+    material = gather(folders)
+    compared = [entry for entry in material.entries if not entry.in_sweep]
+    metric = choose_metric(material.entries, score)
+    groups = group(compared, metric)
+    title = ", ".join(str(folder) for folder in folders)
+    return document(
+        title,
+        _head(title, material),
+        *compare(groups),
+        *(_sweep(folder, k) for k, folder in enumerate(material.sweeps)),
+        show_speed(groups),
+        show_histories(compared),
+        show_videos(material.entries, videos_mb),
+        list_runs(material.entries, metric),
+        list_commands(material.entries),
+    )
+
+
+def _head(title: str, material: Material) -> Html:
+    counts = Counter(entry.state for entry in material.entries)
+    listed = ", ".join(f"{count} {state}" for state, count in counts.items())
+    now = datetime.datetime.now().astimezone()
+    parts = [
+        Html("<h1>"),
+        title,
+        Html("</h1>"),
+        paragraph(f"{listed or 'no run yet'}; written {now:%Y-%m-%d %H:%M %Z}"),
+    ]
+    for wrong, names in material.notes.items():
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        parts.append(paragraph(f"{wrong}: {', '.join(names[:MOST_NAMES])}{more}"))
+    return join(parts)
+
+
+def _sweep(folder: Path, k: int) -> Html:
+    try:
+        return describe(folder, k)
+    except PaddockError as error:
+        return section(f"Sweep: {folder}", "", paragraph(error))
+
+
+def _command(arguments: Sequence[str]) -> None:
+    given, options = parse("report", arguments, READERS)
+    require(bool(given), "report needs a DIR; write python -m paddock.report DIR... out=FILE.html")
+    folders = list({folder.resolve(): folder for folder in given}.values())
+    videos_mb = options.get("videos_mb", VIDEOS_MB)
+    require(videos_mb >= 0, f"videos_mb={videos_mb:g} must not be negative; 0 takes none")
+    out = options.get("out", (folders[0] if len(folders) == 1 else Path()) / "report.html")
+    # A folder that is not there is told by what reads it.
+    if "out" in options or out.parent.is_dir():
+        check_output("out", out, (".html",))
+    write_output("out", out, report(folders, options.get("score"), videos_mb))
+    print(out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

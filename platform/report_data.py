@@ -1,0 +1,184 @@
+"""What a report is about: runs as far as they can be read, those equal but for the seed as groups, and their scores."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.errors import PaddockError, nearest, require
+
+from .folder import FolderError, read_config, short_name
+from .plot import Run, group_by_seed
+from .results import JOURNALS, find_runs, find_sweeps, read_states
+
+Array = NDArray[np.float64]
+
+EVALUATION, TRAINING = "eval/return_mean", "train/return_mean"
+COLORS = ("#2f6fd0", "#d9762b", "#2d9a6a", "#c9435a", "#8562c0", "#1f93a8", "#a8763f", "#6f7a8a", "#b1498f", "#7a9a2a")
+MOST_KEYS = 6  # in the name of a group
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A run, as far as it can be read."""
+
+    name: str  # its path from the folder that was given
+    run: Run  # of a damaged one, configuration or columns are empty
+    state: str
+    why: str
+    provenance: dict[str, Any]
+    in_sweep: bool
+
+    def last(self, metric: str) -> float | None:
+        """The last value of a metric; None if there is none."""
+        values = self.run.columns.get(metric, np.empty(0))
+        values = values[np.isfinite(values)]
+        return float(values[-1]) if len(values) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ in nothing but the seed."""
+
+    letter: str
+    color: str
+    label: str  # what tells it from the other groups
+    env: str
+    entries: list[Entry]
+    metric: str  # what is compared
+    scores: Array  # [R], the last value of each run that has one
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """All that was found."""
+
+    entries: list[Entry]
+    sweeps: list[Path]
+    notes: dict[str, list[str]]  # what is wrong -> with which runs
+
+
+def gather(folders: Sequence[Path]) -> Material:
+    """Read every run and find every sweep in some folders.
+
+    Raises:
+        ConfigError: there is no such folder, or neither a run nor a sweep in one.
+    """
+    sweeps = list(dict.fromkeys(sweep for folder in folders for sweep in find_sweeps(folder)))
+    found: dict[Path, str] = {}
+    for folder in folders:
+        try:
+            runs = find_runs(folder)
+        except PaddockError:
+            # A sweep that has just begun has no run yet.
+            if not any(folder in (sweep, *sweep.parents) for sweep in sweeps):
+                raise
+            continue
+        for run in runs:
+            found.setdefault(run, _name(run, folder, len(folders)))
+    states = read_states(list(found))
+    notes: dict[str, list[str]] = {}
+    entries = [
+        _read(run, name, *states[run], any(sweep in run.parents for sweep in sweeps), notes)
+        for run, name in found.items()
+    ]
+    return Material(entries, sweeps, notes)
+
+
+def choose_metric(entries: Sequence[Entry], asked: str | None) -> str:
+    """The metric that is compared: the one asked for, else the return of evaluations, or of training if there are none.
+
+    Raises:
+        ConfigError: no run has the one asked for.
+    """
+    known = {name for entry in entries for name in entry.run.columns}
+    if asked is not None:
+        require(asked in known, f"score={asked} is not a metric of these runs; {nearest(asked, known)}")
+        return asked
+    return EVALUATION if EVALUATION in known or TRAINING not in known else TRAINING
+
+
+def group(entries: Sequence[Entry], metric: str) -> list[Group]:
+    """Groups of runs with numbers, those of one environment together, the best first."""
+    begun = {entry.run.path: entry for entry in entries if entry.run.columns and entry.run.config}
+    runs = [entry.run for entry in begun.values()]
+    every = [[begun[run.path] for run in same] for same in group_by_seed(runs).values()] if runs else []
+    scored = [(same, np.array([s for e in same if (s := e.last(metric)) is not None])) for same in every]
+    scored.sort(key=lambda pair: (_env(pair[0][0]), -np.median(pair[1]) if len(pair[1]) else np.inf))
+    labels = _labels([same[0] for same, _ in scored])
+    return [
+        Group(_letter(k), COLORS[k % len(COLORS)], label, _env(same[0]), same, metric, scores)
+        for k, ((same, scores), label) in enumerate(zip(scored, labels, strict=True))
+    ]
+
+
+def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dict[str, list[str]]) -> Entry:
+    # Polars is half a second to import, and this module is read by `--help` too.
+    from .frames import read_journals
+
+    config: dict[str, Any] = {}
+    columns: dict[str, Array] = {}
+    wrong = None
+    try:
+        config = read_config(run)
+        rows = read_journals([run]).drop("run")
+        columns = {column.name: column.to_numpy().astype(np.float64) for column in rows} if rows.height else {}
+        if rows.height < max(_count_lines(run / journal) for journal in JOURNALS):
+            wrong = "a journal is damaged, and what follows is left out"
+        elif EVALUATION not in columns:
+            wrong = "no evaluation yet" if columns else "no row yet"
+    except FolderError as error:
+        wrong = " ".join(str(error).split()) if (run / "config.yaml").exists() else "not begun"
+    if wrong is not None:
+        notes.setdefault(wrong, []).append(name)
+    return Entry(name, Run(run, config, columns), state, why, _provenance(run), in_sweep)
+
+
+def _count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _provenance(run: Path) -> dict[str, Any]:
+    try:
+        provenance = json.loads((run / "provenance.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return provenance if isinstance(provenance, dict) else {}
+
+
+def _name(run: Path, folder: Path, folders: int) -> str:
+    return str(run) if folders > 1 or run == folder else os.path.relpath(run, folder)
+
+
+def _env(entry: Entry) -> str:
+    settings = entry.run.settings
+    # Families, which have no id, are called by their class.
+    return short_name(str(settings.get("env.id") or str(settings.get("env._target_", "?")).rpartition(".")[2]))
+
+
+def _letter(k: int) -> str:
+    """A, B, ... Z, AA, AB, ..."""
+    return (_letter(k // 26 - 1) if k >= 26 else "") + chr(65 + k % 26)
+
+
+def _labels(firsts: Sequence[Entry]) -> list[str]:
+    """The algorithm, and the keys in which groups of one algorithm on one environment differ."""
+    subjects = [(str(entry.run.settings.get("algo.name", "?")), _env(entry)) for entry in firsts]
+    labels = []
+    for entry, subject in zip(firsts, subjects, strict=True):
+        settings = [other.run.settings for other, same in zip(firsts, subjects, strict=True) if same == subject]
+        keys = sorted({key for other in settings for key in other})
+        differing = [key for key in keys if len({repr(other.get(key)) for other in settings}) > 1]
+        named = [f"{key}={_value(entry.run.settings.get(key))}" for key in differing[:MOST_KEYS]]
+        more = [f"and {len(differing) - MOST_KEYS} more"] if len(differing) > MOST_KEYS else []
+        labels.append(", ".join([subject[0], *named, *more]))
+    return labels
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

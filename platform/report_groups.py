@@ -1,0 +1,178 @@
+"""The part of a report that compares groups of runs: a table, learning curves, scores, and who is likely better."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.ticker import EngFormatter
+from numpy.typing import NDArray
+
+from . import scores
+from .console import short
+from .page import INK, Html, axes, grid, heading, join, key, keys, panel, picture, section, table
+from .report_data import TRAINING, Group
+from .report_tasks import compare_over_tasks, draw_profile, span
+
+Array = NDArray[np.float64]
+Line = tuple[Array, Array]  # x [n] rising, y [n], both finite
+
+POINTS = 80  # of the grid that learning curves are compared on
+MOST = 10  # groups in a picture
+SPOKEN = {"eval/return_mean": "mean return of evaluations", "train/return_mean": "mean return in training"}
+
+
+def compare(groups: Sequence[Group]) -> list[Html]:
+    """The sections about groups; those without data are empty."""
+    return [_summary(groups), _curves(groups), _scores(groups), _improvements(groups), compare_over_tasks(groups)]
+
+
+def common_grid(lines: Sequence[Line], points: int = POINTS) -> tuple[Array, Array]:
+    """Lines on one grid over the range that all of them cover.
+
+    Returns:
+        (x [G], y [R, G]); empty where there is no such range.
+    """
+    low, high = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
+    if high < low:
+        return np.empty(0), np.empty((len(lines), 0))
+    grid_x = np.unique(np.linspace(low, high, points))
+    return grid_x, np.array([np.interp(grid_x, x, y) for x, y in lines])
+
+
+def shown(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """The groups with scores of each environment, as many as a picture can hold."""
+    return {
+        env: [group for group in groups if group.env == env and len(group.scores)][:MOST]
+        for env in dict.fromkeys(group.env for group in groups if len(group.scores))
+    }
+
+
+def _summary(groups: Sequence[Group]) -> Html:
+    metric = groups[0].metric if groups else ""
+    rows = [_row(group) for group in groups]
+    head = ("", "group", "environment", "runs", "IQM", "95 % interval", "median", "lowest", "highest", "steps")
+    training = " Nothing has been evaluated, so these are returns in training." if metric == TRAINING else ""
+    note = (
+        f"Runs that differ in nothing but the seed. Their score is the last {SPOKEN.get(metric, metric)}; IQM is the "
+        f"mean of the middle half, its interval a bootstrap over seeds.{training}"
+    )
+    return section("Groups", note, table(head, rows, words=(0, 1, 2))) if rows else Html("")
+
+
+def _row(group: Group) -> list[object]:
+    mark = key(group.letter, group.color)
+    ended = sum(entry.state == "done" for entry in group.entries)
+    count = str(len(group.entries)) if ended == len(group.entries) else f"{len(group.entries)} ({ended} done)"
+    steps = short(float(np.median([entry.last("step") or 0 for entry in group.entries])))
+    if not len(group.scores):
+        return [mark, group.label, group.env, count, *["–"] * 5, steps]
+    matrix = group.scores[:, None]
+    values = [np.median(matrix), matrix.min(), matrix.max()]
+    center = short(float(scores.interquartile_mean(matrix)))
+    return [mark, group.label, group.env, count, center, span(scores.interval(matrix)), *map(_short, values), steps]
+
+
+def _curves(groups: Sequence[Group]) -> Html:
+    by_env = {env: [group for group in groups if group.env == env] for env in dict.fromkeys(g.env for g in groups)}
+    metric = groups[0].metric if groups else ""
+    panels = [
+        panel(env, drawn, f"{SPOKEN.get(metric, metric)} over environment steps{_cut(same)}")
+        for k, (env, same) in enumerate(by_env.items())
+        if (drawn := _draw_curves(same[:MOST], metric, f"curves{k}"))
+    ]
+    note = "Bold: IQM over seeds as far as all have come, with its 95 % bootstrap interval; thin: each seed."
+    return section("Learning curves", note, _legend(groups), grid(panels)) if panels else Html("")
+
+
+def _draw_curves(groups: Sequence[Group], metric: str, name: str) -> Html | None:
+    ax = axes(height_in=3.1)
+    for group in groups:
+        lines = [line for entry in group.entries if len((line := _line(group, entry.run.columns))[0])]
+        for x, y in lines:
+            alone = len(lines) == 1
+            marker = "o" if len(x) == 1 else None
+            ax.plot(x, y, color=group.color, linewidth=2 if alone else 0.6, alpha=1 if alone else 0.4, marker=marker)
+        if len(lines) < 2:
+            continue
+        x, y = common_grid(lines)
+        if len(x):
+            low, high = scores.interval(y.T[:, :, None])
+            ax.fill_between(x, low, high, color=group.color, alpha=0.18, linewidth=0)
+            ax.plot(x, scores.interquartile_mean(y.T[:, :, None]), color=group.color, linewidth=2)
+    if not ax.lines:
+        return None
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.set_xlabel("environment steps")
+    ax.margins(x=0.02)
+    return picture(ax.figure, name, f"learning curves: {metric}")
+
+
+def _scores(groups: Sequence[Group]) -> Html:
+    panels: list[Html] = []
+    for k, (env, same) in enumerate(shown(groups).items()):
+        if sum(len(group.scores) for group in same) > 1:
+            panels.append(panel(env, _draw_distribution(same, f"scores{k}"), "scores of runs, IQM and its interval"))
+        if any(len(group.scores) > 1 for group in same):
+            drawn = draw_profile([(group.color, group.scores[:, None]) for group in same], f"profile{k}")
+            panels.append(panel(env, drawn, "performance profile: share of runs above a score"))
+    return section("Scores", "", _legend(groups), grid(panels)) if panels else Html("")
+
+
+def _draw_distribution(groups: Sequence[Group], name: str) -> Html:
+    ax = axes(height_in=max(0.42 * len(groups) + 0.8, 1.8))
+    for k, group in enumerate(groups):
+        matrix = group.scores[:, None]
+        low, high = scores.interval(matrix)
+        ax.plot([low, high], [k, k], color=group.color, linewidth=9, alpha=0.22, solid_capstyle="butt")
+        spread = np.linspace(-0.18, 0.18, len(group.scores)) if len(group.scores) > 1 else np.zeros(1)
+        ax.plot(group.scores, k + spread, "o", color=group.color, markersize=4, alpha=0.75, markeredgewidth=0)
+        ax.plot(scores.interquartile_mean(matrix), k, "|", color=INK, markersize=15, markeredgewidth=1.6)
+    ax.set_yticks(range(len(groups)), [group.letter for group in groups])
+    ax.set_ylim(len(groups) - 0.5, -0.5)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel("score")
+    return picture(ax.figure, name, "distribution of scores")
+
+
+def _improvements(groups: Sequence[Group]) -> Html:
+    """For each environment, the probability that a run of a row's group beats one of a column's."""
+    parts: list[Html] = []
+    for env, same in shown(groups).items():
+        if len(same) < 2:
+            continue
+        cells = [["–"] * len(same) for _ in same]
+        for i, x in enumerate(same):
+            for j, y in enumerate(same[:i]):
+                cells[i][j], cells[j][i] = _improvement(x.scores[:, None], y.scores[:, None])
+        rows = [[key(x.letter, x.color), x.label, *line] for x, line in zip(same, cells, strict=True)]
+        parts += [heading(env), table(["", "", *(key(y.letter, y.color) for y in same)], rows, words=(0, 1))]
+    note = (
+        "That a run of the row's group scores above one of the column's; a tie counts half. In brackets: 95 % interval."
+    )
+    return section("Probability of improvement", note, join(parts)) if parts else Html("")
+
+
+def _improvement(x: Array, y: Array) -> tuple[str, str]:
+    """In words: of X over Y, and of Y over X, which is what is left of one."""
+    share, (low, high) = float(scores.improvement(x, y)), scores.improvement_interval(x, y)
+    sides = (share, low, high), (1 - share, 1 - high, 1 - low)
+    one, other = (f"{s:.2f} [{a:.2f}, {b:.2f}]" if np.isfinite(low) else f"{s:.2f}" for s, a, b in sides)
+    return one, other
+
+
+def _legend(groups: Sequence[Group]) -> Html:
+    known = [group for same in shown(groups).values() for group in same] or groups[:MOST]
+    return keys((key(group.letter, group.color), group.label) for group in known) if len(groups) > 1 else Html("")
+
+
+def _line(group: Group, columns: dict[str, Array]) -> Line:
+    y = columns.get(group.metric, np.empty(0))
+    finite = np.isfinite(y)
+    return columns["step"][finite] if len(y) else y, y[finite]
+
+
+def _cut(groups: Sequence[Group]) -> str:
+    return f"; the best {MOST} of {len(groups)} groups" if len(groups) > MOST else ""
+
+
+def _short(value: float) -> str:
+    return short(float(value))

@@ -1,0 +1,218 @@
+"""The parts of a report about single runs: their speed, the history of POET's niches, videos, states and commands."""
+
+import base64
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+from envs.errors import PaddockError
+
+from .console import duration, short
+from .lineage import read_history
+from .page import (
+    INK,
+    Html,
+    axes,
+    bar,
+    code,
+    escape,
+    grid,
+    heading,
+    join,
+    key,
+    panel,
+    paragraph,
+    picture,
+    section,
+    table,
+    wide,
+)
+from .plot_poet import PICTURES
+from .report_data import Entry, Group
+from .survey import WRONG
+
+TIMES = {  # metric -> what it is
+    "system/env_s": "environments",
+    "system/policy_s": "policy",
+    "system/learn_s": "learning",
+    "system/wait_s": "waiting for rollouts",
+    "system/eval_wait_s": "waiting for evaluations",
+}
+TITLES = {"lineage": "Lineage", "grounds": "Grounds", "transfers": "Transfers", "annecs": "ANNECS"}
+MOST_GROUPS = 12  # in a picture
+MOST_HISTORIES = 3
+MOST_RUNS = 1000  # in a table
+VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".webp": "image/webp"}
+MOST_VIDEOS = 12
+
+
+def show_speed(groups: Sequence[Group]) -> Html:
+    """Environment steps a second, and where the time went."""
+    fast = [group for group in groups if any(entry.last("system/steps_per_s") for entry in group.entries)]
+    if not fast:
+        return Html("")
+    drawn = panel(
+        "Steps a second", _draw_speed(fast[:MOST_GROUPS]), "median of each run's iterations; line: of its runs"
+    )
+    kinds = [name for name in TIMES if any(_share(group, name) is not None for group in fast)]
+    idle = [group for group in fast if _idle(group) is not None]
+    head = [
+        "",
+        "group",
+        "environment",
+        "steps/s",
+        *(TIMES[name] for name in kinds),
+        *(["idle workers"] if idle else []),
+    ]
+    rows = [
+        [
+            key(group.letter, group.color),
+            group.label,
+            group.env,
+            short(float(np.median(_speeds(group)))),
+            *(_bar(_share(group, name)) for name in kinds),
+            *([_bar(_idle(group))] if idle else []),
+        ]
+        for group in fast
+    ]
+    note = "Shares are of the time of iterations; what goes on side by side may add up to more than all of it."
+    return section("Speed", note if kinds else "", grid([drawn]), table(head, rows, words=(0, 1, 2)))
+
+
+def show_histories(entries: Sequence[Entry]) -> Html:
+    """The pictures of `paddock.plot` of POET's runs, a few of them."""
+    parts: list[Html] = []
+    shown = 0
+    left_out: list[str] = []
+    for entry in entries:
+        try:
+            history = read_history(entry.run.path, entry.run.config, entry.run.columns)
+            if history is None:
+                continue
+            if shown == MOST_HISTORIES:
+                left_out.append(entry.name)
+                continue
+            shown += 1
+            parts.append(heading(entry.name))
+            for name, draw in PICTURES.items():
+                try:
+                    with matplotlib.rc_context({"svg.fonttype": "none"}):
+                        figure = draw(history, "POET")
+                    parts.append(wide(TITLES[name], picture(figure, f"poet{shown}-{name}", f"{name} of {entry.name}")))
+                except PaddockError as error:
+                    parts.append(paragraph(f"{name} is left out: {error}"))
+        except (PaddockError, LookupError, TypeError, ValueError) as error:
+            parts.append(paragraph(f"{entry.name}: its events.jsonl cannot be drawn ({type(error).__name__}: {error})"))
+    if left_out:
+        parts.append(paragraph(f"left out, to keep the page small: {', '.join(left_out)}"))
+    return section("Niches of POET", "", *parts)
+
+
+def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
+    """The videos in run folders, inside the page; of larger ones, and of more than a few, the names.
+
+    Args:
+        most_mb: the largest file that is taken, MB.
+    """
+    panels: list[Html] = []
+    left_out: list[str] = []
+    for entry in entries:
+        for path in sorted(p for p in entry.run.path.rglob("*") if p.suffix in VIDEOS and p.is_file()):
+            size_mb = path.stat().st_size / 1e6
+            name = str(Path(entry.name) / path.relative_to(entry.run.path))
+            if size_mb > most_mb or len(panels) == MOST_VIDEOS:
+                left_out.append(f"{name} ({size_mb:.1f} MB)")
+                continue
+            source = f"data:{VIDEOS[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
+            if path.suffix == ".webp":
+                shown = f'<img src="{source}" alt="{escape(name)}">'
+            else:
+                shown = f'<video src="{source}" controls loop muted playsinline></video>'
+            panels.append(panel(name, Html(shown)))
+    said = f"left out (videos_mb={most_mb:g}, at most {MOST_VIDEOS}): {', '.join(left_out)}" if left_out else ""
+    return section("Videos", "", grid(panels), paragraph(said) if said else "")
+
+
+def list_runs(entries: Sequence[Entry], metric: str) -> Html:
+    """Each run with its state."""
+    rows = []
+    for entry in entries[:MOST_RUNS]:
+        state = Html(f'<span class="bad">{entry.state}</span>') if entry.state in WRONG else entry.state
+        seconds, score = entry.last("system/seconds"), entry.last(metric)
+        rows.append(
+            [
+                entry.name,
+                state,
+                entry.run.config.get("seed", "–"),
+                *("–" if (v := entry.last(name)) is None else short(v) for name in ("iteration", "step")),
+                "–" if score is None else short(score),
+                "–" if seconds is None else duration(seconds),
+                entry.why,
+            ]
+        )
+    head = ("run", "state", "seed", "iteration", "steps", "score", "time", "why")
+    note = f"the first {MOST_RUNS} of {len(entries)}" if len(entries) > MOST_RUNS else ""
+    return section("Runs", note, table(head, rows, words=(0, 1, 7)) if rows else "")
+
+
+def list_commands(entries: Sequence[Entry]) -> Html:
+    """The exact commands, by the commit of the code that they ran."""
+    by_commit: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        if entry.provenance:
+            by_commit[str(entry.provenance.get("commit") or "unknown")].append(entry)
+    parts: list[Html] = []
+    for commit, same in by_commit.items():
+        edited = sum((entry.run.path / "code.diff").exists() for entry in same)
+        edits = f", with edits that code.diff has in {edited} of the folders" if edited else ""
+        first = same[0].provenance
+        machine = f"Python {first.get('python', '?')} on {first.get('host', '?')} ({first.get('cpu', '?')})"
+        commands = dict.fromkeys(str(entry.provenance.get("command", "?")) for entry in same)
+        parts.append(heading(f"Commit {commit[:12]}"))
+        parts.append(paragraph(f"{commit}{edits}; first on {machine}, {first.get('started', '?')}"))
+        parts.append(code(*list(commands)[:MOST_RUNS]))
+    return section("Commands", "", join(parts))
+
+
+def _draw_speed(groups: Sequence[Group]) -> Html:
+    ax = axes(height_in=max(0.36 * len(groups) + 0.8, 1.6))
+    for k, group in enumerate(groups):
+        speeds = _speeds(group)
+        ax.barh(k, np.median(speeds), color=group.color, height=0.55, alpha=0.35)
+        ax.plot(speeds, np.full(len(speeds), k), "o", color=group.color, markersize=4, markeredgewidth=0)
+        ax.plot(np.median(speeds), k, "|", color=INK, markersize=13, markeredgewidth=1.5)
+    ax.set_yticks(range(len(groups)), [group.letter for group in groups])
+    ax.set_ylim(len(groups) - 0.5, -0.5)
+    ax.set_xlim(left=0)
+    ax.grid(axis="y", visible=False)
+    ax.xaxis.set_major_formatter(lambda value, _: short(value))
+    ax.set_xlabel("environment steps a second")
+    return picture(ax.figure, "speed", "environment steps a second")
+
+
+def _speeds(group: Group) -> list[float]:
+    columns = [entry.run.columns.get("system/steps_per_s") for entry in group.entries]
+    return [float(np.nanmedian(column)) for column in columns if column is not None and np.isfinite(column).any()]
+
+
+def _share(group: Group, name: str) -> float | None:
+    """Of the time of all iterations of all runs."""
+    columns = [entry.run.columns for entry in group.entries if name in entry.run.columns]
+    whole = sum(float(np.nansum(c["system/iteration_s"])) for c in columns if "system/iteration_s" in c)
+    return sum(float(np.nansum(c[name])) for c in columns) / whole if whole else None
+
+
+def _idle(group: Group) -> float | None:
+    values = [
+        np.nanmean(c)
+        for e in group.entries
+        if np.isfinite(c := e.run.columns.get("system/idle_share", np.array([np.nan]))).any()
+    ]
+    return float(np.mean(values)) if values else None
+
+
+def _bar(share: float | None) -> object:
+    return "–" if share is None else bar(share)

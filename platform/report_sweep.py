@@ -1,0 +1,222 @@
+"""The part of a report about one sweep: how the search went, what mattered, and the command that does best."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from .console import duration, short
+from .page import INK, Html, axes, code, grid, heading, panel, picture, section, table
+from .report_data import COLORS
+from .results import read_trials
+from .study import Sheet, open_study
+from .summary import as_command, best_trials
+from .trial import Note
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.trial import FrozenTrial
+
+Array = NDArray[np.float64]
+
+BLUE, ORANGE, GREY = COLORS[0], COLORS[1], COLORS[7]
+MOST_PARAMETERS = 7  # in a picture
+MOST_TRIALS = 500  # in a table
+
+
+def describe(folder: Path, k: int) -> Html:
+    """The section about a sweep.
+
+    Args:
+        k: its number in the page.
+
+    Raises:
+        PaddockError: its study cannot be read.
+    """
+    sheet, study = Sheet.read(folder), open_study(folder)
+    trials = study.get_trials(deepcopy=False)
+    counts = Counter(trial.state.name.lower() for trial in trials)
+    listed = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no trial yet"
+    aims = ", ".join(f"{direction} {metric}" for metric, direction in sheet.objectives.items())
+    done = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    metrics = list(sheet.objectives)
+    parts = [code(sheet.command)]
+    if done:
+        importances, why_not = _importances(study)
+        panels = _pictures(study, trials, metrics, importances, f"sweep{k}")
+        if why_not:
+            panels.append(panel("Importances", "", why_not))
+        parts += [_best(study, folder, sheet), grid(panels)]
+    parts += [heading("Trials"), _table(folder, metrics)] if trials else []
+    return section(f"Sweep: {folder}", f"{aims}; {listed}.", *parts)
+
+
+def _best(study: "Study", folder: Path, sheet: Sheet) -> Html:
+    parts: list[Html] = []
+    best = best_trials(study)
+    for trial in best[:5]:
+        values = zip(sheet.objectives, trial.values or (), strict=False)
+        reached = ", ".join(f"{metric} {short(value)}" for metric, value in values)
+        note = Note.read(folder / str(trial.number))
+        parts.append(heading(f"Best: trial {trial.number}, {reached}"))
+        parts.append(code(as_command([*sheet.fixed, *(note.overrides if note else ())])))
+    if len(best) > 5:
+        parts.append(heading(f"and {len(best) - 5} more that no other trial dominates"))
+    return Html("".join(parts))
+
+
+def _pictures(
+    study: "Study", trials: Sequence["FrozenTrial"], metrics: Sequence[str], importances: Mapping[str, float], name: str
+) -> list[Html]:
+    done = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    signs = [1.0 if direction.name == "MAXIMIZE" else -1.0 for direction in study.directions]
+    panels = [
+        panel("History", _draw_history(trials, j, signs[j], f"{name}-history{j}"), f"{metric} by number of the trial")
+        for j, metric in enumerate(metrics)
+    ]
+    if len(metrics) > 1:
+        drawn = _draw_front(study, done, metrics, f"{name}-front")
+        panels.append(panel("Trade-off", drawn, "trials, and in orange those that no other dominates"))
+    if any(len(trial.intermediate_values) > 1 for trial in trials):
+        panels.append(panel("Learning", _draw_reports(trials, f"{name}-reports"), "what trials reported on their way"))
+    if importances:
+        drawn = _draw_importances(importances, f"{name}-importances")
+        panels.append(panel("Importances", drawn, f"of parameters for {metrics[0]} (PED-ANOVA)"))
+    names = list(importances) or list(dict.fromkeys(key for trial in done for key in trial.params))
+    whole = [trial for trial in done if all(key in trial.params for key in names[:MOST_PARAMETERS])]
+    if len(names) > 1 and len(whole) > 1:
+        drawn = _draw_coordinates(whole, names[:MOST_PARAMETERS], signs[0], f"{name}-coordinates")
+        panels.append(panel("Parameters", drawn, f"each trial a line; the darker, the better its {metrics[0]}"))
+    return panels
+
+
+def _importances(study: "Study") -> tuple[dict[str, float], str]:
+    """(importances of parameters, the most important first; why there are none)."""
+    from optuna.importance import get_param_importances
+
+    target = (lambda trial: trial.values[0]) if len(study.directions) > 1 else None
+    try:
+        return get_param_importances(study, target=target), ""
+    except (ValueError, RuntimeError) as error:
+        return {}, f"not known yet: {error}"
+
+
+def _draw_history(trials: Sequence["FrozenTrial"], j: int, sign: float, name: str) -> Html:
+    ax = axes()
+    done = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    pruned = [trial for trial in trials if trial.state.name == "PRUNED" and trial.intermediate_values]
+    x, y = np.array([trial.number for trial in done]), np.array([trial.values[j] for trial in done])
+    ax.plot(x, y, "o", color=BLUE, markersize=4.5, alpha=0.75, markeredgewidth=0, label="complete")
+    if pruned and j == 0:
+        last = [trial.intermediate_values[max(trial.intermediate_values)] for trial in pruned]
+        ax.plot([trial.number for trial in pruned], last, "x", color=GREY, markersize=4.5, label="pruned")
+    best = sign * np.maximum.accumulate(sign * y)
+    ax.step(x, best, where="post", color=ORANGE, linewidth=1.8, label="best so far")
+    ax.set_xlabel("trial")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.legend(frameon=False, fontsize=8.5, labelcolor=INK)
+    return picture(ax.figure, name, "optimization history")
+
+
+def _draw_front(study: "Study", done: Sequence["FrozenTrial"], metrics: Sequence[str], name: str) -> Html:
+    ax = axes()
+    for trials, color in ((done, GREY), (study.best_trials, ORANGE)):
+        values = np.array([trial.values[:2] for trial in trials])
+        ax.plot(*values.T, "o", color=color, markersize=5, markeredgewidth=0)
+    ax.set_xlabel(metrics[0], parse_math=False)
+    ax.set_ylabel(metrics[1], parse_math=False)
+    return picture(ax.figure, name, "trade-off between objectives")
+
+
+def _draw_reports(trials: Sequence["FrozenTrial"], name: str) -> Html:
+    ax = axes()
+    for trial in trials:
+        if trial.intermediate_values:
+            x, y = zip(*sorted(trial.intermediate_values.items()), strict=True)
+            complete = trial.state.name == "COMPLETE"
+            ax.plot(x, y, color=BLUE if complete else GREY, linewidth=1, alpha=0.7 if complete else 0.4)
+            ax.plot(x[-1], y[-1], "o" if complete else "x", color=BLUE if complete else GREY, markersize=4)
+    ax.set_xlabel("share of the run's budget (%); crosses were pruned")
+    return picture(ax.figure, name, "intermediate values of trials")
+
+
+def _draw_importances(importances: Mapping[str, float], name: str) -> Html:
+    shown = dict(list(importances.items())[: 2 * MOST_PARAMETERS])
+    ax = axes(height_in=max(0.34 * len(shown) + 0.7, 1.6))
+    ax.barh(range(len(shown)), list(shown.values()), color=BLUE, height=0.6)
+    ax.set_yticks(range(len(shown)), [_short_name(key) for key in shown], parse_math=False)
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    ax.set_xlabel("importance")
+    return picture(ax.figure, name, "importances of parameters")
+
+
+def _draw_coordinates(trials: Sequence["FrozenTrial"], names: Sequence[str], sign: float, name: str) -> Html:
+    ax = axes(height_in=3.1)
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
+    heights = np.array([_place(ax, k, key, trials) for k, key in enumerate(names)])  # [parameters, trials]
+    values = sign * np.array([trial.values[0] for trial in trials])
+    ranks = np.argsort(np.argsort(values)) / (len(values) - 1)
+    colors = LinearSegmentedColormap.from_list("rank", ["#b9c4d6", BLUE])
+    for k in np.argsort(values):
+        ax.plot(heights[:, k], color=colors(ranks[k]), linewidth=0.8 + ranks[k], alpha=0.35 + 0.6 * ranks[k])
+    ax.set_xticks(range(len(names)), [_short_name(key) for key in names], parse_math=False, rotation=20, ha="right")
+    ax.set_yticks([])
+    ax.set_xlim(-0.15, len(names) - 0.5)
+    return picture(ax.figure, name, "parallel coordinates of parameters")
+
+
+def _place(ax: Axes, k: int, key: str, trials: Sequence["FrozenTrial"]) -> Array:
+    """Draw the axis of a parameter; returns the height of each trial on it, in [0, 1]."""
+    distribution: Any = trials[0].distributions[key]
+    ax.axvline(k, color=INK, linewidth=0.8, alpha=0.5)
+    if choices := getattr(distribution, "choices", None):
+        ticks = {j / max(len(choices) - 1, 1): _text(choice) for j, choice in enumerate(choices)}
+        heights = [list(choices).index(trial.params[key]) / max(len(choices) - 1, 1) for trial in trials]
+    else:
+        scale = np.log if distribution.log else np.asarray
+        low, high = float(scale(distribution.low)), float(scale(distribution.high))
+        ticks = {0.0: f"{distribution.low:.3g}", 1.0: f"{distribution.high:.3g}"}
+        heights = [(float(scale(trial.params[key])) - low) / ((high - low) or 1.0) for trial in trials]
+    for height, text in ticks.items():
+        ax.annotate(text, (k, height), (3, 0), textcoords="offset points", fontsize=8, color=INK, va="center").set(
+            parse_math=False
+        )
+    return np.array(heights)
+
+
+def _table(folder: Path, metrics: Sequence[str]) -> Html:
+    import polars as pl
+
+    frame = read_trials(folder)
+    names = [name for name in frame.columns if name != "run"]
+    head = [metrics[0] if name == "value" else name for name in names]
+    words = [k for k, name in enumerate(names) if frame[name].dtype == pl.String]
+    rows = [[_cell(name, row[name]) for name in names] for row in frame.head(MOST_TRIALS).iter_rows(named=True)]
+    left_out = f"the first {MOST_TRIALS} of {frame.height} trials; " if frame.height > MOST_TRIALS else ""
+    note = Html(f'<p class="dim">{left_out}paddock.results.read_trials has all of them</p>') if left_out else ""
+    return Html(f"{table(head, rows, words)}{note}")
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if name == "seconds":
+        return duration(value)
+    return short(value) if isinstance(value, float) or name == "steps" else str(value)
+
+
+def _short_name(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,0 +1,91 @@
+"""The part of a report that compares algorithms over several environments, whose scores it brings to one scale."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import scores
+from .console import short
+from .page import Html, axes, grid, key, panel, picture, section, table
+from .report_data import Group
+
+Array = NDArray[np.float64]
+
+
+def compare_over_tasks(groups: Sequence[Group]) -> Html:
+    """The section about those that were run on the same environments; nothing where each has one."""
+    methods = normalize(groups)
+    if not methods:
+        return Html("")
+    rows = [
+        [
+            key(first.letter, first.color),
+            first.label,
+            "×".join(map(str, matrix.shape)),
+            short(float(scores.interquartile_mean(matrix))),
+            span(scores.interval(matrix)),
+            span(scores.interval(matrix, tasks=True)),
+        ]
+        for first, matrix in methods
+    ]
+    head = ("", "group", "runs × environments", "IQM", "95 % interval", "of environments like these")
+    drawn = draw_profile([(first.color, matrix) for first, matrix in methods], "profile-tasks")
+    note = (
+        "Scores from 0, the lowest of any run on an environment, to 1, the highest; marks are those of the first one."
+    )
+    profile = panel("Performance profile", drawn, "share of runs above a score")
+    return section("Several environments", note, table(head, rows, words=(0, 1)), grid([profile]))
+
+
+def normalize(groups: Sequence[Group]) -> list[tuple[Group, Array]]:
+    """Scores in [0, 1] of what was run on the N > 1 environments that most are run on.
+
+    Returns:
+        (its group on the first of them, [R, N] with as many runs as it has on each).
+    """
+    scored = [group for group in groups if len(group.scores)]
+    every = {env: [g.scores for g in scored if g.env == env] for env in dict.fromkeys(g.env for g in scored)}
+    bounds = {env: (np.min(np.concatenate(s)), np.max(np.concatenate(s))) for env, s in every.items()}
+    methods: dict[str, dict[str, Group]] = {}
+    for group in scored:
+        settings = group.entries[0].run.settings
+        same = repr(sorted((name, value) for name, value in settings.items() if not name.startswith("env.")))
+        methods.setdefault(same, {})[group.env] = group
+    several = Counter(tuple(of) for of in methods.values() if len(of) > 1)
+    if not several:
+        return []
+    shared = max(several, key=lambda envs: (several[envs], len(envs)))
+    normalized = []
+    for of in methods.values():
+        if of.keys() >= set(shared):
+            fewest = min(len(of[env].scores) for env in shared)
+            scaled = [
+                (of[env].scores[:fewest] - low) / ((high - low) or 1.0) for env in shared for low, high in [bounds[env]]
+            ]
+            normalized.append((of[shared[0]], np.stack(scaled, axis=1)))
+    return normalized
+
+
+def draw_profile(series: Sequence[tuple[str, Array]], name: str) -> Html:
+    """The performance profiles of scores [R, N], each in its colour, with their intervals."""
+    ax = axes()
+    every = np.concatenate([matrix.ravel() for _, matrix in series])
+    room = 0.05 * (np.ptp(every) or 1.0)
+    thresholds = np.linspace(every.min() - room, every.max() + room, 120)
+    for color, matrix in series:
+        share, low, high = scores.performance_profile(matrix, thresholds)
+        ax.plot(thresholds, share, color=color, linewidth=1.8, drawstyle="steps-post")
+        if len(matrix) > 1:
+            ax.fill_between(thresholds, low, high, color=color, alpha=0.15, linewidth=0, step="post")
+    ax.set_ylim(-0.02, 1.04)
+    ax.set_xlabel("score")
+    ax.set_ylabel("share of runs above it")
+    return picture(ax.figure, name, "performance profile")
+
+
+def span(bounds: tuple[Array, Array]) -> str:
+    """An interval in words."""
+    low, high = map(float, bounds)
+    return f"{short(low)} to {short(high)}" if np.isfinite(low) else "one seed"

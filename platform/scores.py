@@ -1,0 +1,141 @@
+"""Scores of few seeds, compared fairly (Agarwal et al. 2021, arXiv:2108.13264); the numbers are those of rliable.
+
+Scores are [..., R, N]: R runs, which differ in the seed, on each of N tasks.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import mannwhitneyu, trim_mean
+
+Array = NDArray[np.float64]
+Statistic = Callable[[Array], Array]  # [..., R, N] -> [...]
+
+LEVEL = 0.95  # of an interval
+RESAMPLES = 2000
+CHUNK = 1 << 21  # numbers of resamples that are held at once
+
+
+def interquartile_mean(scores: ArrayLike) -> Array:
+    """The mean of the middle half of all scores of all tasks.
+
+    Args:
+        scores: [..., R, N].
+
+    Returns:
+        [...].
+    """
+    scores = np.asarray(scores, np.float64)
+    return np.asarray(trim_mean(scores.reshape(*scores.shape[:-2], -1), 0.25, axis=-1))
+
+
+def mean(scores: ArrayLike) -> Array:
+    """The mean of all scores of all tasks: [..., R, N] -> [...]."""
+    return np.mean(np.asarray(scores, np.float64), axis=(-2, -1))
+
+
+def interval(
+    scores: ArrayLike,
+    statistic: Statistic = interquartile_mean,
+    *,
+    seed: int = 0,
+    tasks: bool = False,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> tuple[Array, Array]:
+    """A percentile interval of a statistic, by the bootstrap stratified by tasks: runs are drawn anew in each of them.
+
+    Args:
+        scores: [..., R, N].
+        seed: decides every draw.
+        tasks: draw tasks anew too, as if they were a sample of others.
+
+    Returns:
+        (low [...], high [...]); NaN of a single run, of which there is nothing to tell.
+    """
+    scores = np.asarray(scores, np.float64)
+    if scores.shape[-2] < 2:
+        nothing = np.full(scores.shape[:-2], np.nan)
+        return nothing, nothing
+    generator = _generator(seed)
+    values = [
+        statistic(_resample(scores, count, generator, tasks)) for count in _chunks(resamples, scores.size)
+    ]  # each [..., count]
+    low, high = np.quantile(np.concatenate(values, axis=-1), [(1 - level) / 2, (1 + level) / 2], axis=-1)
+    return low, high
+
+
+def performance_profile(
+    scores: ArrayLike, thresholds: ArrayLike, *, seed: int = 0, tasks: bool = False, resamples: int = RESAMPLES
+) -> tuple[Array, Array, Array]:
+    """The share of runs, over all tasks, that score above each threshold, with its interval.
+
+    Args:
+        scores: [R, N].
+        thresholds: [K].
+        seed, tasks: as of `interval`.
+
+    Returns:
+        (share, low, high), [K] each.
+    """
+    above = np.asarray(scores)[None] > np.asarray(thresholds)[:, None, None]
+    return mean(above), *interval(above, mean, seed=seed, tasks=tasks, resamples=resamples)
+
+
+def improvement(x: ArrayLike, y: ArrayLike) -> Array:
+    """The probability that a run of X scores above one of Y on a task, the mean over tasks; a tie counts half.
+
+    Args:
+        x: [..., R, N].
+        y: [..., S, N].
+
+    Returns:
+        [...].
+    """
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    # The statistic U is wanted alone, and the asymptotic p-value is the cheaper one.
+    wins = mannwhitneyu(x, y, axis=-2, method="asymptotic").statistic
+    return np.mean(wins / (x.shape[-2] * y.shape[-2]), axis=-1)
+
+
+def improvement_interval(
+    x: ArrayLike, y: ArrayLike, *, seed: int = 0, level: float = LEVEL, resamples: int = RESAMPLES
+) -> tuple[float, float]:
+    """A percentile interval of `improvement`, by drawing the runs of X and of Y anew in each task.
+
+    Args:
+        x: [R, N].
+        y: [S, N].
+
+    Returns:
+        (low, high); NaN where one side is a single run.
+    """
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    if min(len(x), len(y)) < 2:
+        return np.nan, np.nan
+    generator = _generator(seed)
+    values = [
+        improvement(_resample(x, count, generator), _resample(y, count, generator))
+        for count in _chunks(resamples, x.size + y.size)
+    ]
+    low, high = np.quantile(np.concatenate(values), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=seed))
+
+
+def _chunks(resamples: int, size: int) -> list[int]:
+    """So many resamples of so many numbers, in parts that fit into memory."""
+    most = max(CHUNK // size, 1)
+    return [min(most, resamples - done) for done in range(0, resamples, most)]
+
+
+def _resample(scores: Array, count: int, generator: np.random.Generator, tasks: bool = False) -> Array:
+    """[..., R, N] -> [..., count, R, N]; what is drawn is the same for all that comes before."""
+    runs, number = scores.shape[-2:]
+    rows = generator.integers(runs, size=(count, runs, number))
+    columns = generator.integers(number, size=(count, 1, number)) if tasks else np.arange(number)
+    return scores[..., rows, columns]

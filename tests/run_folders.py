@@ -1,0 +1,54 @@
+"""Run folders and sweeps of few rows, written by hand, for tests of what reads them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+import yaml
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from paddock.trial import Note
+
+CONFIG: dict[str, Any] = {"algo": {"name": "es", "rate": 0.5, "hidden": [8]}, "env": {"id": "CartPole-v1"}, "seed": 0}
+
+
+def write(run: Path, rows: Sequence[dict[str, Any]] = (), config: dict[str, Any] = CONFIG, ended: bool = True) -> Path:
+    """A run folder; row k is of iteration k + 1 and step 10 (k + 1), and there is a second for each."""
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    places = [{"iteration": k + 1, "step": 10 * (k + 1)} for k in range(len(rows))]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(p | r) + "\n" for p, r in zip(places, rows, strict=True)))
+    (run / "system.jsonl").write_text(
+        "".join(json.dumps(p | {"system/seconds": k + 0.5}) + "\n" for k, p in enumerate(places))
+    )
+    if ended:
+        (run / "done.json").write_text(json.dumps({"reason": "budget.iterations=2"}))
+    return run
+
+
+def write_sweep(folder: Path, trials: int = 3) -> Path:
+    """A sweep of which trial k has rate k / 10 and value 100 k, and whose last trial is pruned at 40 %."""
+    folder.mkdir(parents=True)
+    objectives = [{"metric": "eval/return_mean", "direction": "maximize"}]
+    command = "python -m paddock algo=es --multirun algo.rate=0,1"
+    sweep: dict[str, Any] = {"study": "s", "storage": None, "objectives": objectives, "constraints": []}
+    sweep |= {"pruner": "median", "pruner_options": {}, "fixed": ["algo=es"], "command": command}
+    (folder / "sweep.json").write_text(json.dumps(sweep))
+    storage = JournalStorage(JournalFileBackend(str(folder / "study.journal")))
+    study = optuna.create_study(study_name="s", storage=storage, direction="maximize")
+    for k in range(trials):
+        study.enqueue_trial({"algo.rate": k / 10, "algo.kind": "a"})
+        trial = study.ask()
+        trial.suggest_float("algo.rate", 0, 1)
+        trial.suggest_categorical("algo.kind", ["a", "b"])
+        trial.report(50.0 * k, 40)
+        trial.set_user_attr("steps", 1000 * k)
+        trial.set_user_attr("seconds", 2.5)
+        trial.set_user_attr("run", write(folder / str(k), [{"eval/return_mean": 100.0 * k}]).name)
+        Note(k, "me", [f"algo.rate={k / 10}", "algo.kind=a"], 1).write(folder / str(k))
+        last = k == trials - 1
+        study.tell(trial, None if last else 100.0 * k, optuna.trial.TrialState.PRUNED if last else None)
+    return folder

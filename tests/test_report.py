@@ -1,0 +1,311 @@
+"""`python -m paddock.report`, by the laws it obeys, on real runs and in a real browser; numbers are worked by hand."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import TINY, call_main
+from run_folders import CONFIG, write, write_sweep
+
+from paddock import report as command
+from paddock.page import Html, document, picture, table
+from paddock.page import axes as page_axes
+from paddock.report import report
+from paddock.report_data import Group, gather, group
+from paddock.report_groups import common_grid
+from paddock.report_sweep import describe
+from paddock.report_tasks import normalize
+from scripts.bench_report import copy_runs, measure, read_with_pandas
+
+POET = [
+    "algo=poet",
+    "env=poles",
+    "algo.population=8",
+    "algo.hidden=[4]",
+    "algo.eval_episodes=2",
+    "algo.transfer_every=1",
+]
+MUTATE = ["algo.reproduce_every=1", "algo.reproduce_score=0", "algo.criterion_low=0", "algo.criterion_high=501"]
+Main = Callable[..., tuple[int, str, str]]
+
+
+class Reader(HTMLParser):
+    """What a page says, refers to, and calls its parts."""
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.references: list[str] = []
+        self.identifiers: list[str] = []
+        self.headings: list[str] = []
+        self.text = ""
+        self.feed(page.decode())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attributes:
+            if name in ("src", "href", "srcset", "poster", "data", "action", "xlink:href"):
+                self.references.append(value or "")
+            if name == "id":
+                self.identifiers.append(value or "")
+            self.references += re.findall(r"url\(([^)]*)\)", value or "")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.tags[-1:] == ["h2"] and data.strip():
+            self.headings.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append(f"/{tag}")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two algorithms with two seeds, a run of POET, a video, a sweep, and runs that are not as they should be."""
+    folder = tmp_path_factory.mktemp("tree")
+    short = ["compute=serial", "budget.iterations=4"]
+    ppo = [
+        "algo=ppo",
+        "env=cartpole",
+        "algo.steps=16",
+        "algo.minibatch_size=32",
+        "algo.eval_every=2",
+        "algo.eval_episodes=2",
+    ]
+    for seed in (1, 2):
+        assert call_main(*TINY, *short, f"seed={seed}", f"run.dir={folder}/es{seed}") == 0
+        assert call_main(*ppo, *short, f"seed={seed}", f"run.dir={folder}/ppo{seed}") == 0
+    assert call_main(*POET, *MUTATE, *short, f"run.dir={folder}/poet") == 0
+    (folder / "es1/episode.mp4").write_bytes(b"not really a film")
+    (folder / "es2/long.webm").write_bytes(bytes(30_000))
+    write_sweep(folder / "sweep", trials=8)
+    write(folder / "begun", ended=False)
+    (write(folder / "damaged") / "config.yaml").write_text("a: [")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(tree: Path) -> bytes:
+    return report([tree], videos_mb=0.02)
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Main:
+    """The command in this process, in an empty folder."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["report", *map(str, arguments)])
+        code = command.main()
+        return code, *capfd.readouterr()
+
+    return call
+
+
+def scored(folder: Path, **scores: list[float]) -> list[Group]:
+    """Groups by algorithm and environment, as in es_CartPole=[1, 2]: runs whose last evaluations these are."""
+    for name, values in scores.items():
+        algo, env = name.split("_")
+        for seed, value in enumerate(values):
+            config = {"algo": {"name": algo}, "env": {"id": env}, "seed": seed}
+            write(folder / f"{name}{seed}", [{"eval/return_mean": 0.0}, {"eval/return_mean": value}], config)
+    return group(gather([folder]).entries, "eval/return_mean")
+
+
+# The page
+
+
+def test_a_page_has_a_section_for_all_there_is(page: bytes, tree: Path) -> None:
+    reader = Reader(page)
+    assert reader.headings == [
+        "Groups",
+        "Learning curves",
+        "Scores",
+        "Probability of improvement",
+        f"Sweep: {tree / 'sweep'}",
+        "Speed",
+        "Niches of POET",
+        "Videos",
+        "Runs",
+        "Commands",
+    ]
+    for said in (
+        "History",
+        "Learning",
+        "Importances",
+        "Parameters",
+        "Lineage",
+        "Transfers",
+        "ANNECS",
+        "Steps a second",
+    ):
+        assert said in reader.text
+    assert reader.tags.count("video") == 1
+    assert "left out (videos_mb=0.02, at most 12): es2/long.webm (0.0 MB)" in reader.text
+    provenance = json.loads((tree / "es1/provenance.json").read_text())
+    assert provenance["command"] in reader.text
+    assert (provenance["commit"] or "unknown") in reader.text
+
+
+def test_a_page_refers_to_nothing_outside_itself(page: bytes) -> None:
+    reader = Reader(page)
+    assert len(reader.references) > 100
+    for reference in reader.references:
+        assert reference.startswith(("#", "data:"))
+    inside = {reference for reference in reader.references if reference.startswith("#")}
+    assert inside <= {f"#{identifier}" for identifier in reader.identifiers}
+    assert len(set(reader.identifiers)) == len(reader.identifiers)
+    assert not {"script", "iframe", "object", "base"} & set(reader.tags)
+    assert "@import" not in page.decode() and "http" not in re.sub(r"base64,[^\"]*", "", page.decode())
+
+
+def test_runs_that_are_not_as_they_should_be_are_named(page: bytes) -> None:
+    text = Reader(page).text
+    assert "no row yet: begun" in text
+    assert "config.yaml is damaged" in text
+    assert "14 done, 1 lost" in text or "1 lost, 14 done" in text
+
+
+def test_a_browser_shows_it_without_complaint_at_any_width(page: bytes, tmp_path: Path) -> None:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    probe = (
+        "<script>onload = () => console.log('wide', innerWidth, document.documentElement.scrollWidth)</script></body>"
+    )
+    (tmp_path / "page.html").write_bytes(page.replace(b"</body>", probe.encode()))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", "--v=0"]
+    for width in (360, 1400):
+        # In a frame, since no window is narrower than 500.
+        (tmp_path / "frame.html").write_text(f"<iframe src=page.html style='width: {width}px; border: 0'></iframe>")
+        place = [f"--user-data-dir={tmp_path}/profile", "--window-size=1500,800", "--dump-dom"]
+        done = subprocess.run(
+            [chromium, *flags, *place, f"file://{tmp_path}/frame.html"], capture_output=True, text=True, timeout=60
+        )
+        said = [line.partition("CONSOLE")[2] for line in done.stderr.splitlines() if "CONSOLE" in line]
+        assert len(said) == 1, done.stderr
+        assert f'"wide {width} {width}"' in said[0]
+
+
+def test_what_files_say_is_text(tmp_path: Path) -> None:
+    evil = "<script>alert('$x$ & co')</script>"
+    config = CONFIG | {"algo": {"name": evil, "rate": 1}, "env": {"id": f"a/{evil}"}}
+    for seed in range(2):
+        run = write(
+            tmp_path / f"<b>{seed}", [{"eval/return_mean": 1.0}, {"eval/return_mean": 2.0}], config | {"seed": seed}
+        )
+        (run / "provenance.json").write_text(json.dumps({"command": evil, "commit": evil, "host": evil}))
+        (run / "done.json").write_text(json.dumps({"reason": f"failed: {evil}"}))
+        (run / '"><img src=x>.mp4').write_bytes(b"x")
+    sweep = write_sweep(tmp_path / "sweep")
+    told = json.loads((sweep / "sweep.json").read_text())
+    (sweep / "sweep.json").write_text(json.dumps(told | {"command": f"python {shlex.quote(evil)}"}))
+    reader = Reader(report([tmp_path]))
+    assert not {"script", "img"} & set(reader.tags)
+    assert "alert('$x$ & co')" in reader.text
+    assert Reader(document(evil, evil, Html("<i>"), table([evil], [[evil]]))).tags.count("script") == 0
+    ax = page_axes()
+    ax.set_xlabel(evil, parse_math=False)
+    assert "<script" not in picture(ax.figure, "x", evil)
+
+
+# What it says
+
+
+def test_groups_are_told_apart_by_the_keys_that_differ(tmp_path: Path) -> None:
+    for k, (rate, seed) in enumerate([(0.1, 0), (0.1, 1), (0.2, 0)]):
+        config = {"algo": {"name": "es", "rate": rate, "same": 3}, "env": {"id": "CartPole-v1"}, "seed": seed}
+        write(tmp_path / str(k), [{"eval/return_mean": 10.0 * k}], config)
+    groups = group(gather([tmp_path]).entries, "eval/return_mean")
+    # The best median first: 20, then that of 0 and 10.
+    assert [(one.letter, one.label, one.scores.tolist()) for one in groups] == [
+        ("A", "es, algo.rate=0.2", [20]),
+        ("B", "es, algo.rate=0.1", [0, 10]),
+    ]
+    text = Reader(report([tmp_path])).text
+    assert "one seed" in text
+    assert "0 to 10" in text
+
+
+def test_curves_are_compared_where_all_seeds_have_come() -> None:
+    first = (np.array([0.0, 10.0, 20.0]), np.array([0.0, 10.0, 20.0]))
+    second = (np.array([5.0, 15.0]), np.array([1.0, 3.0]))
+    x, y = common_grid([first, second], points=3)
+    assert (x.tolist(), y.tolist()) == ([5, 10, 15], [[5, 10, 15], [1, 2, 3]])
+    assert common_grid([first, (first[0] + 21, first[1])])[0].size == 0
+
+
+def test_environments_are_brought_to_one_scale(tmp_path: Path) -> None:
+    groups = scored(tmp_path, es_Cart=[0, 50], ppo_Cart=[100, 50], es_Walk=[-4, -2], ppo_Walk=[-2, -3], a2c_Poles=[1])
+    found = {first.label: matrix.tolist() for first, matrix in normalize(groups)}
+    # Cart spans 0 to 100, Walk -4 to -2.
+    assert found == {"es": [[0, 0], [0.5, 1]], "ppo": [[1, 1], [0.5, 0.5]]}
+    assert "Several environments" in Reader(report([tmp_path])).headings
+    assert normalize([one for one in groups if one.env == "Cart"]) == []
+
+
+def test_the_best_command_is_one_of_a_single_run(tmp_path: Path) -> None:
+    page = describe(write_sweep(tmp_path / "sweep"), 0)
+    assert "python -m paddock algo=es algo.rate=0.1 algo.kind=a" in Reader(page.encode()).text
+
+
+# The command
+
+
+def test_the_command_writes_beside_one_folder_and_here_for_several(main: Main, tmp_path: Path) -> None:
+    one, two = (write(tmp_path / name, [{"eval/return_mean": 1.0, "a": 2.0}]) for name in ("one", "two"))
+    assert main(one) == (0, f"{one / 'report.html'}\n", "")
+    assert main(one, two) == (0, "report.html\n", "")
+    assert main(one, "out=mine.html", "score=a") == (0, "mine.html\n", "")
+    assert "last a;" in Reader(Path("mine.html").read_bytes()).text
+    assert main("--help")[1].startswith("Write one HTML page")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "report needs a DIR"),
+        (["RUN", "ouf=a.html"], "ouf is not a key of report; did you mean 'out'?"),
+        (["RUN", "out=a.pdf"], "out=a.pdf is not a file that can be made; allowed: *.html"),
+        (["RUN", "out=no/a.html"], "there is no folder no"),
+        (
+            ["RUN", "score=eval/retrun_mean"],
+            "score=eval/retrun_mean is not a metric of these runs; did you mean 'eval/return_mean'?",
+        ),
+        (["RUN", "videos_mb=many"], "videos_mb=many cannot be read; allowed: videos_mb=a number of MB"),
+        (["RUN", "videos_mb=-1"], "videos_mb=-1 must not be negative"),
+        (["nowhere"], "nowhere is not a folder"),
+        ([".."], "report.html"),
+        (["."], "there is no run in ."),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], said: str, main: Main, tmp_path: Path) -> None:
+    run = write(tmp_path / "run", [{"eval/return_mean": 1.0}])
+    code, out, err = main(*(str(run) if argument == "RUN" else argument for argument in arguments))
+    if arguments == [".."]:
+        assert (code, out, err) == (0, "../report.html\n", "")
+        return
+    assert (code, out) == (2, "")
+    assert said in err and err.count("\n") == 1
+    assert not list(tmp_path.rglob("*.html"))
+
+
+def test_the_benchmark_measures_both_sides(tmp_path: Path, tree: Path) -> None:
+    copy_runs(tree / "ppo1", tmp_path / "runs", count=6, rows=5)
+    found = measure(tmp_path / "runs", rounds=1)
+    assert set(found["medians"]) == {"read_metrics", "pandas", "read_runs", "report"}
+    assert found["ratio"] == found["medians"]["pandas"] / found["medians"]["read_metrics"]
+    assert len(read_with_pandas(sorted((tmp_path / "runs").iterdir()))) == 30
+    assert [one.label for one in group(gather([tmp_path / "runs"]).entries, "eval/return_mean")] == [
+        "ppo, algo.learning_rate=0.0001",
+        "ppo, algo.learning_rate=0.0002",
+    ]
