@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 from algos.actor import ActorPolicy, Architecture
 from algos.actors import Actors, Mode
 from algos.beside import Evaluation
+from algos.clock import Clock, rollout_times
 from algos.learner import Learner
 from algos.network import logprob_and_entropy
 from algos.pool import Pool
@@ -66,15 +67,21 @@ class A2C:
         """One rollout and one step along its gradient an iteration, for ever."""
         torch.set_num_threads(1)
         with threadpool_limits(1), closing(self.evaluation), closing(self.actors.rollouts()) as rollouts:
+            clock = Clock()
             for rollout in rollouts:
+                clock.lap("wait")
                 metrics = self._learn(rollout)
                 self.iteration += 1
                 self.actors.publish(self.learner.weights(self.iteration))
+                clock.lap("learn")
                 if self.iteration % self.eval_every == 0:
                     metrics |= self.evaluation.finish()
                     self.evaluation.start(self.actors.newest)
+                clock.lap("eval_wait")
+                metrics |= rollout_times(clock.read(), rollout, self.rollouts, self.actors.num_actors, self.pool)
                 step = self.iteration * rollout.reward.size
                 yield {"iteration": self.iteration, "step": step, **episode_metrics(rollout), **metrics}
+                clock.lap("loop")
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from."""

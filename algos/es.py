@@ -7,7 +7,6 @@ to the workers and only scalars come back.
 
 import functools
 import logging
-import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.ascent import Adam, EvaluationLost, decayed, estimate_gradient
+from algos.clock import Clock, worker_times
 from algos.evaluate import Moments
 from algos.members import Centre, Problem, evaluate_mean, evaluate_pairs
 from algos.noise import Stream, keyed_generator
@@ -95,11 +95,13 @@ class ES:
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One generation an iteration, for ever; the state is complete at every yield."""
+        clock = Clock()
         while True:
             sigma = decayed(self.sigma, self.sigma_decay, self.sigma_floor, self.iteration)
             rate = decayed(self.learning_rate, self.learning_rate_decay, self.learning_rate_floor, self.iteration)
-            started = time.perf_counter()
+            clock.lap("loop")
             generation = self._evaluate_population(sigma)
+            clock.lap("wait")
             returns, lengths = generation.returns, generation.lengths
             gradient = self._gradient(returns, sigma)
             update = self._ascend(gradient, rate)
@@ -119,13 +121,17 @@ class ES:
                 "es/gradient_norm": float(np.sqrt(np.sum(gradient**2))),
                 "es/update_ratio": float(np.sqrt(np.sum(update**2) / np.sum(self.mean**2))),
                 "es/lost_members": int(np.isnan(returns).sum()),
-                "system/worker_s": generation.worker_s,
                 "system/retries": generation.retries,
             }
+            clock.lap("learn")
+            worker_s = generation.worker_s
             if self.iteration % self.eval_every == 0:
-                metrics |= self._evaluate_mean()
-            metrics["system/iteration_s"] = time.perf_counter() - started
-            yield metrics
+                evaluation, seconds = self._evaluate_mean()
+                metrics |= evaluation
+                worker_s += seconds
+            clock.lap("eval_wait")
+            times = clock.read()
+            yield metrics | times | worker_times(worker_s, times["system/iteration_s"], self.pool.size)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data."""
@@ -250,32 +256,39 @@ class ES:
         self.mean = self.mean + update
         return update
 
-    def _evaluate_mean(self) -> dict[str, float]:
-        """Play the mean policy on seeds of its own; keeps the best parameters met so far."""
+    def _evaluate_mean(self) -> tuple[dict[str, float], float]:
+        """Play the mean policy on seeds of its own; keeps the best parameters met so far.
+
+        Returns:
+            Metrics, and the seconds that workers computed.
+        """
         centre = Centre(self.iteration, self.mean.astype(np.float32), 0.0, self._normalizer(self.observed))
         size = self.vec.num_envs
         shared = self.pool.broadcast(centre)
         tasks = [(shared, first, min(first + size, self.eval_episodes)) for first in range(0, self.eval_episodes, size)]
         returns = np.full(self.eval_episodes, np.nan)
         lengths = np.full(self.eval_episodes, np.nan)
+        worker_s = 0.0
         for done in self.pool.imap_unordered(functools.partial(evaluate_mean, self.problem), tasks):
             _, first, last = tasks[done.index]
+            worker_s += done.seconds
             if done.error is None:
                 returns[first:last], lengths[first:last] = done.value
             else:
                 log.warning("an evaluation task was lost: %s: %s", type(done.error).__name__, done.error)
         if np.isnan(returns).all():
-            return {}
+            return {}, worker_s
         mean = float(np.nanmean(returns))
         if mean > self.best_return:
             self.best_return, self.best_mean, self.best_observed = mean, self.mean.copy(), self.observed
-        return {
+        metrics = {
             "eval/return_mean": mean,
             "eval/return_std": float(np.nanstd(returns)),
             "eval/length_mean": float(np.nanmean(lengths)),
             "eval/episodes": int(np.isfinite(returns).sum()),
             "eval/return_best": self.best_return,
         }
+        return metrics, worker_s
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from algos.arena import LOST, Arena, Attempt, Offer, Optimizer, Place, Stepped, best_offer
 from algos.ascent import Adam
+from algos.clock import with_shares, worker_times
 from algos.flow import Together
 from algos.members import Problem, play_round
 from algos.niche import Niche
@@ -430,21 +431,22 @@ class _Clock:
 
     def __init__(self, together: Together[Any, Any]) -> None:
         self._together = together
-        self._then = self._met = time.perf_counter(), together.worker_s, together.retries
+        self._then = self._met = self._now()
 
     def read(self, workers: int) -> dict[str, float]:
         """Metrics of the iteration that ends now."""
-        now = time.perf_counter(), self._together.worker_s, self._together.retries
-        seconds, worker_s, retries = (after - before for after, before in zip(now, self._then, strict=True))
+        now = self._now()
+        seconds, learn_s, worker_s, retries = (after - before for after, before in zip(now, self._then, strict=True))
         self._then = now
+        # Learning goes on between ends that come in: it is what this thread computed, and the rest is waiting.
+        times = {"system/iteration_s": seconds, "system/learn_s": learn_s, "system/wait_s": max(0.0, seconds - learn_s)}
         # Niches ahead of this iteration make it look too short or too busy alone.
-        since_s, busy_s = now[0] - self._met[0], now[1] - self._met[1]
-        return {
-            "system/iteration_s": seconds,
-            "system/worker_s": worker_s,
-            "system/idle_share": max(0.0, 1 - busy_s / (max(workers, 1) * since_s)),
-            "system/retries": retries,
-        }
+        since_s, busy_s = now[0] - self._met[0], now[2] - self._met[2]
+        idle = worker_times(busy_s, since_s, workers)
+        return with_shares(times) | idle | {"system/worker_s": worker_s, "system/retries": retries}
+
+    def _now(self) -> tuple[float, float, float, int]:
+        return time.perf_counter(), time.thread_time(), self._together.worker_s, self._together.retries
 
 
 def _explain(offer: Offer | None, bound: float, accepted: bool) -> str:

@@ -5,7 +5,6 @@ objective. Actors make rollouts here, ahead in a thread, or on the pool; the pla
 """
 
 import functools
-import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, fields
@@ -20,6 +19,7 @@ from torch import Tensor
 from algos.actor import ActorPolicy, Architecture, Weights
 from algos.actors import Actors, Mode
 from algos.beside import Evaluation
+from algos.clock import Clock, rollout_times
 from algos.flow import minibatches
 from algos.learner import Judged, Learner, check_compiler, check_device
 from algos.learners import Learners, check_learners
@@ -136,35 +136,29 @@ class PPO:
             closing(self.evaluation),
             closing(self.actors.rollouts()) as rollouts,
         ):
-            begun = time.perf_counter()
+            clock = Clock()
             for rollout in rollouts:
-                waited = time.perf_counter() - begun
+                clock.lap("wait")
                 metrics = self._learn(rollout)
                 self.iteration += 1
                 self.step += rollout.reward.size
                 self.episodes += len(rollout.returns)
                 self.normalization.observe(rollout)
                 self.actors.publish(self._weights())
-                learned = time.perf_counter() - begun - waited
+                clock.lap("learn")
                 if self.iteration % self.eval_every == 0:
                     metrics |= self.evaluation.finish()
                     self.evaluation.start(self.actors.newest)
-                total = time.perf_counter() - begun
-                begun = time.perf_counter()
+                clock.lap("eval_wait")
                 yield {
                     "iteration": self.iteration,
                     "step": self.step,
                     "train/episodes": self.episodes,
                     **episode_metrics(rollout),
                     **metrics,
-                    "system/iteration_s": total,
-                    "system/env_s": rollout.env_s,
-                    "system/policy_s": rollout.policy_s,
-                    "system/learn_s": learned,
-                    "system/wait_s": waited,
-                    "system/eval_wait_s": total - waited - learned,
-                    "system/env_restarts": rollout.restarts,
+                    **rollout_times(clock.read(), rollout, self.rollouts, self.actors.num_actors, self.pool),
                 }
+                clock.lap("loop")
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data."""

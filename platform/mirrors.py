@@ -1,8 +1,7 @@
-"""The mirrors of `conf/track`: TensorBoard and Weights & Biases.
+"""The mirrors of `conf/track`: TensorBoard, Weights & Biases, MLflow.
 
-Neither brings its library into the run: TensorBoard's event file is written here from its protobufs (no TensorFlow, no
-torch), and W&B lives in a child process (`wandb_child.py`), because its own exit handlers wait for its service and for
-the network, and only a process can be ended when it hangs.
+None brings its library into the run: TensorBoard's event file is written here from its protobufs (no TensorFlow, no
+torch), and the other two live in a process of their own each (`child.py`), which can be ended when it hangs.
 """
 
 import importlib.util
@@ -12,15 +11,17 @@ import re
 import secrets
 import socket
 import struct
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from envs.errors import ConfigError, nearest, require
+
+from .checkpoint import Checkpoints
+from .child import Child
+from .crc32c import Crc32c
 
 WANDB_MODES = ("online", "offline", "disabled")
 
@@ -41,6 +42,7 @@ class TensorBoard:
         self.close_timeout_s = close_timeout_s
         self._folder = run_dir / "tensorboard"
         self._file: IO[bytes] | None = None
+        self._crc32c = Crc32c()
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -57,10 +59,12 @@ class TensorBoard:
 
     def log(self, metrics: Mapping[str, float]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
 
-        values = [Summary.Value(tag=key, simple_value=value) for key, value in metrics.items() if key != "step"]
-        self._write(Event(wall_time=time.time(), step=int(metrics["step"]), summary=Summary(value=values)))
+        event = Event(wall_time=time.time(), step=int(metrics["step"]))
+        for key, value in metrics.items():
+            if key != "step":
+                event.summary.value.add(tag=key, simple_value=value)
+        self._write(event)
 
     def close(self) -> None:
         if self._file is not None:
@@ -70,19 +74,35 @@ class TensorBoard:
         pass
 
     def _write(self, event: Any) -> None:
-        from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
-
         # The TFRecord format: length, its checksum, data, its checksum, little-endian.
         data = event.SerializeToString()
         head = struct.pack("<Q", len(data))
         assert self._file is not None
-        self._file.write(head + struct.pack("<I", masked_crc32c(head)) + data + struct.pack("<I", masked_crc32c(data)))
+        self._file.write(b"".join(part + struct.pack("<I", self._crc32c.masked(part)) for part in (head, data)))
 
 
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
-class Wandb:
+class InChild:
+    """Abstract: a mirror whose `open` starts a process that does the rest."""
+
+    _child: Child | None = None
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        if self._child is not None:
+            self._child.send(metrics)
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.close()
+
+    def abandon(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+
+class Wandb(InChild):
     """A Weights & Biases run, over environment steps, fed row by row to a child process.
 
     `online` without a key or a network becomes offline and says so. A resumed run folder continues the same W&B run:
@@ -96,6 +116,7 @@ class Wandb:
         project: str,
         entity: str | None,
         group: str | None,
+        job_type: str | None,
         tags: Sequence[str],
         init_timeout_s: float,
         queue_rows: int,
@@ -110,8 +131,7 @@ class Wandb:
         _require_limits(queue_rows, close_timeout_s)
         self.queue_rows = queue_rows
         self.close_timeout_s = close_timeout_s
-        self._process: subprocess.Popen[str] | None = None
-        self._log_file = run_dir / "wandb" / "mirror.log"
+        self._run_dir = run_dir
         self._settings: dict[str, Any] | None = None
         if mode != "disabled":
             _require_package("wandb")
@@ -120,11 +140,13 @@ class Wandb:
                 "project": project,
                 "entity": entity,
                 "group": group,
+                "job_type": job_type or algorithm_name(config),
                 "tags": list(tags),
                 "name": run_name,
                 "dir": str(run_dir.absolute()),
                 "config": dict(config),
                 "init_timeout_s": init_timeout_s,
+                "queue_rows": queue_rows,
                 "close_timeout_s": close_timeout_s,
                 "pid": os.getpid(),
                 "argv": sys.argv,
@@ -133,55 +155,110 @@ class Wandb:
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
         if self._settings is None:
             return
-        folder = self._log_file.parent
+        folder = self._run_dir / "wandb"
         folder.mkdir(exist_ok=True)
-        # A service that some other W&B user in this process has started is not ours to use.
-        environment = {key: value for key, value in os.environ.items() if key != "WANDB_SERVICE"}
-        with open(self._log_file, "ab") as log_file:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", str(Path(__file__).with_name("wandb_child.py"))],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log_file,
-                env=environment,
-                encoding="utf-8",
-                start_new_session=True,  # Ctrl-C is the run's affair: the child ends when its input does
-            )
-        assert self._process.stdout is not None
-        self._relay = threading.Thread(target=_relay, args=(self._process.stdout, say), name="Wandb says", daemon=True)
-        self._relay.start()
-        self._send(self._settings | {"id": _stable_id(folder / "run_id")})
-
-    def log(self, metrics: Mapping[str, float]) -> None:
-        if self._process is not None:
-            self._send(metrics)
-
-    def close(self) -> None:
-        if self._process is None:
-            return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        code = self._process.wait()
-        self._relay.join()
-        if code != 0:
-            raise RuntimeError(f"its process ended with status {code}, see {self._log_file}")
-
-    def abandon(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-
-    def _send(self, message: Mapping[str, Any]) -> None:
-        assert self._process is not None and self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(message) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise RuntimeError(f"its process ended with status {self._process.wait()}, see {self._log_file}") from None
+        commit = read_commit(self._run_dir)
+        settings = self._settings | {
+            "id": _stable_id(folder / "run_id"),
+            "group": self._settings["group"] or sweep_name(self._run_dir),
+            "commit": commit,
+            "config": self._settings["config"] | ({"commit": commit} if commit else {}),
+        }
+        # A service that some other W&B user in this process has started is not ours to use. Copies of the files to be
+        # uploaded are kept in the run's folder, and not in the user's home.
+        environment = {"WANDB_DATA_DIR": str(folder.absolute() / "data"), **os.environ}
+        environment.pop("WANDB_SERVICE", None)
+        self._child = Child("wandb_child", folder, settings, environment, say)
 
 
-def _relay(lines: IO[str], say: Callable[[str], None]) -> None:
-    for line in lines:
-        say(line.rstrip("\n"))
+class Mlflow(InChild):
+    """An MLflow run, over environment steps, fed row by row to a child process.
+
+    Without a tracking URI, here or in the environment, runs are kept in a database beside their folders. A resumed run
+    folder continues the same MLflow run: its id is kept in RUN/mlflow/run_id, beside `mirror.log`. A server that cannot
+    be reached turns the mirror off; `paddock.upload` makes up for it.
+    """
+
+    def __init__(
+        self,
+        *,
+        tracking_uri: str | None,
+        experiment: str,
+        tags: Mapping[str, Any],
+        init_timeout_s: float,
+        queue_rows: int,
+        close_timeout_s: float,
+        run_dir: Path,
+        run_name: str,
+        config: Mapping[str, Any],
+    ) -> None:
+        fits = tracking_uri is None or re.match(r"databricks\b|[\w+.-]+:/", tracking_uri)
+        allowed = "http://HOST:PORT, sqlite:////FILE, databricks, null"
+        require(bool(fits), f"tracking_uri={tracking_uri!r} is no address of MLflow; allowed: {allowed}")
+        require(init_timeout_s > 0, f"init_timeout_s={init_timeout_s} must be positive; try 15")
+        _require_limits(queue_rows, close_timeout_s)
+        _require_package("mlflow", "mlflow-skinny")
+        self.queue_rows = queue_rows
+        self.close_timeout_s = close_timeout_s
+        self._run_dir = run_dir
+        self._settings: dict[str, Any] = {
+            "tracking_uri": tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"),
+            "experiment": experiment,
+            "tags": {str(key): str(value) for key, value in tags.items()},
+            "algorithm": algorithm_name(config),
+            "name": run_name,
+            "dir": str(run_dir.absolute()),
+            "config": dict(config),
+            "init_timeout_s": init_timeout_s,
+            "queue_rows": queue_rows,
+            "close_timeout_s": close_timeout_s,
+            "argv": sys.argv,
+        }
+
+    def open(self, first_step: int, say: Callable[[str], None]) -> None:
+        known = {"commit": read_commit(self._run_dir), "sweep": sweep_name(self._run_dir)}
+        self._child = Child(
+            "mlflow_child",
+            self._run_dir / "mlflow",
+            self._settings | known,
+            {"MLFLOW_DISABLE_TELEMETRY": "true", **os.environ},
+            say,
+        )
+
+
+# What is known of a run from its folder
+
+
+def algorithm_name(config: Mapping[str, Any]) -> str | None:
+    """The algorithm's name, as in the names of run folders."""
+    return config.get("algo", {}).get("name")
+
+
+def sweep_name(run_dir: Path) -> str | None:
+    """The name of the sweep's folder that a run's folder is in; None for a run of its own."""
+    folder = run_dir.absolute().parent
+    of_hydra = (folder / "multirun.yaml").exists()
+    searched = (folder / "sweep.json").exists() and (run_dir / "trial.json").exists()
+    return folder.name if of_hydra or searched else None
+
+
+def read_commit(run_dir: Path) -> str | None:
+    """The commit of the code that a run was made with; None where it is not known."""
+    try:
+        return json.loads((run_dir / "provenance.json").read_text())["commit"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def find_policy(run_dir: Path) -> list[Path]:
+    """The files of a run's folder that make its policy: the newest checkpoint and the configuration."""
+    newest = Checkpoints(run_dir / "checkpoints", keep=1).paths()[:1]
+    return [*newest, run_dir / "config.yaml"] if newest else []
+
+
+def find_videos(run_dir: Path) -> list[Path]:
+    """The films in a run's folder."""
+    return sorted(run_dir.glob("*.mp4"))
 
 
 def _stable_id(path: Path) -> str:
@@ -201,6 +278,7 @@ def _require_limits(queue_rows: int, close_timeout_s: float) -> None:
     require(close_timeout_s > 0, f"close_timeout_s={close_timeout_s} must be positive; try 30")
 
 
-def _require_package(name: str) -> None:
+def _require_package(name: str, distribution: str | None = None) -> None:
     if importlib.util.find_spec(name) is None:
-        raise ConfigError(f"track needs the package {name}, which is not installed; try: pip install {name}")
+        remedy = f"pip install {distribution or name}"
+        raise ConfigError(f"track needs the package {name}, which is not installed; try: {remedy}")

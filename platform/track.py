@@ -2,9 +2,10 @@
 
 `metrics.jsonl` holds what the algorithm computed and nothing that depends on wall time or luck, so that a run which
 was killed and resumed, on whatever backend, ends with the same bytes as one that was not. Keys of the group `system/`
-(seconds, steps/s, retries) go to `system.jsonl`. In both, one row is one line of strict JSON: `iteration` and `step`
-first, then the keys in the order given; a NaN or an infinity is written as null. What an algorithm tells in words
-(POET's births and transfers) goes to `events.jsonl`, a line an event, of which an iteration may have any number.
+(seconds, steps/s, shares of the time; `algos/clock.py` explains each) go to `system.jsonl`. In both, one row is one
+line of strict JSON: `iteration` and `step` first, then the keys in the order given; a NaN or an infinity is written as
+null. What an algorithm tells in words (POET's births and transfers) goes to `events.jsonl`, a line an event, of which
+an iteration may have any number.
 """
 
 import json
@@ -20,6 +21,9 @@ from .console import Console
 from .feed import Feed
 
 Metrics = Mapping[str, float]  # "group/name" -> number, with "iteration" (from 1) and "step" (environment steps)
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 class Mirror(Protocol):
@@ -62,7 +66,7 @@ class Journal:
         Raises:
             OSError: the disk is full or gone; a run without its truth must stop.
         """
-        line = memoryview(json.dumps(row, allow_nan=False).encode() + b"\n")
+        line = memoryview(_ENCODER.encode(row).encode() + b"\n")
         while line:
             line = line[self._file.write(line) :]
 
@@ -130,7 +134,7 @@ class Tracker:
         for event in events:
             self._events = self._events or Journal(self._told, self._iteration - 1)
             self._events.write(_finite(event))
-        finite = {key: None if value != value or abs(value) == math.inf else value for key, value in row.items()}
+        finite = _finite(row)
         system = {key: value for key, value in finite.items() if key.startswith("system/")}
         self._metrics.write({key: value for key, value in finite.items() if key not in system})
         if system:
@@ -191,11 +195,13 @@ class Tracker:
 
 def _finite(value: Any) -> Any:
     """Plain data without NaN and infinity, which strict JSON has not."""
+    if isinstance(value, float):  # first, as most are
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return value
 
 
 def _place(line: bytes) -> tuple[int, int] | None:

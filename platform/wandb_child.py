@@ -1,69 +1,57 @@
-"""The process that holds a W&B run for `mirrors.Wandb`: `python wandb_child.py`, never imported.
+"""The process that holds a W&B run for `mirrors.Wandb`; see `child.serve` for what it is fed."""
 
-Input: a line of JSON with the settings, then one for each row of metrics; the end of the input ends the run. Output:
-lines for the user. It outlives the end of its input by `close_timeout_s` and a little, whatever wandb does.
-"""
-
-import contextlib
-import json
-import os
-import signal
-import sys
+import itertools
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
+
+import wandb
+
+from .child import Inbox, in_a_line
+from .mirrors import find_policy, find_videos
+
+BEST = "eval/return_mean"  # its greatest value is in the summary too
 
 
-def main() -> None:
-    # wandb and its service inherit the standard streams: they get the log, and the pipes stay with this process.
-    rows = os.fdopen(os.dup(0), encoding="utf-8")
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)
-    # A scheduler that preempts a job signals all its processes; the run itself says when it is over.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-
-    settings = json.loads(rows.readline())
-    sys.argv = settings["argv"]  # wandb records it as the run's command
-    run = start(settings, answers)
-    for line in rows:
-        row = json.loads(line)
+def mirror(inbox: Inbox) -> None:
+    """Feed a W&B run with the rows, and, at the end, the policy and the videos."""
+    run = start(inbox)
+    step = None
+    for row in itertools.chain.from_iterable(inbox.batches(rows=100)):
         # Rows that a resumed run writes again are equal to those W&B has, which ignores a step it knows.
-        run.log(row, step=row["iteration"])
-    signal.alarm(round(settings["close_timeout_s"]) + 5)  # kills; by then the run has given up, or is gone itself
-    finish(run, settings, answers)
-    # wandb's remaining exit handlers only send telemetry, and wait 20 s for a server that does not answer.
-    sys.stderr.flush()
-    os._exit(0)
+        step = int(row["iteration"])
+        run.log(row, step=step)
+    try:
+        keep_files(run, Path(inbox.settings["dir"]), step)
+    except Exception as error:  # a full disk, or a file that has gone: the rows are worth more
+        inbox.say(f"W&B goes without the run's files ({in_a_line(error)})")
+    finish(run, inbox)
 
 
-def start(settings: dict[str, Any], answers: IO[str]) -> Any:
+def start(inbox: Inbox) -> Any:
     """Open the run in the mode asked for, or offline where W&B cannot be reached."""
-    import wandb
-
     reason = "as configured"
-    if settings["mode"] == "online":
+    if inbox.settings["mode"] == "online":
         try:
-            run = init("online", settings)
+            run = init("online", inbox.settings)
         except Exception as error:  # no key, a bad key, no network, a project that may not be written
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = in_a_line(error)
             wandb.teardown()  # its service would hold the run's id
         else:
-            say(answers, f"W&B: {run.url}")
+            inbox.say(f"W&B: {run.url}")
             return run
-    run = init("offline", settings)
-    say(answers, f"W&B is offline ({reason.rstrip('.')}); upload later: wandb sync {Path(run.dir).parent}")
+    run = init("offline", inbox.settings)
+    inbox.say(f"W&B is offline ({reason.rstrip('.')}); upload later: wandb sync {Path(run.dir).parent}")
     return run
 
 
 def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:
-    import wandb
-
+    """A W&B run with all that is known at its beginning."""
     run = wandb.init(
         mode=mode,
         project=settings["project"],
         entity=settings["entity"],
         group=settings["group"],
+        job_type=settings["job_type"],
         tags=settings["tags"],
         name=settings["name"],
         id=settings["id"],
@@ -77,28 +65,32 @@ def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:
             finish_timeout=settings["close_timeout_s"] / 2,
             finish_timeout_raises=True,
             program=settings["argv"][0],
+            git_commit=settings["commit"],  # of the code, and not of the folder that the command was given in
             x_stats_pid=settings["pid"],  # the machine's use is measured on the run, not on this process
         ),
     )
     run.define_metric("step")
     run.define_metric("*", step_metric="step")
+    run.define_metric(BEST, step_metric="step", summary="last,max")
     return run
 
 
-def say(answers: IO[str], text: str) -> None:
-    with contextlib.suppress(BrokenPipeError):  # a killed run hears nothing, and its rows are kept all the same
-        answers.write(text + "\n")
+def keep_files(run: Any, folder: Path, step: int | None) -> None:
+    """Add the films to the last row, and the policy as it is now as an artifact; W&B stores nothing twice."""
+    videos, policy = find_videos(folder), find_policy(folder)
+    if videos and step is not None:
+        run.log({f"video/{file.stem}": wandb.Video(str(file), format="mp4") for file in videos}, step=step)
+    if policy:
+        artifact = wandb.Artifact(f"policy-{run.id}", "model")
+        for file in policy:
+            artifact.add_file(str(file), skip_cache=True)
+        run.log_artifact(artifact)
 
 
-def finish(run: Any, settings: dict[str, Any], answers: IO[str]) -> None:
-    import wandb
-
+def finish(run: Any, inbox: Inbox) -> None:
+    """End the run, or say what is still to be uploaded."""
     try:
-        run.finish()
+        run.finish(exit_code=int(inbox.killed))
     except TimeoutError:
-        say(answers, f"W&B had no time to upload all; do it later: wandb sync {Path(run.dir).parent}")
+        inbox.say(f"W&B had no time to upload all; do it later: wandb sync {Path(run.dir).parent}")
     wandb.teardown()
-
-
-if __name__ == "__main__":
-    main()

@@ -27,6 +27,7 @@ from omegaconf import OmegaConf
 import paddock
 from envs.errors import ConfigError
 from paddock.console import Console
+from paddock.crc32c import Crc32c
 from paddock.mirrors import TensorBoard, Wandb
 from paddock.track import Journal, Tracker
 
@@ -272,8 +273,8 @@ def test_the_interpreter_exits_although_a_mirror_hangs(tmp_path: Path) -> None:
 def test_mirrors_bring_no_heavy_library_into_the_run(tmp_path: Path) -> None:
     code = """
 limits = {"queue_rows": 9, "close_timeout_s": 30, "run_dir": RUN, "run_name": "r", "config": {}}
-off = {"mode": "disabled", "project": "p", "entity": None, "group": None, "tags": [], "init_timeout_s": 1}
-go([TensorBoard(**limits), Wandb(**off, **limits)], 3).close()
+off = {"mode": "disabled", "project": "p", "entity": None, "group": None, "job_type": None, "tags": []}
+go([TensorBoard(**limits), Wandb(init_timeout_s=1, **off, **limits)], 3).close()
 print(sorted({"wandb", "torch", "tensorflow"} & set(sys.modules)), file=sys.stderr)
 """
     process = start(tmp_path, code, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -441,6 +442,16 @@ def test_tensorboard_reads_back_each_row_once_also_after_a_resume(tmp_path: Path
     assert [e.step for e in loader.Tensors("r", "a/session")] == [100, 200, 300, 400, 500]
 
 
+def test_checksums_are_those_of_the_record_format() -> None:
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+    checksum = Crc32c()
+    assert checksum(b"123456789") == 0xE3069283  # the check value of CRC-32C in catalogues
+    for length in (8, 4, 3000, 100):  # the table grows, and is used again
+        data = np.random.default_rng(length).bytes(length)
+        assert checksum.masked(data) == masked_crc32c(data)
+
+
 def test_tensorboard_files_are_named_in_the_order_of_writing_whatever_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -475,6 +486,7 @@ def wandb(run_dir: Path, mode: str = "offline", **changes: Any) -> Wandb:
         "project": "farm",
         "entity": None,
         "group": "seeds",
+        "job_type": None,
         "tags": ["tagged"],
         "init_timeout_s": 2.0,
         "queue_rows": 1000,
@@ -523,8 +535,8 @@ def history(run_dir: Path) -> list[tuple[Any, list[dict[str, Any]]]]:
 
 
 def children_of(mirror: Wandb) -> list[psutil.Process]:
-    assert mirror._process is not None
-    child = psutil.Process(mirror._process.pid)
+    assert mirror._child is not None
+    child = psutil.Process(mirror._child.process.pid)
     return [child, *child.children(recursive=True)]
 
 
@@ -543,7 +555,7 @@ def test_wandb_offline_holds_the_rows_and_the_config_and_a_resume_continues_the_
         assert err.getvalue() == ""
         folder = re.search(r"W&B is offline \(as configured\); upload later: wandb sync (\S+)", out.getvalue())
         assert folder and Path(folder.group(1)).is_dir()
-        assert mirror._process is not None and mirror._process.poll() == 0
+        assert mirror._child is not None and mirror._child.process.poll() == 0
         ids.append((run_dir / "wandb" / "run_id").read_text())
     first, second = history(run_dir)
     assert ids[0] == ids[1] == first[0].run_id == second[0].run_id
@@ -616,19 +628,19 @@ def test_wandb_that_hangs_is_left_behind_and_no_process_stays(tmp_path: Path, wa
 def test_wandb_whose_process_dies_says_how_and_where_to_look(tmp_path: Path, wandb_home: Path) -> None:
     mirror = wandb(tmp_path)
     mirror.open(0, lambda text: None)
-    assert mirror._process is not None
-    mirror._process.kill()
-    mirror._process.wait()
+    assert mirror._child is not None
+    mirror._child.process.kill()
+    mirror._child.process.wait()
     with pytest.raises(RuntimeError, match=r"process ended with status -9, see .*mirror\.log"):
         mirror.log(row(1))
 
 
 def test_wandb_keeps_the_rows_of_a_run_that_is_killed(tmp_path: Path, wandb_home: Path) -> None:
     code = """
-mirror = Wandb(mode="offline", project="p", entity=None, group=None, tags=[], init_timeout_s=5, queue_rows=99,
-               close_timeout_s=30, run_dir=RUN, run_name="r", config={})
+mirror = Wandb(mode="offline", project="p", entity=None, group=None, job_type=None, tags=[], init_timeout_s=5,
+               queue_rows=99, close_timeout_s=30, run_dir=RUN, run_name="r", config={})
 tracker = go([mirror], 3)
-tracker._feeds[0][1].offer(lambda: print("fed", mirror._process.pid, file=sys.stderr, flush=True))
+tracker._feeds[0][1].offer(lambda: print("fed", mirror._child.process.pid, file=sys.stderr, flush=True))
 threading.Event().wait()
 """
     process = start(tmp_path, code, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -674,6 +686,8 @@ def test_every_choice_composes_builds_and_mirrors(
     name: str, tmp_path: Path, wandb_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "online")  # the YAML decides, not the environment
+    if name == "mlflow":
+        pytest.importorskip("mlflow")  # an extra
     with initialize_config_dir(str(paddock.CONF), version_base=None):
         track: Any = OmegaConf.to_container(compose(overrides=[f"+track={name}"]).track)
     assert set(track) == {"mirrors"}

@@ -1,0 +1,81 @@
+"""Where the time of an iteration goes: the keys of the group `system/`, the same for every algorithm.
+
+iteration_s    from one row to the next; what follows the dash below is seconds of it, spent in this process
+loop_s         - in the loop that tracks, saves checkpoints and stops
+wait_s         - until what is learned from was there: played here, or waited for
+learn_s        - updating
+eval_wait_s    - until an evaluation was there
+env_s          waiting for environments, summed over all who play a rollout
+policy_s       choosing actions, summed likewise
+worker_s       computing tasks, summed over the pool's workers
+*_share        of the iteration: env and policy, on average over those who play; learn; wait, for anything. Where this
+               process plays and learns in turn, the four and loop_s are all of the time
+idle_share     of the pool's workers: 1 - worker_s / (workers x iteration_s)
+retries        tasks started again after a lost worker; env_restarts: processes of environments replaced so far
+seconds        over all sittings; steps_per_s, memory_gb of this process: added by the loop
+"""
+
+import time
+
+from algos.actors import Mode
+from algos.pool import Pool
+from algos.rollout import Rollout
+
+
+class Clock:
+    """Splits the time of an iteration among what it is told of, in the order of the program."""
+
+    def __init__(self) -> None:
+        self._begun = self._last = time.perf_counter()
+        self._spent: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        """What has passed since the last lap was spent on this."""
+        now = time.perf_counter()
+        self._spent[name] = self._spent.get(name, 0.0) + now - self._last
+        self._last = now
+
+    def read(self) -> dict[str, float]:
+        """The metrics of the iteration that ends with the last lap; the next one begins there."""
+        times = {"system/iteration_s": self._last - self._begun}
+        times |= {f"system/{name}_s": spent for name, spent in self._spent.items()}
+        self._begun, self._spent = self._last, {}
+        return with_shares(times)
+
+
+def with_shares(times: dict[str, float]) -> dict[str, float]:
+    """Times, and what learning and waiting are of the whole."""
+    total, waited = times["system/iteration_s"], times["system/wait_s"] + times.get("system/eval_wait_s", 0.0)
+    return {**times, "system/learn_share": times["system/learn_s"] / total, "system/wait_share": waited / total}
+
+
+def rollout_times(times: dict[str, float], rollout: Rollout, mode: Mode, players: int, pool: Pool) -> dict[str, float]:
+    """The metrics of an iteration that learned from a rollout.
+
+    Args:
+        times: what the clock read.
+        players: actors that played the rollout.
+        pool: where they did with mode=actors; evaluation beside is not counted as its work.
+    """
+    total, busy_s = times["system/iteration_s"], rollout.env_s + rollout.policy_s
+    metrics = {
+        **times,
+        "system/env_s": rollout.env_s,
+        "system/policy_s": rollout.policy_s,
+        "system/env_share": rollout.env_s / (players * total),
+        "system/policy_share": rollout.policy_s / (players * total),
+        "system/env_restarts": rollout.restarts,
+    }
+    if mode == "inline":  # this process did not wait while it played
+        metrics["system/wait_share"] = max(0.0, times["system/wait_share"] - busy_s / total)
+    return metrics | worker_times(busy_s, total, pool.size) if mode == "actors" else metrics
+
+
+def worker_times(worker_s: float, seconds: float, workers: int) -> dict[str, float]:
+    """How busy the pool's workers were in so many seconds.
+
+    Args:
+        worker_s: their computing, summed over them.
+    """
+    idle = 1 - worker_s / (max(workers, 1) * seconds)
+    return {"system/worker_s": worker_s, "system/idle_share": max(0.0, idle)}

@@ -1,0 +1,127 @@
+"""The process that holds an MLflow run for `mirrors.Mlflow`; see `child.serve` for what it is fed."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlflow.entities import Metric, Param, Run
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_SOURCE_NAME, MLFLOW_SOURCE_TYPE
+
+from .checkpoint import write_atomically
+from .child import Inbox, in_a_line
+from .mirrors import find_policy, find_videos
+
+BATCH_ROWS = 200  # of the rows that wait, in one request or a few
+BATCH_METRICS, BATCH_PARAMS = 1000, 100  # that MLflow takes in one request
+PARAM_LENGTH = 500  # that every server takes; config.yaml has it all
+RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+
+
+def mirror(inbox: Inbox) -> None:
+    """Feed an MLflow run with the rows, and, at the end, the policy and the videos."""
+    settings = inbox.settings
+    folder = Path(settings["dir"])
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(round(max(1, settings["init_timeout_s"]))))
+    retries = os.environ.get(RETRIES)
+    os.environ[RETRIES] = "0"  # to begin with: MLflow's own are minutes, and somebody waits for the answer
+    uri = settings["tracking_uri"] or f"sqlite:///{folder.parent / 'mlflow.db'}"
+    try:
+        client = MlflowClient(tracking_uri=uri)
+        run = open_run(client, settings, folder)
+    except Exception as error:
+        raise RuntimeError(f"no run at {uri}: {in_a_line(_first_cause(error))}") from error
+    inbox.say(f"MLflow: run {run} of experiment {settings['experiment']} at {uri}")
+    _restore(RETRIES, retries)
+
+    # A resumed run writes rows again, and MLflow would show them twice.
+    known = {metric.step for metric in client.get_metric_history(run, "iteration")}
+    for rows in inbox.batches(BATCH_ROWS):
+        metrics = [metric for row in rows if row["step"] not in known for metric in _metrics(row)]
+        for start in range(0, len(metrics), BATCH_METRICS):
+            client.log_batch(run, metrics=metrics[start : start + BATCH_METRICS])
+    try:
+        for kind, files in (("policy", find_policy(folder)), ("video", find_videos(folder))):
+            for file in files:
+                client.log_artifact(run, str(file), kind)
+    except Exception as error:  # storage without its own package or key, a full disk: the rows are worth more
+        inbox.say(f"MLflow goes without the run's files ({in_a_line(error)})")
+    client.set_terminated(run, "KILLED" if inbox.killed else "FINISHED")
+
+
+def open_run(client: MlflowClient, settings: Mapping[str, Any], folder: Path) -> str:
+    """The id of the run that the folder names, or of a new one, with all that is known at its beginning."""
+    experiment = find_experiment(client, settings, folder)
+    note = folder / "mlflow" / "run_id"
+    run = find_run(client, experiment, note.read_text()) if note.exists() else None
+    if run is None:
+        tags = {"algorithm": settings["algorithm"], "sweep": settings["sweep"], MLFLOW_GIT_COMMIT: settings["commit"]}
+        tags |= {MLFLOW_SOURCE_TYPE: "LOCAL", MLFLOW_SOURCE_NAME: settings["argv"][0], **settings["tags"]}
+        known = {key: value for key, value in tags.items() if value is not None}
+        run = client.create_run(experiment, tags=known, run_name=settings["name"])
+        write_atomically(note, run.info.run_id.encode())
+    else:
+        client.update_run(run.info.run_id, "RUNNING")
+    # A param can be set once: of a resumed run whose budget was raised, the first one stays.
+    leaves = [(key, value) for key, value in _leaves(settings["config"]) if key not in run.data.params]
+    params = [Param(key, str(value)[:PARAM_LENGTH]) for key, value in leaves]
+    for start in range(0, len(params), BATCH_PARAMS):
+        client.log_batch(run.info.run_id, params=params[start : start + BATCH_PARAMS])
+    return run.info.run_id
+
+
+def find_run(client: MlflowClient, experiment: str, id: str) -> Run | None:
+    """A run; None where this MLflow does not have it in the experiment."""
+    try:
+        run = client.get_run(id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+    ours = run.info.experiment_id == experiment and run.info.lifecycle_stage == "active"
+    return run if ours else None
+
+
+def find_experiment(client: MlflowClient, settings: Mapping[str, Any], folder: Path) -> str:
+    """The id of the experiment, which is made if it is missing."""
+    name = settings["experiment"]
+    # A name with a dot: what looks for runs beside ours does not look there.
+    files = None if settings["tracking_uri"] else (folder.parent / ".mlflow").as_uri()
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        try:
+            return client.create_experiment(name, files)
+        except MlflowException:
+            experiment = client.get_experiment_by_name(name)  # another run was faster
+            if experiment is None:
+                raise
+    return experiment.experiment_id
+
+
+def _metrics(row: Mapping[str, float]) -> Iterator[Metric]:
+    now = round(1000 * time.time())
+    return (Metric(key, value, now, int(row["step"])) for key, value in row.items() if key != "step")
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error
+
+
+def _restore(name: str, value: str | None) -> None:
+    if value is None:
+        del os.environ[name]
+    else:
+        os.environ[name] = value

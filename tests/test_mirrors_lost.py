@@ -1,0 +1,297 @@
+"""A tracking service that is silent, broken or away, and a full disk, cost a run nothing but the mirror."""
+
+import contextlib
+import io
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import TINY, call_main, wait_until
+from test_track import history, row, rows_of, tensorboard, wandb, wandb_home  # noqa: F401
+
+from paddock.console import Console
+from paddock.mirrors import Mlflow
+from paddock.track import Tracker
+
+RUN = [*TINY, "compute=serial", "seed=3", "budget.iterations=3"]
+
+
+class Server:
+    """A port on loopback: `silent` accepts and never answers, `rude` resets every connection, `absent` does not listen.
+
+    Attributes:
+        met: set once somebody has connected and sent something.
+    """
+
+    def __init__(self, manners: str) -> None:
+        self.met = threading.Event()
+        self._manners = manners
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        if manners != "absent":
+            self._socket.listen()
+            threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                self._open.append(connection)
+                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            if connection.recv(1):
+                self.met.set()
+            if self._manners == "rude":
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.close()
+
+    def close(self) -> None:
+        for each in (self._socket, *self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+@pytest.fixture(params=["silent", "rude", "absent"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    server = Server(request.param)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[Server]:
+    server = Server("silent")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def untracked(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The metrics of a run that nobody watches."""
+    run = tmp_path_factory.mktemp("untracked") / "run"
+    assert call_main(*RUN, f"run.dir={run}") == 0
+    return (run / "metrics.jsonl").read_bytes()
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A mark that all processes started from here on carry."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("PADDOCK_TEST_MARK", mark)
+    return mark
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("PADDOCK_TEST_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def mlflow(run_dir: Path, uri: str, **changes: Any) -> Mlflow:
+    pytest.importorskip("mlflow")
+    keys: dict[str, Any] = {"experiment": "farm", "tags": {}, "init_timeout_s": 1.0, "close_timeout_s": 60.0}
+    named: dict[str, Any] = {"run_dir": run_dir, "run_name": "r", "config": {}}
+    return Mlflow(tracking_uri=uri, queue_rows=1000, **(keys | named | changes))
+
+
+# Servers
+
+
+def test_wandb_without_an_answer_goes_offline_and_the_run_ends_with_the_same_bytes(
+    server: Server,
+    untracked: bytes,
+    tmp_path: Path,
+    wandb_home: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    mark: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", server.url)
+    run = tmp_path / "run"
+    keys = ["track=wandb", "track.mirrors.wandb.init_timeout_s=1", "track.mirrors.wandb.close_timeout_s=60"]
+    assert call_main(*RUN, *keys, f"run.dir={run}") == 0
+    out, err = capfd.readouterr()
+    assert out.count("W&B is offline (") == 1 and err == ""
+    assert server.met.is_set() or server._manners == "absent"
+    assert (run / "metrics.jsonl").read_bytes() == untracked
+    ((record, rows),) = history(run)
+    assert (record.job_type, len(rows)) == ("es", 3)
+    wait_until(lambda: not marked(mark))
+
+
+def test_mlflow_without_an_answer_is_off_after_one_warning_and_the_run_ends_with_the_same_bytes(
+    server: Server,
+    untracked: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mark: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
+    run = tmp_path / "run"
+    keys = ["track=mlflow", "track.mirrors.mlflow.init_timeout_s=1", "track.mirrors.mlflow.close_timeout_s=60"]
+    assert call_main(*RUN, *keys, f"run.dir={run}") == 0
+    warnings = capfd.readouterr().err.splitlines()
+    assert len(warnings) == 1
+    assert warnings[0].startswith(
+        f"warning: Mlflow failed and is off (RuntimeError: its process ended with status 1 (no run at {server.url}: "
+    )
+    assert server.met.is_set() or server._manners == "absent"
+    assert (run / "metrics.jsonl").read_bytes() == untracked
+    wait_until(lambda: not marked(mark))
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_rows_go_on_while_a_service_hangs_and_the_end_does_not_wait_for_it(
+    name: str,
+    silent: Server,
+    tmp_path: Path,
+    wandb_home: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    mark: str,
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", silent.url)
+    patience: dict[str, Any] = {"init_timeout_s": 3600.0, "close_timeout_s": 0.2}
+    mirror = wandb(tmp_path, "online", **patience) if name == "wandb" else mlflow(tmp_path, silent.url, **patience)
+    err = io.StringIO()
+    tracker = Tracker(tmp_path, [mirror], 0, Console(io.StringIO(), err, {}))
+    tracker.log(row(1))
+    assert silent.met.wait(60)
+    # It hangs from here on: what follows would never happen if anything waited for it.
+    assert marked(mark)
+    for i in range(2, 3001):
+        tracker.log(row(i))
+    tracker.close()
+    lines = err.getvalue().splitlines()
+    assert "did not close within 0.2 s and was left behind; metrics.jsonl has every row" in lines[0]
+    assert len(rows_of(tmp_path / "metrics.jsonl")) == 3000
+    wait_until(lambda: not marked(mark))
+
+
+def test_a_hanging_service_outlives_a_killed_run_by_close_timeout_s_and_a_little(
+    silent: Server, tmp_path: Path, mark: str
+) -> None:
+    pytest.importorskip("mlflow")
+    code = """
+import sys, threading
+from pathlib import Path
+from paddock.mirrors import Mlflow
+mirror = Mlflow(tracking_uri=sys.argv[2], experiment="e", tags={}, init_timeout_s=3600, queue_rows=9, close_timeout_s=1,
+                run_dir=Path(sys.argv[1]), run_name="r", config={})
+mirror.open(0, print)
+threading.Event().wait()
+"""
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), silent.url], cwd=Path(__file__).parents[1])
+    assert silent.met.wait(60)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    assert children and psutil.wait_procs(children, timeout=60)[1] == []
+
+
+# Full disks
+
+
+@contextlib.contextmanager
+def full_disk(folder: Path) -> Iterator[None]:
+    """A disk of 64 KiB at the folder, of which nothing is left."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True)
+    except OSError:
+        pytest.skip("there is no mount")
+    if done.returncode != 0:
+        pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
+    try:
+        with open(folder / "ballast", "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"\0" * 4096)
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
+def test_a_mirror_whose_disk_is_full_is_off_after_one_warning(
+    name: str,
+    tmp_path: Path,
+    wandb_home: Path,  # noqa: F811
+    mark: str,
+) -> None:
+    with full_disk(tmp_path / name):
+        mirror: Any = {
+            "tensorboard": lambda: tensorboard(tmp_path),
+            "wandb": lambda: wandb(tmp_path),
+            "mlflow": lambda: mlflow(tmp_path, f"sqlite:///{tmp_path}/mlflow/mlflow.db"),
+        }[name]()
+        err = io.StringIO()
+        tracker = Tracker(tmp_path, [mirror], 0, Console(io.StringIO(), err, {}))
+        for i in range(1, 11):
+            tracker.log(row(i))
+        tracker.close()
+        assert len(err.getvalue().splitlines()) == 1
+        assert f"{type(mirror).__name__} failed and is off (" in err.getvalue()
+        assert len(rows_of(tmp_path / "metrics.jsonl")) == 10
+        wait_until(lambda: not marked(mark))
+
+
+def test_a_disk_that_fills_up_on_the_way_turns_tensorboard_off(tmp_path: Path) -> None:
+    with full_disk(tmp_path / "tensorboard"):
+        (tmp_path / "tensorboard" / "ballast").unlink()
+        err = io.StringIO()
+        tracker = Tracker(tmp_path, [tensorboard(tmp_path)], 0, Console(io.StringIO(), err, {}))
+        for i in range(1, 2001):
+            tracker.log(row(i))
+        tracker.close()
+        assert err.getvalue().startswith("warning: TensorBoard failed and is off (OSError: [Errno 28]")
+        assert len(rows_of(tmp_path / "metrics.jsonl")) == 2000
+
+
+def test_wandb_whose_disk_fills_up_on_the_way_costs_the_run_nothing(
+    tmp_path: Path,
+    wandb_home: Path,  # noqa: F811
+    mark: str,
+) -> None:
+    with full_disk(tmp_path / "wandb"):
+        opened, err = threading.Event(), io.StringIO()
+        ballast = tmp_path / "wandb" / "ballast"
+        ballast.unlink()
+
+        class Watch(io.StringIO):
+            def write(self, text: str) -> int:
+                if text.startswith("W&B is offline"):
+                    opened.set()
+                return super().write(text)
+
+        mirror = wandb(tmp_path, close_timeout_s=20.0)
+        tracker = Tracker(tmp_path, [mirror], 0, Console(Watch(), err, {}))
+        wait_until(lambda: opened.is_set() or err.getvalue())
+        with open(ballast, "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"\0" * 512)
+        for i in range(1, 501):
+            tracker.log(row(i))
+        tracker.close()
+        assert len(rows_of(tmp_path / "metrics.jsonl")) == 500
+        assert len(err.getvalue().splitlines()) <= 1
+        wait_until(lambda: not marked(mark))

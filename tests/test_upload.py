@@ -1,0 +1,188 @@
+"""A mirror is made again from a run's folder alone, with all that it would have had while the run went on."""
+
+import json
+import re
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TINY, call_main
+from test_track import history, records, wandb_home  # noqa: F401
+
+from paddock.upload import main, read_rows
+
+RUN = [*TINY, "compute=serial", "seed=3"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of four iterations in the folder of a sweep, with a film of an episode."""
+    folder = tmp_path / "sweep" / "0"
+    assert call_main(*RUN, "budget.iterations=4", f"run.dir={folder}") == 0
+    (tmp_path / "sweep" / "multirun.yaml").touch()
+    (folder / "episode.mp4").write_bytes(b"film")
+    return folder
+
+
+def call_upload(*arguments: Any) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["upload", *map(str, arguments)])
+        return main()
+
+
+def offline(run: Path) -> list[list[Any]]:
+    """The records of each offline session."""
+    return [list(records(file)) for file in sorted((run / "wandb").glob("offline-run-*/*.wandb"))]
+
+
+def of_kind(session: list[Any], kind: str) -> list[Any]:
+    return [getattr(record, kind) for record in session if record.WhichOneof("record_type") == kind]
+
+
+def test_wandb_gets_rows_group_kind_code_summary_policy_and_films_and_keeps_its_id(
+    run: Path,
+    wandb_home: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for _ in range(2):
+        assert call_upload(run, "track=wandb", "mode=offline", "project=farm", "tags=[night]") == 0
+        out = capsys.readouterr().out
+        assert re.search(r"upload later: wandb sync \S+\nWandb has \S+: 4 rows\n$", out)
+    commit = json.loads((run / "provenance.json").read_text())["commit"]
+    (record, rows), (again, _) = history(run)
+    assert record.run_id == again.run_id == (run / "wandb" / "run_id").read_text()
+    assert (record.project, record.run_group, record.job_type, list(record.tags)) == ("farm", "sweep", "es", ["night"])
+    config = {item.key: json.loads(item.value_json) for item in record.config.update}
+    assert config["algo"]["population"] == 16
+    assert commit is None or record.git.commit == config["commit"] == commit
+    expected = list(read_rows(run))
+    assert [{key: got[key] for key in want} for got, want in zip(rows, expected, strict=True)] == expected
+
+    session = offline(run)[0]
+    summary = {
+        item.key or item.nested_key[0]: json.loads(item.value_json)
+        for update in of_kind(session, "summary")
+        for item in update.update
+    }
+    evaluated = [want["eval/return_mean"] for want in expected if "eval/return_mean" in want]
+    assert len(evaluated) == 2
+    assert summary["eval/return_mean"] == {"last": evaluated[-1], "max": max(evaluated)}
+    assert summary["train/return_mean"] == expected[-1]["train/return_mean"]
+    (artifact,) = of_kind(session, "artifact")
+    assert artifact.type == "model"
+    assert [file.path for file in artifact.manifest.contents] == ["00000004.npz", "config.yaml"]
+    copies = [Path(file.local_path).read_bytes() for file in artifact.manifest.contents]
+    assert copies == [(run / "checkpoints/00000004.npz").read_bytes(), (run / "config.yaml").read_bytes()]
+    files = [file.path for each in of_kind(session, "files") for file in each.files]
+    assert [path for path in files if path.startswith("media/videos/video/episode_4_")]
+    (end,) = of_kind(session, "exit")
+    assert end.exit_code == 0
+
+
+def test_wandb_group_is_that_of_a_searched_trial_the_sweeps_and_of_a_single_run_none(tmp_path: Path) -> None:
+    from paddock.mirrors import sweep_name
+
+    trial = tmp_path / "search" / "7"
+    trial.mkdir(parents=True)
+    assert sweep_name(trial) is None
+    (trial / "trial.json").touch()
+    assert sweep_name(trial) is None
+    (tmp_path / "search" / "sweep.json").touch()
+    assert sweep_name(trial) == "search"
+
+
+def test_mlflow_gets_every_row_once_also_those_that_it_missed(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    run = tmp_path / "runs" / "a"
+    run.parent.mkdir()
+    # Two rows as they come, two while nobody watches, and then all of them from the folder.
+    assert call_main(*RUN, "budget.iterations=2", f"run.dir={run}", "track=mlflow") == 0
+    first = (run / "mlflow" / "run_id").read_text()
+    assert call_main(*RUN, "budget.iterations=4", f"run.dir={run}") == 0
+    (run / "episode.mp4").write_bytes(b"film")
+    assert call_upload(run, "track=mlflow") == 0
+    assert (run / "mlflow" / "run_id").read_text() == first
+
+    database = sqlite3.connect(tmp_path / "runs" / "mlflow.db")
+    assert database.execute("select run_uuid, name, status from runs").fetchall() == [(first, "a", "FINISHED")]
+    found = database.execute("select key, step, value from metrics where not is_nan").fetchall()
+    expected = [(key, row["step"], row[key]) for row in read_rows(run) for key in row if key != "step"]
+    assert sorted(found) == sorted(expected)
+    params = dict(database.execute("select key, value from params").fetchall())
+    assert (params["algo.population"], params["env.id"], params["seed"]) == ("16", "CartPole-v1", "3")
+    tags = dict(database.execute("select key, value from tags").fetchall())
+    assert tags["algorithm"] == "es"
+    commit = json.loads((run / "provenance.json").read_text())["commit"]
+    assert tags.get("mlflow.source.git.commit") == commit
+    database.close()
+    files = run.parent / ".mlflow" / first / "artifacts"
+    kept = {str(path.relative_to(files)) for path in files.rglob("*") if path.is_file()}
+    assert kept == {
+        "policy/00000002.npz",
+        "policy/00000004.npz",
+        "policy/config.yaml",
+        "video/episode.mp4",
+    }
+
+
+def test_tensorboard_shows_each_row_once(run: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for _ in range(2):
+        assert call_upload(run, "track=tensorboard") == 0
+    events = EventAccumulator(str(run / "tensorboard"), {"scalars": 0}).Reload()
+    returns = [(e.step, e.value) for e in events.Scalars("train/return_mean")]
+    assert returns == [(row["step"], pytest.approx(row["train/return_mean"])) for row in read_rows(run)]
+
+
+def test_a_run_that_was_tracked_is_uploaded_as_it_was(run: Path) -> None:
+    config = run / "config.yaml"
+    text = config.read_text()
+    settings = "{_target_: paddock.mirrors.TensorBoard, queue_rows: 9, close_timeout_s: 1}"
+    config.write_text(text.replace("mirrors: {}", f"mirrors: {{tensorboard: {settings}}}"))
+    assert call_upload(run) == 0
+    assert len(list((run / "tensorboard").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "paddock: name a "),
+        (["RUN"], "RUN was tracked nowhere else; choose with track=wandb, mlflow or tensorboard"),
+        (["RUN", "track=wandbb"], "track=wandbb is not an option; did you mean 'wandb'?"),
+        (["RUN", "track=none"], "track=none is not an option; "),
+        (["RUN", "projct=farm"], "projct=farm: projct is not a key of upload; did you mean 'project'?"),
+        (["RUN", "track=tensorboard", "project=farm"], "track.mirrors.tensorboard.project is not a key of"),
+        (["RUN", "track=wandb", "mode=[x"], "mode=[x cannot be read; allowed: mode=a value as in conf/track"),
+        (["RUN", "track=wandb", "mode=onlin"], "track.mirrors.wandb.mode='onlin' is unknown; allowed: online, "),
+        (["RUN/none", "track=wandb"], "RUN/none is not a run folder"),
+    ],
+)
+def test_a_mistake_ends_in_one_line(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text("algo: {name: es}\ntrack: {mirrors: {}}\n")
+    (run / "metrics.jsonl").write_text('{"iteration": 1, "step": 1}\n')
+    assert call_upload(*(argument.replace("RUN", str(run)) for argument in arguments)) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and says.replace("RUN", str(run)) in err
+
+
+def test_a_run_without_rows_and_a_server_that_is_away_end_in_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("mlflow")
+    before = (run / "metrics.jsonl").read_bytes()
+    assert call_upload(run, "track=mlflow", "tracking_uri=http://127.0.0.1:9", "init_timeout_s=1") == 2
+    err = capsys.readouterr().err
+    assert (
+        err.count("\n") == 1 and "Mlflow failed (its process ended with status 1 (no run at http://127.0.0.1:9" in err
+    )
+    assert (run / "metrics.jsonl").read_bytes() == before
+    (run / "metrics.jsonl").write_bytes(b"")
+    assert call_upload(run, "track=tensorboard") == 2
+    assert "has no iteration yet" in capsys.readouterr().err
