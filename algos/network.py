@@ -1,5 +1,6 @@
 """Actor and critic in torch: encode, an optional LSTM, decode."""
 
+import contextlib
 import math
 from collections.abc import Iterator
 
@@ -15,6 +16,17 @@ SQRT2 = math.sqrt(2.0)
 NATURE = 36  # pixels a side from which the network of Mnih et al. 2015 fits
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute in one thread: the last bits of what is orthogonal depend on how many made it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class ActorCritic(nn.Module):
     """What the policy and the value are computed from; the policy's parameters are registered first.
 
@@ -24,7 +36,10 @@ class ActorCritic(nn.Module):
     def __init__(self, architecture: Architecture, seed: int) -> None:
         super().__init__()
         self.architecture = architecture
-        generator = torch.Generator().manual_seed(seed % 2**63)
+        with one_thread():
+            self._draw(architecture, torch.Generator().manual_seed(seed % 2**63))
+
+    def _draw(self, architecture: Architecture, generator: torch.Generator) -> None:
         width = architecture.features if architecture.shared else architecture.features // 2
         self.policy_encoder = _encoder(architecture, generator)
         self.policy_head = _linear(width, architecture.head.width, 0.01, generator)

@@ -210,3 +210,17 @@ def test_an_architecture_that_cannot_be_is_one_line(change: dict[str, Any], name
 def test_workers_of_dense_policies_start_without_torch() -> None:
     code = "import sys, algos.rollout, algos.beside; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_first_weights_are_the_same_bits_however_many_threads_there_are() -> None:
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(
+                [p.detach().numpy().tobytes() for p in ActorCritic(architecture(hidden=(64, 64)), 0).parameters()]
+            )
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
