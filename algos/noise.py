@@ -30,6 +30,7 @@ class Stream(enum.IntEnum):
     SHUFFLE = 9  # of minibatches
     MUTATION = 10  # of environments
     GROUND = 11  # what stays the same in all episodes of one environment
+    MEMBER = 12  # seeds and hyperparameters of a population's members
 
 
 def keyed_generator(seed: int, stream: Stream, iteration: int = 0, index: int = 0) -> np.random.Generator:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from algos.noise import Stream, episode_seed, keyed_generator
+from algos.serial import SerialPool
 from envs.errors import ConfigError, require
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
@@ -25,7 +26,6 @@ from envs.vector.serial import SerialVectorEnv
 from .border import build
 from .checkpoint import CheckpointError, Checkpoints
 from .command import Readers, check_output, parse, run_command, write_output
-from .compute.serial import SerialPool
 from .folder import read_config
 from .launch import build_algorithm
 from .matrix import write_matrix

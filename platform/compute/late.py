@@ -6,8 +6,7 @@ from typing import Any
 
 from algos.broadcast import Broadcast
 from algos.pool import Batch, Done, End, Pool, Stateful, Task, Value
-
-from .serial import SerialPool
+from algos.serial import SerialPool
 
 
 class LatePool:

@@ -22,12 +22,12 @@ from typing import Any, NoReturn
 from algos.calls import Initializer, Setup, call, map_chunk, starmap_chunk
 from algos.pool import ONE_CPU, Needs
 from algos.pool import Pool as SeamPool
+from algos.serial import SerialPool
 from envs.errors import ConfigError
 
 from ..border import build
 from .arrivals import Dispatch, ResultThread
 from .results import AsyncResult, Callback, ResultIterator, feed
-from .serial import SerialPool
 
 RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
 EXIT_S = 10.0  # what the end of the program, or of a pool that nobody closed, waits for its workers to go

@@ -1,0 +1,266 @@
+"""Population based training (Jaderberg et al. 2017, arXiv:1711.09846): hyperparameters that are found while learning.
+
+Members learn side by side, each by its own hyperparameters. After every round the worst take over what the best have
+learned (truncation selection, "exploit") and go on by hyperparameters near theirs ("explore"). A member's round is one
+task on the pool; every draw is keyed, so no number depends on who was faster.
+"""
+
+import functools
+import logging
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from algos.hyperparameters import Value, read_space
+from algos.noise import Stream, keyed_generator
+from algos.pool import Done, Pool, PoolError
+from algos.rounds import LOST, Course, Member, play_round
+from envs.errors import ConfigError, PaddockError, require
+from envs.spec import EnvSpec
+from envs.vector import Vec
+
+log = logging.getLogger(__name__)
+
+Event = dict[str, Any]
+
+
+class MembersLost(PaddockError):
+    """No member came out of a round."""
+
+
+@dataclass(kw_only=True, eq=False)
+class PBT:
+    """The algorithm: its settings (conf/algo/pbt.yaml explains each), its parts, and its state."""
+
+    env: EnvSpec
+    vec: Vec
+    pool: Pool
+    seed: int
+    member: functools.partial[Any]  # makes an algorithm, given its parts and the hyperparameters that are explored
+    members: int
+    interval: int
+    quantile: float
+    factors: tuple[float, ...]
+    resample: float
+    explore: Mapping[str, Mapping[str, Any]]
+    eval_episodes: int
+
+    iteration: int = field(init=False, default=0)  # rounds
+    step: int = field(init=False, default=0)  # environment steps of all members, evaluation not counted
+    leader: int = field(init=False, default=0)  # the member that scored best in the last round
+    best: Member | None = field(init=False, default=None)  # as it was when it scored best of all
+
+    plays_on_pool = True
+
+    def __post_init__(self) -> None:
+        self._check()
+        self.env = self.env.as_array()
+        self.course = Course(self.member, self.env, self.vec, self.seed, self.interval, self.eval_episodes)
+        self.space = read_space(self.explore, self.member.func, self.member.keywords)
+        self._check_extremes()
+        self.population = [self._born(number) for number in range(self.members)]
+        self._events: list[Event] = []
+
+    def plan(self) -> Generator[dict[str, float], None, None]:
+        """One round of every member an iteration, for ever; the state is complete at every yield."""
+        if self.iteration == 0:
+            for number, member in enumerate(self.population):
+                self._note("birth", member=number, seed=member.seed, hyperparameters=member.settings)
+        while True:
+            begun = time.perf_counter()
+            self.pool.ask(self.members)
+            ends = self._learn()
+            metrics = self._settle(ends)
+            scores = [member.score for member in self.population]
+            settings = self._choose_leader(scores)
+            exploited = self._exploit(scores)
+            self.iteration += 1
+            worker_s, seconds = sum(done.seconds for done in ends), time.perf_counter() - begun
+            yield {
+                "iteration": self.iteration,
+                "step": self.step,
+                **metrics,
+                "eval/return_mean": max(scores),
+                "eval/return_best": self.best.score if self.best else LOST,
+                "pbt/best": max(scores),
+                "pbt/median": float(np.median(scores)),
+                "pbt/worst": min(scores),
+                "pbt/leader": self.leader,
+                "pbt/exploited": exploited,
+                **{f"pbt/{name}": value for name, value in settings.items()},
+                "system/iteration_s": seconds,
+                "system/worker_s": worker_s,
+                "system/idle_share": max(0.0, 1 - worker_s / (max(self.pool.size, 1) * seconds)),
+                "system/retries": sum(done.attempts - 1 for done in ends),
+            }
+
+    def _learn(self) -> list[Done]:
+        """Let every member learn for a round; the ends in the order of the members."""
+        tasks = [(member, self.iteration) for member in self.population]
+        dones = self.pool.imap_unordered(functools.partial(play_round, self.course), tasks)
+        ends = sorted(dones, key=lambda done: done.index)
+        for done in ends:
+            if isinstance(done.error, PoolError):
+                raise done.error
+        return ends
+
+    def _settle(self, ends: Sequence[Done]) -> dict[str, float]:
+        """Enter what the members came to; one that was lost stays as it was."""
+        lost = [done for done in ends if done.error is not None]
+        for done in lost:
+            reason = f"{type(done.error).__name__}: {done.error}"
+            self._note("lost", member=done.index, reason=reason)
+            log.warning(
+                "member %d was lost in round %d and stays as it was: %s", done.index, self.iteration + 1, reason
+            )
+        if len(lost) == len(ends):
+            first = lost[0].error
+            raise MembersLost(f"every member was lost; the first: {type(first).__name__}: {first}") from first
+        returns = []
+        for done in ends:
+            if done.error is not None:
+                continue
+            before, metrics = self.population[done.index], done.value.metrics
+            score = float(done.value.returns.mean())
+            step = int(metrics["step"])
+            self.step += step - before.step
+            # A return that is no number is worse than any, and would have no place in an order.
+            self.population[done.index] = replace(
+                before, state=done.value.state, step=step, score=score if np.isfinite(score) else LOST
+            )
+            returns += [metrics["train/return_mean"]] if "train/return_mean" in metrics else []
+        mean = {"train/return_mean": float(np.mean(returns))} if returns else {}
+        return mean | {"pbt/lost": len(lost)}
+
+    def _choose_leader(self, scores: Sequence[float]) -> dict[str, Value]:
+        """Note who is best now, and who was best of all; returns the leader's hyperparameters."""
+        self.leader = rank(scores)[0]
+        leader = self.population[self.leader]
+        if self.best is None or leader.score > self.best.score:
+            self.best = leader
+        return leader.settings
+
+    def _exploit(self, scores: Sequence[float]) -> int:
+        """Let the worst go on from where the best are; returns how many did."""
+        order, before, exploited = rank(scores), list(self.population), 0
+        count = max(1, int(self.quantile * self.members)) if self.quantile else 0
+        for number in sorted(order[len(order) - count :]):
+            generator = keyed_generator(self.seed, Stream.MEMBER, self.iteration + 1, number)
+            taken = order[generator.integers(count)]
+            member, source = before[number], before[taken]
+            if not source.score > member.score:
+                continue
+            settings = self._explored(source.settings, generator)
+            self.population[number] = member.take_over(source, settings)
+            exploited += 1
+            self._note(
+                "exploit",
+                member=number,
+                source=taken,
+                score=member.score,
+                source_score=source.score,
+                before=member.settings,
+                source_hyperparameters=source.settings,
+                hyperparameters=settings,
+            )
+        return exploited
+
+    def _explored(self, settings: Mapping[str, Value], generator: np.random.Generator) -> dict[str, Value]:
+        """Hyperparameters near these; some are drawn anew."""
+        return {
+            name: dimension.draw(generator)
+            if generator.random() < self.resample
+            else dimension.perturb(settings[name], self.factors, generator)
+            for name, dimension in self.space.items()
+        }
+
+    def _born(self, number: int) -> Member:
+        generator = keyed_generator(self.seed, Stream.MEMBER, 0, number)
+        seed = int(generator.integers(2**31))
+        settings = {name: dimension.draw(generator) for name, dimension in self.space.items()}
+        return Member(seed, settings, LOST, 0, self.course.make(settings, seed).state_dict())
+
+    def policy(self, which: Literal["last", "best"] = "last") -> Any:
+        """The policy of the member that is best now, or of the best that an evaluation ever met.
+
+        Raises:
+            ConfigError: the best is asked for before the first round has ended.
+        """
+        require(which == "last" or self.best is not None, "which=best is not known before the first round")
+        member = self.best if which == "best" and self.best is not None else self.population[self.leader]
+        algorithm = self.course.make(member.settings, member.seed)
+        algorithm.load_state_dict(member.state)
+        return algorithm.policy()
+
+    def drain_events(self) -> list[Event]:
+        """What happened since this was asked last: births, losses, and who took over what from whom."""
+        events, self._events = self._events, []
+        return events
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `plan` goes on from: arrays and plain data."""
+        return {
+            **{name: getattr(self, name) for name in ("iteration", "step", "leader")},
+            "members": {str(number): dict(vars(member)) for number, member in enumerate(self.population)},
+            "best": None if self.best is None else dict(vars(self.best)),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        self.iteration, self.step, self.leader = (int(state[name]) for name in ("iteration", "step", "leader"))
+        self.population = [Member(**state["members"][str(number)]) for number in range(self.members)]
+        self.best = None if state["best"] is None else Member(**state["best"])
+
+    def describe(self) -> dict[str, str]:
+        """What a run would assemble, for `dry_run=true`."""
+        kind = getattr(self.member.func, "__name__", str(self.member.func))
+        ranges = [f"{name} {list(dimension.extremes)}" for name, dimension in self.space.items()]
+        return {
+            "members": f"{self.members} of {kind}, with {self.vec.num_envs} environments each, a task each",
+            "round": f"{self.interval} iterations and {self.eval_episodes} episodes of evaluation",
+            "explored": ", ".join(ranges),
+        }
+
+    def _note(self, event: str, **what: Any) -> None:
+        self._events.append({"iteration": self.iteration + 1, "step": self.step, "event": event, **what})
+
+    def _check(self) -> None:
+        require(self.members >= 2, f"members={self.members} must be at least 2")
+        for name in ("interval", "eval_episodes"):
+            require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
+        share = self.quantile
+        require(0 <= share <= 0.5, f"quantile={share} must lie in [0, 0.5]; 0 lets every member go on by itself")
+        require(0 <= self.resample <= 1, f"resample={self.resample} must lie in [0, 1]")
+        given = f"factors={list(self.factors)}"
+        both = bool(self.factors) and 0 < min(self.factors) < 1 < max(self.factors)
+        require(both, f"{given} must be positive, some below and some above 1; try [0.8, 1.25]")
+        require(
+            bool(self.explore), "explore: there is nothing to explore; give a setting low, high and log, or choices"
+        )
+
+    def _check_extremes(self) -> None:
+        """Build a member with each hyperparameter at its ends: in range, and with a state that others can take over."""
+        before = leaves(self.course.make({}, 0).state_dict())
+        for name, dimension in self.space.items():
+            for value in dimension.extremes:
+                try:
+                    after = leaves(self.course.make({name: value}, 0).state_dict())
+                except ConfigError as error:
+                    raise ConfigError(f"explore: {error}") from error
+                what = f"explore: {name}={value} changes the shape of what members hand over"
+                require(after == before, f"{what}; set it for all of them: algo.member.{name}=")
+
+
+def rank(scores: Sequence[float]) -> list[int]:
+    """Members from the best to the worst; of equals, the first comes first."""
+    return sorted(range(len(scores)), key=lambda number: -scores[number])
+
+
+def leaves(state: Any, path: str = "") -> dict[str, tuple[int, ...] | None]:
+    """The shape of every array in a state by its path; None for what is none."""
+    if not isinstance(state, Mapping):
+        return {path: getattr(state, "shape", None)}
+    return {leaf: shape for name in state for leaf, shape in leaves(state[name], f"{path}.{name}").items()}

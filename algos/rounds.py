@@ -1,0 +1,126 @@
+"""Members of a population that learn by an algorithm of their own: how they are made, and a round of one on a worker.
+
+What a round gives depends on the member as it was and on the round's number alone. Every round builds the algorithm
+anew and brings it to its state, as a resumed run does: its laws say that this changes no number.
+"""
+
+import functools
+import inspect
+import itertools
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from algos.evaluate import play
+from algos.hyperparameters import Value
+from algos.noise import Stream, episode_seed
+from algos.serial import SerialPool
+from envs.spec import EnvSpec
+from envs.vector import Serial, Vec
+
+LOST = float("-inf")  # the score of a member that was never evaluated: worse than any
+SLOTS = 4  # environments side by side in an evaluation
+
+# Where PPO's and A2C's states say how the running episodes stand. These belong to a member's seed, so that whoever
+# takes over what another has learned goes on in its own episodes.
+STANDING = (("actors", "start"), ("normalization", "running"))
+
+State = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of the population, between two rounds."""
+
+    seed: int  # of all that it draws; it keeps it for good
+    settings: dict[str, Value]  # the hyperparameters that it learns by
+    score: float  # mean return of the newest evaluation of what it has learned
+    step: int  # environment steps that led to what it has learned
+    state: State  # of its algorithm
+
+    def take_over(self, source: "Member", settings: dict[str, Value]) -> "Member":
+        """This member with what another has learned, and with these hyperparameters."""
+        state = dict(source.state)
+        for part, name in STANDING:
+            if part in state:
+                state[part] = {**state[part], name: self.state[part][name]}
+        return Member(self.seed, settings, source.score, source.step, state)
+
+
+@dataclass(frozen=True)
+class Course:
+    """What stays the same for all members and rounds."""
+
+    member: functools.partial[Any]  # makes an algorithm
+    env: EnvSpec
+    vec: Vec
+    seed: int  # of the run
+    interval: int
+    eval_episodes: int
+
+    def make(self, settings: Mapping[str, Value], seed: int) -> Any:
+        """A member's algorithm, at its beginning, on a pool that is this process."""
+        parts = {"env": self.env, "vec": self.vec, "pool": SerialPool(), "seed": seed}
+        named = inspect.signature(self.member.func).parameters
+        # One thread: the last bits of a network's first weights may depend on how many threads made them.
+        with threadpool_limits(1):
+            return self.member(**settings, **{name: part for name, part in parts.items() if name in named})
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a member came to in a round."""
+
+    state: State
+    metrics: dict[str, float]  # the last value of each
+    returns: NDArray[np.float64]  # [eval_episodes], of its policy at the end
+
+
+def play_round(course: Course, task: tuple[Member, int]) -> Round:
+    """Let a member learn for a round, and evaluate it, on a worker."""
+    member, number = task
+    # One thread: a product's last bit may depend on how many threads share it.
+    with threadpool_limits(1):
+        algorithm = course.make(member.settings, member.seed)
+        algorithm.load_state_dict(member.state)
+        metrics: dict[str, float] = {}
+        with closing(algorithm.plan()) as plan:
+            for row in itertools.islice(plan, course.interval):
+                metrics |= row
+            state = algorithm.state_dict()
+        # All members meet the same episodes, so that none is lucky.
+        seeds = [episode_seed(course.seed, Stream.EVALUATION, number, k) for k in range(course.eval_episodes)]
+        return Round(state, metrics, evaluate(course.env, algorithm.policy(), seeds))
+
+
+def evaluate(env: EnvSpec, policy: Any, seeds: list[int]) -> NDArray[np.float64]:
+    """Returns [E] of whole episodes from these seeds."""
+    with closing(Serial(num_envs=SLOTS).make(env, AutoresetMode.DISABLED)) as venv:
+        return play(venv, EverySlot(env, policy), seeds, cap=None, observe=[False] * len(seeds)).returns
+
+
+class EverySlot:
+    """The same policy in every slot."""
+
+    def __init__(self, env: EnvSpec, policy: Any) -> None:
+        space: Any = env.spaces[0]
+        self.shape, self.dtype = space.shape, space.dtype
+        self._policy = policy
+        self._state: Any = None
+
+    def start(self, slot: int, episode: int) -> None:
+        """See `Players.start`."""
+        if self._state is not None:
+            self._state[slot] = 0
+
+    def act(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """See `Players.act`."""
+        actions, _, state = self._policy.act(obs, self._state)
+        self._state = None if state is None else state.copy()
+        return actions

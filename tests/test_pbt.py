@@ -1,0 +1,356 @@
+"""Population based training: its rules worked by hand, and the laws that every algorithm keeps."""
+
+import functools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Command, final_state
+
+from algos.hyperparameters import Choices, Range
+from algos.noise import Stream, keyed_generator
+from algos.pbt import PBT, MembersLost, rank
+from algos.pool import Done, WorkerLost
+from algos.rounds import LOST
+from algos.serial import SerialPool
+from envs.errors import ConfigError
+from paddock.compose import compose_alone
+from paddock.evaluate import evaluate
+from paddock.launch import _plain, build_algorithm
+
+ROUNDS = 4
+TINY = [
+    "algo=pbt",
+    "env=cartpole",
+    "vec.num_envs=2",
+    "algo.members=4",
+    "algo.interval=2",
+    "algo.quantile=0.5",
+    "algo.eval_episodes=3",
+    "+algo.explore.epochs={low: 1, high: 6, log: true}",
+    "+algo.explore.discount={choices: [0.9, 0.95, 0.99]}",
+    "algo.explore.learning_rate.high=0.1",
+    "algo.member.steps=16",
+    "algo.member.minibatch_size=16",
+    "algo.member.hidden=[8]",
+    "algo.member.normalize_rewards=true",
+    "checkpoint.every_s=0",
+]
+A2C = [word for word in TINY if "epochs" not in word and "minibatch" not in word and "normalize" not in word]
+ONE = ["algo=pbt", "algo.members=2", "vec.num_envs=2", "algo.interval=1", "algo.eval_episodes=2"]
+ES = [*ONE, "algo@algo.member=es", "~algo.explore.entropy_coefficient", "algo.member.population=4"]
+
+
+def generator(index: int = 0) -> np.random.Generator:
+    return keyed_generator(0, Stream.MEMBER, 0, index)
+
+
+def algorithm(*words: str, pool: Any = None) -> Any:
+    return build_algorithm(_plain(compose_alone([*words])), pool or SerialPool())
+
+
+def advance(algo: Any, rounds: int) -> tuple[list[dict[str, float]], list[Any]]:
+    """The rows of some rounds, and the events that led to them."""
+    plan, metrics, events = algo.plan(), [], []
+    for _ in range(rounds):
+        row = next(plan)
+        metrics.append({name: value for name, value in row.items() if not name.startswith("system/")})
+        events += algo.drain_events()
+    plan.close()
+    return metrics, events
+
+
+def scored(algo: Any, *scores: float) -> list[Any]:
+    """Give the members scores, and states that tell them apart; returns them."""
+    for k, score in enumerate(scores):
+        member = algo.population[k]
+        learner = {**member.state["learner"], "parameters": member.state["learner"]["parameters"] + np.float32(k)}
+        algo.population[k] = replace(member, score=score, state={**member.state, "learner": learner})
+    return list(algo.population)
+
+
+# The rules
+
+
+def test_of_equal_members_the_first_is_better() -> None:
+    assert rank([3.0, 9.0, LOST, 3.0, 9.0]) == [1, 4, 0, 3, 2]
+
+
+def test_the_worst_take_over_what_the_best_have_learned_and_stay_in_their_episodes() -> None:
+    algo = algorithm(*TINY, "algo.members=6", "algo.quantile=0.4")  # 2.4 of 6: two
+    before = scored(algo, 10.0, 60.0, 20.0, 50.0, 40.0, 30.0)
+    assert algo._exploit([member.score for member in before]) == 2
+    events = {event["member"]: event for event in algo.drain_events()}
+    assert set(events) == {0, 2} and {event["source"] for event in events.values()} <= {1, 3}
+    for number, member in enumerate(algo.population):
+        if number not in events:
+            assert member is before[number]
+            continue
+        source = before[events[number]["source"]]
+        np.testing.assert_equal(member.state["learner"], source.state["learner"])
+        assert member.score == source.score and member.seed == before[number].seed
+        assert member.state["actors"]["start"] is before[number].state["actors"]["start"]
+        assert member.state["normalization"]["running"] is before[number].state["normalization"]["running"]
+        assert member.state["normalization"]["returned"] is source.state["normalization"]["returned"]
+        assert member.settings == events[number]["hyperparameters"] != source.settings
+        assert events[number]["before"] == before[number].settings
+
+
+@pytest.mark.parametrize(("words", "scores"), [([], [7.0] * 4), (["algo.quantile=0"], [1.0, 2.0, 3.0, 4.0])])
+def test_nobody_takes_over_from_an_equal_or_where_none_shall(words: list[str], scores: list[float]) -> None:
+    algo = algorithm(*TINY, *words)
+    before = scored(algo, *scores)
+    assert algo._exploit(scores) == 0
+    assert all(member is other for member, other in zip(algo.population, before, strict=True))
+
+
+def test_a_perturbation_is_one_of_the_factors_and_ends_at_the_bounds() -> None:
+    wide, narrow = Range(0.0, 100.0, log=False, whole=False), Range(0.9, 1.1, log=False, whole=False)
+    assert {wide.perturb(1.0, (0.8, 1.25), generator(k)) for k in range(20)} == {0.8, 1.25}
+    assert {narrow.perturb(1.0, (0.8, 1.25), generator(k)) for k in range(20)} == {0.9, 1.1}
+
+
+def test_a_whole_number_moves_by_one_at_least() -> None:
+    epochs = Range(1, 20, log=True, whole=True)
+    assert {epochs.perturb(2, (0.8, 1.25), generator(k)) for k in range(20)} == {1, 3}  # 1.6 and 2.5 round to 2
+    assert {epochs.perturb(10, (0.8, 1.25), generator(k)) for k in range(20)} == {8, 12}
+    assert {epochs.perturb(1, (0.8, 1.25), generator(k)) for k in range(20)} == {1, 2}
+
+
+def test_a_choice_moves_to_a_neighbour() -> None:
+    choices = Choices((0.9, 0.99, 0.999))
+    assert {choices.perturb(0.99, (0.8, 1.25), generator(k)) for k in range(20)} == {0.9, 0.999}
+    assert {choices.perturb(0.9, (0.8, 1.25), generator(k)) for k in range(20)} == {0.99}
+
+
+def test_draws_fill_their_range() -> None:
+    decades = [Range(1e-5, 1e-1, log=True, whole=False).draw(generator(k)) for k in range(400)]
+    assert min(decades) >= 1e-5 and max(decades) <= 1e-1
+    assert 150 < sum(value < 1e-3 for value in decades) < 250  # half of the decades
+    even = [Range(0.0, 4.0, log=False, whole=False).draw(generator(k)) for k in range(400)]
+    assert min(even) >= 0 and max(even) <= 4 and 150 < sum(value < 2 for value in even) < 250
+    assert {Range(1, 4, log=False, whole=True).draw(generator(k)) for k in range(100)} == {1, 2, 3, 4}
+    assert {Choices((1, 5)).draw(generator(k)) for k in range(50)} == {1, 5}
+
+
+def test_what_is_resampled_has_nothing_to_do_with_the_source() -> None:
+    settings = {"learning_rate": 1e-3, "entropy_coefficient": 1e-2, "epochs": 4, "discount": 0.95}
+    always, never = algorithm(*TINY, "algo.resample=1"), algorithm(*TINY, "algo.resample=0")
+    drawn = [always._explored(settings, generator(k))["learning_rate"] for k in range(50)]
+    moved = [never._explored(settings, generator(k))["learning_rate"] for k in range(50)]
+    assert len(set(drawn)) == 50 and 1e-5 <= min(drawn) < 1e-4 and 1e-2 < max(drawn) <= 0.1
+    assert set(moved) == {0.8e-3, 1.25e-3}
+
+
+# The laws
+
+
+@pytest.fixture(scope="module")
+def expected() -> tuple[list[dict[str, float]], list[Any], Any]:
+    algo = algorithm(*TINY)
+    return *advance(algo, ROUNDS), algo.state_dict()
+
+
+def test_the_rows_and_events_tell_the_whole_schedule(expected: tuple[list[dict[str, float]], list[Any], Any]) -> None:
+    metrics, events, state = expected
+    births = [event for event in events if event["event"] == "birth"]
+    settings = {event["member"]: event["hyperparameters"] for event in births}
+    assert sorted(settings) == [0, 1, 2, 3] and len({event["seed"] for event in births}) == 4
+    assert any(event["event"] == "exploit" for event in events)
+    for row in metrics:
+        assert row["step"] == row["iteration"] * 4 * 2 * 16 * 2  # members, iterations, T, N
+        told = {name: row[f"pbt/{name}"] for name in ("learning_rate", "entropy_coefficient", "epochs", "discount")}
+        assert told == settings[int(row["pbt/leader"])]
+        assert row["pbt/worst"] <= row["pbt/median"] <= row["pbt/best"] == row["eval/return_mean"]
+        exploits = [e for e in events if e["event"] == "exploit" and e["iteration"] == row["iteration"]]
+        assert len(exploits) == row["pbt/exploited"]
+        for event in exploits:
+            assert event["source_score"] > event["score"] and event["before"] == settings[event["member"]]
+        settings |= {event["member"]: event["hyperparameters"] for event in exploits}
+    assert {number: member["settings"] for number, member in enumerate(state["members"].values())} == settings
+    assert metrics[-1]["eval/return_best"] == max(row["eval/return_mean"] for row in metrics) == state["best"]["score"]
+
+
+class Shuffled(SerialPool):
+    """Gives the ends of tasks in random order, as workers do."""
+
+    def imap_unordered(self, fn: Callable[[Any], Any], tasks: Any, **settings: Any) -> Iterator[Done]:
+        numbered = list(enumerate(tasks))
+        random.shuffle(numbered)
+        for index, task in numbered:
+            (done,) = super().imap_unordered(fn, [task])
+            yield replace(done, index=index)
+
+
+def test_the_order_of_tasks_changes_nothing(expected: tuple[list[dict[str, float]], list[Any], Any]) -> None:
+    algo = algorithm(*TINY, pool=Shuffled())
+    assert advance(algo, ROUNDS) == expected[:2]
+    np.testing.assert_equal(algo.state_dict(), expected[2])
+
+
+@pytest.mark.parametrize("at", range(1, ROUNDS))
+def test_interrupted_after_any_round_it_goes_on_the_same(
+    at: int, expected: tuple[list[dict[str, float]], list[Any], Any]
+) -> None:
+    first, second = algorithm(*TINY), algorithm(*TINY)
+    begun = advance(first, at)
+    second.load_state_dict(first.state_dict())
+    rest = advance(second, ROUNDS - at)
+    assert (begun[0] + rest[0], begun[1] + rest[1]) == expected[:2]
+    np.testing.assert_equal(second.state_dict(), expected[2])
+
+
+@pytest.mark.parametrize("words", [TINY, [*TINY, "algo.member.lstm=true"], [*A2C, "algo@algo.member=a2c"]])
+def test_a_member_that_takes_over_nothing_learns_as_it_would_alone(words: list[str]) -> None:
+    population = algorithm(*words, "algo.quantile=0")
+    member = population.population[1]
+    alone = population.course.make(member.settings, member.seed)
+    advance(population, 3)
+    plan = alone.plan()
+    for _ in range(3 * population.interval):
+        next(plan)
+    np.testing.assert_equal(population.population[1].state, alone.state_dict())
+    plan.close()
+
+
+@pytest.mark.parametrize("words", [[*A2C, "algo@algo.member=a2c"], [*ES, "algo.explore.learning_rate.low=0.001"]])
+def test_members_may_learn_by_any_algorithm(words: list[str]) -> None:
+    metrics, _ = advance(algorithm(*words), 2)
+    assert np.isfinite(metrics[-1]["eval/return_mean"])
+
+
+def test_the_policies_are_those_of_the_leader_and_of_the_best_ever() -> None:
+    algo = algorithm(*TINY)
+    with pytest.raises(ConfigError, match="which=best is not known before the first round"):
+        algo.policy("best")
+    advance(algo, 3)
+    last, best = algo.policy("last").parameters, algo.policy("best").parameters
+    np.testing.assert_array_equal(last, algo.population[algo.leader].state["learner"]["parameters"])
+    np.testing.assert_array_equal(best, algo.best.state["learner"]["parameters"])
+
+
+# Losses
+
+
+class Losing(SerialPool):
+    """Loses the tasks of these members."""
+
+    def __init__(self, *members: int) -> None:
+        self._members = members
+
+    def imap_unordered(self, fn: Callable[[Any], Any], tasks: Any, **settings: Any) -> Iterator[Done]:
+        for done in super().imap_unordered(fn, tasks):
+            yield Done(done.index, error=WorkerLost("its worker died")) if done.index in self._members else done
+
+
+def test_a_lost_member_stays_as_it_was_and_is_counted() -> None:
+    algo = algorithm(*TINY, "algo.quantile=0", pool=Losing(2))
+    before = algo.population[2]
+    metrics, events = advance(algo, 2)
+    assert algo.population[2] is before and before.score == LOST
+    assert [row["pbt/lost"] for row in metrics] == [1, 1] and metrics[1]["step"] == 2 * 3 * 2 * 16 * 2
+    lost = [event for event in events if event["event"] == "lost"]
+    assert [(event["iteration"], event["member"]) for event in lost] == [(1, 2), (2, 2)]
+    assert lost[0]["reason"] == "WorkerLost: its worker died"
+
+
+def test_a_member_that_was_lost_takes_over_from_another() -> None:
+    algo = algorithm(*TINY, pool=Losing(2))
+    _, events = advance(algo, 1)
+    assert 2 in [event["member"] for event in events if event["event"] == "exploit"]
+    assert algo.population[2].score > LOST
+
+
+def test_without_any_member_left_the_run_ends() -> None:
+    with pytest.raises(MembersLost, match="every member was lost; the first: WorkerLost: its worker died"):
+        advance(algorithm(*TINY, pool=Losing(0, 1, 2, 3)), 1)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("algo.members=1", "algo.members=1 must be at least 2"),
+        ("algo.interval=0", "algo.interval=0 must be at least 1"),
+        ("algo.quantile=0.6", r"algo.quantile=0.6 must lie in \[0, 0.5\]"),
+        ("algo.resample=2", r"algo.resample=2 must lie in \[0, 1\]"),
+        ("algo.factors=[1.25]", r"algo.factors=\[1.25\] must be positive, some below and some above 1"),
+        ("algo.explore=null", "algo.explore=None has the wrong type"),
+        ("algo.explore.learning_rate=3", "algo.explore: learning_rate=3 is not a mapping; give it low, high and log"),
+        ("+algo.explore.clop={choices: [1, 2]}", "algo.explore: clop is not a number .* did you mean 'clip'"),
+        (
+            "+algo.explore.steps={low: 1, high: 9, log: true}",
+            "algo.explore: steps is not .* allowed: epochs, .*, clip",
+        ),
+        ("+algo.explore.hidden={choices: [8, 9]}", "algo.explore: hidden is not a number that may change while"),
+        ("+algo.explore.clip={low: 0, high: 1, log: false}", "algo.explore: clip=0.0 must be positive"),
+        ("+algo.explore.clip={low: 0, high: 1, log: true}", "algo.explore: clip.low=0.0 has no logarithm"),
+        ("+algo.explore.clip={low: 2, high: 1, log: true}", "algo.explore: clip.low=2.0 must be below clip.high=1.0"),
+        ("+algo.explore.clip={low: 0.1, log: true}", "algo.explore: clip.high is missing"),
+        ("+algo.explore.clip={choices: [0.1]}", r"algo.explore: clip.choices=\[0.1\] must list two numbers or more"),
+        ("+algo.explore.clip={choices: [0.1, 0.1]}", "algo.explore: clip.choices=.* has a number twice"),
+        ("+algo.explore.clip={choices: [a, b]}", "algo.explore: clip.choices='a' must be a number"),
+        ("+algo.explore.epochs={choices: [1, 2.5]}", "algo.explore: epochs.choices=2.5 must be a whole number"),
+        ("+algo.explore.learning_rate.lo=1", "algo.explore: learning_rate.lo is not a key beside low and high and log"),
+        (
+            "+algo.member.learning_rat=1",
+            "algo.member.learning_rat is not a key of algo.member; did you mean 'learning_",
+        ),
+        ("algo.member.learning_rate=x", "algo.member.learning_rate='x' has the wrong type"),
+        ("algo.member.discount=2", r"algo.member.discount=2 must lie in \[0, 1\]"),
+        ("algo.member=3", "algo.member=3 is not a mapping"),
+        ("~algo.member", "algo.member=None is not a mapping"),
+        ("env=terrains", "env: Obstacles is a family of environments"),
+    ],
+)
+def test_what_cannot_be_explored_is_refused_in_one_line(word: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{said}") as refused:
+        algorithm("algo=pbt", "algo.members=2", word)
+    assert "\n" not in str(refused.value)
+
+
+class Growing:
+    """A member whose state is as wide as a setting says."""
+
+    def __init__(self, width: float) -> None:
+        self.width = width
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"deep": {"array": np.zeros(int(self.width))}}
+
+
+def test_what_changes_the_shape_of_a_state_is_refused() -> None:
+    settings: dict[str, Any] = {"members": 2, "interval": 1, "quantile": 0.5, "factors": (0.8, 1.25), "resample": 0.0}
+    parts = {name: getattr(algorithm(*ONE), name) for name in ("env", "vec", "pool", "seed")}
+    explore = {"width": {"low": 1.0, "high": 2.0, "log": False}}
+    with pytest.raises(ConfigError, match=r"explore: width=2.0 changes the shape .*: algo.member.width="):
+        PBT(**parts, **settings, member=functools.partial(Growing, width=1.0), explore=explore, eval_episodes=1)
+
+
+# Whole runs
+
+
+def test_killed_and_resumed_elsewhere_it_is_the_same_run(tmp_path: Path, start: Callable[..., Command]) -> None:
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    words = [*TINY, "budget.iterations=8"]
+    other = start(*words, "compute=serial", f"run.dir={undisturbed}")
+    begun = start(*words, "compute=local", "compute.workers=2", f"run.dir={run}")
+    begun.wait_for(run, random.randint(1, 6), timeout_s=200)
+    begun.kill()
+    begun = start(*words, "compute=local", "compute.workers=1", f"run.dir={run}")
+    for command in (other, begun):
+        code, _, err = command.wait(200)
+        assert code == 0, err
+    for journal in ("metrics.jsonl", "events.jsonl"):
+        assert (run / journal).read_bytes() == (undisturbed / journal).read_bytes()
+    assert final_state(run) == final_state(undisturbed)
+    for which in ("last", "best"):
+        assert evaluate(run, episodes=2, which=which).returns.tolist() == (
+            evaluate(undisturbed, episodes=2, which=which).returns.tolist()
+        )
