@@ -117,6 +117,16 @@ class Command:
         """Ctrl-C, as a terminal sends it: to every process of the group."""
         os.killpg(self.process.pid, signal.SIGINT)
 
+    def wait_for(self, run: Path, iteration: int, timeout_s: float = 60.0) -> None:
+        """Wait until the run in a folder has come so far, or has ended before."""
+        wait_until(lambda: len(rows(run)) >= iteration or self.process.poll() is not None, timeout_s)
+
+    def kill(self) -> None:
+        """`kill -9` of the run alone, and wait for its workers, which end with it."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        wait_until(lambda: not self.processes())
+
     def kill_group(self) -> None:
         """End everything, however the test went."""
         for process in self.processes():

@@ -1,14 +1,11 @@
 """POET as a user runs it: killed at random moments and resumed, on one worker or two, it is the same run."""
 
-import functools
-import os
 import random
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Command, final_state, rows, wait_until
+from conftest import Command, final_state, rows
 
 ITERATIONS = 26
 TINY = [  # births, transfers and retirements within a few seconds
@@ -76,20 +73,14 @@ def test_killed_and_resumed_it_has_the_same_lineage_and_the_same_bits(
     for _ in range(2):
         command = start(*TINY, f"run.dir={run}", f"compute={compute}")
         goal = reached + chance.randint(1, 9)
-        wait_until(functools.partial(_came_to, run, goal, command))
-        os.kill(command.process.pid, signal.SIGKILL)
-        command.process.wait()
-        wait_until(lambda: not command.processes())  # noqa: B023, workers end with the run that owned them
+        command.wait_for(run, goal)
+        assert command.process.poll() is None
+        command.kill()
         reached = len(rows(run))
     code, out, err = start(*TINY, f"run.dir={run}", f"compute={compute}").wait()
     assert code == 0, err
     assert "going on in" in out
     assert_same(undisturbed, run)
-
-
-def _came_to(run: Path, iteration: int, command: Command) -> bool:
-    assert command.process.poll() is None
-    return len(rows(run)) >= iteration
 
 
 def _active(events: list[dict[str, int | str]]) -> set[int | str]:

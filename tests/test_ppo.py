@@ -1,19 +1,16 @@
 """PPO and A2C, by the laws they obey."""
 
-import functools
-import os
 import random
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Command, final_state, rows, wait_until
+from conftest import Command, final_state, rows
 
+from algos.serial import SerialPool
 from paddock.compose import compose_alone
-from paddock.compute.serial import SerialPool
 from paddock.launch import _plain, build_algorithm
 
 SMALL = [  # a run of the real thing that takes a second or two
@@ -205,10 +202,8 @@ def test_killed_and_resumed_equals_undisturbed(variant: str, tmp_path: Path, sta
     for _ in range(2):
         begun = start(*command(variant, run, compute))
         goal = reached + chance.randint(1, 4)
-        wait_until(functools.partial(_came_to, run, goal, begun))
-        os.kill(begun.process.pid, signal.SIGKILL)
-        begun.process.wait()
-        wait_until(lambda begun=begun: not begun.processes())  # workers end with the run that owned them
+        begun.wait_for(run, goal)
+        begun.kill()
         reached = len(rows(run))
     code, _, err = start(*command(variant, run, compute)).wait()
     assert code == 0, err
@@ -221,13 +216,9 @@ def test_actors_are_made_again_when_their_workers_die(tmp_path: Path, start: Cal
     assert start(*command("actors", undisturbed, "compute=serial")).wait()[0] == 0
     begun = start(*command("actors", run, "compute=local", "compute.workers=2"))
     for goal in (2, 5):
-        wait_until(functools.partial(_came_to, run, goal, begun))
+        begun.wait_for(run, goal)
         begun.workers()[0].kill()
     code, _, err = begun.wait()
     assert code == 0, err
     assert (run / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
     assert final_state(run) == final_state(undisturbed)
-
-
-def _came_to(run: Path, goal: int, begun: Command) -> bool:
-    return len(rows(run)) >= goal or begun.process.poll() is not None

@@ -1,6 +1,5 @@
 """Stop and resume: a run that is killed at any moment and resumed is the run that was not."""
 
-import functools
 import json
 import os
 import random
@@ -49,10 +48,8 @@ def test_killed_and_resumed_equals_undisturbed(
     for _ in range(3):
         command = start(*arguments(run), f"compute={compute}")
         goal = reached + chance.randint(1, 8)
-        wait_until(functools.partial(_came_to, run, goal, command))
-        os.kill(command.process.pid, signal.SIGKILL)
-        command.process.wait()
-        wait_until(functools.partial(_gone, command))  # workers end with the run that owned them
+        command.wait_for(run, goal)
+        command.kill()
         reached = len(rows(run))
     code, out, err = start(*arguments(run), f"compute={compute}").wait()
     assert code == 0, err
@@ -98,14 +95,6 @@ def test_a_finished_run_says_so_and_a_raised_budget_goes_on(
     assert_same(undisturbed, run)
 
 
-def _came_to(run: Path, goal: int, command: Command) -> bool:
-    return len(rows(run)) >= goal or command.process.poll() is not None
-
-
-def _gone(command: Command) -> bool:
-    return not command.processes()
-
-
 def test_killed_while_its_folder_is_made_a_run_starts_again(
     undisturbed: Path, tmp_path: Path, start: Callable[..., Command]
 ) -> None:
@@ -142,7 +131,7 @@ def test_a_signal_finishes_the_iteration_saves_and_exits_with_its_code(
     assert code == 128 + number, err
     assert f"stopped by {number.name}" in out
     assert "Traceback" not in err
-    wait_until(functools.partial(_gone, command))
+    wait_until(lambda: not command.processes())
     saved = read(max((run / "checkpoints").glob("*.npz")))
     assert saved["algorithm"]["iteration"] == len(rows(run)) < ITERATIONS
     assert start(*arguments(run), f"compute={compute}").wait()[0] == 0
@@ -169,7 +158,7 @@ def test_a_second_interrupt_leaves_at_once_and_no_process(tmp_path: Path, start:
             break
     os.kill(command.process.pid, signal.SIGINT)
     assert command.process.wait(60) == 130
-    wait_until(functools.partial(_gone, command))
+    wait_until(lambda: not command.processes())
 
 
 # Checkpoints
