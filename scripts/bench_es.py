@@ -37,10 +37,10 @@ from algos.es import ES, STD_FLOOR
 from algos.evaluate import Moments
 from algos.noise import Stream, episode_seed
 from algos.pool import Done, Pool
+from algos.serial import SerialPool
 from paddock.compose import compose_alone
 from paddock.compute.cluster import local
 from paddock.compute.elastic import Bounds
-from paddock.compute.serial import SerialPool
 from paddock.launch import build_algorithm
 
 TARGET = 1.0  # ours / peer, environment steps/s

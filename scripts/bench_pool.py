@@ -40,9 +40,9 @@ import psutil  # noqa: E402
 
 from algos.broadcast import Broadcast  # noqa: E402
 from algos.members import evaluate_pairs  # noqa: E402
+from algos.serial import SerialPool  # noqa: E402
 from paddock.compute.cluster import connect, local  # noqa: E402
 from paddock.compute.elastic import Bounds  # noqa: E402
-from paddock.compute.serial import SerialPool  # noqa: E402
 from scripts.bench_es import build_es, describe_machine  # noqa: E402
 
 WORKERS = 5

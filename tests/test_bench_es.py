@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from algos.members import evaluate_pairs
-from paddock.compute.serial import SerialPool
+from algos.serial import SerialPool
 from scripts.bench_es import AnsweringPool, build_es, measure_driver, members, play_member, walker
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import scripts.bench_poet
-from paddock.compute.serial import SerialPool
+from algos.serial import SerialPool
 from scripts.bench_poet import STEPS, play_in_turns, play_ours
 
 ROOT = Path(__file__).resolve().parent.parent

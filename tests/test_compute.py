@@ -17,12 +17,12 @@ import pytest
 from conftest import ROOT, TINY, Command, final_state, rows, wait_until
 
 from algos.pool import Done, PoolError, TaskTimeout, WorkerLost
+from algos.serial import SerialPool
 from paddock.checkpoint import read
 from paddock.compute.cluster import local
 from paddock.compute.elastic import Bounds
 from paddock.compute.pool import DaskPool
 from paddock.compute.recipes import Dask
-from paddock.compute.serial import SerialPool
 
 TASKS = 24
 

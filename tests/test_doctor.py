@@ -12,8 +12,8 @@ import pytest
 from conftest import ROOT
 
 from algos.calls import Witness
+from algos.serial import SerialPool
 from paddock import checks, installed, video
-from paddock.compute.serial import SerialPool
 
 
 def doctor(*arguments: str, flags: tuple[str, ...] = (), **environment: str) -> tuple[int, str, str]:

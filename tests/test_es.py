@@ -19,10 +19,10 @@ from algos.members import Centre, evaluate_pairs
 from algos.noise import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.policy import MLP, ActionHead, Population
 from algos.pool import Done
+from algos.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import Serial
-from paddock.compute.serial import SerialPool
 
 CARTPOLE = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
 

@@ -16,8 +16,8 @@ from test_niche import TINY_ES, TINY_POET  # type: ignore[import-not-found]  # p
 
 from algos.noise import Stream, episode_seed
 from algos.pool import Done, WorkerLost
+from algos.serial import SerialPool
 from paddock import evaluate as command
-from paddock.compute.serial import SerialPool
 from paddock.evaluate import evaluate, load
 from paddock.matrix import Matrix, play_matrix
 from paddock.visit import Visit

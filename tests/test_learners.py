@@ -20,11 +20,11 @@ from omegaconf import OmegaConf
 from algos.actor import Architecture
 from algos.learner import Learner
 from algos.learners import LearnerLost, Learners
+from algos.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import Serial
 from paddock.border import build
-from paddock.compute.serial import SerialPool
 
 CARTPOLE = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
 TOGETHER = "algos.learners"  # in the command line of every learner but the first

@@ -20,12 +20,12 @@ from algos.niche import characterize, novelty
 from algos.noise import PhiloxNoise
 from algos.poet import AHEAD, POET
 from algos.pool import Done, End, PoolError
+from algos.serial import SerialPool
 from envs.errors import ConfigError
 from envs.poles import Poles
 from envs.spec import EnvSpec
 from envs.vector import Serial
 from paddock.checkpoint import Checkpoints, check_fits
-from paddock.compute.serial import SerialPool
 
 POLES = Poles(start=0.5, step=0.4, min=0.05, max=3.0, max_episode_steps=60)
 

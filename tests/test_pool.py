@@ -33,12 +33,12 @@ from pool_tasks import (
 )
 
 from algos.pool import Done, End, Needs, PoolError, TaskTimeout, WorkerLost
+from algos.serial import SerialPool
 from paddock.compute import dispatch, elastic
 from paddock.compute.batch import CHUNK_S, chunk_size
 from paddock.compute.cluster import connect, local
 from paddock.compute.elastic import Bounds
 from paddock.compute.pool import DaskPool
-from paddock.compute.serial import SerialPool
 
 
 @pytest.fixture(scope="module")

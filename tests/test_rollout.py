@@ -13,10 +13,10 @@ from algos.evaluate import Moments
 from algos.network import ActorCritic
 from algos.normalize import Normalization
 from algos.rollout import Collector, Rollout, Stage, Standing, join
+from algos.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import Serial
-from paddock.compute.serial import SerialPool
 
 
 def stage(id: str = "CartPole-v1", num_envs: int = 4, *, lstm: bool = False, **changes: Any) -> Stage:

@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 
 import algos.clock
 from algos.clock import Clock, worker_times
+from algos.serial import SerialPool
 from paddock.compose import compose_alone
-from paddock.compute.serial import SerialPool
 from paddock.launch import build_algorithm
 from paddock.run import memory_gb
 

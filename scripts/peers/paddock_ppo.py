@@ -12,8 +12,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from algos.ppo import PPO
+from algos.serial import SerialPool
 from paddock.compose import compose_alone
-from paddock.compute.serial import SerialPool
 from paddock.launch import build_algorithm
 
 SHARES = ("env", "policy", "learn", "wait")
