@@ -13,6 +13,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -163,7 +164,10 @@ def serve(module: str) -> None:
     sys.argv = inbox.settings["argv"]  # noted as the run's command
     code = 0
     try:
-        importlib.import_module(f"paddock.{module}").mirror(inbox)
+        # What libraries keep for their exit handlers to remove goes here, since those do not run.
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            os.environ["TMPDIR"] = tempfile.tempdir = folder
+            importlib.import_module(f"paddock.{module}").mirror(inbox)
     except Exception as error:
         traceback.print_exc()
         inbox.say(f"{FAILED}{in_a_line(error)}")
