@@ -45,7 +45,8 @@ class LocalKeys:
 
     def open(self) -> Here:
         """Get ready to start processes."""
-        return Here(self.jobs or max(1, usable_cores() // self.cpus), self.cpus, self.gpus)
+        room = len(self.gpus) or max(1, usable_cores() // self.cpus)
+        return Here(self.jobs or room, self.cpus, self.gpus)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """The end of a sweep in a few lines: how the trials ended, the best one as a command, and what mattered."""
 
+import re
 import shlex
 import warnings
 from collections import Counter
@@ -13,6 +14,7 @@ from .plan import shown
 from .study import JOURNAL, Sheet
 from .trial import Note
 
+PASSWORD = r"(?<=\w):[^/@]*@"  # in a URL
 MOST = 5  # trials of a front that are shown
 NEEDED = 4  # complete trials, to say what mattered
 
@@ -36,7 +38,8 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     where = shlex.quote(shown(folder))
     print(f"runs: python -m paddock.status {where}; page: python -m paddock.report {where}")
     storage = f"--storage-class JournalFileStorage --storage {shlex.quote(shown(folder / JOURNAL))}"
-    storage = storage if sheet.storage is None else f"--storage {shlex.quote(sheet.storage)}"
+    if sheet.storage is not None:
+        storage = f"--storage {shlex.quote(re.sub(PASSWORD, ':...@', sheet.storage))}"
     print(f"study: optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)
 
 

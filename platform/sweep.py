@@ -213,9 +213,12 @@ class OptunaSweeper(Sweeper):
             with locked(self._folder):
                 if (self._folder / SHEET).exists():
                     before = Sheet.read(self._folder)
+                    where, name = shown(self._folder), before.study
+                    remedy = f"choose another hydra.sweep.dir=, or go on with it by hydra.sweeper.study={name}"
+                    require(name == sheet.study, f"{where} holds the sweep {name}, which this line is not; {remedy}")
                     same = before.objectives == sheet.objectives and before.storage == sheet.storage
                     remedy = "use its own, or another study="
-                    require(same, f"{shown(self._folder)} holds a sweep with other objectives or storage; {remedy}")
+                    require(same, f"{where} holds a sweep with other objectives or storage; {remedy}")
                 sheet.write(self._folder)
                 storage = open_storage(self._folder, settings.storage)
                 directions = [optuna.study.StudyDirection[way.upper()] for way in sheet.objectives.values()]

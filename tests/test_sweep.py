@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from optuna.trial import TrialState
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 
 from paddock.folder import FolderError
+from paddock.launchers import LocalKeys
+from paddock.plan import Plan
 from paddock.study import open_study
 from paddock.trial import Note, Reporter
 
@@ -139,12 +142,18 @@ def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_los
     assert f"algo.learning_rate={best.params['algo.learning_rate']!r}" in out
 
     code, again, err = desk.call(*line)
-    assert (code, err) == (0, "") and "trial" not in again.splitlines()[1].split(":")[0].replace("trials", "")
-    assert len(desk.trials()) == 12
+    assert (code, err) == (0, "") and again.splitlines()[1].startswith("12 trials: ")
+    study = re.search(r"^study: optuna (.*)", again, re.M)
+    assert study is not None
+    asked = [sys.executable, "-W", "ignore", "-m", "optuna", *shlex.split(study[1]), "--format", "json"]
+    shown = subprocess.run(asked, cwd=desk.here, check=True, capture_output=True, text=True).stdout
+    assert [trial["number"] for trial in json.loads(shown)] == [*range(12)]
 
 
-def test_two_processes_share_a_study(desk: Desk) -> None:
+@pytest.mark.parametrize("storage", ["null", "sqlite:///study.db"])
+def test_two_processes_share_a_study(storage: str, desk: Desk) -> None:
     line = [SPACE, "budget.iterations=4", "hydra.sweeper.n_trials=6", "hydra.sweeper.pruner=none"]
+    line += [f"hydra.sweeper.storage={storage.replace('study', f'{desk.here}/study')}"]
     sweeps = [desk.begin(*line, "hydra.sweeper.parallel=1") for _ in range(2)]
     outs = [sweep.communicate(timeout=240) for sweep in sweeps]
     assert [sweep.returncode for sweep in sweeps] == [0, 0], outs
@@ -218,11 +227,17 @@ def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(desk: Desk)
     assert not desk.sweep.exists()
 
 
-def test_a_folder_of_other_objectives_is_refused(desk: Desk) -> None:
+def test_a_folder_of_another_sweep_is_refused(desk: Desk) -> None:
     line = [SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=1"]
     assert desk.call(*line)[0] == 0
-    code, _, err = desk.call(*line, "hydra.sweeper.objectives=[minimize eval/return_mean]")
-    assert code == 2 and "holds a sweep with other objectives or storage" in err
+    other = "hydra.sweeper.objectives=[minimize eval/return_mean]"
+    [study] = optuna.study.get_all_study_names(open_study(desk.sweep)._storage)
+    for extra, says in {
+        "hydra.sweeper.seed=5": f"holds the sweep {study}, which this line is not",
+        f"hydra.sweeper.study={study}": "holds a sweep with other objectives or storage",
+    }.items():
+        code, _, err = desk.call(*line, other, extra)
+        assert code == 2 and says in err and len(err.splitlines()) == 1
 
 
 def test_without_a_folder_of_its_own_the_same_line_finds_its_sweep_again(desk: Desk) -> None:
@@ -273,6 +288,18 @@ def test_runs_of_a_grid_side_by_side_are_those_of_one_after_the_other(desk: Desk
     for number in "012":
         one, other = (desk.here / folder / number / "metrics.jsonl" for folder in outs)
         assert one.read_bytes() == other.read_bytes()
+
+
+def test_runs_side_by_side_have_their_share_of_cores_and_a_gpu_each(tmp_path: Path) -> None:
+    place = LocalKeys(jobs=None, cpus=3, gpus=(4, 7)).open()
+    code = "import os; print(*(os.environ[k] for k in ('CUDA_VISIBLE_DEVICES', 'OMP_NUM_THREADS', 'PYTHON_CPU_COUNT')))"
+    plans = [Plan([], tmp_path / name, ["python", "-c", code]) for name in "abc"]
+    assert place.slots == 2
+    running = [place.start(plan) for plan in plans[:2]]
+    ends = [wait_until(run.ended) for run in running if run is not None]
+    running = [place.start(plans[2])]
+    ends += [wait_until(run.ended) for run in running if run is not None]
+    assert [(end.code, end.said) for end in ends] == [(0, ["4 3 3"]), (0, ["7 3 3"]), (0, ["4 3 3"])]
 
 
 def test_trials_on_dask_workers_outlive_their_workers(desk: Desk, scheduler: str, worker: Callable[..., str]) -> None:
