@@ -7,7 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ ALIVE: tuple[State, ...] = ("pending", "requeued", "running", "unknown")
 WRONG: tuple[State, ...] = ("stopped", "failed", "lost")  # ended short of the budget, and nobody goes on
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 RUNNING = ("CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
+BOUNDS: tuple[str, ...] = tuple(item.name for item in fields(Budget))
 TAIL_BYTES = 1 << 16
 SKIPPED = ("srun:", "slurmstepd:", "submitit ")  # beginnings of lines that do not say why a run failed
 
@@ -169,8 +170,11 @@ def is_locked(run: Path) -> bool:
 
 
 def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
-    """The last value of each metric that is not far from the end, and how long ago the last row was written."""
-    metrics: dict[str, float] = {}
+    """The last value of each metric, and how long ago the last row was written.
+
+    Of a run that has not ended, metrics that are far from the end of its journals are left out.
+    """
+    metrics: dict[str, float] = dict((_read_json(run / "done.json") or {}).get("metrics") or {})
     for journal in ("metrics.jsonl", "system.jsonl"):
         for line in _tail(run / journal):
             try:
@@ -186,7 +190,8 @@ def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
 def _progress(run: Path, metrics: Mapping[str, float]) -> float | None:
     try:
         section = read_config(run)["budget"]
-        budget = Budget(**{"return_" if name == "return" else name: value for name, value in section.items()})
+        given = {"return_" if name == "return" else name: value for name, value in section.items()}
+        budget = Budget(**dict.fromkeys(BOUNDS) | given)
     except (PaddockError, KeyError, TypeError):
         return None
     return budget.share(metrics, metrics.get("system/seconds", 0))

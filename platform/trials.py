@@ -84,7 +84,7 @@ class Sitting:
     def run(self) -> int | None:
         """Go on until all trials have finished; the signal that ended it, if one did."""
         with _owning(self._folder, self._mine), Signals(self._say_stopping) as signals:
-            stopping = False
+            stopping = waiting = False
             while True:
                 for number, (started, end) in self._ends():
                     del self._started[number]
@@ -96,6 +96,9 @@ class Sitting:
                     self._fill()
                 if not self._started and (stopping or self._is_over()):
                     return signals.caught
+                if not self._started and not waiting:
+                    waiting = True
+                    print("the trials that are left are another process's; waiting for them", flush=True)
                 time.sleep(POLL_S)
 
     def _ends(self) -> list[tuple[int, tuple[Started, End]]]:
