@@ -23,11 +23,11 @@ from envs.errors import ConfigError, require
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
 
+from .assembly import build_algorithm
 from .border import build
 from .checkpoint import CheckpointError, Checkpoints
 from .command import Readers, check_output, parse, run_command, write_output
 from .folder import read_config
-from .launch import build_algorithm
 from .matrix import write_matrix
 from .run import Progress, restore
 from .video import Mp4

@@ -15,10 +15,11 @@ from omegaconf import OmegaConf
 from envs.errors import nearest, require
 
 from . import CONF
+from .assembly import assemble
 from .command import Readers, parse, run_command
 from .compose import compose_alone
 from .folder import FolderError, find_source, read_config
-from .launch import assemble, play
+from .launch import play
 
 GUIDE = """\
 Repeat a run from its folder alone, as far as it has come, and compare the metrics, byte by byte.

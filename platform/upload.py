@@ -15,9 +15,9 @@ import yaml
 from envs.errors import ConfigError, PaddockError, nearest, require
 
 from . import CONF
+from .assembly import build_mirrors
 from .command import Readers, parse, run_command
 from .folder import FolderError, check_usable, read_config
-from .launch import build_mirrors
 from .track import Mirror
 
 GUIDE = """\

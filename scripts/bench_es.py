@@ -38,10 +38,10 @@ from algos.evaluate import Moments
 from algos.noise import Stream, episode_seed
 from algos.pool import Done, Pool
 from algos.serial import SerialPool
+from paddock.assembly import build_algorithm
 from paddock.compose import compose_alone
 from paddock.compute.cluster import local
 from paddock.compute.elastic import Bounds
-from paddock.launch import build_algorithm
 
 TARGET = 1.0  # ours / peer, environment steps/s
 DRIVER_MEMBERS = 512

@@ -30,9 +30,9 @@ import tensorboard.compat.proto.event_pb2  # noqa: E402, F401  (imported by the 
 from omegaconf import OmegaConf  # noqa: E402
 
 from algos.serial import SerialPool  # noqa: E402
+from paddock.assembly import build_algorithm, build_mirrors  # noqa: E402
 from paddock.compose import compose_alone  # noqa: E402
 from paddock.console import Console  # noqa: E402
-from paddock.launch import build_algorithm, build_mirrors  # noqa: E402
 from paddock.track import Tracker  # noqa: E402
 from scripts.bench_es import describe_machine  # noqa: E402
 

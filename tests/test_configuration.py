@@ -14,11 +14,11 @@ from omegaconf import OmegaConf
 
 from algos.pool import Pool
 from envs.errors import ConfigError
+from paddock.assembly import SECTIONS, VALUES, assemble
 from paddock.border import call_checked
 from paddock.compose import compose_alone
 from paddock.folder import read_config
 from paddock.guide import GROUPS, summary
-from paddock.launch import SECTIONS, VALUES, assemble
 
 CONF = ROOT / "conf"
 FILES = sorted(CONF.rglob("*.yaml"))

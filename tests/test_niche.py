@@ -12,10 +12,10 @@ from conftest import call_main, rows
 from omegaconf import OmegaConf
 
 from envs.errors import PaddockError
+from paddock.assembly import assemble
 from paddock.compose import compose_alone
 from paddock.evaluate import evaluate, load
 from paddock.folder import read_config
-from paddock.launch import assemble
 from paddock.niche import list_numbers, read_recipe
 
 # Five niches within a second: every iteration admits one mutant, whatever it is like, and soon retires the oldest.

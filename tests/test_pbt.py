@@ -18,9 +18,9 @@ from algos.pool import Done, WorkerLost
 from algos.rounds import LOST
 from algos.serial import SerialPool
 from envs.errors import ConfigError
+from paddock.assembly import build_algorithm, read_plain
 from paddock.compose import compose_alone
 from paddock.evaluate import evaluate
-from paddock.launch import _plain, build_algorithm
 
 ROUNDS = 4
 TINY = [
@@ -50,7 +50,7 @@ def generator(index: int = 0) -> np.random.Generator:
 
 
 def algorithm(*words: str, pool: Any = None) -> Any:
-    return build_algorithm(_plain(compose_alone([*words])), pool or SerialPool())
+    return build_algorithm(read_plain(compose_alone([*words])), pool or SerialPool())
 
 
 def advance(algo: Any, rounds: int) -> tuple[list[dict[str, float]], list[Any]]:

@@ -10,8 +10,8 @@ import pytest
 from conftest import Command, final_state, rows
 
 from algos.serial import SerialPool
+from paddock.assembly import build_algorithm, read_plain
 from paddock.compose import compose_alone
-from paddock.launch import _plain, build_algorithm
 
 SMALL = [  # a run of the real thing that takes a second or two
     "algo=ppo",
@@ -45,7 +45,7 @@ def arguments(variant: str, *more: str) -> list[str]:
 
 
 def algorithm(*words: str) -> Any:
-    return build_algorithm(_plain(compose_alone([*words])), SerialPool())
+    return build_algorithm(read_plain(compose_alone([*words])), SerialPool())
 
 
 def advance(algo: Any, iterations: int) -> list[dict[str, float]]:

@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 import algos.clock
 from algos.clock import Clock, worker_times
 from algos.serial import SerialPool
+from paddock.assembly import build_algorithm
 from paddock.compose import compose_alone
-from paddock.launch import build_algorithm
 from paddock.run import memory_gb
 
 ALWAYS = {f"system/{name}" for name in ("iteration_s", "learn_s", "wait_s", "learn_share", "wait_share")}

@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 
 from algos.ppo import PPO
 from algos.serial import SerialPool
+from paddock.assembly import build_algorithm
 from paddock.compose import compose_alone
-from paddock.launch import build_algorithm
 
 SHARES = ("env", "policy", "learn", "wait")
 SAME_NAME = (

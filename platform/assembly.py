@@ -1,0 +1,157 @@
+"""A configuration made into the parts of a run: checked as far as that leaves no trace, and built."""
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from envs.errors import ConfigError, nearest, require, resolve
+
+from .border import build, call_checked, prepare
+from .checkpoint import Checkpoints
+from .compute.late import LatePool
+from .folder import check_usable, last_path, new_path, short_name
+from .niche import settle_niche
+from .run import Budget
+from .track import Mirror
+
+SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint")
+VALUES = ("seed", "resume", "dry_run")
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A configuration, checked, and the parts of the run that it describes; nothing has been written or started."""
+
+    config: dict[str, Any]
+    budget: Budget
+    pool: LatePool
+    algorithm: Any
+    path: Path
+    checkpoints: Checkpoints
+    mirrors: list[Mirror]
+
+
+def assemble(composed: DictConfig) -> Assembly:
+    """Check a configuration as far as that leaves no trace, and build its parts."""
+    config = read_plain(composed)
+    budget = _budget(config["budget"])
+    pool = LatePool(build("compute", config["compute"]))
+    algorithm = build_algorithm(config, pool)
+    path = _run_path(config)
+    checkpoints = _checkpoints(config["checkpoint"], path)
+    mirrors = build_mirrors(config, path)
+    check_usable(path, config)
+    return Assembly(config, budget, pool, algorithm, path, checkpoints, mirrors)
+
+
+def build_algorithm(config: Mapping[str, Any], pool: Any) -> Any:
+    """The algorithm of a configuration, on a pool; nothing is left behind if it cannot be built."""
+    recipe = build("env", config["env"])
+    vec = build("vec", config["vec"])
+    section = {key: value for key, value in config["algo"].items() if key != "name"}
+    parts = {"vec": vec, "pool": pool, "seed": config["seed"]}
+    # A family makes environments; an algorithm says by the name of its argument which of the two it takes.
+    target = section.get("_target_")
+    wanted = inspect.signature(resolve(target, "algo._target_")).parameters if isinstance(target, str) else ()
+    if hasattr(recipe, "env_spec"):
+        hint = "choose a single one, such as env=terrain, or algo=poet"
+        require("env" not in wanted, f"env: {type(recipe).__name__} is a family of environments; {hint}")
+        return build("algo", section, family=recipe, **parts)
+    hint = "choose env=terrains, env=terrains_cppn or env=poles"
+    name = config["algo"].get("name", target)
+    given = f"env: {env_name(config)} is one environment, and {name} co-evolves a family of them"
+    require("family" not in wanted, f"{given}; {hint}")
+    if "member" in wanted:  # it trains members, each with parts of its own, of a whole algorithm's section
+        member = section.pop("member", None)
+        settings = (
+            {key: value for key, value in member.items() if key != "name"} if isinstance(member, dict) else member
+        )
+        parts["member"] = prepare("algo.member", settings, env=recipe, **parts)
+    return build("algo", section, env=recipe, **parts)
+
+
+def read_plain(composed: DictConfig) -> dict[str, Any]:
+    """The configuration as plain data, with what belongs to no class checked."""
+    missing = OmegaConf.missing_keys(composed)
+    if missing:
+        key = min(missing)
+        raise ConfigError(f"{key} has no value; give one: {key}=...")
+    config: Any = OmegaConf.to_container(composed, resolve=True)
+    known = (*SECTIONS, *VALUES)
+    for name in config:
+        require(name in known, f"{name} is not a section of the configuration; {nearest(str(name), known)}")
+    for name in known:
+        require(name in config, f"{name} is missing from the configuration; leave out ~{name}")
+    for name in SECTIONS:
+        require(isinstance(config[name], dict), f"{name}={config[name]!r} is not a mapping; set its keys: {name}.KEY=")
+    seed, resume, dry_run = (config[name] for name in VALUES)
+    whole = isinstance(seed, int) and not isinstance(seed, bool)
+    require(whole and 0 <= seed < 2**63, f"seed={seed!r} must be a whole number in [0, 2^63)")
+    require(resume in (None, "last"), f"resume={resume!r} is unknown; allowed: last, null")
+    require(isinstance(dry_run, bool), f"dry_run={dry_run!r} must be true or false")
+    return config | {"env": settle_niche(config["env"])}
+
+
+def _budget(section: Any) -> Budget:
+    known = {"iterations", "steps", "minutes", "return"}
+    for name in section:
+        require(name in known, f"budget.{name} is not a key of budget; {nearest(name, known)}")
+    renamed = {"return_" if name == "return" else name: value for name, value in section.items()}
+    return call_checked("budget", Budget, renamed)
+
+
+def _checkpoints(section: Any, path: Path) -> Checkpoints:
+    def checked(every_s: float, keep: int) -> Checkpoints:
+        require(every_s >= 0, f"every_s={every_s} must not be negative; 10 suits most")
+        require(keep >= 1, f"keep={keep} must be at least 1")
+        return Checkpoints(path / "checkpoints", keep)
+
+    return call_checked("checkpoint", checked, section)
+
+
+def _run_path(config: Mapping[str, Any]) -> Path:
+    def path(root: str, name: str | None, dir: str | None) -> Path:
+        require(name is None or "/" not in name, f"name={name} must not contain '/'; choose a folder with run.root=")
+        if dir is not None:
+            return Path(dir)
+        if config["resume"] == "last":
+            return last_path(Path(root))
+        if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
+            return Path(HydraConfig.get().runtime.output_dir)
+        short = short_name(env_name(config))
+        return new_path(Path(root), name or f"{config['algo'].get('name', 'run')}_{short}_seed{config['seed']}")
+
+    return call_checked("run", path, config["run"])
+
+
+def env_name(config: Mapping[str, Any]) -> str:
+    """The environment's id, or the name of the class that makes it."""
+    section = config["env"]
+    return section["id"] if "id" in section else section["_target_"].rpartition(".")[2]
+
+
+def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:
+    """The mirrors that a configuration names, for the run in a folder; nothing is opened."""
+    identity = {"run_dir": path, "run_name": path.name, "config": config}
+
+    def built(mirrors: Mapping[str, Any]) -> list[Mirror]:
+        return [build(f"track.mirrors.{name}", section, **identity) for name, section in mirrors.items()]
+
+    return call_checked("track", built, config["track"])
+
+
+def packages(config: Mapping[str, Any]) -> set[str]:
+    """The packages that tasks import, on whatever worker they run."""
+    env = config["env"]
+    paths = [config["algo"]["_target_"], env["_target_"], config["vec"]["_target_"]]
+    paths += [wrapper["_target_"] for wrapper in env.get("wrappers", ())]
+    paths += [config["algo"]["member"]["_target_"]] if isinstance(config["algo"].get("member"), dict) else []
+    paths += [env_name(config).rpartition(":")[0]]
+    return {"algos", "envs", *(re.split("[.:]", path)[0] for path in paths if path)}
