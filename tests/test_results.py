@@ -201,7 +201,7 @@ def test_wrong_sweeps_are_told_in_one_line_and_left_as_they_are(tmp_path: Path) 
     with pytest.raises(ConfigError, match="is not a sweep's folder"):
         open_study(tmp_path)
     (tmp_path / "sweep.json").write_text('{"study": "s"}')
-    with pytest.raises(ConfigError, match=r"sweep.json is damaged \(KeyError: 'storage'\)"):
+    with pytest.raises(ConfigError, match=r"sweep.json is damaged \(KeyError: 'objectives'\)"):
         read_trials(tmp_path)
     sweep = write_sweep(tmp_path / "sweep", trials=1)
     os.remove(sweep / "study.journal")
