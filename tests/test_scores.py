@@ -1,6 +1,7 @@
 """Scores of few seeds: by hand, and against rliable, whose numbers they are."""
 
 import importlib.util
+import logging
 import sys
 import types
 from collections.abc import Iterator
@@ -32,6 +33,10 @@ def rliable(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
     arch = types.ModuleType("arch")
     arch.__path__ = list(spec.submodule_search_locations)
     monkeypatch.setitem(sys.modules, "arch", arch)
+    # Nor absl's logging, which would close the streams of the tests that come after.
+    absl = types.ModuleType("absl")
+    absl.__dict__["logging"] = logging
+    monkeypatch.setitem(sys.modules, "absl", absl)
     from rliable import library, metrics
 
     yield types.SimpleNamespace(library=library, metrics=metrics)
