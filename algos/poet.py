@@ -438,8 +438,10 @@ class _Clock:
         now = self._now()
         seconds, learn_s, worker_s, retries = (after - before for after, before in zip(now, self._then, strict=True))
         self._then = now
-        # Learning goes on between ends that come in: it is what this thread computed, and the rest is waiting.
-        times = {"system/iteration_s": seconds, "system/learn_s": learn_s, "system/wait_s": max(0.0, seconds - learn_s)}
+        # Learning goes on between ends that come in: it is what this thread computed, and the rest is waiting. The two
+        # clocks tick apart.
+        learn_s = min(learn_s, seconds)
+        times = {"system/iteration_s": seconds, "system/learn_s": learn_s, "system/wait_s": seconds - learn_s}
         # Niches ahead of this iteration make it look too short or too busy alone.
         since_s, busy_s = now[0] - self._met[0], now[2] - self._met[2]
         idle = worker_times(busy_s, since_s, workers)

@@ -112,7 +112,7 @@ def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_los
     line = [SPACE, "budget.iterations=40", "hydra.sweeper.n_trials=12", *PRUNED]
     process = desk.begin(*line)
     running = lambda: [trial.number for trial in desk.trials() if trial.state == TrialState.RUNNING]  # noqa: E731
-    wait_until(lambda: desk.count(*FINISHED) >= 5 and any(len(rows(desk.sweep / str(n))) > 2 for n in running()))
+    wait_until(lambda: desk.count(*FINISHED) >= 5 and any(len(rows(desk.sweep / str(n))) > 2 for n in running()), 200)
     desk.kill(process)
     stood = {trial.number: (trial.state, trial.values, trial.params) for trial in desk.trials()}
     cut = {n: (desk.sweep / str(n) / "metrics.jsonl").read_bytes() for n in running() if rows(desk.sweep / str(n))}
@@ -165,7 +165,7 @@ def test_two_processes_share_a_study(storage: str, desk: Desk) -> None:
 def test_ctrl_c_saves_the_trials_and_the_same_command_goes_on(desk: Desk) -> None:
     line = [SPACE, "budget.iterations=60", "hydra.sweeper.n_trials=2", "hydra.sweeper.pruner=none"]
     process = desk.begin(*line)
-    wait_until(lambda: all(len(rows(desk.sweep / n)) > 2 for n in "01"))
+    wait_until(lambda: all(len(rows(desk.sweep / n)) > 2 for n in "01"), 120)
     family = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
@@ -307,7 +307,7 @@ def test_trials_on_dask_workers_outlive_their_workers(desk: Desk, scheduler: str
         worker()
     line = [SPACE, "budget.iterations=60", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=none"]
     process = desk.begin(*line, "hydra/launcher=dask", f"hydra.launcher.address={scheduler}")
-    wait_until(lambda: len(rows(desk.sweep / "0")) > 3)
+    wait_until(lambda: len(rows(desk.sweep / "0")) > 3, 120)
     [victim] = [p for p in psutil.process_iter() if f"run.dir={desk.sweep}/0" in " ".join(_words(p))]
     parent = victim.parent()
     assert parent is not None
