@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from algos.clock import worker_times
 from algos.hyperparameters import Value, read_space
 from algos.noise import Stream, keyed_generator
 from algos.pool import Done, Pool, PoolError
@@ -92,8 +93,7 @@ class PBT:
                 "pbt/exploited": exploited,
                 **{f"pbt/{name}": value for name, value in settings.items()},
                 "system/iteration_s": seconds,
-                "system/worker_s": worker_s,
-                "system/idle_share": max(0.0, 1 - worker_s / (max(self.pool.size, 1) * seconds)),
+                **worker_times(worker_s, seconds, self.pool.size),
                 "system/retries": sum(done.attempts - 1 for done in ends),
             }
 

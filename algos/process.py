@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 POLL_S = 0.2
-TAIL_BYTES = 1 << 14
 PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
@@ -60,17 +59,6 @@ def start_child(child: Child) -> subprocess.Popen[bytes]:
             start_new_session=True,
             preexec_fn=_end_with_parent,
         )
-
-
-def last_lines(path: Path, lines: int) -> list[str]:
-    """The end of a file that may be long, or missing."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return []
-    return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
 
 
 def _end_with_parent() -> None:

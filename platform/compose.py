@@ -6,7 +6,7 @@ import copy
 import importlib.metadata
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -86,21 +86,26 @@ def check_sweep(arguments: argparse.Namespace, check: Callable[[DictConfig], Pat
         swept = [f"{key}={values}" for key, values in (sweeper.params or {}).items()]
         parsed = OverridesParser.create(loader).parse_overrides([*swept, *master.hydra.overrides.task])
         [jobs] = BasicSweeper.split_arguments(parsed, None)
-        folder_of_all = master.hydra.sweep.dir  # its time is told once, for all jobs
         met: set[str] = set()
         users: dict[Path, int] = {}
         for number, job in enumerate(jobs):
             if len(jobs) > CHECKED_JOBS and met.issuperset(job):
                 continue
             met.update(job)
-            config = loader.load_sweep_config(master, job)
-            with open_dict(config):
-                config.hydra.job.num, config.hydra.job.id = number, str(number)
-                config.hydra.runtime.output_dir = f"{folder_of_all}/{config.hydra.sweep.subdir}"
-            folder = check(job_config(config))
+            folder = check(job_config(load_job(loader, master, job, number)))
             other = users.setdefault(folder, number)
             remedy = "leave run.dir and resume out of a sweep"
             require(other == number, f"jobs {other} and {number} of the sweep would share {folder}; {remedy}")
+
+
+def load_job(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], number: int) -> DictConfig:
+    """The configuration of one job of a sweep, Hydra's part included."""
+    config = loader.load_sweep_config(sweep, list(overrides))
+    with open_dict(config):
+        config.hydra.job.num, config.hydra.job.id = number, str(number)
+        # The sweep's folder is told once, for all jobs: its name may be the time.
+        config.hydra.runtime.output_dir = f"{sweep.hydra.sweep.dir}/{config.hydra.sweep.subdir}"
+    return config
 
 
 def composition_error(error: BaseException, arguments: argparse.Namespace) -> ConfigError | None:

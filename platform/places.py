@@ -12,10 +12,10 @@ from typing import Protocol
 
 from algos.pool import Done, Needs, Pool
 from algos.pool import End as PoolEnd
-from algos.process import Child, last_lines, run_child, start_child
+from algos.process import Child, run_child, start_child
 
 from .plan import Plan
-from .survey import is_locked
+from .survey import is_locked, tail
 
 OUTPUT = "output.log"  # in a run's folder: what it printed
 STOP = ".stop"
@@ -100,7 +100,7 @@ class _Process:
         if code is None:
             return None
         self._free()
-        return End(code, last_lines(self._log, SHOWN))
+        return End(code, tail(self._log)[-SHOWN:])
 
     def stop(self) -> None:
         self._process.terminate()
@@ -159,7 +159,7 @@ class _Task:
         done = self._place.take(self._index)
         if done is None:
             return None
-        said = last_lines(self._child.log, SHOWN)
+        said = tail(self._child.log)[-SHOWN:]
         return End(done.value, said) if done.error is None else End(-1, [*said, str(done.error)])
 
     def stop(self) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 
-from .compose import hydra_parser
+from .compose import hydra_parser, load_job
 
 LEFT_OUT = ("run.dir=", "dry_run=", "sweep=")  # arguments that are the sweep's own affair
 
@@ -41,10 +41,7 @@ def plan_job(
         run: the folder of the run; None for what the configuration says.
         copy_of: where a path of this machine lies for the job; None for the path itself.
     """
-    config = loader.load_sweep_config(sweep, overrides)
-    with open_dict(config):
-        config.hydra.job.num, config.hydra.job.id = number, str(number)
-        config.hydra.runtime.output_dir = f"{config.hydra.sweep.dir}/{config.hydra.sweep.subdir}"
+    config = load_job(loader, sweep, overrides, number)
     HydraConfig.instance().set_config(config)
     run = (run or Path(config.run.dir or config.hydra.runtime.output_dir)).absolute()
     quoted = str(run) if re.fullmatch(r"[\w/.+%@-]+", str(run)) else "'" + str(run).replace("'", "\\'") + "'"

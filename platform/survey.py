@@ -102,7 +102,7 @@ def ask_queue(jobs: Sequence[str]) -> Queue | None:
 
 def log_tail(submission: Submission, lines: int) -> list[str]:
     """The last lines that a job printed, from all its sittings."""
-    return _tail(Path(submission.log))[-lines:] if lines else []
+    return tail(Path(submission.log))[-lines:] if lines else []
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -159,8 +159,13 @@ def read_end(run: Path) -> str | None:
 
 def is_locked(run: Path) -> bool:
     """Whether a process is at the run in a folder."""
+    return is_held(run / "lock")
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock that a file is; not where there is no such file."""
     try:
-        with open(run / "lock") as lock:
+        with open(path) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -176,7 +181,7 @@ def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
     """
     metrics: dict[str, float] = dict((_read_json(run / "done.json") or {}).get("metrics") or {})
     for journal in ("metrics.jsonl", "system.jsonl"):
-        for line in _tail(run / journal):
+        for line in tail(run / journal):
             try:
                 metrics |= {key: value for key, value in json.loads(line).items() if isinstance(value, int | float)}
             except (ValueError, AttributeError):
@@ -197,7 +202,8 @@ def _progress(run: Path, metrics: Mapping[str, float]) -> float | None:
     return budget.share(metrics, metrics.get("system/seconds", 0))
 
 
-def _tail(path: Path) -> list[str]:
+def tail(path: Path) -> list[str]:
+    """The lines at the end of a file that may be long, blank ones left out; none where it is missing."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))

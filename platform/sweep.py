@@ -29,7 +29,7 @@ from optuna.trial import Trial, TrialState
 from envs.errors import ConfigError, require
 
 from .border import call_checked
-from .compose import job_config
+from .compose import job_config, load_job
 from .folder import short_name
 from .launchers import LocalKeys
 from .places import Place
@@ -143,8 +143,7 @@ class OptunaSweeper(Sweeper):
         """
         settings = self._settings
         for number, point in enumerate(corners(self._parameters)):
-            plan = plan_job(self._loader, self._config, [*self._fixed, *point], number, self._folder / "0")
-            self._check(plan.overrides)
+            self._check([*self._fixed, *point], number)
         if self._config.dry_run:
             self._print_space()
             return
@@ -174,10 +173,9 @@ class OptunaSweeper(Sweeper):
         env = config.env.get("id") or str(config.env._target_).rpartition(".")[2]
         return f"{config.algo.get('name', 'run')}_{short_name(env)}_{digest}"
 
-    def _check(self, overrides: Sequence[str]) -> None:
-        config = self._loader.load_sweep_config(self._config, list(overrides))
-        with open_dict(config):
-            config.hydra.job.num, config.hydra.job.id = 0, "0"
+    def _check(self, overrides: Sequence[str], number: int) -> None:
+        config = load_job(self._loader, self._config, overrides, number)
+        with open_dict(config):  # trials that stand are no business of a check
             config.hydra.runtime.output_dir = str(self._folder / "new")
         job = job_config(config)
         bounds = [job.budget.get(name) for name in ("iterations", "steps", "minutes")]

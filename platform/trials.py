@@ -26,7 +26,7 @@ from .places import End, Place, Running
 from .plan import Plan, shown
 from .run import Signals
 from .study import Constraint, parse_objectives
-from .survey import last_metrics, read_end
+from .survey import is_held, last_metrics, read_end
 from .trial import PRUNED, Note
 
 OWNERS = ".owners"  # in the sweep's folder: a file for each process at it
@@ -242,14 +242,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def is_alive(folder: Path, owner: str) -> bool:
     """Whether the process of that name is still at the sweep."""
-    try:
-        with open(folder / OWNERS / owner) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    return False
+    return is_held(folder / OWNERS / owner)
 
 
 @contextlib.contextmanager

@@ -109,11 +109,11 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_lost(desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=40", "hydra.sweeper.n_trials=12", *PRUNED]
+    line = [SPACE, "budget.iterations=120", "hydra.sweeper.n_trials=12", *PRUNED]
     process = desk.begin(*line)
     running = lambda: [trial.number for trial in desk.trials() if trial.state == TrialState.RUNNING]  # noqa: E731
     wait_until(
-        lambda: desk.count(*FINISHED) >= 5 and any(2 < len(rows(desk.sweep / str(n))) < 25 for n in running()), 200
+        lambda: desk.count(*FINISHED) >= 5 and any(2 < len(rows(desk.sweep / str(n))) < 40 for n in running()), 200
     )
     desk.kill(process)
     stood = {trial.number: (trial.state, trial.values, trial.params) for trial in desk.trials()}
