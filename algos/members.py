@@ -18,8 +18,11 @@ from algos.broadcast import Broadcast
 from algos.evaluate import Episodes, Moments, play
 from algos.noise import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.policy import MLP, Normalizer, Population
+from envs.cores import usable_cores
+from envs.native import rollout as native
+from envs.native.settings import NativeTask, native_task
 from envs.spec import EnvSpec
-from envs.vector import Vec
+from envs.vector import Native, Vec, VectorEnv
 
 KEPT_PROBLEMS = 8  # a thread's environments take memory, and are made anew in milliseconds
 
@@ -94,10 +97,11 @@ def _play_pairs(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments]]:
     noise = _workspaces.of(problem).noise
     episodes = problem.episodes_per_member
-    jobs = [(pair, sign, k) for pair in range(start, stop) for sign in (1, -1) for k in range(episodes)]
+    members = [(pair, sign) for pair in range(start, stop) for sign in (1, -1)]
+    jobs = [(m, members[m][0], k) for m in range(len(members)) for k in range(episodes)]
 
-    def member(job: int) -> NDArray[np.float32]:
-        pair, sign, _ = jobs[job]
+    def load(m: int) -> NDArray[np.float32]:
+        pair, sign = members[m]
         return centre.mean + np.float32(sign * centre.sigma) * noise(centre.iteration, centre.key(pair))
 
     def observed(pair: int) -> bool:
@@ -108,10 +112,10 @@ def _play_pairs(
 
     seeds = [
         episode_seed(problem.seed, Stream.EPISODE, centre.iteration, centre.key(pair * episodes + k))
-        for pair, _, k in jobs
+        for _, pair, k in jobs
     ]
-    observe = [observed(pair) for pair, _, _ in jobs]
-    played = _play(problem, centre, member, seeds, observe, problem.episode_cap)
+    observe = [observed(pair) for _, pair, _ in jobs]
+    played = _play(problem, centre, load, [m for m, _, _ in jobs], seeds, observe, problem.episode_cap)
     shape = (stop - start, 2, episodes)
     moments = [sample for sample in played.moments if sample is not None]
     return played.returns.reshape(shape).mean(axis=2), played.lengths.reshape(shape).sum(axis=2), moments
@@ -130,7 +134,7 @@ def _play_mean(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     keys = [centre.key(k) for k in range(first, last)]
     seeds = [episode_seed(problem.seed, Stream.EVALUATION, centre.iteration, key) for key in keys]
-    played = _play(problem, centre, lambda _: centre.mean, seeds, [False] * len(seeds), cap=None)
+    played = _play(problem, centre, lambda _: centre.mean, [0] * len(seeds), seeds, [False] * len(seeds), cap=None)
     return played.returns, played.lengths
 
 
@@ -138,15 +142,21 @@ def _play(
     problem: Problem,
     centre: Centre,
     load: Callable[[int], NDArray[np.float32]],
+    member: list[int],
     seeds: list[int],
     observe: list[bool],
     cap: int | None,
 ) -> Episodes:
+    """Play episode e with the parameters load(member[e]); members are numbered from 0 on."""
     workspace = _workspaces.of(problem)
+    if workspace.compiled is not None:
+        parameters = np.stack([load(m) for m in range(max(member) + 1)])
+        return workspace.compiled.play(parameters, member, centre.normalizer, seeds, cap=cap, observe=observe)
     try:
         # One thread: a product's last bit may depend on how many threads share it.
         with _workspaces.threads.limit(limits=1):
-            members = Members(workspace.population, load, centre.normalizer)
+            members = Members(workspace.population, lambda e: load(member[e]), centre.normalizer)
+            assert workspace.venv is not None
             return play(workspace.venv, members, seeds, cap=cap, observe=observe)
     except BaseException:
         # The environments are in an unknown state; the next task builds new ones.
@@ -175,13 +185,65 @@ class Members:
         return self._population.act(obs if self._normalizer is None else self._normalizer(obs))
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """What plays whole episodes without Python, where environments and networks have a native version."""
+
+    task: NativeTask
+    network: native.Network
+    threads: int
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Compiled | None":
+        """What plays a problem's episodes; None where one step after another must do."""
+        if not isinstance(problem.vec, Native):
+            return None
+        mlp, head = problem.mlp, problem.mlp.head
+        bounds = (head.low, head.high) if head.kind == "bounded" else ((), ())
+        network = native.Network(mlp.sizes, mlp.activation, head.kind, *bounds)
+        task = native_task(problem.env)
+        return cls(task, network, problem.vec.threads or usable_cores()) if native.supports(task, network) else None
+
+    def play(
+        self,
+        parameters: NDArray[np.float32],
+        member: list[int],
+        normalizer: Normalizer | None,
+        seeds: list[int],
+        *,
+        cap: int | None,
+        observe: list[bool],
+    ) -> Episodes:
+        """As `algos.evaluate.play`, of networks with parameters [M, P]; member[e] plays episode e."""
+        scaling = None if normalizer is None else native.Scaling(normalizer.mean, normalizer.std, normalizer.clip)
+        played = native.play_episodes(
+            self.task,
+            self.network,
+            parameters,
+            member,
+            seeds,
+            scaling=scaling,
+            cap=cap,
+            observe=observe,
+            threads=self.threads,
+        )
+        moments = [
+            Moments(int(length), mean, m2) if seen else None
+            for seen, length, mean, m2 in zip(observe, played.lengths, played.mean, played.m2, strict=True)
+        ]
+        return Episodes(played.returns, played.lengths, moments)
+
+
 class _Workspace:
     """Environments, networks and noise for one problem; no result depends on what they were used for before."""
 
     def __init__(self, problem: Problem) -> None:
-        self.venv = problem.vec.make(problem.env, AutoresetMode.DISABLED)
-        self.population = Population(problem.mlp, problem.vec.num_envs)
         self.noise = problem.make_noise()
+        self.compiled = Compiled.of(problem)
+        self.venv: VectorEnv | None = None
+        if self.compiled is None:
+            self.venv = problem.vec.make(problem.env, AutoresetMode.DISABLED)
+            self.population = Population(problem.mlp, problem.vec.num_envs)
 
 
 class _Workspaces(threading.local):
@@ -201,7 +263,9 @@ class _Workspaces(threading.local):
 
     def drop(self, problem: Problem) -> None:
         """Let a problem's environments go."""
-        self._kept.pop(problem).venv.close()
+        venv = self._kept.pop(problem).venv
+        if venv is not None:
+            venv.close()
 
 
 _workspaces = _Workspaces()

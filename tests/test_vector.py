@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
-from envs.vector import EnvError, Multiprocess, Serial, VectorMisuse
+from envs.vector import EnvError, Multiprocess, Native, Serial, VectorMisuse
 from envs.vector.crew import LOSSES_IN_A_ROW
 
 N = 6
@@ -39,6 +39,7 @@ def multiprocess(**changes: Any) -> Multiprocess:
 
 SERIAL = Serial(num_envs=N)
 BACKENDS = {"serial": SERIAL, "multiprocess": multiprocess(), "pool": multiprocess(batch_size=4)}
+NATIVE = Native(num_envs=N, threads=1)  # with numbers of its own: tests/test_native_vector.py has what it gives
 TASKS = {
     "box": spec("CartPole-v1"),
     "continuous": spec("Pendulum-v1", max_episode_steps=12),
@@ -65,6 +66,11 @@ def make() -> Iterator[Callable[..., Any]]:
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> Any:
     return BACKENDS[request.param]
+
+
+@pytest.fixture(params=[*BACKENDS, "native"])
+def any_backend(request: pytest.FixtureRequest) -> Any:
+    return (BACKENDS | {"native": NATIVE})[request.param]
 
 
 def assert_same(got: Any, expected: Any) -> None:
@@ -170,8 +176,8 @@ def test_who_is_ready_first_changes_no_environments_numbers(make: Any) -> None:
         pool.send(np.stack([actions[taken[i]][i] for i in ids]))
 
 
-def test_a_key_enters_any_episode(make: Any, backend: Any) -> None:
-    vec = make(backend, TASKS["box"], AutoresetMode.SAME_STEP)
+def test_a_key_enters_any_episode(make: Any, any_backend: Any) -> None:
+    vec = make(any_backend, TASKS["box"], AutoresetMode.SAME_STEP)
     vec.begin(9)
     actions = actions_for(vec, 150)
     ended: dict[int, list[Any]] = {}
@@ -234,8 +240,8 @@ def test_a_reset_drops_what_was_sent(make: Any, backend: Any) -> None:
 # Memory
 
 
-def test_batches_are_the_callers_own_unless_views_are_asked_for(make: Any, backend: Any) -> None:
-    own, views = make(backend, TASKS["box"]), make(backend, TASKS["box"], copy=False)
+def test_batches_are_the_callers_own_unless_views_are_asked_for(make: Any, any_backend: Any) -> None:
+    own, views = make(any_backend, TASKS["box"]), make(any_backend, TASKS["box"], copy=False)
     for vec, kept in ((own, True), (views, False)):
         vec.reset(seed=0)
         actions = actions_for(vec, 2)
@@ -269,6 +275,8 @@ def test_attributes_and_methods_of_the_environments(make: Any, backend: Any) -> 
     assert vec.step(np.zeros(N, int))[1].tolist() == list(range(N))
     assert vec.call("double", 4) == (8,) * N
     assert [frame.tolist() for frame in vec.render()] == [np.full((2, 2, 3), 2).tolist()] * N
+    with pytest.raises(VectorMisuse, match="2 values for 6"):
+        vec.set_attr("gain", [1, 2])
     with pytest.raises(EnvError, match=r"environment 0 .* raised in no_such"):
         vec.call("no_such")
     assert vec.step(np.zeros(N, int))[1].tolist() == list(range(N))  # that did no harm
@@ -304,15 +312,14 @@ def test_spaces_without_a_size_are_for_serial(make: Any) -> None:
         (lambda vec: (vec.reset(), vec.send(np.zeros(2, int), np.array([1, 1]))), "twice"),
         (lambda vec: (vec.reset(), [vec.send(np.zeros(N, int), slice(0, N)) for _ in "ab"]), "call recv first"),
         (lambda vec: (vec.reset(), vec.send(np.zeros(1, int), slice(0, 1)), vec.recv(slice(0, 2))), "nothing was sent"),
-        (lambda vec: vec.set_attr("gain", [1, 2]), "2 values for 6"),
         (lambda vec: (vec.close(), vec.reset()), "reset: .* closed"),
         (lambda vec: (vec.close(), vec.send(np.zeros(N, int))), "send: .* closed"),
     ],
 )
-@pytest.mark.parametrize("vec", ["serial", "multiprocess"])
-def test_misuse_is_one_clear_line(make: Any, vec: str, misuse: Any, named: str) -> None:
+@pytest.mark.parametrize("vec", [SERIAL, multiprocess(workers=1), NATIVE], ids=["serial", "multiprocess", "native"])
+def test_misuse_is_one_clear_line(make: Any, vec: Any, misuse: Any, named: str) -> None:
     with pytest.raises(VectorMisuse, match=named) as caught:
-        misuse(make(Serial(num_envs=N) if vec == "serial" else multiprocess(workers=1), TASKS["box"]))
+        misuse(make(vec, TASKS["box"]))
     assert "\n" not in str(caught.value)
 
 

@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import EnvError, EnvPool, Gymnasium, Serial, Vec, Vector, VectorEnv, VectorMisuse
-from envs.vector.native import NativeVectorEnv, overlay
+from envs.vector.batched import BatchedVectorEnv, overlay
 
 N = 3
 MODES = ["sync", "async"]
@@ -236,7 +236,7 @@ def registered() -> Iterator[None]:
     del gymnasium.registry["Count-v0"]
 
 
-def counting(target: type | None, **changes: Any) -> NativeVectorEnv:
+def counting(target: type | None, **changes: Any) -> BatchedVectorEnv:
     path = None if target is None else f"{__name__}.{target.__name__}"
     return Vector(num_envs=N, target=path).make(spec("Count-v0", **changes))
 

@@ -3,7 +3,7 @@
 from envs.vector.auto import Auto
 from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
 from envs.vector.multiprocess import MultiprocessVectorEnv
-from envs.vector.recipes import EnvPool, Gymnasium, Multiprocess, Serial, Vec, Vector
+from envs.vector.recipes import EnvPool, Gymnasium, Multiprocess, Native, Serial, Vec, Vector
 from envs.vector.serial import SerialVectorEnv
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Gymnasium",
     "Multiprocess",
     "MultiprocessVectorEnv",
+    "Native",
     "Serial",
     "SerialVectorEnv",
     "Vec",

@@ -13,9 +13,12 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from envs.cores import usable_cores
+from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
-from envs.vector.recipes import Multiprocess, Serial, check_num_envs
+from envs.vector.recipes import Multiprocess, Native, Serial, check_num_envs
+
+Layout = Serial | Multiprocess | Native
 
 ROUNDS = 5  # in each of which every layout steps for
 ROUND_S = 0.2  # seconds
@@ -42,7 +45,7 @@ class Auto:
         """Build the environments; see `Vec.make`."""
         return Serial(num_envs=self.num_envs).make(spec, autoreset, copy)
 
-    def layouts(self) -> list[Serial | Multiprocess]:
+    def layouts(self) -> list[Layout]:
         """This process, and every number of worker processes that divides num_envs, up to two a core."""
         N = self.num_envs
         counts = [count for count in range(1, min(N, 2 * usable_cores()) + 1) if N % count == 0]
@@ -58,10 +61,16 @@ class Auto:
         Args:
             elsewhere: environments step in other processes, which take the cores as it is.
         """
-        layouts = self.layouts()
+        layouts, native = self.layouts(), self._native(spec)
+        alone = layouts[0]
+        if native and spec.id.startswith("envs.native:"):
+            layouts += native  # the same physics, so the same numbers
+            alone = native[0]
+        elif native:
+            say("vec=auto: vec=native would run this task's native physics: other numbers, much faster")
         if elsewhere:
-            say("vec=auto: serial, as the pool's workers take the cores")
-            return as_section(layouts[0])
+            say(f"vec=auto: {place_of(alone)}, as the pool's workers take the cores")
+            return as_section(alone)
         say(f"vec=auto: timing {len(layouts)} layouts of {self.num_envs} environments")
         timings = time_layouts(spec, layouts)
         chosen = fastest(timings)
@@ -69,24 +78,33 @@ class Auto:
             say(f"  {timing.describe()}{'  <- taken' if timing.layout is chosen else ''}")
         return as_section(chosen)
 
+    def _native(self, spec: EnvSpec) -> list[Layout]:
+        """In compiled code, on one thread and on all cores; nothing where there is no native version."""
+        counts = sorted({1, min(usable_cores(), self.num_envs)})
+        layouts: list[Layout] = [Native(num_envs=self.num_envs, threads=count) for count in counts]
+        try:
+            layouts[0].check(spec)
+        except ConfigError:
+            return []
+        return layouts
+
 
 @dataclass(frozen=True)
 class Timing:
     """How fast a layout is."""
 
-    layout: Serial | Multiprocess
+    layout: Layout
     steps_per_s: float  # environment steps, median of the rounds
     slowest: float
     fastest: float
 
     def describe(self) -> str:
         """One line of the table."""
-        count = self.layout.workers if isinstance(self.layout, Multiprocess) else 0
-        place = f"multiprocess, {count} worker{'s' * (count != 1)}" if count else "serial"
-        return f"{place:24} {self.steps_per_s:11,.0f} steps/s  ({self.slowest:,.0f} to {self.fastest:,.0f})"
+        place, spread = place_of(self.layout), f"({self.slowest:,.0f} to {self.fastest:,.0f})"
+        return f"{place:24} {self.steps_per_s:11,.0f} steps/s  {spread}"
 
 
-def time_layouts(spec: EnvSpec, layouts: Sequence[Serial | Multiprocess]) -> list[Timing]:
+def time_layouts(spec: EnvSpec, layouts: Sequence[Layout]) -> list[Timing]:
     """Step each layout with random actions, in turn, for some rounds."""
     rates: list[list[float]] = [[] for _ in layouts]
     with contextlib.ExitStack() as stack:
@@ -108,7 +126,7 @@ def time_layouts(spec: EnvSpec, layouts: Sequence[Serial | Multiprocess]) -> lis
     ]
 
 
-def fastest(timings: Sequence[Timing]) -> Serial | Multiprocess:
+def fastest(timings: Sequence[Timing]) -> Layout:
     """The fastest layout; this process itself where it is about as fast."""
     best = max(timings, key=lambda timing: timing.steps_per_s)
     plain = [timing for timing in timings if isinstance(timing.layout, Serial)]
@@ -117,7 +135,19 @@ def fastest(timings: Sequence[Timing]) -> Serial | Multiprocess:
     return best.layout
 
 
-def as_section(layout: Serial | Multiprocess) -> dict[str, Any]:
+def place_of(layout: Layout) -> str:
+    """Where a layout's environments step, in a word or three."""
+    if isinstance(layout, Serial):
+        return "serial"
+    name, kind, count = (
+        ("native", "thread", layout.threads)
+        if isinstance(layout, Native)
+        else ("multiprocess", "worker", layout.processes)
+    )
+    return f"{name}, {count} {kind}{'s' * (count != 1)}"
+
+
+def as_section(layout: Layout) -> dict[str, Any]:
     """The layout as a section of the configuration."""
     return {"_target_": f"envs.vector.{type(layout).__name__}", **asdict(layout)}
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError, nearest, require
 from envs.spec import EnvSpec
+from envs.vector.batched import check_whole
 from envs.vector.contract import (
     Batch,
     Rows,
@@ -26,7 +27,6 @@ from envs.vector.contract import (
     read_episodes,
     read_seeds,
 )
-from envs.vector.native import check_whole
 from envs.vector.storage import allocate, numbers, put, take
 from envs.vector.table import READY, SENT, Arrays, Table
 

@@ -7,12 +7,13 @@ from gymnasium.vector import AutoresetMode
 
 from envs.cores import usable_cores
 from envs.errors import require
+from envs.native.settings import native_task
 from envs.spec import EnvSpec
+from envs.vector.batched import BatchedVectorEnv, make_batched
 from envs.vector.contract import VectorEnv
 from envs.vector.envpool import EnvPoolVectorEnv
 from envs.vector.gymnasium_ import GymnasiumVectorEnv
 from envs.vector.multiprocess import MultiprocessVectorEnv
-from envs.vector.native import NativeVectorEnv, make_native
 from envs.vector.serial import SerialVectorEnv
 from envs.vector.shared import check_platform, size_of
 
@@ -183,14 +184,40 @@ class Vector:
 
     def make(
         self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
-    ) -> NativeVectorEnv:
+    ) -> BatchedVectorEnv:
         """Build the vector; without `copy`, observations last until the next step."""
-        return make_native(spec, self.num_envs, self.target, autoreset, copy)
+        return make_batched(spec, self.num_envs, self.target, autoreset, copy)
 
 
-def check_num_envs(num_envs: int) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Native:
+    """Environments compiled from C, for the tasks that have a native version; other numbers than Gymnasium's."""
+
+    num_envs: int
+    threads: int
+    seeded_slots = True
+
+    def __post_init__(self) -> None:
+        check_num_envs(self.num_envs, most=65536, suits=64)
+        require(0 <= self.threads <= 1024, f"threads={self.threads} must be at most 1024, or 0 for one per core")
+
+    def check(self, spec: EnvSpec) -> None:
+        """See `Vec.check`."""
+        # Only those who choose it need the compiled library.
+        from envs.native.memory import check_memory
+
+        check_memory(native_task(spec), self.num_envs)
+
+    def make(self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True) -> VectorEnv:
+        """Build the environments; see `Vec.make`."""
+        from envs.native.vector import NativeVectorEnv
+
+        return NativeVectorEnv(native_task(spec), self.num_envs, autoreset, copy, self.threads)
+
+
+def check_num_envs(num_envs: int, most: int = 4096, suits: int = 8) -> None:
     """Raise ConfigError unless so many environments are allowed in one vector."""
-    require(1 <= num_envs <= 4096, f"num_envs={num_envs} must be between 1 and 4096; 8 suits most")
+    require(1 <= num_envs <= most, f"num_envs={num_envs} must be between 1 and {most}; {suits} suits most")
 
 
 def largest_divisor(number: int, limit: int) -> int:

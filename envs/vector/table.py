@@ -1,6 +1,6 @@
 """What N environments and their caller exchange: arrays, which environments have an action, batches."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,7 +159,7 @@ class Table:
         if self._same_step:
             ended = terminated | truncated
             if 1 in ended.tobytes():
-                self._enter_episodes(infos, ended, numbers(rows))
+                self._enter_episodes(infos, ended, rows)
         if self._said:
             self._collect(infos, rows)
         if len(reward) < self.num_envs:
@@ -200,18 +200,17 @@ class Table:
         for i in ids.tolist():
             arrays.end(i)
 
-    def _enter_episodes(self, infos: dict[str, Any], ended: NDArray[np.bool_], envs: Sequence[int]) -> None:
+    def _enter_episodes(self, infos: dict[str, Any], ended: NDArray[np.bool_], rows: RowIndex) -> None:
         """Enter what episodes ended with: `final_obs`, and `final_info["episode"]` with return `r` and length `l`."""
         arrays = self.arrays
         where = ended.nonzero()[0]
-        ids = np.array(envs)[where]
+        ids = where + rows.start if isinstance(rows, slice) else rows[where]
         if isinstance(arrays.final, np.ndarray) and arrays.final.ndim > 1:
-            finals = list(arrays.final[ids])
+            finals: Iterable[Any] = arrays.final[ids]
         else:
             finals = [take_one(arrays.final, i) for i in ids.tolist()]
         observations = np.full(len(ended), None, object)
-        for k, observation in zip(where.tolist(), finals, strict=True):
-            observations[k] = observation
+        observations[where] = np.fromiter(finals, object, len(where))
         returns, lengths = np.zeros(len(ended)), np.zeros(len(ended), np.int64)
         returns[where], lengths[where] = arrays.final_return[ids], arrays.final_length[ids]
         episode = {"r": returns, "_r": ended, "l": lengths, "_l": ended}

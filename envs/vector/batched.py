@@ -18,7 +18,7 @@ from envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, re
 from envs.vector.lockstep import LockStepVectorEnv
 
 
-class NativeVectorEnv(LockStepVectorEnv):
+class BatchedVectorEnv(LockStepVectorEnv):
     """Any `gymnasium.vector.VectorEnv` that restarts in the same step, or lets the caller restart what has ended.
 
     It has one seed for all its environments, so `begin` makes the run repeatable and cannot enter a single episode.
@@ -105,9 +105,9 @@ class NativeVectorEnv(LockStepVectorEnv):
         return copied(observation) if self._copy else observation
 
 
-def make_native(
+def make_batched(
     spec: EnvSpec, num_envs: int, target: str | None, autoreset: AutoresetMode, copy: bool
-) -> NativeVectorEnv:
+) -> BatchedVectorEnv:
     """Build the vector environment of an id, or of a class.
 
     Args:
@@ -132,7 +132,7 @@ def make_native(
             continue
         if mode_of(venv) in modes:
             check_spaces(spec, venv, target)
-            return NativeVectorEnv(venv, autoreset, copy)
+            return BatchedVectorEnv(venv, autoreset, copy)
         venv.close()
     name = target or f"the vector environment of {spec.id}"
     raise ConfigError(

@@ -1,0 +1,143 @@
+/* What Gymnasium's classic control tasks share here: a state of a few numbers, and how one half of the lanes steps.
+ *
+ * State, sums and products are Gymnasium's (envs/classic_control/), in its precision and order; a step differs from its
+ * own by the last bits of sine and cosine. */
+
+#ifndef PADDOCK_CLASSIC_H
+#define PADDOCK_CLASSIC_H
+
+#include <string.h>
+
+#include "halves.h"
+#include "native.h"
+
+#define PI 3.141592653589793
+#define MOST_NUMBERS 4 /* of a state */
+#define MOST_SHOWN 6   /* of an observation */
+
+/* Every task reads what concerns it; envs/native/settings.py has the same fields. */
+struct classic_settings {
+    double gravity, goal_velocity; /* of the pendulum; of the cars */
+    int32_t sutton_barto;          /* whether CartPole pays 0 for a step and -1 for the end */
+};
+
+/* `marked` has bit i for lane i: of CartPole, where the pole has fallen; of MountainCarContinuous, where the state is an
+ * episode's first, which Gymnasium alone holds in double precision. */
+struct classic_group {
+    hd state[MOST_NUMBERS][2];
+    unsigned marked;
+};
+
+/* What a step gives for one half of the lanes. */
+struct outcome {
+    hd state[MOST_NUMBERS], shown[MOST_SHOWN], reward;
+    hl terminated;
+};
+
+typedef void half_step(
+    const struct classic_settings *settings, const hd *state, hl marked, hf action, struct outcome *outcome
+);
+typedef void show_state(double *state, float *shown); /* the observation of a first state, which it may round */
+
+INLINE double *number(struct classic_group *group, int k, int lane)
+{
+    return (double *)&group->state[k][lane / HALF] + lane % HALF;
+}
+
+/* Step the lanes of the mask; those that terminated. */
+INLINE unsigned step_classic(
+    struct classic_group *group, const struct classic_settings *settings, unsigned mask, const float *action,
+    float *observation, double *reward, int numbers, int shown, half_step *step
+)
+{
+    hl ended[2];
+    for (int h = 0; h < 2; h++) {
+        hd state[MOST_NUMBERS];
+        struct outcome outcome;
+        for (int k = 0; k < numbers; k++) state[k] = group->state[k][h];
+        step(settings, state, from_bits_h(group->marked, h), load_h(action, h), &outcome);
+        if (mask != ALL_LANES) {
+            hl chosen = from_bits_h(mask, h);
+            for (int k = 0; k < numbers; k++) outcome.state[k] = pick_h(chosen, outcome.state[k], state[k]);
+            for (int k = 0; k < shown; k++)
+                outcome.shown[k] = pick_h(chosen, outcome.shown[k], widen_h(load_h(observation + k * LANES, h)));
+            outcome.reward = pick_h(chosen, outcome.reward, ((hd *)reward)[h]);
+        }
+        for (int k = 0; k < numbers; k++) group->state[k][h] = outcome.state[k];
+        for (int k = 0; k < shown; k++) store_h(observation + k * LANES, h, outcome.shown[k]);
+        ((hd *)reward)[h] = outcome.reward;
+        ended[h] = outcome.terminated;
+    }
+    return to_bits_h(ended) & mask;
+}
+
+/* Draw each number of the state between its bounds, as Generator.uniform fills an array; from `drawn` on they are 0. */
+INLINE void start_classic(
+    struct classic_group *group, struct generator *generators, unsigned mask, float *observation, int numbers, int shown,
+    int drawn, const double *low, const double *high, show_state *show
+)
+{
+    for (; mask; mask &= mask - 1) {
+        int lane = __builtin_ctz(mask);
+        double state[MOST_NUMBERS] = {0};
+        float seen[MOST_SHOWN];
+        for (int k = 0; k < drawn; k++) state[k] = draw_uniform(&generators[lane], low[k], high[k]);
+        show(state, seen);
+        for (int k = 0; k < numbers; k++) *number(group, k, lane) = state[k];
+        for (int k = 0; k < shown; k++) observation[k * LANES + lane] = seen[k];
+    }
+}
+
+/* Saved are the numbers of the state in Gymnasium's order, then the mark, as doubles. */
+INLINE void save_classic(struct classic_group *group, int lane, void *saved, int numbers)
+{
+    double all[MOST_NUMBERS + 1];
+    for (int k = 0; k < numbers; k++) all[k] = *number(group, k, lane);
+    all[numbers] = group->marked >> lane & 1;
+    memcpy(saved, all, (numbers + 1) * sizeof *all);
+}
+
+INLINE void load_classic(struct classic_group *group, int lane, const void *saved, int numbers)
+{
+    double all[MOST_NUMBERS + 1];
+    memcpy(all, saved, (numbers + 1) * sizeof *all);
+    for (int k = 0; k < numbers; k++) *number(group, k, lane) = all[k];
+    group->marked = (group->marked & ~(1u << lane)) | (unsigned)(all[numbers] != 0) << lane;
+}
+
+static int open_classic(void *group, const void *settings)
+{
+    (void)group, (void)settings;
+    return 0;
+}
+
+static void close_classic(void *group) { (void)group; }
+
+/* Saving, loading and the task itself, for a task that has start_... and step_... of its own. */
+#define CLASSIC_TASK(which, numbers, shown, most_choices)                                                              \
+    static void save_##which(const void *group, int lane, void *saved)                                                 \
+    {                                                                                                                  \
+        save_classic((struct classic_group *)group, lane, saved, numbers);                                             \
+    }                                                                                                                  \
+    static void load_##which(void *group, const void *settings, int lane, const void *saved)                           \
+    {                                                                                                                  \
+        (void)settings;                                                                                                \
+        load_classic(group, lane, saved, numbers);                                                                     \
+    }                                                                                                                  \
+    static const struct task which##_task = {                                                                          \
+        .name = #which,                                                                                                \
+        .lanes = LANES,                                                                                                \
+        .observations = shown,                                                                                         \
+        .actions = 1,                                                                                                  \
+        .choices = most_choices,                                                                                       \
+        .group_bytes = sizeof(struct classic_group),                                                                   \
+        .saved_bytes = (numbers + 1) * sizeof(double),                                                                 \
+        .open = open_classic,                                                                                          \
+        .close = close_classic,                                                                                        \
+        .start = start_##which,                                                                                        \
+        .step = step_##which,                                                                                          \
+        .save = save_##which,                                                                                          \
+        .load = load_##which,                                                                                          \
+    };
+
+#endif

@@ -1,0 +1,210 @@
+/* Continuous collision: a body that would pass into the ground during a step is stopped where it first touches it, and
+ * goes on from there without its joints, as in Box2D. One body at a time: it is seldom. */
+
+#ifndef PADDOCK_CONTINUOUS_H
+#define PADDOCK_CONTINUOUS_H
+
+#include "pairs.h"
+#include "positions.h"
+#include "touches.h"
+
+#define MOST_IMPACTS 8 /* of one pair in one step, but for one */
+#define IMPACT_BAUMGARTE 0.75f
+#define IMPACT_CORRECTIONS 20
+
+/* A body during one step. */
+struct mover {
+    const struct model *model;
+    int body;
+    struct near *near;
+    struct sweep sweep;
+    struct velocity velocity;
+    struct bounds around;
+    struct events events;
+};
+
+/* Push a body out of what it touches; returns its new place in `sweep->to`. */
+static void correct_impact(struct mover *mover, struct pair *const *touched, int count)
+{
+    const struct model *model = mover->model;
+    const float mass = model->inverse_mass[mover->body], inertia = model->inverse_inertia[mover->body];
+    const v2 centre = model->centre[mover->body];
+    struct sweep *sweep = &mover->sweep;
+    for (int iteration = 0; iteration < IMPACT_CORRECTIONS; iteration++) {
+        float deepest = 0;
+        for (int k = 0; k < count; k++) {
+            const struct manifold *manifold = &touched[k]->manifold;
+            for (int i = 0; i < manifold->count; i++) {
+                struct pose pose = pose_at(sweep->to, sweep->angle_to, centre);
+                int on_body = manifold->face_of_body;
+                v2 normal = on_body ? rotated(pose, manifold->normal) : manifold->normal;
+                v2 plane = on_body ? placed(pose, manifold->plane) : manifold->plane;
+                v2 point = on_body ? manifold->touch[i].local : placed(pose, manifold->touch[i].local);
+                float separation = dot(sub(point, plane), normal) - POLYGON_RADIUS - POLYGON_RADIUS;
+                if (on_body) normal = negated(normal);
+                v2 arm = sub(point, sweep->to);
+                deepest = smaller(deepest, separation);
+                float error = clamped(IMPACT_BAUMGARTE * (separation + LINEAR_SLOP), -MAX_LINEAR_CORRECTION, 0);
+                float rn = cross(arm, normal);
+                v2 push = scaled(-error / (mass + inertia * rn * rn), normal);
+                sweep->to = add(sweep->to, scaled(mass, push));
+                sweep->angle_to += inertia * cross(arm, push);
+            }
+        }
+        if (deepest >= -1.5f * LINEAR_SLOP) return;
+    }
+}
+
+/* Solve what a body touches at the moment of an impact, and move it through the rest of the step. */
+static void pass_impact(struct mover *mover, struct pair *const *touched, int count)
+{
+    const struct model *model = mover->model;
+    const float mass = model->inverse_mass[mover->body], inertia = model->inverse_inertia[mover->body];
+    struct sweep *sweep = &mover->sweep;
+    struct velocity *u = &mover->velocity;
+    struct touches touches[PAIRS];
+    correct_impact(mover, touched, count);
+    sweep->from = sweep->to, sweep->angle_from = sweep->angle_to;
+    struct pose pose = pose_at(sweep->to, sweep->angle_to, model->centre[mover->body]);
+    for (int k = 0; k < count; k++)
+        find_touches(&touches[k], &touched[k]->manifold, pose, sweep->to, mass, inertia);
+    iterate_touches(touches, count, u, mass, inertia, model->friction[mover->body]);
+    const float rest = (1.0f - sweep->begun) * STEP_S;
+    v2 shift = scaled(rest, u->v);
+    if (dot(shift, shift) > MAX_TRANSLATION * MAX_TRANSLATION) u->v = scaled(MAX_TRANSLATION / length(shift), u->v);
+    float turn = rest * u->omega;
+    if (turn * turn > MAX_ROTATION * MAX_ROTATION) u->omega *= MAX_ROTATION / (turn > 0 ? turn : -turn);
+    sweep->to = add(sweep->to, scaled(rest, u->v));
+    sweep->angle_to += rest * u->omega;
+}
+
+/* Fit the fat box around a body that has moved; what is near is looked up anew if it had left it. */
+static void follow(struct mover *mover, const struct scene *scene)
+{
+    const struct polygon *shape = &mover->model->shape[mover->body];
+    const v2 centre = mover->model->centre[mover->body];
+    struct pose from = pose_at(mover->sweep.from, mover->sweep.angle_from, centre);
+    struct pose to = pose_at(mover->sweep.to, mover->sweep.angle_to, centre);
+    v2 low = placed(to, shape->vertex[0]), high = low;
+    for (int i = 0; i < shape->count; i++) {
+        v2 a = placed(from, shape->vertex[i]), b = placed(to, shape->vertex[i]);
+        low = (v2){smaller(low.x, smaller(a.x, b.x)), smaller(low.y, smaller(a.y, b.y))};
+        high = (v2){larger(high.x, larger(a.x, b.x)), larger(high.y, larger(a.y, b.y))};
+    }
+    if (!widen_bounds(&mover->around, low, high, sub(to.p, from.p))) return;
+    find_near(mover->near, scene, mover->around);
+}
+
+/* The pair that a body meets first in the rest of its step, and when; NULL where it meets none. */
+static struct pair *first_impact(struct mover *mover, const struct scene *scene, float *when)
+{
+    struct pair *first = NULL;
+    for (int i = mover->near->count - 1; i >= 0; i--) {
+        struct pair *pair = &mover->near->pair[i];
+        if (!pair->enabled || pair->impacts > MOST_IMPACTS) continue;
+        if (!pair->known) {
+            struct piece piece;
+            get_piece(&piece, scene, pair->piece);
+            const float begun = mover->sweep.begun;
+            float t = find_impact(
+                &piece.polygon, &mover->model->shape[mover->body], mover->model->centre[mover->body], mover->sweep
+            );
+            pair->impact = t < 1 ? smaller(begun + (1.0f - begun) * t, 1) : 1;
+            pair->known = 1;
+        }
+        if (pair->impact < *when) first = pair, *when = pair->impact;
+    }
+    return first;
+}
+
+/* Whether a body may come to touch anything in this step: no for most, by looking along the faces of what is near. A point
+ * of the body turns by an angle at a distance of `reach` at most, and so leaves its chord by reach * angle^2 / 8. */
+static int may_impact(struct mover *mover, const struct scene *scene, const struct polygon *before)
+{
+    const float least_gap = IMPACT_DISTANCE + IMPACT_TOLERANCE + 1e-4f;
+    const float turn = mover->sweep.angle_to - mover->sweep.angle_from;
+    const float gap = least_gap + mover->model->reach[mover->body] * turn * turn * 0.125f;
+    struct polygon after;
+    int some = 0;
+    place_polygon(
+        &after, &mover->model->shape[mover->body],
+        pose_at(mover->sweep.to, mover->sweep.angle_to, mover->model->centre[mover->body])
+    );
+    for (int i = 0; i < mover->near->count; i++) {
+        struct pair *pair = &mover->near->pair[i];
+        struct piece piece;
+        int apart = 0;
+        get_piece(&piece, scene, pair->piece);
+        const struct polygon *ground = &piece.polygon;
+        struct bounds bounds = bounds_of_piece(scene, pair->piece);
+        v2 low = before->vertex[0], high = low;
+        for (int k = 0; k < before->count; k++) {
+            v2 a = before->vertex[k], b = after.vertex[k];
+            low = (v2){smaller(low.x, smaller(a.x, b.x)), smaller(low.y, smaller(a.y, b.y))};
+            high = (v2){larger(high.x, larger(a.x, b.x)), larger(high.y, larger(a.y, b.y))};
+        }
+        const float fat = EXTENSION + POLYGON_RADIUS;
+        apart = low.x - (bounds.high.x - fat) > gap || low.y - (bounds.high.y - fat) > gap ||
+                (bounds.low.x + fat) - high.x > gap || (bounds.low.y + fat) - high.y > gap;
+        for (int face = 0; face < (piece.edge ? 1 : ground->count) && !apart; face++) {
+            v2 normal = ground->normal[face];
+            if (piece.edge && dot(normal, sub(before->centroid, ground->vertex[0])) < 0) normal = negated(normal);
+            float s = FAR;
+            for (int k = 0; k < before->count; k++) {
+                s = smaller(s, dot(normal, sub(before->vertex[k], ground->vertex[face])));
+                s = smaller(s, dot(normal, sub(after.vertex[k], ground->vertex[face])));
+            }
+            apart = s > gap;
+        }
+        pair->impact = 1, pair->known = apart;
+        pair->impacts = 0, pair->enabled = 1;
+        some |= !apart;
+    }
+    return some;
+}
+
+/* Let a body meet all that it meets. Bodies do not meet each other, and their joints wait, so that each is by itself. */
+static void solve_impacts(struct mover *mover, const struct scene *scene)
+{
+    const struct polygon *shape = &mover->model->shape[mover->body];
+    const v2 centre = mover->model->centre[mover->body];
+    for (;;) {
+        float when = 1;
+        struct pair *first = first_impact(mover, scene, &when);
+        if (first == NULL || 1.0f - 10.0f * EPSILON < when) return;
+        struct sweep before = mover->sweep;
+        advance_sweep(&mover->sweep, when);
+        mover->sweep.to = mover->sweep.from, mover->sweep.angle_to = mover->sweep.angle_from;
+        struct pose pose = pose_at(mover->sweep.to, mover->sweep.angle_to, centre);
+        struct polygon body;
+        place_polygon(&body, shape, pose);
+
+        struct pair *touched[PAIRS];
+        int count = 0;
+        for (int i = mover->near->count; i >= 0; i--) {
+            /* The one that is met comes first, then the others from the newest on. */
+            struct pair *pair = i == mover->near->count ? first : &mover->near->pair[i];
+            if (pair == first && i < mover->near->count) continue;
+            struct piece piece;
+            get_piece(&piece, scene, pair->piece);
+            int was = pair->touching;
+            pair->enabled = 1;
+            pair->touching = update_manifold(&pair->manifold, &piece, shape, &body, pose);
+            note(&mover->events, was, pair->touching);
+            if (pair->touching) touched[count++] = pair;
+            if (pair == first && !pair->touching) break;
+        }
+        first->known = 0;
+        first->impacts++;
+        if (!first->touching) {
+            first->enabled = 0;
+            mover->sweep = before;
+            continue;
+        }
+        pass_impact(mover, touched, count);
+        for (int i = 0; i < mover->near->count; i++) mover->near->pair[i].known = 0;
+        follow(mover, scene);
+    }
+}
+
+#endif

@@ -1,0 +1,40 @@
+/* Ground that the walker walks on: laid as Gymnasium and envs/bipedal/ground.py lay it, draw by draw. */
+
+#ifndef PADDOCK_GROUND_H
+#define PADDOCK_GROUND_H
+
+#include "native.h"
+
+enum { GROUND_PLAIN, GROUND_HARDCORE, GROUND_ENCODED, GROUND_GIVEN };
+
+#define CORNERS 4
+
+struct box {
+    float corner[CORNERS][2]; /* m, anticlockwise from lower left */
+};
+
+/* What decides a ground, up to chance; envs/native/settings.py has the same fields. Intervals are [low, high]. */
+struct course {
+    int32_t kind;   /* GROUND_... */
+    int32_t length; /* points */
+    int32_t pits, stumps, stairs; /* whether there are any, for GROUND_ENCODED */
+    int32_t stump_width[2], stump_float[2], stair_width[2], stair_steps[2];
+    double roughness, pit_gap[2], stump_height[2], stair_height[2];
+    int32_t given_boxes, scenery; /* scenery: draws that GROUND_GIVEN skips before the push at the start */
+    const double *given_x, *given_y; /* [length], for GROUND_GIVEN */
+    const double *given_corners;     /* [given_boxes, CORNERS, 2] */
+};
+
+struct ground {
+    int32_t length, boxes, room; /* room: boxes that there is memory for */
+    float *x, *y;                /* [length] m, rising in x but for the last points of pits */
+    struct box *box;             /* [boxes] */
+};
+
+int open_ground(struct ground *ground, int length); /* 0, or -1: no memory */
+void close_ground(struct ground *ground);
+
+/* Draw a ground and the scenery behind it; the generator is then where the push at the start is drawn. -1: no memory. */
+int lay_ground(struct ground *ground, const struct course *course, struct generator *generator);
+
+#endif

@@ -1,0 +1,116 @@
+/* Double precision, half of the lanes at once: one register of this width holds them, so that no value is cut in two. */
+
+#ifndef PADDOCK_HALVES_H
+#define PADDOCK_HALVES_H
+
+#include "lanes.h"
+
+#define HALF (LANES / 2)
+
+typedef double hd __attribute__((vector_size(4 * LANES)));
+typedef int64_t hl __attribute__((vector_size(4 * LANES))); /* comparisons of hd give it: -1 where true, else 0 */
+typedef float hf __attribute__((vector_size(2 * LANES)));
+typedef int32_t hi __attribute__((vector_size(2 * LANES)));
+
+INLINE hd splat_h(double x) { return x - (hd){0}; }
+INLINE hf splat_hf(float x) { return x - (hf){0}; }
+INLINE hd pick_h(hl m, hd one, hd other) { return (hd)(((hl)one & m) | ((hl)other & ~m)); }
+INLINE hf pick_hf(hi m, hf one, hf other) { return (hf)(((hi)one & m) | ((hi)other & ~m)); }
+INLINE hd magnitude_h(hd x) { return (hd)((hl)x & 0x7fffffffffffffff); }
+INLINE hd least_h(hd a, hd b) { return pick_h(a < b, a, b); }
+INLINE hd most_h(hd a, hd b) { return pick_h(a > b, a, b); }
+INLINE hd clamp_h(hd x, double low, double high) { return most_h(least_h(x, splat_h(high)), splat_h(low)); }
+INLINE hd widen_h(hf x) { return __builtin_convertvector(x, hd); }
+INLINE hf narrow_h(hd x) { return __builtin_convertvector(x, hf); }
+INLINE hf load_h(const float *lanes, int half) { return *(const hf *)(lanes + half * HALF); }
+INLINE void store_h(float *lanes, int half, hd x) { *(hf *)(lanes + half * HALF) = narrow_h(x); }
+
+INLINE int any_h(hl m)
+{
+    int64_t some = 0;
+    for (int i = 0; i < HALF; i++) some |= m[i];
+    return some != 0;
+}
+
+/* Bit i is lane i of the mask whose halves these are. */
+INLINE unsigned to_bits_h(const hl m[2])
+{
+    hl low, high;
+    for (int i = 0; i < HALF; i++) low[i] = 1 << i, high[i] = 1 << (i + HALF);
+    hl bit = (m[0] & low) | (m[1] & high);
+    int64_t bits = 0;
+    for (int i = 0; i < HALF; i++) bits |= bit[i];
+    return (unsigned)bits;
+}
+
+/* One half of the mask that `bits` has of all lanes. */
+INLINE hl from_bits_h(unsigned bits, int half)
+{
+    hl bit;
+    for (int i = 0; i < HALF; i++) bit[i] = 1 << (i + half * HALF);
+    return ((bit & (int64_t)bits) != 0);
+}
+
+/* The nearest multiple of pi/2, in the last bits of `quadrant`, and what is left of x, as the sum of two numbers. */
+struct reduced {
+    hl quadrant;
+    hd rest, tail;
+};
+
+/* x - n pi/2 with pi/2 in two parts (Cody and Waite): those of fdlibm's e_rem_pio2.c. For |x| < 1e6. */
+INLINE struct reduced reduce_h(hd x)
+{
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to the nearest whole number */
+    hd shifted = x * 6.36619772367581382433e-01 + magic;
+    hd n = shifted - magic;
+    hd first = x - n * 1.57079632673412561417e+00; /* exact: the constant has 33 bits */
+    hd second = n * 6.07710050650619224932e-11;
+    hd rest = first - second;
+    return (struct reduced){(hl)shifted, rest, (first - rest) - second};
+}
+
+/* fdlibm's k_sin.c and k_cos.c (Sun Microsystems 1993; Freely distributable): below one unit in the last place for
+ * |x + y| < pi/4. */
+INLINE void sine_cosine_kernel(hd x, hd y, hd *sine, hd *cosine)
+{
+    hd z = x * x, v = z * x;
+    hd r = 8.33333333332248946124e-03 +
+           z * (-1.98412698298579493134e-04 +
+                z * (2.75573137070700676789e-06 + z * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)));
+    *sine = x - ((z * (0.5 * y - v * r) - y) - v * -1.66666666666666324348e-01);
+    hd q = z * (4.16666666666666019037e-02 +
+                z * (-1.38888888888741095749e-03 +
+                     z * (2.48015872894767294178e-05 +
+                          z * (-2.75573143513906633035e-07 +
+                               z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11)))));
+    hd half = 0.5 * z, w = 1.0 - half;
+    *cosine = w + (((1.0 - w) - half) + (z * q - x * y));
+}
+
+/* Within one unit in the last place, or 2^-66 near a zero; for |x| < 1e6. */
+INLINE void sine_cosine_h(hd x, hd *sine, hd *cosine)
+{
+    struct reduced reduced = reduce_h(x);
+    hd s, c;
+    sine_cosine_kernel(reduced.rest, reduced.tail, &s, &c);
+    hl odd = -(reduced.quadrant & 1);
+    hl sine_sign = (reduced.quadrant & 2) << 62, cosine_sign = ((reduced.quadrant + 1) & 2) << 62;
+    *sine = (hd)((hl)pick_h(odd, c, s) ^ sine_sign);
+    *cosine = (hd)((hl)pick_h(odd, s, c) ^ cosine_sign);
+}
+
+/* The same numbers, soonest where no angle is large. */
+INLINE void small_sine_cosine_h(hd x, hd *sine, hd *cosine)
+{
+    if (any_h(magnitude_h(x) > 0.78)) sine_cosine_h(x, sine, cosine);
+    else sine_cosine_kernel(x, splat_h(0), sine, cosine);
+}
+
+INLINE hd cosine_h(hd x)
+{
+    hd sine, cosine;
+    sine_cosine_h(x, &sine, &cosine);
+    return cosine;
+}
+
+#endif

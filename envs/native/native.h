@@ -1,0 +1,57 @@
+/* What every task family promises, and what a vector of environments is made of. */
+
+#ifndef PADDOCK_NATIVE_H
+#define PADDOCK_NATIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PADDOCK_ABI 1 /* goes up with every change that envs/native/library.py must know of */
+#define MAX_LANES 32
+#define MAX_OBSERVATION 32 /* floats in a row of any task */
+#define MAX_ACTION 8
+
+/* NumPy's PCG64 with its buffered half (O'Neill 2014): the same draws as numpy.random.default_rng(seed). */
+struct generator {
+    unsigned __int128 state, increment;
+    uint32_t half, has_half;
+};
+
+void seed_generator(struct generator *generator, uint64_t seed);
+double draw(struct generator *generator);                                    /* [0, 1), as Generator.random() */
+double draw_uniform(struct generator *generator, double low, double high);   /* as Generator.uniform(low, high) */
+int64_t draw_integer(struct generator *generator, int64_t low, int64_t high); /* [low, high), as Generator.integers */
+
+struct ground;
+
+/* One task at one width. A group is the state of `lanes` environments; its memory is aligned to 64 bytes and zeroed
+ * before `open`. Masks have bit i for lane i. Observations and actions lie lane by lane: row k of lane i is [k * lanes +
+ * i], aligned to 64 bytes, and a choice is a float as well. What is outside a mask is neither read nor changed. */
+struct task {
+    const char *name;
+    int lanes, observations, actions; /* lanes: LANES, or a multiple of it */
+    int choices;        /* of a discrete action; 0: continuous */
+    size_t group_bytes;
+    size_t saved_bytes; /* what `save` writes for one environment */
+    int (*open)(void *group, const void *settings); /* 0, or -1: no memory */
+    void (*close)(void *group);
+    /* Begin an episode in every lane of the mask, drawing from that lane's generator as Gymnasium's reset does. */
+    void (*start)(void *group, const void *settings, struct generator *generators, unsigned mask, float *observation);
+    /* Step the lanes of the mask; returns those that terminated. */
+    unsigned (*step)(
+        void *group, const void *settings, unsigned mask, const float *action, float *observation, double *reward
+    );
+    void (*save)(const void *group, int lane, void *saved);
+    void (*load)(void *group, const void *settings, int lane, const void *saved);
+    /* Of walkers, else NULL: x, y and angle of hull, leg, lower leg, leg and lower leg; and the ground. */
+    void (*poses)(const void *group, int lane, float poses[5][3]);
+    const struct ground *(*ground)(const void *group, int lane);
+};
+
+/* The tasks for one set of instructions, ended by a NULL. The list itself is NULL where the compiler has not got the set;
+ * whether the processor has it is for the caller to ask. */
+extern const struct task *const *const baseline_tasks; /* what every processor of the kind has: SSE2, NEON */
+extern const struct task *const *const avx2_tasks;
+extern const struct task *const *const avx512_tasks;
+
+#endif

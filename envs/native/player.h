@@ -1,0 +1,179 @@
+/* One thread's share of a rollout: a group of environments, each of which takes the next episode when its own ends.
+ *
+ * A group has one or more ways of LANES environments; place i of it is lane i % LANES of way i / LANES. */
+
+#ifndef PADDOCK_PLAYER_H
+#define PADDOCK_PLAYER_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy.h"
+
+#define MOST_WAYS (MAX_LANES / LANES)
+
+struct player {
+    vf obs[MAX_OBSERVATION * MOST_WAYS], action[MAX_ACTION * MOST_WAYS]; /* row k of a way is [k * ways + way] */
+    vd mean[MOST_WAYS][MAX_OBSERVATION], m2[MOST_WAYS][MAX_OBSERVATION]; /* of observations */
+    struct generator generator[MAX_LANES];
+    int64_t episode[MAX_LANES], length[MAX_LANES];
+    double total[MAX_LANES], reward[MAX_LANES];
+    unsigned playing, observed; /* places */
+    int places, ways; /* places: in use */
+    vf *parameters;   /* [ways, P] */
+    vf *one, *other;  /* the values of a layer and of the next */
+    void *group;
+};
+
+INLINE void *aligned_zeros(size_t bytes)
+{
+    const size_t line = 8 * MAX_LANES; /* the widest vector */
+    bytes = (bytes + line - 1) / line * line;
+    void *memory = aligned_alloc(line, bytes);
+    return memory ? memset(memory, 0, bytes) : NULL;
+}
+
+static void close_player(struct player *player)
+{
+    free(player->parameters);
+    free(player->one);
+    free(player->other);
+    free(player->group);
+    free(player);
+}
+
+static struct player *open_player(const struct rollout *rollout)
+{
+    struct player *player = aligned_zeros(sizeof *player);
+    if (!player) return NULL;
+    size_t widest = 0;
+    for (int k = 0; k <= rollout->layers; k++)
+        if ((size_t)rollout->sizes[k] > widest) widest = (size_t)rollout->sizes[k];
+    player->ways = rollout->task->lanes / LANES;
+    /* Whole registers of places, but not so many that other threads have nothing to do. */
+    int64_t registers = (rollout->episodes + rollout->threads * LANES - 1) / (rollout->threads * LANES);
+    player->places = LANES * (registers < player->ways ? (int)registers : player->ways);
+    player->parameters = aligned_zeros((size_t)player->ways * (size_t)rollout->num_parameters * sizeof(vf));
+    player->one = aligned_zeros(widest * sizeof(vf));
+    player->other = aligned_zeros(widest * sizeof(vf));
+    player->group = aligned_zeros(rollout->task->group_bytes);
+    if (player->parameters && player->one && player->other && player->group &&
+        !rollout->task->open(player->group, rollout->settings))
+        return player;
+    close_player(player);
+    return NULL;
+}
+
+/* Give the free places the next episodes, as far as there are any. */
+static void deal_episodes(struct player *player, const struct rollout *rollout, int64_t *next)
+{
+    unsigned fresh = 0;
+    for (int place = 0; place < player->places; place++) {
+        if (player->playing >> place & 1) continue;
+        int64_t episode = __atomic_load_n(next, __ATOMIC_RELAXED);
+        if (episode < rollout->episodes) episode = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
+        if (episode >= rollout->episodes) break;
+        const float *own = rollout->parameters + (size_t)rollout->member[episode] * rollout->num_parameters;
+        const int way = place / LANES, lane = place % LANES;
+        float *parameters = (float *)(player->parameters + way * rollout->num_parameters) + lane;
+        for (int64_t k = 0; k < rollout->num_parameters; k++) parameters[k * LANES] = own[k];
+        seed_generator(&player->generator[place], (uint64_t)rollout->seeds[episode]);
+        player->episode[place] = episode;
+        player->length[place] = 0;
+        player->total[place] = 0;
+        for (int k = 0; k < rollout->task->observations; k++) player->mean[way][k][lane] = player->m2[way][k][lane] = 0;
+        fresh |= 1u << place;
+        player->observed = (player->observed & ~(1u << place)) | (unsigned)(rollout->observe[episode] != 0) << place;
+    }
+    player->playing |= fresh;
+    if (fresh)
+        rollout->task->start(player->group, rollout->settings, player->generator, fresh, (float *)player->obs);
+}
+
+/* Welford's update, with the sums and divisions of `play`. */
+static void count_observations(struct player *player, int observations, int way, unsigned mask)
+{
+    const vl lanes = widen_mask(from_bits(mask));
+    vd *means = player->mean[way], *m2 = player->m2[way], seen;
+    for (int lane = 0; lane < LANES; lane++) seen[lane] = (double)(player->length[way * LANES + lane] + 1);
+    for (int k = 0; k < observations; k++) {
+        vd x = widen(player->obs[k * player->ways + way]), delta = x - means[k];
+        vd mean = means[k] + delta / seen;
+        means[k] = pick_d(lanes, mean, means[k]);
+        m2[k] = pick_d(lanes, m2[k] + delta * (x - mean), m2[k]);
+    }
+}
+
+/* Choose actions in every place that plays; returns those whose networks gave none that is finite. */
+static unsigned act_all(struct player *player, const struct rollout *rollout)
+{
+    unsigned finite = 0;
+    for (int way = 0; way < player->ways; way++) {
+        if (!(player->playing >> way * LANES & ALL_LANES)) continue;
+        const vf *parameters = player->parameters + way * rollout->num_parameters;
+        vi fine = choose_actions(
+            rollout, parameters, player->obs + way, player->action + way, player->ways, player->one, player->other
+        );
+        finite |= to_bits(fine) << way * LANES;
+    }
+    return player->playing & ~finite;
+}
+
+/* Returns the places whose episodes ended. */
+static unsigned step_all(struct player *player, const struct rollout *rollout)
+{
+    const struct task *task = rollout->task;
+    for (int way = 0; way < player->ways; way++) {
+        unsigned mask = player->playing & player->observed & ALL_LANES << way * LANES;
+        if (mask) count_observations(player, task->observations, way, mask >> way * LANES);
+    }
+    unsigned ended = task->step(
+        player->group, rollout->settings, player->playing, (float *)player->action, (float *)player->obs, player->reward
+    );
+    for (unsigned rest = player->playing; rest; rest &= rest - 1) {
+        int place = __builtin_ctz(rest);
+        player->total[place] += player->reward[place];
+        if (++player->length[place] == rollout->limit) ended |= 1u << place;
+    }
+    return ended;
+}
+
+/* Write down the episodes of these places, which are then free. */
+static void end_episodes(struct player *player, const struct rollout *rollout, unsigned ended)
+{
+    const int width = rollout->task->observations;
+    for (unsigned rest = ended; rest; rest &= rest - 1) {
+        int place = __builtin_ctz(rest), way = place / LANES, lane = place % LANES;
+        int64_t episode = player->episode[place];
+        rollout->returns[episode] = player->total[place];
+        rollout->lengths[episode] = player->length[place];
+        for (int k = 0; k < width && player->observed >> place & 1; k++) {
+            rollout->moment_mean[episode * width + k] = player->mean[way][k][lane];
+            rollout->moment_m2[episode * width + k] = player->m2[way][k][lane];
+        }
+    }
+    player->playing &= ~ended;
+}
+
+static int play_lanes(const struct rollout *rollout, int64_t *next)
+{
+    if (__atomic_load_n(next, __ATOMIC_RELAXED) >= rollout->episodes) return 0;
+    struct player *player = open_player(rollout);
+    if (!player) return -1;
+    deal_episodes(player, rollout, next);
+    while (player->playing) {
+        unsigned ended = act_all(player, rollout);
+        for (unsigned lost = ended; lost; lost &= lost - 1) player->total[__builtin_ctz(lost)] = NAN;
+        /* Those that are lost leave before the others step. */
+        if (!ended) ended = step_all(player, rollout);
+        if (!ended) continue;
+        end_episodes(player, rollout, ended);
+        deal_episodes(player, rollout, next);
+    }
+    rollout->task->close(player->group);
+    close_player(player);
+    return 0;
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* A rollout's threads; the episodes themselves are in player.h, once for each width. */
+
+#include <pthread.h>
+
+#include "rollout.h"
+
+#define MOST_THREADS 256
+
+struct shared {
+    const struct rollout *rollout;
+    play_part *play;
+    int64_t next; /* the first episode that nobody has begun */
+    int failed;
+};
+
+static void *play_share(void *argument)
+{
+    struct shared *shared = argument;
+    if (shared->play(shared->rollout, &shared->next)) __atomic_store_n(&shared->failed, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+int play_episodes(const struct rollout *rollout)
+{
+    play_part *const parts[] = {baseline_play, avx2_play, avx512_play};
+    const struct task *const *const lists[] = {baseline_tasks, avx2_tasks, avx512_tasks};
+    struct shared shared = {.rollout = rollout};
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; lists[k] && lists[k][i]; i++)
+            if (lists[k][i] == rollout->task) shared.play = parts[k];
+
+    int64_t wanted = rollout->threads < rollout->episodes ? rollout->threads : rollout->episodes;
+    pthread_t threads[MOST_THREADS];
+    int started = 0;
+    while (started < wanted - 1 && started < MOST_THREADS &&
+           !pthread_create(&threads[started], NULL, play_share, &shared))
+        started++;
+    play_share(&shared);
+    for (int k = 0; k < started; k++) pthread_join(threads[k], NULL);
+    return shared.failed ? -1 : 0;
+}

@@ -1,0 +1,39 @@
+/* Whole episodes of many networks: what `play` of algos/evaluate.py does, without leaving native code. */
+
+#ifndef PADDOCK_ROLLOUT_H
+#define PADDOCK_ROLLOUT_H
+
+#include "native.h"
+
+enum { HEAD_DISCRETE, HEAD_BOUNDED };
+
+/* E episodes of M networks with P parameters each, laid out as in `MLP`; envs/native/rollout.py has the same fields. */
+struct rollout {
+    const struct task *task;
+    const void *settings;
+    const float *parameters;         /* [M, P] */
+    int64_t episodes, num_parameters, limit; /* limit: steps of an episode, 0 for none */
+    const int64_t *seeds;            /* [E] */
+    const int32_t *member;           /* [E] row of parameters */
+    const uint8_t *observe;          /* [E] whether the moments of its observations are wanted */
+    const int32_t *sizes;            /* [layers + 1] widths from observation to output */
+    const float *low, *high;         /* [A] bounds of actions; not for choices */
+    const float *mean, *std;         /* [O] of observations; NULL: they are taken as they are */
+    int32_t layers, relu, head, threads; /* relu: or else tanh */
+    float clip;                      /* of normalized observations, in deviations */
+    double *returns;                 /* [E]; NaN: an action was not finite, which ended the episode */
+    int64_t *lengths;                /* [E] */
+    double *moment_mean, *moment_m2; /* [E, O], where they are wanted */
+};
+
+/* Play episodes from `next` on, until others or oneself have begun the last; several threads may share `next`.
+ * 0, or -1: no memory, and none was begun. */
+typedef int play_part(const struct rollout *rollout, int64_t *next);
+
+/* For one set of instructions; NULL as in native.h. */
+extern play_part *const baseline_play, *const avx2_play, *const avx512_play;
+
+/* Play all episodes; what one gives depends on its seed and its parameters alone. 0, or -1: no memory. */
+int play_episodes(const struct rollout *rollout);
+
+#endif

@@ -1,0 +1,155 @@
+"""Whole episodes of many small networks in native code, for environments that have a native version.
+
+What an episode gives depends on its network and its seed alone: not on the company it is played in, nor on threads, nor
+on the width of the processor's registers. To `algos.evaluate.play` over a `NativeVectorEnv` it agrees up to how sums
+and tanh are rounded.
+"""
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+from envs.errors import require
+from envs.native import library
+from envs.native.settings import NativeTask
+
+HEADS = ("discrete", "bounded")  # HEAD_... of rollout.h
+ACTIVATIONS = ("tanh", "relu")
+MOST_PARAMETERS = 500_000  # for each lane has its own: 64 MB at most
+
+
+class Rollout(ctypes.Structure):
+    """`struct rollout` of rollout.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("task", "settings", "parameters")),
+        *((name, ctypes.c_int64) for name in ("episodes", "num_parameters", "limit")),
+        *((name, ctypes.c_void_p) for name in ("seeds", "member", "observe", "sizes", "low", "high", "mean", "std")),
+        *((name, ctypes.c_int32) for name in ("layers", "relu", "head", "threads")),
+        ("clip", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("returns", "lengths", "moment_mean", "moment_m2")),
+    )
+
+
+@dataclass(frozen=True)
+class Network:
+    """A feed-forward network whose parameters are one flat vector: each layer's weights [in, out], then its bias."""
+
+    sizes: tuple[int, ...]  # widths from observation to output
+    activation: str  # between layers
+    head: str  # "discrete": the greatest output's number; "bounded": tanh, scaled to the bounds
+    low: tuple[float, ...] = ()  # [A] bounds of a bounded action
+    high: tuple[float, ...] = ()
+
+    @property
+    def num_parameters(self) -> int:
+        """P, the length of the flat vector."""
+        return sum((fan_in + 1) * fan_out for fan_in, fan_out in zip(self.sizes, self.sizes[1:], strict=False))
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Observations to zero mean and unit deviation, clipped."""
+
+    mean: NDArray[np.float32]  # [O]
+    std: NDArray[np.float32]  # [O], positive
+    clip: float  # in deviations
+
+
+@dataclass(frozen=True)
+class Played:
+    """What E episodes gave, in the order they were asked for."""
+
+    returns: NDArray[np.float64]  # [E]; NaN where the network gave an action that is not finite: it ended the episode
+    lengths: NDArray[np.int64]  # [E], steps
+    mean: NDArray[np.float64]  # [E, O], of as many observations as steps, where they were asked for
+    m2: NDArray[np.float64]  # [E, O], sum of squared deviations from the mean
+
+
+def supports(task: NativeTask, network: Network) -> bool:
+    """Whether native code can play this network in this environment."""
+    observation, action = task.observation_space, task.action_space
+    if network.head == "discrete":
+        fits = isinstance(action, Discrete) and action.start == 0 and action.n == network.sizes[-1]
+    else:
+        fits = isinstance(action, Box) and math.prod(action.shape) == network.sizes[-1] == len(network.low)
+    return (
+        fits
+        and network.head in HEADS
+        and network.activation in ACTIVATIONS
+        and math.prod(observation.shape or ()) == network.sizes[0]
+        and network.num_parameters <= MOST_PARAMETERS
+    )
+
+
+def play_episodes(
+    task: NativeTask,
+    network: Network,
+    parameters: NDArray[np.float32],
+    member: Sequence[int],
+    seeds: Sequence[int],
+    *,
+    scaling: Scaling | None,
+    cap: int | None,
+    observe: Sequence[bool],
+    threads: int,
+) -> Played:
+    """Play episode e with the network of row member[e] from seed seeds[e], without the interpreter lock.
+
+    Args:
+        task, network: that `supports` allows.
+        parameters: [M, P].
+        scaling: of observations; None: as they are.
+        cap: steps after which an episode is cut off; None for the environment's own limit.
+        observe: [E], whether to give the moments of the observations seen.
+        threads: that play, at least 1; they change no number.
+
+    Raises:
+        ConfigError: there is no compiled library, or no memory.
+    """
+    episodes, width = len(seeds), network.sizes[0]
+    limits = [limit for limit in (task.time_limit, cap) if limit is not None]
+    arrays: dict[str, NDArray[Any]] = {
+        "parameters": np.ascontiguousarray(parameters, np.float32),
+        "member": np.array(member, np.int32),
+        "seeds": np.array(seeds, np.int64),
+        "observe": np.array(observe, np.uint8),
+        "sizes": np.array(network.sizes, np.int32),
+        "low": np.array(network.low, np.float32),
+        "high": np.array(network.high, np.float32),
+        "returns": np.zeros(episodes),
+        "lengths": np.zeros(episodes, np.int64),
+        "moment_mean": np.zeros((episodes, width)),
+        "moment_m2": np.zeros((episodes, width)),
+    }
+    if scaling is not None:
+        arrays |= {name: np.ascontiguousarray(getattr(scaling, name), np.float32) for name in ("mean", "std")}
+        assert arrays["mean"].shape == arrays["std"].shape == (width,)
+    rows = len(arrays["parameters"])
+    assert supports(task, network) and arrays["parameters"].shape == (rows, network.num_parameters)
+    assert arrays["member"].shape == arrays["observe"].shape == (episodes,)
+    assert threads >= 1 and all(0 <= row < rows for row in member) and all(seed >= 0 for seed in seeds)
+
+    library_ = library.load()
+    rollout = Rollout(
+        task=library.find(task.name),
+        settings=ctypes.addressof(task.settings),
+        episodes=episodes,
+        num_parameters=network.num_parameters,
+        layers=len(network.sizes) - 1,
+        relu=network.activation == "relu",
+        head=HEADS.index(network.head),
+        limit=min(limits, default=0),
+        clip=0.0 if scaling is None else scaling.clip,
+        threads=threads,
+        **{name: array.ctypes.data for name, array in arrays.items()},
+    )
+    failed = library_.play_episodes(ctypes.byref(rollout))
+    require(not failed, f"no memory for {threads} threads with networks of {network.sizes}; take fewer threads")
+    return Played(arrays["returns"], arrays["lengths"], arrays["moment_mean"], arrays["moment_m2"])

@@ -1,0 +1,227 @@
+"""What the C code is told of an environment: the name of its task, the settings, and where an episode is cut off."""
+
+import ctypes
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import load_env_creator
+from numpy.typing import NDArray
+
+from envs.errors import require
+from envs.native import NATIVE
+from envs.spec import EnvSpec
+
+PLAIN, HARDCORE, ENCODED, GIVEN = range(4)  # GROUND_... of ground.h
+POINTS = 200  # of Gymnasium's ground
+
+Pair = ctypes.c_int32 * 2
+RealPair = ctypes.c_double * 2
+
+
+class ClassicSettings(ctypes.Structure):
+    """`struct classic_settings` of classic.h."""
+
+    _fields_ = (("gravity", ctypes.c_double), ("goal_velocity", ctypes.c_double), ("sutton_barto", ctypes.c_int32))
+
+
+class CourseSettings(ctypes.Structure):
+    """`struct course` of ground.h."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("length", ctypes.c_int32),
+        ("pits", ctypes.c_int32),
+        ("stumps", ctypes.c_int32),
+        ("stairs", ctypes.c_int32),
+        ("stump_width", Pair),
+        ("stump_float", Pair),
+        ("stair_width", Pair),
+        ("stair_steps", Pair),
+        ("roughness", ctypes.c_double),
+        ("pit_gap", RealPair),
+        ("stump_height", RealPair),
+        ("stair_height", RealPair),
+        ("given_boxes", ctypes.c_int32),
+        ("scenery", ctypes.c_int32),
+        ("given_x", ctypes.c_void_p),
+        ("given_y", ctypes.c_void_p),
+        ("given_corners", ctypes.c_void_p),
+    )
+
+
+@dataclass(frozen=True)
+class NativeTask:
+    """The native version of an environment."""
+
+    source: EnvSpec  # whose task it is
+    name: str  # in tasks.h
+    settings: ctypes.Structure
+    kept: tuple[NDArray[Any], ...]  # arrays that the settings point into
+    time_limit: int | None  # steps
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+
+Settings = tuple[ctypes.Structure, tuple[NDArray[Any], ...]]
+
+
+@dataclass(frozen=True)
+class _Family:
+    name: str  # in tasks.h; the walker's also tells who forgets all before an episode, so that `fresh` changes nothing
+    keywords: tuple[str, ...]  # arguments of the constructor that the native task has
+    settings: Callable[[Mapping[str, Any]], Settings]
+
+
+def native_task(spec: EnvSpec) -> NativeTask:
+    """The native version of an environment.
+
+    Raises:
+        ConfigError: there is none, or it cannot honour the recipe.
+    """
+    name = spec.id.rpartition(":")[2]
+    source_id = NATIVE[name][0] if name in NATIVE else spec.id
+    family = FAMILIES.get(source_id.rpartition(":")[2])
+    require(
+        family is not None,
+        f"env.id={spec.id} has no native version; those that have one: {', '.join(native_ids())}; choose one of them, "
+        "or vec=serial or vec=multiprocess",
+    )
+    assert family is not None
+    elsewhere = "choose vec=serial or vec=multiprocess"
+    wrappers = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
+    require(not wrappers, f"env.wrappers={wrappers} cannot go around native environments; {elsewhere}")
+    own = {key: value for key, value in spec.arguments.items() if key != "render_mode"}
+    for key in own:
+        has = ", ".join(family.keywords) or "none"
+        require(
+            key in family.keywords,
+            f"env.kwargs.{key}={own[key]!r}: the native version of {spec.id} has no such argument, but {has}; leave it "
+            f"out, or {elsewhere}",
+        )
+    require(
+        not spec.fresh or family.name == "walker",
+        f"env.fresh=true: the native version of {spec.id} is never rebuilt, as it remembers nothing of earlier "
+        "episodes; set env.fresh=false",
+    )
+    source = replace(spec, id=source_id, max_episode_steps=None, fresh=False)
+    observation_space, action_space = source.spaces  # the constructor checks the arguments
+    registered = gymnasium.spec(source_id.rpartition(":")[2])
+    settings, kept = family.settings(registered.kwargs | own)
+    entry: Any = registered.entry_point
+    creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
+    limit = spec.max_episode_steps if spec.max_episode_steps is not None else gymnasium.spec(name).max_episode_steps
+    return NativeTask(
+        source=source,
+        name=family.name,
+        settings=settings,
+        kept=kept,
+        time_limit=limit,
+        observation_space=observation_space,
+        action_space=action_space,
+        metadata=creator.metadata,
+        render_mode=spec.arguments.get("render_mode"),
+    )
+
+
+def native_ids() -> list[str]:
+    """Gymnasium's ids, and ours, that have a native version."""
+    return [f"envs.bipedal:{name}" if name.startswith("paddock/") else name for name in FAMILIES]
+
+
+def _classic(arguments: Mapping[str, Any]) -> Settings:
+    for key in ("g", "goal_velocity"):
+        value = arguments.get(key, 0)
+        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        require(number, f"env.kwargs.{key}={value!r} must be a finite number; such as {10.0 if key == 'g' else 0}")
+    sutton_barto = arguments.get("sutton_barto_reward", False)
+    require(isinstance(sutton_barto, bool), f"env.kwargs.sutton_barto_reward={sutton_barto!r} must be true or false")
+    settings = ClassicSettings(
+        gravity=arguments.get("g", 10.0),
+        goal_velocity=arguments.get("goal_velocity", 0.0),
+        sutton_barto=sutton_barto,
+    )
+    return settings, ()
+
+
+def _walker(arguments: Mapping[str, Any]) -> Settings:
+    hardcore = arguments.get("hardcore", False)
+    require(isinstance(hardcore, bool), f"env.kwargs.hardcore={hardcore!r} must be true or false")
+    return CourseSettings(kind=HARDCORE if hardcore else PLAIN, length=POINTS), ()
+
+
+def _terrain(arguments: Mapping[str, Any]) -> Settings:
+    # Only walkers need Box2D, for Gymnasium's constants.
+    from envs.bipedal.ground import Course, lay_ground
+    from envs.bipedal.terrain import SCENERY
+
+    course = Course(**{key: value for key, value in (_terrain_defaults() | dict(arguments)).items() if key != "ground"})
+    seed = arguments.get("ground")
+    if seed is not None or course.cppn is not None:
+        laid = lay_ground(course, np.random.default_rng(seed or 0))
+        arrays = tuple(np.ascontiguousarray(part, np.float64) for part in (laid.x, laid.y, laid.boxes))
+        x, y, corners = (array.ctypes.data for array in arrays)
+        return CourseSettings(
+            kind=GIVEN,
+            length=course.length,
+            given_boxes=len(laid.boxes),
+            scenery=0 if seed is not None else course.length // 20 * SCENERY,
+            given_x=x,
+            given_y=y,
+            given_corners=corners,
+        ), arrays
+    intervals = {key: getattr(course, key) for key in ("pit_gap", "stump_height", "stair_height")}
+    whole = {key: getattr(course, key) for key in ("stump_width", "stump_float", "stair_width", "stair_steps")}
+    settings = CourseSettings(
+        kind=ENCODED,
+        length=course.length,
+        pits=course.pit_gap is not None,
+        stumps=course.stump_height is not None,
+        stairs=course.stair_height is not None,
+        roughness=course.roughness,
+        **{key: RealPair(*(interval or (0.0, 0.0))) for key, interval in intervals.items()},
+        **{key: Pair(*map(int, interval)) for key, interval in whole.items()},
+    )
+    return settings, ()
+
+
+def _terrain_defaults() -> dict[str, Any]:
+    from envs.bipedal.terrain import Terrain
+
+    parameters = inspect.signature(Terrain).parameters
+    return {key: parameters[key].default for key in TERRAIN}
+
+
+TERRAIN = (
+    "roughness",
+    "pit_gap",
+    "stump_height",
+    "stump_width",
+    "stump_float",
+    "stair_height",
+    "stair_width",
+    "stair_steps",
+    "cppn",
+    "ground",
+    "length",
+)
+FAMILIES = {
+    "CartPole-v0": _Family("cartpole", ("sutton_barto_reward",), _classic),
+    "CartPole-v1": _Family("cartpole", ("sutton_barto_reward",), _classic),
+    "Pendulum-v1": _Family("pendulum", ("g",), _classic),
+    "Acrobot-v1": _Family("acrobot", (), _classic),
+    "MountainCar-v0": _Family("mountain_car", ("goal_velocity",), _classic),
+    "MountainCarContinuous-v0": _Family("mountain_car_continuous", ("goal_velocity",), _classic),
+    "BipedalWalker-v3": _Family("walker", ("hardcore",), _walker),
+    "BipedalWalkerHardcore-v3": _Family("walker", ("hardcore",), _walker),
+    "paddock/BipedalWalker-v3": _Family("walker", ("hardcore",), _walker),
+    "paddock/BipedalWalkerHardcore-v3": _Family("walker", ("hardcore",), _walker),
+    "paddock/Terrain-v0": _Family("walker", TERRAIN, _terrain),
+}

@@ -1,0 +1,66 @@
+"""A native environment by itself: the same physics, and the same numbers, as one in a vector of them."""
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from envs.native.settings import native_task
+from envs.native.vector import NativeVectorEnv
+from envs.spec import EnvSpec
+
+
+class NativeEnv(gymnasium.Env):
+    """One environment; it never truncates, as `gymnasium.make` puts the limit around it."""
+
+    metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 50}  # noqa: RUF012, Gymnasium's
+
+    def __init__(self, source: str, render_mode: str | None = None, **kwargs: Any) -> None:
+        """Build it.
+
+        Args:
+            source: id of the environment whose task it is.
+            kwargs: the arguments of that environment.
+
+        Raises:
+            ConfigError: there is no native version or no compiled library, or an argument is refused.
+        """
+        mode = {} if render_mode is None else {"render_mode": render_mode}
+        spec = EnvSpec(id=source, kwargs=kwargs | mode, wrappers=(), max_episode_steps=None, fresh=False)
+        task = replace(native_task(spec), time_limit=None)
+        self._vector = NativeVectorEnv(task, 1, AutoresetMode.DISABLED)
+        self.render_mode = render_mode
+        self.metadata = self._vector.task.metadata
+        self.observation_space = self._vector.single_observation_space
+        self.action_space = self._vector.single_action_space
+        self._action: Any = None  # the last one of this episode
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Start an episode: with a seed, as Gymnasium's begins on it; without, as the last one's generator goes on."""
+        super().reset(seed=seed)
+        observation, info = self._vector.reset(seed=[seed], options=options)
+        self._action = None
+        if self.render_mode == "human":
+            self.render()
+        return observation[0], info
+
+    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Advance by one step."""
+        observation, reward, terminated, _, info = self._vector.step(np.asarray(action)[None])
+        self._action = action
+        if self.render_mode == "human":
+            self.render()
+        return observation[0], float(reward[0]), bool(terminated[0]), False, info
+
+    def render(self) -> Any:
+        """The picture, [H, W, 3] for "rgb_array"; None in a window."""
+        return self._vector.paint(0, self._action)
+
+    def close(self) -> None:
+        """Let it go; once is enough, and twice does no harm."""
+        self._vector.close()

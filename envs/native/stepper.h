@@ -1,0 +1,148 @@
+/* One step of a vector's groups: from the caller's rows into lanes, through the task, and back into rows. */
+
+#ifndef PADDOCK_STEPPER_H
+#define PADDOCK_STEPPER_H
+
+#include <string.h>
+
+#include "halves.h"
+#include "vector.h"
+
+#if LANES == 4
+#define LOW_LANES 0, 4, 1, 5
+#define HIGH_LANES 2, 6, 3, 7
+#elif LANES == 8
+#define LOW_LANES 0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH_LANES 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define LOW_LANES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_LANES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#endif
+#ifdef __clang__
+#define ZIP_LOW(a, b) __builtin_shufflevector(a, b, LOW_LANES)
+#define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, HIGH_LANES)
+#else
+#define ZIP_LOW(a, b) __builtin_shuffle(a, b, (vi){LOW_LANES})
+#define ZIP_HIGH(a, b) __builtin_shuffle(a, b, (vi){HIGH_LANES})
+#endif
+
+/* Of the caller's arrays, which need not be aligned. */
+typedef double hd_row __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
+typedef int64_t hl_row __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
+
+/* Between rows and lanes, of a group of `lanes` environments. */
+INLINE void gather_actions(const struct task *task, const void *action, int lanes, unsigned mask, float *gathered)
+{
+    const float *row = action;
+    const int64_t *choice = action;
+    if (task->choices && lanes == LANES && mask == ALL_LANES) {
+        for (int i = 0; i < LANES; i++) gathered[i] = (float)(int32_t)choice[i];
+        return;
+    }
+    for (; mask; mask &= mask - 1) {
+        int i = __builtin_ctz(mask);
+        if (task->choices) gathered[i] = (float)(int32_t)choice[i];
+        else
+            for (int k = 0; k < task->actions; k++) gathered[k * lanes + i] = row[i * task->actions + k];
+    }
+}
+
+INLINE void scatter(const float *x, int lanes, int width, unsigned mask, float *rows)
+{
+    for (; mask; mask &= mask - 1) {
+        int i = __builtin_ctz(mask);
+        for (int k = 0; k < width; k++) rows[i * width + k] = x[k * lanes + i];
+    }
+}
+
+/* LANES rows of four numbers each, by zipping pairs of them twice. */
+INLINE void scatter_fours(const float *lanes, float *rows)
+{
+    const vf *x = (const vf *)lanes;
+    vf even[2] = {ZIP_LOW(x[0], x[2]), ZIP_HIGH(x[0], x[2])}, odd[2] = {ZIP_LOW(x[1], x[3]), ZIP_HIGH(x[1], x[3])};
+    for (int h = 0; h < 2; h++) {
+        vf fours[2] = {ZIP_LOW(even[h], odd[h]), ZIP_HIGH(even[h], odd[h])};
+        memcpy(rows + 2 * h * LANES, fours, sizeof fours);
+    }
+}
+
+/* Enter reward, return, length and how the episode stands; the lanes whose time is up. */
+INLINE unsigned keep_books(
+    const struct rows *rows, int base, unsigned mask, unsigned terminated, const double *reward, int64_t limit
+)
+{
+    unsigned truncated = 0;
+    for (; mask; mask &= mask - 1) {
+        int lane = __builtin_ctz(mask), i = base + lane;
+        rows->reward[i] = reward[lane];
+        rows->running_return[i] += reward[lane];
+        rows->running_length[i]++;
+        rows->terminated[i] = terminated >> lane & 1;
+        rows->truncated[i] = rows->running_length[i] >= limit;
+        truncated |= (unsigned)rows->truncated[i] << lane;
+    }
+    return truncated;
+}
+
+/* The same for LANES environments at once. */
+INLINE unsigned keep_all_books(
+    const struct rows *rows, int base, unsigned terminated, const double *reward, int64_t limit
+)
+{
+    hl late[2];
+    for (int h = 0; h < 2; h++) {
+        int i = base + h * HALF;
+        hd pay = ((const hd *)reward)[h];
+        *(hd_row *)(rows->reward + i) = pay;
+        *(hd_row *)(rows->running_return + i) += pay;
+        hl length = *(hl_row *)(rows->running_length + i) + 1;
+        *(hl_row *)(rows->running_length + i) = length;
+        late[h] = (limit - 1 - length) >> 63;
+    }
+    uint8_t ends[LANES], cuts[LANES];
+    unsigned truncated = to_bits_h(late);
+    for (int i = 0; i < LANES; i++) ends[i] = terminated >> i & 1, cuts[i] = truncated >> i & 1;
+    memcpy(rows->terminated + base, ends, LANES);
+    memcpy(rows->truncated + base, cuts, LANES);
+    return truncated;
+}
+
+/* Step groups of `lanes` environments with observations of `width` numbers; what is known of them makes it faster. */
+INLINE void step_some(const struct vector *vector, const struct step *step, int first, int last, int lanes, int width)
+{
+    const struct task *task = vector->task;
+    const struct rows *rows = step->rows;
+    const int64_t limit = vector->time_limit ? vector->time_limit : INT64_MAX;
+    const unsigned all = 0xffffffffu >> (32 - lanes);
+    const size_t action_bytes = task->choices ? sizeof(int64_t) : task->actions * sizeof(float);
+    float action[MAX_ACTION * MAX_LANES] __attribute__((aligned(64))) = {0};
+    float observation[MAX_OBSERVATION * MAX_LANES] __attribute__((aligned(64)));
+    double reward[MAX_LANES] __attribute__((aligned(64)));
+    for (int g = first; g < last; g++) {
+        int base = g * lanes;
+        unsigned mask = !step->chosen && base + lanes <= vector->num_envs ? all : lanes_of(vector, g, step->chosen);
+        if (!mask) continue;
+        gather_actions(task, (const char *)rows->action + base * action_bytes, lanes, mask, action);
+        void *group = vector->groups + vector->stride * g;
+        unsigned ended = task->step(group, vector->settings, mask, action, observation, reward), late = 0;
+        float *row = rows->observation + (size_t)base * width;
+        if (mask == all && lanes == LANES && width == 4) scatter_fours(observation, row);
+        else scatter(observation, lanes, width, mask, row);
+        if (mask != all) late = keep_books(rows, base, mask, ended, reward, limit);
+        else
+            for (int i = 0; i < lanes; i += LANES)
+                late |= keep_all_books(rows, base + i, ended >> i, reward + i, limit) << i;
+        ended |= late;
+        if (ended && vector->same_step) restart_lanes(vector, g, ended, rows);
+    }
+}
+
+static void step_groups(const struct vector *vector, const void *job, int first, int last)
+{
+    /* Numbers that are known are the faster ones; only CartPole's step is so short that it matters. */
+    const struct task *task = vector->task;
+    if (task->lanes == LANES && task->observations == 4) step_some(vector, job, first, last, LANES, 4);
+    else step_some(vector, job, first, last, task->lanes, task->observations);
+}
+
+#endif

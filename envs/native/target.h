@@ -1,0 +1,16 @@
+/* Compile what stands between TARGET_BEGIN and TARGET_END for a set of instructions. System headers come before. */
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DO_PRAGMA(x) _Pragma(#x)
+#if defined(__clang__)
+#define TARGET_BEGIN(set) DO_PRAGMA(clang attribute push(__attribute__((target(set))), apply_to = function))
+#define TARGET_END DO_PRAGMA(clang attribute pop)
+#else
+#define TARGET_BEGIN(set) DO_PRAGMA(GCC push_options) DO_PRAGMA(GCC target(set))
+#define TARGET_END DO_PRAGMA(GCC pop_options)
+#endif

@@ -1,0 +1,280 @@
+/* The runtime of a vector of environments, whatever the task and its width; what it exports is for library.py. */
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "vector.h"
+
+#define ALIGNMENT 64
+#define GENERATOR_BYTES 40
+#define MARK "Paddock\1" /* begins what was saved */
+
+static const struct {
+    const char *name;
+    const struct task *const *const *tasks;
+    part *const *step;
+} sets[] = {
+    {"baseline", &baseline_tasks, &baseline_step},
+    {"avx2", &avx2_tasks, &avx2_step},
+    {"avx512", &avx512_tasks, &avx512_step},
+};
+#define SETS ((int)(sizeof sets / sizeof *sets))
+
+/* What precedes the environments in a saved vector. */
+struct saved {
+    char mark[8], task[32];
+    int64_t num_envs, keyed, key;
+};
+
+struct start {
+    const uint8_t *chosen;
+    const int64_t *seeds; /* NULL: keyed */
+    const struct rows *rows;
+};
+
+int native_abi(void) { return PADDOCK_ABI; }
+
+int has_set(const char *set)
+{
+    for (int k = 0; k < SETS; k++)
+        if (!strcmp(set, sets[k].name)) {
+#if defined(__x86_64__)
+            __builtin_cpu_init();
+            if (k == 1 && !__builtin_cpu_supports("avx2")) return 0;
+            if (k == 2 && !(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")))
+                return 0;
+#endif
+            return *sets[k].tasks != NULL;
+        }
+    return 0;
+}
+
+const struct task *find_task(const char *set, const char *name)
+{
+    for (int k = 0; k < SETS; k++)
+        if (!strcmp(set, sets[k].name) && *sets[k].tasks)
+            for (const struct task *const *task = *sets[k].tasks; *task; task++)
+                if (!strcmp(name, (*task)->name)) return *task;
+    return NULL;
+}
+
+/* SplitMix64's mixing, as keyed_seed of envs/vector/contract.py. */
+static uint64_t keyed_seed(int64_t key, int64_t env, int64_t episode)
+{
+    const int64_t parts[] = {key, env, episode};
+    uint64_t mixed = 0;
+    for (int k = 0; k < 3; k++) {
+        mixed = (mixed ^ (uint64_t)parts[k]) + 0x9e3779b97f4a7c15u;
+        mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
+        mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
+        mixed ^= mixed >> 31;
+    }
+    return mixed >> 33;
+}
+
+static void *zeroed(size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX - ALIGNMENT) return NULL;
+    bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    void *memory = aligned_alloc(ALIGNMENT, bytes);
+    return memory ? memset(memory, 0, bytes) : NULL;
+}
+
+static void *group_at(const struct vector *vector, int group) { return vector->groups + vector->stride * group; }
+
+void vector_close(struct vector *vector)
+{
+    if (!vector) return;
+    if (vector->crew) close_crew(vector->crew);
+    for (int g = 0; g < vector->num_groups; g++) vector->task->close(group_at(vector, g));
+    free(vector->groups);
+    free(vector->generators);
+    free(vector);
+}
+
+struct vector *vector_open(
+    const struct task *task, int num_envs, const void *settings, int time_limit, int same_step, int threads
+)
+{
+    struct vector *vector = num_envs > 0 && num_envs <= INT_MAX - MAX_LANES ? calloc(1, sizeof *vector) : NULL;
+    if (!vector) return NULL;
+    int num_groups = (num_envs + task->lanes - 1) / task->lanes;
+    *vector = (struct vector){
+        .task = task,
+        .settings = settings,
+        .stride = (task->group_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT,
+        .num_envs = num_envs,
+        .time_limit = time_limit,
+        .same_step = same_step,
+    };
+    for (int k = 0; k < SETS; k++)
+        for (const struct task *const *own = *sets[k].tasks; own && *own; own++)
+            if (*own == task) vector->step = *sets[k].step;
+    vector->groups = zeroed(num_groups, vector->stride);
+    vector->generators = zeroed((size_t)num_groups * task->lanes, sizeof *vector->generators);
+    int failed = !vector->groups || !vector->generators;
+    if (threads > 1 && num_groups > 1 && !failed)
+        failed = !(vector->crew = open_crew(threads < num_groups ? threads : num_groups));
+    /* Only groups that are open are closed again. */
+    for (; !failed && vector->num_groups < num_groups; vector->num_groups++)
+        if (task->open(group_at(vector, vector->num_groups), settings)) failed = 1;
+    if (!failed) return vector;
+    vector_close(vector);
+    return NULL;
+}
+
+unsigned lanes_of(const struct vector *vector, int group, const uint8_t *chosen)
+{
+    int lanes = vector->task->lanes, base = group * lanes, count = vector->num_envs - base;
+    unsigned mask = 0;
+    for (int i = 0; i < lanes && i < count; i++) mask |= (unsigned)(!chosen || chosen[base + i]) << i;
+    return mask;
+}
+
+/* Begin an episode in each lane of the mask, whose generator is where it should be. */
+static void start_lanes(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
+{
+    const struct task *task = vector->task;
+    float observation[MAX_OBSERVATION * MAX_LANES] __attribute__((aligned(ALIGNMENT)));
+    int base = group * task->lanes, width = task->observations;
+    task->start(group_at(vector, group), vector->settings, vector->generators + base, mask, observation);
+    for (; mask; mask &= mask - 1) {
+        int lane = __builtin_ctz(mask);
+        float *row = rows->observation + (size_t)(base + lane) * width;
+        for (int k = 0; k < width; k++) row[k] = observation[k * task->lanes + lane];
+        rows->running_return[base + lane] = 0;
+        rows->running_length[base + lane] = 0;
+    }
+}
+
+void restart_lanes(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
+{
+    int base = group * vector->task->lanes, width = vector->task->observations;
+    for (unsigned rest = mask; rest; rest &= rest - 1) {
+        int i = base + __builtin_ctz(rest);
+        memcpy(rows->final + (size_t)i * width, rows->observation + (size_t)i * width, width * sizeof(float));
+        rows->final_return[i] = rows->running_return[i];
+        rows->final_length[i] = rows->running_length[i];
+        rows->episode[i]++;
+        if (vector->keyed) seed_generator(&vector->generators[i], keyed_seed(vector->key, i, rows->episode[i]));
+    }
+    start_lanes(vector, group, mask, rows);
+}
+
+static void start_groups(const struct vector *vector, const void *job, int first, int last)
+{
+    const struct start *start = job;
+    for (int g = first; g < last; g++) {
+        unsigned mask = lanes_of(vector, g, start->chosen);
+        if (!mask) continue;
+        for (unsigned rest = mask; rest; rest &= rest - 1) {
+            int i = g * vector->task->lanes + __builtin_ctz(rest);
+            int64_t seed = start->seeds ? start->seeds[i] : (int64_t)keyed_seed(vector->key, i, start->rows->episode[i]);
+            if (seed >= 0) seed_generator(&vector->generators[i], (uint64_t)seed);
+        }
+        start_lanes(vector, g, mask, start->rows);
+    }
+}
+
+int vector_start(struct vector *vector, const uint8_t *chosen, const int64_t *seeds, const struct rows *rows)
+{
+    vector->keyed = 0;
+    share_groups(vector, start_groups, &(struct start){chosen, seeds, rows});
+    return 0;
+}
+
+int vector_begin(struct vector *vector, int64_t key, const int64_t *numbers, const struct rows *rows)
+{
+    vector->keyed = 1, vector->key = key;
+    memcpy(rows->episode, numbers, vector->num_envs * sizeof *numbers);
+    share_groups(vector, start_groups, &(struct start){NULL, NULL, rows});
+    return 0;
+}
+
+/* Whether a row of actions is none that the task has. */
+static int is_wrong(const struct task *task, const void *action, size_t row)
+{
+    if (task->choices) return ((const uint64_t *)action)[row] >= (uint64_t)task->choices;
+    const float *number = (const float *)action + row * task->actions;
+    for (int k = 0; k < task->actions; k++)
+        if (!__builtin_isfinite(number[k])) return 1;
+    return 0;
+}
+
+/* Whether any row of all is wrong: as `is_wrong` finds, without a branch. */
+static int any_wrong(const struct task *task, const void *action, size_t rows)
+{
+    if (task->choices) {
+        const uint64_t *choice = action, last = (uint64_t)task->choices - 1;
+        uint64_t signs = 0;
+        for (size_t i = 0; i < rows; i++) signs |= choice[i] | (last - choice[i]);
+        return signs >> 63;
+    }
+    uint32_t wrong = 0;
+    for (size_t i = 0; i < rows * task->actions; i++) {
+        uint32_t bits;
+        memcpy(&bits, (const float *)action + i, sizeof bits);
+        wrong |= (bits & 0x7f800000) == 0x7f800000;
+    }
+    return wrong != 0;
+}
+
+int64_t vector_step(struct vector *vector, const uint8_t *chosen, const struct rows *rows)
+{
+    if (chosen || any_wrong(vector->task, rows->action, vector->num_envs))
+        for (int i = 0; i < vector->num_envs; i++)
+            if ((!chosen || chosen[i]) && is_wrong(vector->task, rows->action, i)) return i;
+    share_groups(vector, vector->step, &(struct step){chosen, rows});
+    return -1;
+}
+
+static size_t saved_each(const struct vector *vector) { return GENERATOR_BYTES + vector->task->saved_bytes; }
+
+size_t vector_saved_bytes(const struct vector *vector)
+{
+    return sizeof(struct saved) + vector->num_envs * saved_each(vector);
+}
+
+static struct saved saved_head(const struct vector *vector)
+{
+    struct saved head = {.mark = MARK, .num_envs = vector->num_envs, .keyed = vector->keyed, .key = vector->key};
+    strncpy(head.task, vector->task->name, sizeof head.task - 1);
+    return head;
+}
+
+/* A head, then for each environment the generator (state, increment, half, whether there is one) and what the task saves:
+ * nothing that depends on the width. What the rows have is for the caller to keep. */
+void vector_save(const struct vector *vector, void *saved)
+{
+    struct saved head = saved_head(vector);
+    unsigned char *at = saved;
+    memcpy(at, &head, sizeof head);
+    at += sizeof head;
+    for (int i = 0; i < vector->num_envs; i++, at += saved_each(vector)) {
+        memcpy(at, &vector->generators[i], GENERATOR_BYTES);
+        int lanes = vector->task->lanes;
+        vector->task->save(group_at(vector, i / lanes), i % lanes, at + GENERATOR_BYTES);
+    }
+}
+
+/* 0, or -1: it is of another task, or of so many other environments; then nothing has changed. */
+int vector_load(struct vector *vector, const void *saved)
+{
+    struct saved head, own = saved_head(vector);
+    const unsigned char *at = saved;
+    memcpy(&head, at, sizeof head);
+    if (memcmp(head.mark, own.mark, sizeof own.mark) || memcmp(head.task, own.task, sizeof own.task) ||
+        head.num_envs != own.num_envs)
+        return -1;
+    vector->keyed = head.keyed != 0, vector->key = head.key;
+    at += sizeof head;
+    for (int i = 0; i < vector->num_envs; i++, at += saved_each(vector)) {
+        memcpy(&vector->generators[i], at, GENERATOR_BYTES);
+        int lanes = vector->task->lanes;
+        vector->task->load(group_at(vector, i / lanes), vector->settings, i % lanes, at + GENERATOR_BYTES);
+    }
+    return 0;
+}

@@ -1,0 +1,285 @@
+"""The vector of native environments: C code steps them all in one call, straight in arrays that the caller sees."""
+
+import ctypes
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from envs.cores import usable_cores
+from envs.errors import require
+from envs.native import library
+from envs.native.memory import check_memory
+from envs.native.picture import Painter, painter_of
+from envs.native.settings import NativeTask
+from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open, read_episodes, read_mask, read_seeds
+from envs.vector.storage import RowIndex
+from envs.vector.table import FREE, NEW, SENT, Arrays, Table
+
+INTO = ("action", "observation", "reward", "terminated", "truncated")  # what `step_into` is given, by its C name
+BITS = 2**64
+
+
+class NativeVectorEnv(VectorEnv):
+    """N native environments; `recv` does the work, without the interpreter lock.
+
+    Attributes:
+        task: what the environments are.
+        arrays: what they last gave, as the C code wrote it; `final`, `final_return` and `final_length` are of episodes
+            that ended in that step.
+    """
+
+    def __init__(
+        self,
+        task: NativeTask,
+        num_envs: int,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        threads: int = 1,
+    ) -> None:
+        """Build the environments.
+
+        Args:
+            task: as `native_task` gives it.
+            autoreset: with `AutoresetMode.DISABLED` the caller restarts each ended episode itself.
+            copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
+                environments are sent to again.
+            threads: that step environments; 0: one for each usable core. They change no number.
+
+        Raises:
+            ConfigError: there is no compiled library, or no memory for so many environments.
+        """
+        self._vector: int | None = None
+        self._painter: Painter | None = None
+        if autoreset is AutoresetMode.NEXT_STEP:
+            raise VectorMisuse("autoreset=NEXT_STEP is not supported; use SAME_STEP or DISABLED")
+        self.task = task
+        self._c = library.load()
+        check_memory(task, num_envs)
+        self.num_envs = self.batch_size = num_envs
+        self.autoreset = autoreset
+        self.metadata = {**task.metadata, "autoreset_mode": autoreset}
+        self.render_mode = task.render_mode
+        self.single_observation_space, self.single_action_space = task.observation_space, task.action_space
+        self.observation_space = batch_space(task.observation_space, num_envs)
+        self.action_space = batch_space(task.action_space, num_envs)
+        self.arrays = Arrays.allocate(task.observation_space, task.action_space, num_envs, np.zeros)
+        self._table = Table(self.arrays, autoreset, copy)
+        self._free = FREE * num_envs
+        self._chosen = np.zeros(num_envs, np.uint8)
+        self._chosen_at = self._chosen.ctypes.data
+        # Three sets of rows: our own arrays; with the caller's actions; and with all that `step_into` is given.
+        self._own, self._direct, self._target = (library.rows_of(self.arrays) for _ in range(3))
+        self._own_at, self._direct_at, self._target_at = map(ctypes.addressof, (self._own, self._direct, self._target))
+        self._into: tuple[Any, ...] = (None,) * len(INTO)
+        self._vector = self._c.vector_open(
+            library.find(task.name),
+            num_envs,
+            ctypes.addressof(task.settings),
+            task.time_limit or 0,
+            autoreset is AutoresetMode.SAME_STEP,
+            min(threads or usable_cores(), num_envs),
+        )
+        require(bool(self._vector), f"num_envs={num_envs}: no memory for so many {task.source.id}; take fewer")
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
+        check_open(self, "reset")
+        others, chosen = read_mask(options, self.num_envs)
+        if others:
+            raise VectorMisuse(f"reset: native environments take no options, got {sorted(others)}; leave them out")
+        rows = self._table.rows(chosen, "reset")
+        seeds = self._seeds(read_seeds(seed, self.num_envs))
+        self._started(self._c.vector_start(self._vector, self._choose(rows), seeds.ctypes.data, self._own_at))
+        return self._table.start(rows)
+
+    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+        """See `VectorEnv.begin`."""
+        check_open(self, "begin")
+        first = np.array(read_episodes(episodes, self.num_envs), np.int64)
+        key = ctypes.c_int64(seed % BITS).value
+        self._started(self._c.vector_begin(self._vector, key, first.ctypes.data, self._own_at))
+        return self._table.start(self._table.everyone)
+
+    def send(self, actions: Any, env_ids: Rows = None) -> None:
+        """See `VectorEnv.send`."""
+        check_open(self, "send")
+        rows = self._table.rows(env_ids, "send")
+        self._table.accept(actions, rows)
+        self._table.mark(SENT, rows)
+
+    def recv(self, env_ids: Rows = None) -> Batch:
+        """See `VectorEnv.recv`; the environments step now.
+
+        Raises:
+            VectorMisuse: nothing was sent, or an action is no element of its space; then no environment has stepped,
+                and these wait for actions again.
+        """
+        check_open(self, "recv")
+        rows = self._table.outstanding(env_ids)
+        refused = self._c.vector_step(self._vector, self._choose(rows), self._own_at)
+        if refused >= 0:
+            self._table.mark(FREE, rows)
+            raise self._refusal(refused, self.arrays.action)
+        return self._table.batch(rows)
+
+    def step(self, actions: Any) -> Batch:
+        """Step every environment; where actions lie in memory as the C code reads them, without a copy."""
+        table = self._table
+        if table.flags != self._free or not _lies_as(actions, self.arrays.action):
+            self.send(actions)
+            return self.recv()
+        check_open(self, "step")
+        self._direct.action = actions.ctypes.data
+        refused = self._c.vector_step(self._vector, None, self._direct_at)
+        if refused >= 0:
+            raise self._refusal(refused, actions)
+        return table.batch(table.everyone)
+
+    def step_into(
+        self,
+        actions: NDArray[Any],
+        observation: NDArray[np.float32],
+        reward: NDArray[np.float64],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+    ) -> None:
+        """Step every environment and write what it gives into the caller's arrays; nothing else is built.
+
+        Where an episode ended and restarted, `arrays` has what it ended with; what `arrays` has of the others is of
+        earlier steps. An array that was given last time is not checked again.
+
+        Args:
+            actions: [N, ...], contiguous, of the action space's dtype; as are all of them of theirs.
+            observation: [N, O].
+            reward: [N].
+            terminated: [N].
+            truncated: [N].
+
+        Raises:
+            VectorMisuse: no episode has begun, a batch is still to be received, or an array has another shape, dtype or
+                layout, or an action is no element of its space. Nothing has changed then.
+        """
+        check_open(self, "step_into")
+        given = (actions, observation, reward, terminated, truncated)
+        if any(map(operator.is_not, given, self._into)):
+            self._aim(given)
+        if self._table.flags != self._free:
+            remedy = "call reset first" if NEW in self._table.flags else "call recv first"
+            raise VectorMisuse(f"step_into: not every environment waits for an action; {remedy}")
+        refused = self._c.vector_step(self._vector, None, self._target_at)
+        if refused >= 0:
+            raise self._refusal(refused, actions)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything, as arrays and plain data: a vector of the same recipe that loads it gives the same bits."""
+        check_open(self, "state_dict")
+        saved = np.zeros(self._c.vector_saved_bytes(self._vector), np.uint8)
+        self._c.vector_save(self._vector, saved.ctypes.data)
+        arrays = {name: array.copy() for name, array in self._named().items()}
+        return {"task": self.task.name, "saved": saved, "flags": self._table.flag.copy(), "arrays": arrays}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a vector of the same recipe was.
+
+        Raises:
+            VectorMisuse: it is another vector's state; nothing has changed then.
+        """
+        own = self.state_dict()
+        if state.keys() != own.keys() or state["arrays"].keys() != own["arrays"].keys():
+            raise VectorMisuse(f"load_state_dict: got keys {sorted(state)}; pass what state_dict gave")
+        if state["task"] != own["task"]:
+            raise VectorMisuse(f"load_state_dict: got a state of {state['task']}, and this vector is {own['task']}")
+        leaves = [(name, state[name], own[name]) for name in ("saved", "flags")]
+        leaves += [(f"arrays.{name}", state["arrays"][name], array) for name, array in own["arrays"].items()]
+        for name, got, mine in leaves:
+            if got.shape != mine.shape or got.dtype != mine.dtype:
+                what = f"{name} is {got.dtype} {got.shape}, and here it is {mine.dtype} {mine.shape}"
+                raise VectorMisuse(f"load_state_dict: {what}; load it into a vector of the same recipe")
+        if self._c.vector_load(self._vector, np.ascontiguousarray(state["saved"]).ctypes.data):
+            raise VectorMisuse("load_state_dict: saved is not what state_dict gave; take another checkpoint")
+        for name, array in self._named().items():
+            array[...] = state["arrays"][name]
+        self._table.flag[...] = state["flags"]
+
+    def render(self) -> tuple[Any, ...]:
+        """Each environment's picture."""
+        return tuple(self.paint(i) for i in range(self.num_envs))
+
+    def paint(self, i: int, action: Any = None) -> NDArray[np.uint8] | None:
+        """One environment's picture, or None where a window shows it; `action` is what led there, if anything did."""
+        check_open(self, "render")
+        if self._painter is None:
+            if self.render_mode is None:
+                raise VectorMisuse("render: there is no render_mode; make the environment with render_mode='rgb_array'")
+            self._painter = painter_of(self.task, self._c, self._vector)
+        return self._painter.paint(i, self.arrays.observation[i], action)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Let the environments go; Gymnasium's `close` calls this once."""
+        if self._painter is not None:
+            self._painter.close()
+        if self._vector:
+            self._c.vector_close(self._vector)
+            self._vector = None
+
+    def _named(self) -> dict[str, NDArray[Any]]:
+        return {field.name: getattr(self.arrays, field.name) for field in fields(self.arrays)}
+
+    def _choose(self, rows: RowIndex) -> int | None:
+        """Where the C code reads which environments are meant; None for all of them."""
+        if isinstance(rows, slice) and rows == self._table.everyone:
+            return None
+        self._chosen[:] = 0
+        self._chosen[rows] = 1
+        return self._chosen_at
+
+    def _seeds(self, given: list[int | None]) -> NDArray[np.int64]:
+        """Those given; -1 for a generator that goes on, but for one that was never seeded any seed at all."""
+        for one in given:
+            if one is not None and not 0 <= one < BITS // 2:
+                raise VectorMisuse(f"reset: seed={one} must be at least 0 and below 2^63")
+        seeds = np.array([-1 if one is None else one for one in given], np.int64)
+        fresh = (seeds < 0) & (self._table.flag == NEW[0])
+        if fresh.any():
+            seeds[fresh] = np.random.default_rng().integers(BITS // 2, size=int(fresh.sum()), dtype=np.int64)
+        return seeds
+
+    def _started(self, status: int) -> None:
+        if status:
+            raise VectorMisuse(f"reset: no memory for {self.num_envs} episodes of {self.task.source.id}; take fewer")
+
+    def _aim(self, given: tuple[Any, ...]) -> None:
+        """Check the arrays of `step_into` that are new, and note where they are."""
+        changed = [(k, name) for k, name in enumerate(INTO) if given[k] is not self._into[k]]
+        for k, name in changed:
+            array, mine = given[k], getattr(self.arrays, name)
+            if not _lies_as(array, mine) or not (k == 0 or array.flags.writeable):
+                got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+                raise VectorMisuse(
+                    f"step_into: {name} is {got}; pass a contiguous{' writeable' if k else ''} array of {mine.dtype} "
+                    f"{mine.shape}"
+                )
+        for k, name in changed:
+            setattr(self._target, name, given[k].ctypes.data)
+        self._into = given
+
+    def _refusal(self, i: int, actions: NDArray[Any]) -> VectorMisuse:
+        space = self.single_action_space
+        allowed = "finite numbers" if actions.ndim > 1 else f"a choice of 0 to {int(getattr(space, 'n', 0)) - 1}"
+        return VectorMisuse(f"step: the action of environment {i} is {actions[i].tolist()}; pass {allowed}")
+
+
+def _lies_as(array: Any, mine: NDArray[Any]) -> bool:
+    """Whether an array has dtype, shape and layout of one that C code uses."""
+    if type(array) is not np.ndarray or array.dtype != mine.dtype or array.shape != mine.shape:
+        return False
+    flags = array.flags
+    return flags.c_contiguous and flags.aligned

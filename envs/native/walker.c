@@ -1,0 +1,21 @@
+/* What a picture of a walker is drawn from. */
+
+#include "ground.h"
+#include "vector.h"
+
+/* Where the bodies of an environment's walker are; 0, or -1: it is no walker. */
+int walker_poses(const struct vector *vector, int environment, float poses[5][3])
+{
+    const struct task *task = vector->task;
+    if (task->poses == NULL) return -1;
+    task->poses(vector->groups + vector->stride * (size_t)(environment / task->lanes), environment % task->lanes, poses);
+    return 0;
+}
+
+/* The ground under it, until its next episode; NULL: it is no walker. */
+const struct ground *walker_ground(const struct vector *vector, int environment)
+{
+    const struct task *task = vector->task;
+    if (task->ground == NULL) return NULL;
+    return task->ground(vector->groups + vector->stride * (size_t)(environment / task->lanes), environment % task->lanes);
+}

@@ -1,0 +1,58 @@
+"""The native library for tests: the installed one, or one that is built now where that is older than its sources."""
+
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from envs.errors import ConfigError
+from envs.native import library
+
+NATIVE = ROOT / "envs" / "native"
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+
+
+def is_fresh(path: Path) -> bool:
+    """Whether no source was changed after the library was built."""
+    return all(path.stat().st_mtime >= source.stat().st_mtime for source in NATIVE.glob("*.[ch]"))
+
+
+def build(folder: Path) -> None:
+    """Build the library as pyproject.toml says, into a folder of its own."""
+    assert COMPILER is not None
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
+    (module,) = [one for one in table if one["name"] == "envs.native._lanes"]
+    objects = [str(folder / Path(source).with_suffix(".o").name) for source in module["sources"]]
+    running = [
+        subprocess.Popen([COMPILER, *module["extra-compile-args"], "-fPIC", "-c", str(ROOT / source), "-o", target])
+        for source, target in zip(module["sources"], objects, strict=True)
+    ]
+    assert not any(process.wait() for process in running)
+    target = str(folder / f"_lanes{library.EXTENSION_SUFFIXES[0]}")
+    subprocess.run([COMPILER, "-shared", *module["extra-link-args"], *objects, "-o", target], check=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have `library.load` find a library as new as its sources."""
+    try:
+        library.load()
+        found = any(is_fresh(path) for path in library.FOLDER.glob("_lanes*"))
+    except ConfigError:
+        found = False
+    if found:
+        yield
+        return
+    if COMPILER is None:
+        pytest.skip("there is no C compiler (cc, gcc)")
+    folder = tmp_path_factory.mktemp("native")
+    build(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "FOLDER", folder)
+        library.load.cache_clear()
+        yield
+    library.load.cache_clear()

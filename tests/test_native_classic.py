@@ -1,0 +1,375 @@
+"""The classic control tasks in C against Gymnasium's, and what holds for every vector of native environments."""
+
+import ctypes
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+from compiled import native  # noqa: F401, a fixture
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from envs.native import library
+from envs.native.settings import native_task
+from envs.spec import EnvSpec
+from envs.vector.contract import keyed_seed
+from envs.vector.serial import SerialVectorEnv
+from envs.vector.table import Arrays
+
+HEAD, GENERATOR = 64, 40  # bytes in front of all that is saved, and in front of an environment's state
+TASKS: list[tuple[str, Mapping[str, Any]]] = [
+    ("CartPole-v1", {}),
+    ("CartPole-v1", {"sutton_barto_reward": True}),
+    ("Pendulum-v1", {}),
+    ("Pendulum-v1", {"g": 9.81}),
+    ("Acrobot-v1", {}),
+    ("MountainCar-v0", {}),
+    ("MountainCar-v0", {"goal_velocity": 0.03}),
+    ("MountainCarContinuous-v0", {}),
+    ("MountainCarContinuous-v0", {"goal_velocity": 0.03}),
+]
+IDS = sorted({name for name, _ in TASKS})
+RANGES: dict[str, tuple[list[float], list[float]]] = {  # of the numbers of a state
+    "cartpole": ([-3, -4, -0.3, -4], [3, 4, 0.3, 4]),
+    "pendulum": ([-60, -8], [60, 8]),
+    "acrobot": ([-np.pi, -np.pi, -4 * np.pi, -9 * np.pi], [np.pi, np.pi, 4 * np.pi, 9 * np.pi]),
+    "mountain_car": ([-1.2, -0.07], [0.6, 0.07]),
+    "mountain_car_continuous": ([-1.2, -0.07], [0.6, 0.07]),
+}
+CLOSE = {"acrobot": 1e-10}  # at such speeds Runge and Kutta's stages enlarge the last bits; others: 2e-14
+SINGLE = {"mountain_car_continuous"}  # Gymnasium rounds these states to float32
+
+
+@dataclass
+class Vector:
+    """A vector of the library, its arrays, and what has to outlive it."""
+
+    task: Any
+    arrays: Arrays
+    at: int
+
+    def __post_init__(self) -> None:
+        self.c, self.rows = library.load(), library.rows_of(self.arrays)
+        self.rows_at = ctypes.addressof(self.rows)
+
+    def start(self, seeds: Any, chosen: NDArray[np.uint8] | None = None) -> None:
+        numbers = np.array(seeds, np.int64)
+        assert self.c.vector_start(self.at, address(chosen), numbers.ctypes.data, self.rows_at) == 0
+
+    def begin(self, key: int, numbers: Any) -> None:
+        first = np.array(numbers, np.int64)
+        assert self.c.vector_begin(self.at, key, first.ctypes.data, self.rows_at) == 0
+
+    def step(self, actions: Any, chosen: NDArray[np.uint8] | None = None) -> int:
+        self.arrays.action[...] = actions
+        return self.c.vector_step(self.at, address(chosen), self.rows_at)
+
+    def save(self) -> NDArray[np.uint8]:
+        saved = np.zeros(self.c.vector_saved_bytes(self.at), np.uint8)
+        self.c.vector_save(self.at, saved.ctypes.data)
+        return saved
+
+    def load(self, saved: NDArray[np.uint8]) -> int:
+        return self.c.vector_load(self.at, saved.ctypes.data)
+
+    def states(self, saved: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """[N, numbers of a state and its mark], in what was saved: to read and to write."""
+        each = saved[HEAD:].reshape(len(self.arrays.reward), -1)
+        return each[:, GENERATOR:].view(np.float64)
+
+    def all(self) -> dict[str, NDArray[Any]]:
+        return {one.name: getattr(self.arrays, one.name).copy() for one in fields(self.arrays)}
+
+
+def recipe(name: str, kwargs: Mapping[str, Any] | None = None) -> EnvSpec:
+    return EnvSpec(name, dict(kwargs or {}), (), None, False)
+
+
+def address(array: NDArray[Any] | None) -> int | None:
+    return None if array is None else array.ctypes.data
+
+
+@pytest.fixture
+def make() -> Iterator[Any]:
+    """Makes vectors, and closes them after the test."""
+    made: list[Vector] = []
+
+    def one(
+        env: str,
+        num_envs: int,
+        kwargs: Mapping[str, Any] | None = None,
+        same_step: bool = True,
+        threads: int = 1,
+        **others: Any,
+    ) -> Vector:
+        task = native_task(recipe(env, kwargs))
+        arrays = Arrays.allocate(task.observation_space, task.action_space, num_envs, np.zeros)
+        where = library.load().find_task(others.get("lanes", library.widest()).encode(), task.name.encode())
+        limit = others.get("limit", task.time_limit or 0)
+        at = library.load().vector_open(where, num_envs, ctypes.addressof(task.settings), limit, same_step, threads)
+        assert at
+        made.append(Vector(task, arrays, at))
+        return made[-1]
+
+    yield one
+    for vector in made:
+        vector.c.vector_close(vector.at)
+
+
+def sample(space: Space, num_envs: int, draw: np.random.Generator) -> NDArray[Any]:
+    """Actions, some of them beyond the bounds of a box."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return draw.integers(space.n, size=num_envs)
+    return draw.uniform(-3, 3, (num_envs, *(space.shape or ()))).astype(np.float32)
+
+
+def usable() -> list[str]:
+    return [name for name in library.SETS if library.load().has_set(name.encode())]
+
+
+@pytest.mark.parametrize(("name", "kwargs"), TASKS)
+@pytest.mark.parametrize("first", [False, True])
+def test_a_step_is_gymnasium_s_from_any_state(make: Any, name: str, kwargs: dict[str, Any], first: bool) -> None:
+    draw = np.random.default_rng(1)
+    num_envs = 700
+    vector = make(name, num_envs, kwargs, same_step=False)
+    vector.start(range(num_envs))
+    low, high = RANGES[vector.task.name]
+    states = draw.uniform(low, high, (num_envs, len(low)))
+    if vector.task.name in SINGLE and not first:
+        states = states.astype(np.float32).astype(np.float64)
+    saved = vector.save()
+    vector.states(saved)[:, :-1] = states
+    vector.states(saved)[:, -1] = vector.task.name in SINGLE and first
+    assert vector.load(saved) == 0
+    actions = sample(vector.task.action_space, num_envs, draw)
+    assert vector.step(actions) == -1
+    after = vector.states(vector.save())[:, :-1]
+    close = CLOSE.get(vector.task.name, 2e-14)
+    env: Any = gymnasium.make(name, **kwargs).unwrapped
+    for i, (state, action) in enumerate(zip(states, actions, strict=True)):
+        env.reset(seed=0)
+        env.state = state.astype(np.float32) if vector.task.name in SINGLE and not first else state
+        observation, reward, terminated, _, _ = env.step(action)
+        np.testing.assert_allclose(after[i], env.state, rtol=close, atol=close, err_msg=f"{state} {action}")
+        np.testing.assert_allclose(vector.arrays.observation[i], observation, rtol=1.2e-7, atol=1e-14)
+        np.testing.assert_allclose(vector.arrays.reward[i], reward, rtol=1e-9, atol=1e-9)
+        assert vector.arrays.terminated[i] == terminated and not vector.arrays.truncated[i]
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_an_episode_starts_where_gymnasium_s_does_to_the_bit(make: Any, name: str) -> None:
+    seeds = [0, 1, 7, 2**31, 2**40 + 3, 2**63 - 1, 11]
+    vector = make(name, len(seeds))
+    vector.start(seeds)
+    states = vector.states(vector.save())[:, :-1].copy()
+    first = vector.arrays.observation.copy()
+    vector.start([-1] * len(seeds))  # the generators go on
+    env: Any = gymnasium.make(name).unwrapped
+    for i, seed in enumerate(seeds):
+        observation, _ = env.reset(seed=seed)
+        np.testing.assert_array_equal(states[i], env.state)
+        np.testing.assert_allclose(first[i], observation, rtol=1.2e-7, atol=0)
+        observation, _ = env.reset()
+        np.testing.assert_allclose(vector.arrays.observation[i], observation, rtol=1.2e-7, atol=0)
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_every_set_of_instructions_and_every_number_of_threads_gives_the_same_bits(make: Any, name: str) -> None:
+    num_envs, draw = 203, np.random.default_rng(2)  # the last group is partly empty
+    vectors = [make(name, num_envs, lanes=lanes, limit=60) for lanes in usable()]
+    vectors += [make(name, num_envs, threads=threads, limit=60) for threads in (2, 3)]
+    for vector in vectors:
+        vector.begin(5, range(num_envs))
+    for k in range(200):
+        actions = sample(vectors[0].task.action_space, num_envs, draw)
+        chosen = draw.integers(2, size=num_envs).astype(np.uint8) if k % 3 == 0 else None
+        for vector in vectors:
+            assert vector.step(actions, chosen) == -1
+    for vector in vectors[1:]:
+        assert vector.save().tobytes() == vectors[0].save().tobytes()
+        for key, array in vectors[0].all().items():
+            assert getattr(vector.arrays, key).tobytes() == array.tobytes(), key
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_environments_that_are_not_chosen_stay_as_they_are(make: Any, name: str) -> None:
+    num_envs, draw = 77, np.random.default_rng(3)
+    vector = make(name, num_envs, limit=9)
+    vector.start(range(num_envs))
+    for k in range(40):
+        chosen = draw.integers(2, size=num_envs).astype(np.uint8)
+        before, states = vector.all(), vector.states(vector.save()).copy()
+        actions = sample(vector.task.action_space, num_envs, draw)
+        if k % 4:
+            if actions.dtype == np.float32:
+                actions[chosen == 0] = np.nan  # it is not even looked at
+            else:
+                actions[chosen == 0] = -1
+            assert vector.step(actions, chosen) == -1
+        else:
+            vector.start(np.where(draw.integers(2, size=num_envs), -1, k), chosen)
+        after, others = vector.all(), chosen == 0
+        for key in after.keys() - {"action"}:
+            np.testing.assert_array_equal(after[key][others], before[key][others])
+        np.testing.assert_array_equal(vector.states(vector.save())[others], states[others])
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_a_vector_that_loads_another_s_state_goes_on_with_its_bits(make: Any, name: str) -> None:
+    num_envs, draw = 37, np.random.default_rng(4)
+    lanes = usable()
+    one, other = make(name, num_envs, lanes=lanes[0], limit=30), make(name, num_envs, lanes=lanes[-1], limit=30)
+    one.begin(3, [0] * num_envs)
+    for _ in range(25):
+        one.step(sample(one.task.action_space, num_envs, draw))
+    assert other.load(one.save()) == 0
+    for key, array in one.all().items():
+        getattr(other.arrays, key)[...] = array
+    assert other.save().tobytes() == one.save().tobytes()
+    for _ in range(50):
+        actions = sample(one.task.action_space, num_envs, draw)
+        one.step(actions)
+        other.step(actions)
+    assert other.save().tobytes() == one.save().tobytes()
+    for key, array in one.all().items():
+        assert getattr(other.arrays, key).tobytes() == array.tobytes(), key
+
+
+def test_the_state_of_another_vector_is_refused(make: Any) -> None:
+    vector = make("CartPole-v1", 10)
+    vector.start(range(10))
+    before = vector.save()
+    broken = before.copy()
+    broken[0] ^= 1
+    for saved in (make("Acrobot-v1", 10).save(), make("CartPole-v1", 9).save(), broken):
+        assert vector.load(saved) == -1
+    assert vector.save().tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("CartPole-v1", 2), ("CartPole-v1", -1), ("Acrobot-v1", 2**40), ("Acrobot-v1", -(2**63))]
+    + [("Pendulum-v1", one) for one in (np.nan, np.inf, -np.inf)],
+)
+def test_a_bad_action_is_named_and_nothing_has_changed(make: Any, name: str, wrong: float) -> None:
+    num_envs, draw = 29, np.random.default_rng(5)
+    vector = make(name, num_envs)
+    vector.start(range(num_envs))
+    actions = sample(vector.task.action_space, num_envs, draw)
+    actions[[13, 27]] = wrong
+    vector.arrays.action[...] = actions
+    before, saved = vector.all(), vector.save()
+    assert vector.step(actions) == 13
+    chosen = np.ones(num_envs, np.uint8)
+    chosen[13] = 0
+    assert vector.step(actions, chosen) == 27
+    assert vector.save().tobytes() == saved.tobytes()
+    for key, array in vector.all().items():
+        assert array.tobytes() == before[key].tobytes(), key
+
+
+@pytest.mark.parametrize("same_step", [True, False])
+def test_an_episode_is_cut_at_the_time_limit(make: Any, same_step: bool) -> None:
+    vector = make("Pendulum-v1", 11, limit=5, same_step=same_step)
+    vector.start(range(11))
+    for k in range(1, 13):
+        vector.step(np.zeros((11, 1), np.float32))
+        assert vector.arrays.truncated.tolist() == [k % 5 == 0 if same_step else k >= 5] * 11
+        assert not vector.arrays.terminated.any()
+        assert vector.arrays.running_length.tolist() == [k % 5 if same_step else k] * 11
+    assert vector.arrays.episode.tolist() == [2 if same_step else 0] * 11
+
+
+def test_a_forked_process_steps_on_with_threads_of_its_own(make: Any) -> None:
+    num_envs, actions = 100, np.zeros((100, 1), np.float32)
+    forked, plain = make("Pendulum-v1", num_envs, threads=3), make("Pendulum-v1", num_envs)
+    for vector in (forked, plain):
+        vector.start(range(num_envs))
+        vector.step(actions)
+    child = os.fork()
+    if not child:
+        ok = False
+        try:
+            forked.step(actions)
+            plain.step(actions)
+            ok = forked.save().tobytes() == plain.save().tobytes()
+            forked.c.vector_close(forked.at)
+        finally:
+            os._exit(not ok)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for vector in (forked, plain):
+        vector.step(actions)
+    assert forked.save().tobytes() == plain.save().tobytes()
+
+
+def test_there_are_threads_only_where_they_were_asked_for(make: Any) -> None:
+    def count() -> int:
+        return psutil.Process().num_threads()
+
+    before = count()
+    one, three = (make("Pendulum-v1", 100, threads=threads) for threads in (1, 3))
+    one.start(range(100))
+    assert count() == before
+    three.start(range(100))
+    assert count() == before + 2
+    three.c.vector_close(three.at)
+    three.at = None  # closing nothing is allowed
+    assert count() == before
+
+
+def test_who_steps_on_after_a_fall_is_not_paid(make: Any) -> None:
+    vector = make("CartPole-v1", 9, same_step=False)
+    vector.start(range(9))
+    fell = np.zeros(9, bool)
+    for _ in range(40):
+        vector.step(np.ones(9, np.int64))
+        np.testing.assert_array_equal(vector.arrays.reward, ~fell)
+        fell |= vector.arrays.terminated
+    assert fell.all()
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("name", ["CartPole-v1", "MountainCarContinuous-v0"])
+def test_books_and_restarts_are_those_of_the_serial_vector_over_gymnasium_s(make: Any, name: str, keyed: bool) -> None:
+    num_envs, draw, seed = 13, np.random.default_rng(6), 21
+    serial = SerialVectorEnv(recipe(name), num_envs)
+    vector = make(name, num_envs)
+    if keyed:
+        observation, _ = serial.begin(seed, range(num_envs))
+        vector.begin(seed, range(num_envs))
+    else:
+        observation, _ = serial.reset(seed=seed)
+        vector.start(range(seed, seed + num_envs))
+    np.testing.assert_allclose(vector.arrays.observation, observation, rtol=1.2e-7)
+    for _ in range(1100 if name == "MountainCarContinuous-v0" else 400):
+        actions = sample(serial.single_action_space, num_envs, draw)
+        assert vector.step(actions) == -1
+        observation, reward, terminated, truncated, infos = serial.step(actions)
+        arrays = vector.arrays
+        np.testing.assert_allclose(arrays.observation, observation, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(arrays.reward, reward, rtol=1e-12)
+        np.testing.assert_array_equal(arrays.terminated, terminated)
+        np.testing.assert_array_equal(arrays.truncated, truncated)
+        for i in np.flatnonzero(terminated | truncated):
+            np.testing.assert_allclose(arrays.final[i], infos["final_obs"][i], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(arrays.final_return[i], infos["final_info"]["episode"]["r"][i], rtol=1e-12)
+            assert arrays.final_length[i] == infos["final_info"]["episode"]["l"][i]
+    theirs = serial._table.arrays
+    np.testing.assert_array_equal(vector.arrays.episode, theirs.episode)
+    np.testing.assert_array_equal(vector.arrays.running_length, theirs.running_length)
+    np.testing.assert_allclose(vector.arrays.running_return, theirs.running_return, rtol=1e-12)
+    serial.close()
+
+
+def test_a_keyed_episode_is_the_one_of_its_seed(make: Any) -> None:
+    vector = make("CartPole-v1", 6)
+    vector.begin(-3, [4, 0, 9, 2**40, 5, 1])
+    first = vector.arrays.observation.copy()
+    vector.start([keyed_seed(-3 % 2**64, i, number) for i, number in enumerate([4, 0, 9, 2**40, 5, 1])])
+    np.testing.assert_array_equal(vector.arrays.observation, first)

@@ -1,0 +1,126 @@
+"""Finding and loading the native library, and its generator against NumPy's, draw by draw."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import COMPILER, native  # noqa: F401, a fixture
+from gymnasium.utils.seeding import np_random
+
+from envs.errors import ConfigError
+from envs.native import library
+
+GENERATOR_BYTES, ALIGNMENT = 48, 16
+SEEDS = [0, 1, 2**31, 2**32 - 1, 2**32, 2**32 + 5, 2**63 - 1]
+SPANS = [1, 2, 3, 7, 2**31 + 1, 2**32 - 1, 2**32, 2**32 + 1, 2**62 + 1]  # of whole numbers
+
+
+class Twins:
+    """A generator of the library and NumPy's on the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._memory = ctypes.create_string_buffer(GENERATOR_BYTES + ALIGNMENT)
+        self.at = -(-ctypes.addressof(self._memory) // ALIGNMENT) * ALIGNMENT
+        self.numpy = np.random.default_rng(seed)
+        self.c = library.load()
+        self.c.seed_generator(self.at, seed)
+
+    def draw(self, kind: int, choose: np.random.Generator) -> tuple[Any, Any]:
+        """The next draw of either."""
+        if kind == 0:
+            return self.c.draw(self.at), self.numpy.random()
+        if kind == 1:
+            low, high = sorted(choose.normal(size=2).tolist())
+            return self.c.draw_uniform(self.at, low, high), self.numpy.uniform(low, high)
+        low = int(choose.integers(-(2**61), 2**61)) if kind == 2 else int(choose.integers(-9, 9))
+        high = low + int(choose.choice(SPANS))
+        return self.c.draw_integer(self.at, low, high), int(self.numpy.integers(low, high))
+
+
+def load_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The error of loading the library of that folder; one line."""
+    monkeypatch.setattr(library, "FOLDER", folder)
+    with pytest.raises(ConfigError) as caught:
+        library.load.__wrapped__()
+    text = str(caught.value)
+    assert "\n" not in text and "vec=serial" in text and "vec=native" in text
+    return text
+
+
+def place(folder: Path, text: str) -> None:
+    """A library of this C text, where `load` looks."""
+    if COMPILER is None:
+        pytest.skip("there is no C compiler (cc, gcc)")
+    target = folder / f"_lanes{library.EXTENSION_SUFFIXES[0]}"
+    command = [COMPILER, "-shared", "-fPIC", "-x", "c", "-", "-o", str(target)]
+    subprocess.run(command, input=text.encode(), check=True)
+
+
+def test_the_generator_draws_what_numpy_s_draws_in_any_order() -> None:
+    choose = np.random.default_rng(0)
+    for seed in SEEDS + choose.integers(2**63 - 1, size=150).tolist():
+        twins = Twins(seed)
+        for kind in choose.integers(4, size=120).tolist():
+            ours, theirs = twins.draw(kind, choose)
+            assert ours == theirs, (seed, kind)
+
+
+def test_the_generator_is_the_one_that_gymnasium_makes_of_a_seed() -> None:
+    twins = Twins(12345)
+    twins.numpy = np_random(12345)[0]
+    ours, theirs = twins.draw(0, twins.numpy)
+    assert ours == theirs
+
+
+def test_a_library_that_was_not_built_is_said_to_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "were not built" in (text := load_from(tmp_path, monkeypatch)) and "install gcc" in text
+
+
+def test_a_library_of_other_sources_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place(tmp_path, "int native_abi(void) { return 99; }")
+    assert f"its interface is 99, this is {library.ABI}" in load_from(tmp_path, monkeypatch)
+
+
+def test_a_library_that_says_nothing_of_itself_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place(tmp_path, "int other(void) { return 1; }")
+    assert "its interface is none" in load_from(tmp_path, monkeypatch)
+
+
+def test_what_is_no_library_is_refused_with_the_loader_s_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"_lanes{library.EXTENSION_SUFFIXES[0]}").write_text("This is no library.")
+    assert "cannot be loaded (" in load_from(tmp_path, monkeypatch)
+
+
+def test_the_environment_variable_picks_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(library.CHOICE, raising=False)
+    widest = library.describe("cartpole").lanes
+    monkeypatch.setenv(library.CHOICE, "baseline")
+    assert library.widest() == "baseline" and library.describe("cartpole").lanes == 4 <= widest
+
+
+def test_instructions_that_there_are_not_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(library.CHOICE, "avx1024")
+    with pytest.raises(ConfigError, match=r"PADDOCK_LANES=avx1024 is not .* choose one of .*baseline"):
+        library.find("cartpole")
+
+
+def test_instructions_that_this_processor_lacks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = library.load()
+    lacking = [name for name in library.SETS if not compiled.has_set(name.encode())]
+    if not lacking:
+        pytest.skip("this processor has every set")
+    monkeypatch.setenv(library.CHOICE, lacking[0])
+    with pytest.raises(ConfigError, match="is not a set of instructions that this processor has"):
+        library.widest()
+
+
+def test_what_the_library_says_of_its_tasks_is_what_they_are() -> None:
+    cartpole = library.describe("cartpole")
+    assert (cartpole.observations, cartpole.actions, cartpole.choices, cartpole.saved_bytes) == (4, 1, 2, 40)
+    pendulum = library.describe("pendulum")
+    assert (pendulum.observations, pendulum.actions, pendulum.choices) == (3, 1, 0)

@@ -1,0 +1,254 @@
+"""Whole episodes in native code: as those that Python steps, and the same bits in any company, order and width."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from algos import members
+from algos.broadcast import Broadcast
+from algos.evaluate import Episodes, play
+from algos.members import Centre, Compiled, Members, Problem, evaluate_mean, evaluate_pairs
+from algos.policy import MLP, Activation, Normalizer, Population
+from envs.errors import ConfigError
+from envs.native import library
+from envs.native import rollout as native
+from envs.spec import EnvSpec
+from envs.vector import Native, Serial, Vec
+
+E = 29  # episodes: no multiple of any width
+Array = NDArray[np.float32]
+
+
+def spec(id: str, max_episode_steps: int | None = None, **kwargs: Any) -> EnvSpec:
+    return EnvSpec(id=id, kwargs=kwargs, wrappers=(), max_episode_steps=max_episode_steps, fresh=False)
+
+
+def has(name: str) -> bool:
+    try:
+        library.find(name)
+    except ConfigError:
+        return False
+    return True
+
+
+# Short enough that a difference in the last bit of an action does not grow far.
+TASKS = {
+    "cartpole": spec("CartPole-v1", 150),
+    "pendulum": spec("Pendulum-v1", 40),
+    "acrobot": spec("Acrobot-v1", 40),
+    "mountain_car": spec("MountainCar-v0", 60),
+    "mountain_car_continuous": spec("MountainCarContinuous-v0", 60),
+    "walker": spec("BipedalWalker-v3", 4),
+}
+FOUND = {name: task for name, task in TASKS.items() if has(name)}
+BOUNDED = {name: task for name, task in FOUND.items() if name in ("pendulum", "mountain_car_continuous", "walker")}
+
+
+def tolerance(env: EnvSpec) -> float:
+    """The walker multiplies a difference by a hundred in a few steps: its legs meet stops and ground."""
+    return 2e-3 if "Walker" in env.id else 1e-4
+
+
+each_task = pytest.mark.parametrize("env", FOUND.values(), ids=FOUND)
+each_bounded = pytest.mark.parametrize("env", BOUNDED.values(), ids=BOUNDED)
+on_gymnasium_s = pytest.mark.skipif(not {"cartpole", "pendulum"} <= set(FOUND), reason="there is no compiled library")
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Networks of random parameters, and the episodes that they play."""
+
+    problem: Problem
+    parameters: Array  # [M, P]
+    normalizer: Normalizer | None = None
+    cap: int | None = None
+
+    @classmethod
+    def of(cls, env: EnvSpec, hidden: tuple[int, ...] = (16,), activation: Activation = "tanh") -> "Crowd":
+        mlp = MLP.for_spaces(*env.spaces, hidden, activation)
+        problem = Problem(env, Native(num_envs=7, threads=1), mlp, 3, None, 2, None, 1.0)
+        parameters = 0.5 * np.random.default_rng(1).standard_normal((E, mlp.num_parameters))
+        return cls(problem, parameters.astype(np.float32))
+
+    @property
+    def normalized(self) -> "Crowd":
+        """The same with observations scaled, so that some of them are clipped."""
+        generator = np.random.default_rng(2)
+        mean, std = generator.uniform(-0.1, 0.1, self.width), generator.uniform(0.1, 0.5, self.width)
+        return replace(self, normalizer=Normalizer(mean.astype(np.float32), std.astype(np.float32), 1.5))
+
+    @property
+    def width(self) -> int:
+        return self.problem.mlp.sizes[0]
+
+    def natively(self, episodes: Any = range(E), threads: int = 1) -> Episodes:
+        """Episode e is played by member e from seed 100 + e; these of them, in this order."""
+        compiled = Compiled.of(self.problem)
+        assert compiled is not None
+        return replace(compiled, threads=threads).play(
+            self.parameters,
+            [int(e) for e in episodes],
+            self.normalizer,
+            [100 + int(e) for e in episodes],
+            cap=self.cap,
+            observe=[e % 3 != 1 for e in episodes],
+        )
+
+    def in_python(self, vec: Vec) -> Episodes:
+        """The same episodes, stepped one by one."""
+        venv = vec.make(self.problem.env, AutoresetMode.DISABLED)
+        players = Members(Population(self.problem.mlp, vec.num_envs), lambda e: self.parameters[e], self.normalizer)
+        try:
+            seeds, observe = [100 + e for e in range(E)], [e % 3 != 1 for e in range(E)]
+            return play(venv, players, seeds, cap=self.cap, observe=observe)
+        finally:
+            venv.close()
+
+
+def same_bits(ours: Episodes, theirs: Episodes) -> bool:
+    return as_bytes(ours) == as_bytes(theirs)
+
+
+def as_bytes(played: Episodes) -> list[Any]:
+    moments = [m and (m.count, m.mean.tobytes(), m.m2.tobytes()) for m in played.moments]
+    return [played.returns.tobytes(), played.lengths.tobytes(), moments]
+
+
+def agree(ours: Episodes, theirs: Episodes, within: float) -> None:
+    np.testing.assert_array_equal(ours.lengths, theirs.lengths)
+    np.testing.assert_allclose(ours.returns, theirs.returns, rtol=within, atol=within)
+    for one, other in zip(ours.moments, theirs.moments, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            assert one.count == other.count
+            np.testing.assert_allclose(one.mean, other.mean, rtol=within, atol=within)
+            np.testing.assert_allclose(one.m2, other.m2, rtol=within, atol=within)
+
+
+@each_task
+@pytest.mark.parametrize("hidden, activation", [((), "tanh"), ((32,), "relu"), ((13, 40), "tanh")])
+def test_episodes_are_those_of_the_ordinary_path(env: EnvSpec, hidden: tuple[int, ...], activation: Activation) -> None:
+    crowd = Crowd.of(env, hidden, activation)
+    for way in (crowd, crowd.normalized):
+        agree(way.natively(), way.in_python(Native(num_envs=7, threads=1)), tolerance(env))
+
+
+@on_gymnasium_s
+@pytest.mark.parametrize("name", ["cartpole", "pendulum"])
+def test_episodes_are_those_of_gymnasium_s_environments(name: str) -> None:
+    crowd = Crowd.of(TASKS[name]).normalized
+    agree(crowd.natively(), crowd.in_python(Serial(num_envs=7)), 1e-4)
+
+
+@each_task
+def test_whole_episodes_and_moments_are_the_same_where_actions_are(env: EnvSpec) -> None:
+    """Networks of zeros act alike however sums are rounded."""
+    crowd = Crowd.of(replace(env, max_episode_steps=None))
+    crowd = replace(crowd, parameters=np.zeros_like(crowd.parameters))
+    agree(crowd.natively(), crowd.in_python(Native(num_envs=7, threads=1)), 1e-9)
+
+
+@each_task
+def test_an_episode_gives_the_same_bits_in_any_company_order_and_number_of_threads(env: EnvSpec) -> None:
+    crowd = Crowd.of(env).normalized
+    whole = crowd.natively()
+    for threads in (2, 3):
+        assert same_bits(crowd.natively(threads=threads), whole)
+    order = np.random.default_rng(4).permutation(E)
+    moments = [whole.moments[e] for e in order]
+    assert same_bits(crowd.natively(order), Episodes(whole.returns[order], whole.lengths[order], moments))
+    for e in (0, 5, E - 1):
+        alone = Episodes(whole.returns[[e]], whole.lengths[[e]], [whole.moments[e]])
+        assert same_bits(crowd.natively([e], threads=2), alone)
+
+
+@each_task
+def test_an_episode_gives_the_same_bits_on_every_width(env: EnvSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd, compiled = Crowd.of(env, (5, 12)).normalized, library.load()
+    sets = [name for name in (b"baseline", b"avx2", b"avx512") if compiled.has_set(name)]
+    played = []
+    for name in sets:
+        monkeypatch.setattr(library, "find", lambda task, name=name: compiled.find_task(name, task.encode()))
+        played.append(crowd.natively(threads=2))
+    assert all(same_bits(one, played[0]) for one in played)
+
+
+@each_task
+def test_an_episode_ends_at_its_cap_or_at_its_limit(env: EnvSpec) -> None:
+    crowd = Crowd.of(env)
+    whole = crowd.natively()
+    assert whole.lengths.max() <= (env.max_episode_steps or math.inf)
+    for cap in (1, 3, 10_000):
+        capped = replace(crowd, cap=cap).natively()
+        np.testing.assert_array_equal(capped.lengths, np.minimum(whole.lengths, cap))
+        agree(capped, replace(crowd, cap=cap).in_python(Native(num_envs=7, threads=1)), tolerance(env))
+
+
+@each_bounded
+def test_a_network_that_is_not_finite_loses_its_own_episodes_alone(env: EnvSpec) -> None:
+    crowd = Crowd.of(env)
+    whole = crowd.natively()
+    spoilt = crowd.parameters.copy()
+    spoilt[3], spoilt[7], spoilt[11, 2], spoilt[E - 1, -1] = np.nan, np.inf, -np.inf, np.nan
+    lost = [3, 7, E - 1]  # tanh of one infinite number is finite, of a difference of two it is not
+    played = replace(crowd, parameters=spoilt).natively(threads=2)
+    assert np.isnan(played.returns[lost]).all() and not played.lengths[lost].any()
+    rest = [e for e in range(E) if e not in (*lost, 11)]
+    np.testing.assert_array_equal(played.returns[rest], whole.returns[rest])
+    assert [m.count for m in played.moments if m is not None] == [n for e, n in enumerate(played.lengths) if e % 3 != 1]
+
+
+@pytest.mark.skipif("cartpole" not in FOUND, reason="there is no compiled library")
+def test_a_choice_of_what_is_not_a_number_is_the_ordinary_path_s() -> None:
+    crowd = Crowd.of(TASKS["cartpole"])
+    crowd.parameters[2], crowd.parameters[5, -1], crowd.parameters[6, -2] = np.nan, np.nan, np.inf
+    agree(crowd.natively(), crowd.in_python(Native(num_envs=7, threads=1)), 1e-9)
+
+
+@each_task
+def test_what_has_no_native_version_is_stepped(env: EnvSpec) -> None:
+    problem = Crowd.of(env).problem
+    assert Compiled.of(problem) is not None
+    assert Compiled.of(replace(problem, vec=Serial(num_envs=2))) is None
+    compiled = Compiled.of(problem)
+    assert compiled is not None
+    unfit: list[Callable[[native.Network], native.Network]] = [
+        lambda network: replace(network, head="unbounded"),
+        lambda network: replace(network, activation="gelu"),
+        lambda network: replace(network, sizes=(network.sizes[0] + 1, *network.sizes[1:])),
+        lambda network: replace(network, sizes=(*network.sizes[:-1], network.sizes[-1] + 1)),
+        lambda network: replace(network, sizes=(network.sizes[0], 200_000, network.sizes[-1])),
+    ]
+    assert not any(native.supports(compiled.task, change(compiled.network)) for change in unfit)
+    if isinstance(compiled.task.action_space, Discrete):
+        later = replace(compiled.task, action_space=Discrete(int(compiled.task.action_space.n), start=1))
+        assert not native.supports(later, compiled.network)
+
+
+@each_task
+def test_members_are_played_the_same_natively_and_step_by_step(env: EnvSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As workers of ES do it: pairs around a mean, in parts of any size, and the mean itself."""
+    problem = replace(Crowd.of(env).problem, episode_cap=25)
+    mean = 0.3 * np.random.default_rng(6).standard_normal(problem.mlp.num_parameters).astype(np.float32)
+    centre = Broadcast(Centre(iteration=4, mean=mean, sigma=0.1, normalizer=None))
+    returns, lengths, moments = evaluate_pairs(problem, (centre, 0, 6))
+    of_mean = evaluate_mean(problem, (centre, 2, 7))
+    parts = [evaluate_pairs(problem, (centre, start, start + 2)) for start in (0, 2, 4)]
+    np.testing.assert_array_equal(returns, np.concatenate([part[0] for part in parts]))
+    np.testing.assert_array_equal(lengths, np.concatenate([part[1] for part in parts]))
+    assert len(moments) == sum(len(part[2]) for part in parts) == 24
+
+    monkeypatch.setattr(Compiled, "of", lambda problem: None)
+    monkeypatch.setattr(members, "_workspaces", type(members._workspaces)())
+    stepped = evaluate_pairs(problem, (centre, 0, 6))
+    np.testing.assert_allclose(returns, stepped[0], rtol=tolerance(env), atol=tolerance(env))
+    np.testing.assert_array_equal(lengths, stepped[1])
+    for ours, theirs in zip(of_mean, evaluate_mean(problem, (centre, 2, 7)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance(env), atol=tolerance(env))

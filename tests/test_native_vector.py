@@ -1,0 +1,432 @@
+"""Native environments behind the vector contract: one or many, saved or not, on any threads, the same bits."""
+
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT, Command, final_state, rows
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+from envs.errors import ConfigError
+from envs.native import NATIVE, library
+from envs.native.settings import FAMILIES, native_ids, native_task
+from envs.spec import EnvSpec
+from envs.vector import Auto, Native, Serial, VectorEnv, VectorMisuse
+from envs.vector.table import Arrays
+
+N = 19  # some lanes of any width are left over
+POINTED = {"pit_gap": [0.2, 0.8], "stump_height": [0.1, 0.4], "stair_height": [0.1, 0.3], "roughness": 1.0}
+
+
+def spec(id: str, **changes: Any) -> EnvSpec:
+    given: dict[str, Any] = {"kwargs": {}, "wrappers": (), "max_episode_steps": None, "fresh": False}
+    return EnvSpec(id=id, **(given | changes))
+
+
+def native(name: str, **changes: Any) -> EnvSpec:
+    return spec(f"envs.native:paddock/Native{name}", **changes)
+
+
+def has(name: str) -> bool:
+    try:
+        library.find(name)
+    except (ConfigError, AssertionError):  # no library, or none of the name
+        return False
+    return True
+
+
+CLASSIC = {
+    "cartpole": native("CartPole-v1", max_episode_steps=30),
+    "pendulum": native("Pendulum-v1", max_episode_steps=12),
+    "acrobot": native("Acrobot-v1", max_episode_steps=15),
+    "mountain_car": native("MountainCar-v0", max_episode_steps=18),
+    "mountain_car_continuous": native("MountainCarContinuous-v0", max_episode_steps=21),
+}
+WALKERS = {
+    "walker": native("BipedalWalker-v3", max_episode_steps=25),
+    "hardcore": native("BipedalWalkerHardcore-v3", max_episode_steps=25),
+    "encoded": native("Terrain-v0", kwargs=POINTED, max_episode_steps=25),
+    "fixed": native("Terrain-v0", kwargs=POINTED | {"ground": 3}, max_episode_steps=25),
+}
+FOUND = {name: task for name, task in CLASSIC.items() if has(name)}
+FOUND |= WALKERS if has("walker") else {}
+each_task = pytest.mark.parametrize("task", FOUND.values(), ids=FOUND)
+CARTPOLE = CLASSIC["cartpole"]
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Any]]:
+    """Make vectors; all are closed after the test."""
+    made: list[VectorEnv] = []
+
+    def begin(env: EnvSpec, *arguments: Any, num_envs: int = N, threads: int = 1, **named: Any) -> Any:
+        made.append(Native(num_envs=num_envs, threads=threads).make(env, *arguments, **named))
+        return made[-1]
+
+    yield begin
+    for vec in made:
+        vec.close()
+
+
+def plain(value: Any) -> Any:
+    """What a vector gave, in a form that compares by value, bit for bit."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.dtype.str, value.shape, value.tobytes()
+    return [plain(item) for item in value] if isinstance(value, np.ndarray | list | tuple) else value
+
+
+def actions_for(vec: VectorEnv, steps: int, seed: int = 0) -> list[Any]:
+    vec.action_space.seed(seed)
+    return [vec.action_space.sample() for _ in range(steps)]
+
+
+def play(vec: VectorEnv, actions: list[Any]) -> list[Any]:
+    return [plain(vec.step(action)) for action in actions]
+
+
+# The same bits
+
+
+@each_task
+def test_one_after_another_gives_what_all_at_once_give(make: Any, task: EnvSpec) -> None:
+    ours, serial = make(task), Serial(num_envs=N).make(task)
+    try:
+        assert ours.observation_space == serial.observation_space and ours.action_space == serial.action_space
+        assert ours.metadata == serial.metadata
+        actions = actions_for(ours, 60)
+        assert plain(ours.reset(seed=5)) == plain(serial.reset(seed=5))
+        assert play(ours, actions) == play(serial, actions)
+        assert plain(ours.begin(7, range(N))) == plain(serial.begin(7, range(N)))
+        keyed = [ours.step(action) for action in actions]
+        assert plain(keyed) == play(serial, actions)
+        assert sum(int(infos["_final_obs"].sum()) for *_, infos in keyed if "final_obs" in infos) > N
+    finally:
+        serial.close()
+
+
+@each_task
+def test_the_number_of_threads_changes_no_number(make: Any, task: EnvSpec) -> None:
+    one, *others = (make(task, num_envs=70, threads=threads) for threads in (1, 2, 5))
+    actions = actions_for(one, 40)
+    expected = plain(one.begin(3)), play(one, actions)
+    for other in others:
+        assert (plain(other.begin(3)), play(other, actions)) == expected
+
+
+@each_task
+def test_an_environments_numbers_do_not_depend_on_its_neighbours(make: Any, task: EnvSpec) -> None:
+    many, few = make(task), make(task, num_envs=2)
+    actions = actions_for(many, 30)
+    np.testing.assert_array_equal(few.reset(seed=[11, 4])[0], many.reset(seed=[11, 4, *range(50, 50 + N - 2)])[0][:2])
+    for action in actions:
+        for got, expected in zip(few.step(action[:2])[:4], many.step(action)[:4], strict=True):
+            np.testing.assert_array_equal(got, expected[:2])
+
+
+@each_task
+def test_a_state_saved_within_episodes_goes_on_with_the_same_bits(make: Any, task: EnvSpec) -> None:
+    vec = make(task)
+    actions = actions_for(vec, 60)
+    for start in (lambda: vec.reset(seed=8), lambda: vec.begin(8)):
+        start()
+        play(vec, actions[:20])
+        vec.send(actions[20][:3], slice(0, 3))  # and not yet received
+        state = pickle.loads(pickle.dumps(vec.state_dict()))
+        rest = [plain(vec.recv(slice(0, 3))), *play(vec, actions[21:])]
+        for other in (vec, make(task)):
+            other.load_state_dict(state)
+            assert plain(other.state_dict()) == plain(state)
+            assert [plain(other.recv(slice(0, 3))), *play(other, actions[21:])] == rest
+
+
+@each_task
+def test_a_key_enters_any_episode(make: Any, task: EnvSpec) -> None:
+    vec = make(task)
+    vec.begin(9)
+    begun: dict[int, list[Any]] = {i: [] for i in range(N)}
+    for action in actions_for(vec, 80):
+        obs, _, terminated, truncated, _ = vec.step(action)
+        for i in np.flatnonzero(terminated | truncated).tolist():
+            begun[i].append(obs[i])
+    number = min(map(len, begun.values()))
+    assert number >= 2
+    again, _ = vec.begin(9, episodes=[number] * N)
+    np.testing.assert_array_equal(again, np.stack([begun[i][number - 1] for i in range(N)]))
+
+
+@each_task
+def test_rows_in_turn_give_what_all_together_give(make: Any, task: EnvSpec) -> None:
+    whole, parts = make(task), make(task)
+    assert plain(whole.reset(seed=1)) == plain(parts.reset(seed=1))
+    groups: list[Any] = [np.array([4, 0, 18]), slice(5, 12), np.array([1, 2, 3, *range(12, 18)])]
+    for action in actions_for(whole, 40):
+        expected = whole.step(action)
+        for ids in groups:
+            parts.send(action[ids], ids)
+        for ids in reversed(groups):
+            got = parts.recv(ids)
+            assert plain(got[:4]) == plain([column[ids] for column in expected[:4]])
+            assert got[4]["env_id"].tolist() == np.arange(N)[ids].tolist()
+            if "final_obs" in got[4]:
+                assert plain(got[4]["final_obs"]) == plain(expected[4]["final_obs"][ids])
+
+
+@each_task
+def test_the_caller_may_restart_what_has_ended(make: Any, task: EnvSpec) -> None:
+    same, disabled = make(task), make(task, AutoresetMode.DISABLED)
+    same.reset(seed=2), disabled.reset(seed=2)
+    ends = 0
+    for action in actions_for(same, 60):
+        obs, reward, terminated, truncated, infos = same.step(action)
+        last, *rest, said = disabled.step(action)
+        assert plain(rest) == plain([reward, terminated, truncated]) and said == {}
+        ended = terminated | truncated
+        if ended.any():
+            np.testing.assert_array_equal(last[ended], np.stack(infos["final_obs"][ended]))
+            last, _ = disabled.reset(options={"reset_mask": ended})
+            ends += int(ended.sum())
+        np.testing.assert_array_equal(last, obs)
+    assert ends > N
+
+
+# Gymnasium's task
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSIC if name in FOUND])
+def test_an_episode_begins_as_gymnasiums(make: Any, name: str) -> None:
+    source = spec(native_task(CLASSIC[name]).source.id)
+    vec, env = make(source), source.make()
+    obs, _ = vec.reset(seed=100)
+    for i in range(N):
+        np.testing.assert_allclose(obs[i], env.reset(seed=100 + i)[0], rtol=1e-6, atol=1e-7)
+    # And goes on with the same generator.
+    last = [env.reset()[0] for _ in range(3)][-1]
+    alone = np.eye(1, N, N - 1, dtype=bool)[0]
+    for _ in range(3):
+        obs, _ = vec.reset(options={"reset_mask": alone})
+    np.testing.assert_allclose(obs[-1], last, rtol=1e-6, atol=1e-7)
+
+
+def test_a_limit_of_steps_is_the_recipes_or_the_registered_one() -> None:
+    limits = [200, 500, 200, 500, 200, 999, 1600, 2000, 1600, 2000, 2000]
+    for id, limit in zip(native_ids(), limits, strict=True):
+        assert native_task(spec(id)).time_limit == limit == gymnasium.spec(id.rpartition(":")[2]).max_episode_steps
+        assert native_task(spec(id, max_episode_steps=7)).time_limit == 7
+    for id, (source, *_) in NATIVE.items():
+        single, own = native_task(spec(f"envs.native:{id}")), native_task(spec(source))
+        assert single.time_limit == own.time_limit and single.observation_space == own.observation_space
+
+
+@each_task
+def test_a_single_environment_is_gymnasiums_kind(task: EnvSpec) -> None:
+    env = gymnasium.make(task.id, disable_env_checker=True, render_mode="rgb_array", **task.arguments)
+    check_env(env.unwrapped, skip_render_check=True)
+    first = env.reset(seed=3)[0]
+    picture = env.render()
+    assert isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim == 3 and picture.std() > 5
+    env.action_space.seed(0)
+    for _ in range(9):
+        env.step(env.action_space.sample())
+    assert not np.array_equal(np.asarray(env.render()), picture)
+    np.testing.assert_array_equal(env.reset(seed=3)[0], first)
+    env.close()
+    env.close()
+
+
+# Memory
+
+
+def test_views_are_of_the_memory_that_is_written(make: Any) -> None:
+    for copy in (True, False):
+        vec = make(CARTPOLE, copy=copy)
+        for batch in (vec.reset(seed=0), vec.step(np.ones(N, int))):
+            assert np.shares_memory(batch[0], vec.arrays.observation) != copy
+
+
+@each_task
+def test_steps_may_be_written_into_the_callers_arrays(make: Any, task: EnvSpec) -> None:
+    vec, other = make(task), make(task)
+    mine = Arrays.allocate(vec.single_observation_space, vec.single_action_space, N, np.zeros)
+    vec.reset(seed=4), other.reset(seed=4)
+    for action in actions_for(vec, 40):
+        mine.action[...] = action
+        vec.step_into(mine.action, mine.observation, mine.reward, mine.terminated, mine.truncated)
+        *expected, infos = other.step(action)
+        assert plain([mine.observation, mine.reward, mine.terminated, mine.truncated]) == plain(expected)
+        for i in np.flatnonzero(mine.terminated | mine.truncated):
+            np.testing.assert_array_equal(vec.arrays.final[i], infos["final_obs"][i])
+            assert vec.arrays.final_length[i] == infos["final_info"]["episode"]["l"][i]
+
+
+# Bad input
+
+
+def into(vec: Any, **changes: Any) -> Any:
+    arrays = Arrays.allocate(vec.single_observation_space, vec.single_action_space, N, np.zeros)
+    given = {name: getattr(arrays, name) for name in ("observation", "reward", "terminated", "truncated")}
+    given = {"actions": arrays.action} | given | changes
+    return vec.step_into(*given.values())
+
+
+WRONG = np.zeros(N, int)
+WRONG[7] = 2
+
+
+@pytest.mark.parametrize(
+    ("misuse", "named"),
+    [
+        (lambda vec: into(vec), "step_into: .* call reset first"),
+        (lambda vec: vec.reset(seed=-1), "seed=-1 must be at least 0"),
+        (lambda vec: vec.reset(seed=[None] * (N - 1) + [2**63]), r"seed=9223372036854775808 must be .* below 2\^63"),
+        (lambda vec: vec.reset(options={"low": 0}), r"take no options, got \['low'\]"),
+        (lambda vec: (vec.reset(), vec.step(np.zeros(2, int))), "2 actions for 19"),
+        (lambda vec: (vec.reset(), vec.step(np.zeros(N))), "dtype float64; expected int64"),
+        (lambda vec: (vec.reset(), vec.step(WRONG)), "action of environment 7 is 2; pass a choice of 0 to 1"),
+        (lambda vec: (vec.reset(), vec.step(-WRONG)), "action of environment 7 is -2; pass a choice of 0 to 1"),
+        (lambda vec: (vec.reset(), vec.send(WRONG[7:8], [7]), vec.recv()), "action of environment 7 is 2"),
+        (lambda vec: (vec.reset(), into(vec, actions=WRONG)), "action of environment 7 is 2"),
+        (
+            lambda vec: (vec.reset(), into(vec, reward=np.zeros(N, np.float32))),
+            r"reward is float32 \(19,\); pass a .*64",
+        ),
+        (lambda vec: (vec.reset(), into(vec, observation=np.zeros((N, 8), np.float32)[:, ::2])), "pass a contiguous"),
+        (lambda vec: (vec.reset(), vec.send(np.zeros(1, int), [0]), into(vec)), "call recv first"),
+        (lambda vec: vec.render(), "there is no render_mode"),
+        (lambda vec: vec.load_state_dict({}), r"got keys \[\]"),
+        (lambda vec: vec.load_state_dict(vec.state_dict() | {"task": "chess"}), "a state of chess"),
+        (
+            lambda vec: vec.load_state_dict(vec.state_dict() | {"saved": np.zeros(3, np.uint8)}),
+            r"saved is uint8 \(3,\)",
+        ),
+        (lambda vec: (vec.close(), vec.close(), vec.reset()), "reset: .* closed"),
+        (lambda vec: (vec.reset(), vec.close(), vec.step(np.zeros(N, int))), "step: .* closed"),
+    ],
+)
+def test_misuse_is_one_clear_line(make: Any, misuse: Any, named: str) -> None:
+    with pytest.raises(VectorMisuse, match=named) as caught:
+        misuse(make(spec("CartPole-v1")))
+    assert "\n" not in str(caught.value)
+
+
+@each_task
+def test_a_wrong_action_changes_nothing(make: Any, task: EnvSpec) -> None:
+    vec = make(task)
+    continuous = vec.arrays.action.ndim > 1
+    vec.reset(seed=0)
+    actions = actions_for(vec, 10)
+    play(vec, actions)
+    for wrong in (np.nan, np.inf, -np.inf) if continuous else (-1, 99):
+        action = actions[0].copy()
+        action[12] = wrong
+        before = vec.state_dict()
+        for attempt in (lambda a=action: vec.step(a), lambda a=action: (vec.send(a), vec.recv())):
+            with pytest.raises(VectorMisuse, match="environment 12"):
+                attempt()
+        after = vec.state_dict()
+        before["arrays"].pop("action"), after["arrays"].pop("action")
+        assert plain(after) == plain(before)
+    vec.step(actions[0])
+
+
+@pytest.mark.parametrize(
+    ("env", "named"),
+    [
+        (
+            spec("LunarLander-v3"),
+            r"LunarLander-v3 has no native version; those that have one: CartPole-v0, .*Terrain-v0",
+        ),
+        (spec("CartPole-v1", wrappers=[{"_target_": "gymnasium.wrappers.ClipReward"}]), r"env.wrappers=\['gym.*ClipR"),
+        (spec("Acrobot-v1", kwargs={"gravity": 3}), "no such argument, but none"),
+        (spec("Pendulum-v1", kwargs={"g": float("nan")}), "kwargs.g=nan must be a finite number"),
+        (spec("Pendulum-v1", kwargs={"g": "9.8"}), "kwargs.g='9.8' must be a finite number"),
+        (spec("CartPole-v1", kwargs={"sutton_barto_reward": 1}), "sutton_barto_reward=1 must be true or false"),
+        (spec("CartPole-v1", fresh=True), "env.fresh=true: the native version of CartPole-v1"),
+        (native("Terrain-v0", kwargs={"roughness": -1}), "kwargs.roughness=-1 must be a number from 0"),
+        (native("Terrain-v0", kwargs={"length": 10**9}), "kwargs.length=1000000000 must be whole, from 60 to"),
+        (native("Terrain-v0", kwargs={"stump_height": [3, 1]}), r"kwargs.stump_height=\[3, 1\] must be"),
+        (native("Terrain-v0", kwargs={"ground": -3}), "kwargs.ground=-3 must be a seed"),
+        (native("Terrain-v0", kwargs={"hardcore": True}), "hardcore=True: .* no such argument"),
+        (native("BipedalWalker-v3", kwargs={"hardcore": 1}), "hardcore=1 must be true or false"),
+    ],
+)
+def test_what_has_no_native_version_is_one_clear_line(env: EnvSpec, named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as caught:
+        Native(num_envs=2, threads=1).make(env)
+    assert "\n" not in str(caught.value)
+
+
+def test_walkers_may_ask_to_be_fresh_as_they_always_are() -> None:
+    assert native_task(spec("BipedalWalker-v3", fresh=True)).name == "walker"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"num_envs": 0}, "num_envs=0 must be between 1 and 65536"),
+        ({"num_envs": 65537}, "num_envs=65537"),
+        ({"threads": -1}, "threads=-1 must be at most 1024, or 0"),
+        ({"threads": 1025}, "threads=1025"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused(changes: dict[str, int], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        Native(**({"num_envs": 4, "threads": 1} | changes))
+
+
+@each_task
+def test_too_many_for_memory_are_refused_before_it_is_taken(task: EnvSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("envs.native.memory.available", lambda: 2**20)
+    many = Native(num_envs=65536, threads=1)
+    for attempt in (many.check, many.make):
+        with pytest.raises(ConfigError, match=r"num_envs=65536 .* GiB of memory, .* take \d+ or fewer") as caught:
+            attempt(task)
+        assert "\n" not in str(caught.value)
+
+
+# The recipe
+
+
+def test_the_offered_recipe_can_be_built_from_its_file() -> None:
+    keys = yaml.safe_load((ROOT / "conf" / "vec" / "native.yaml").read_text())
+    assert keys.pop("_target_") == "envs.vector.Native"
+    recipe = Native(**keys)
+    assert recipe == pickle.loads(pickle.dumps(recipe)) and hash(recipe) == hash(Native(**keys))
+    assert set(FAMILIES) >= {"CartPole-v1", "paddock/Terrain-v0"}
+
+
+def test_auto_offers_native_only_where_it_gives_the_same_numbers() -> None:
+    auto = Auto(num_envs=4, restart=False, timeout_s=60.0)
+    said: list[str] = []
+    section = auto.settle(CARTPOLE, True, said.append)
+    assert section == {"_target_": "envs.vector.Native", "num_envs": 4, "threads": 1}
+    assert said == ["vec=auto: native, 1 thread, as the pool's workers take the cores"]
+    said.clear()
+    assert auto.settle(spec("CartPole-v1"), True, said.append)["_target_"] == "envs.vector.Serial"
+    assert said[0] == "vec=auto: vec=native would run this task's native physics: other numbers, much faster"
+    said.clear()
+    assert auto.settle(spec("Blackjack-v1"), True, said.append)["_target_"] == "envs.vector.Serial"
+    assert len(said) == 1
+
+
+def test_a_run_on_native_environments_goes_on_as_if_it_had_not_stopped(
+    tmp_path: Path, start: Callable[..., Command]
+) -> None:
+    words = ["algo=ppo", "env=cartpole", "vec=native", "vec.num_envs=16", "algo.steps=16", "algo.minibatch_size=64"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for run, steps in ((whole, [1536]), (parts, [512, 1536])):
+        for budget in steps:
+            code, _, err = start(*words, "compute=serial", f"budget.steps={budget}", f"run.dir={run}").wait()
+            assert code == 0, err
+    assert (whole / "metrics.jsonl").read_bytes() == (parts / "metrics.jsonl").read_bytes()
+    assert final_state(whole) == final_state(parts)
+    assert rows(whole)[-1]["step"] == 1536
+    assert json.loads((whole / "done.json").read_text())["reason"] == "budget.steps=1536"
