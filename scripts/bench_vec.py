@@ -82,10 +82,10 @@ def main(arguments: list[str] | None = None) -> int:
 class Player:
     """A process that plays one library's contenders, one request at a time."""
 
-    def __init__(self, library: str, python: str) -> None:
+    def __init__(self, library: str, python: str, script: str) -> None:
         """Start it; `missing` then says why it cannot play, if so."""
         self._process = subprocess.Popen(
-            [python, "-W", "ignore", str(ROOT / "scripts" / "contenders.py"), library],
+            [python, "-W", "ignore", str(ROOT / "scripts" / script), library],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
@@ -134,12 +134,16 @@ class Player:
 
 
 @contextmanager
-def players(libraries: set[str], pufferlib: str) -> Iterator[dict[str, Player]]:
-    """Players of these libraries; they are gone afterwards."""
+def players(
+    libraries: set[str], pufferlib: str, script: str = "contenders.py"
+) -> Iterator[dict[str, Player]]:
+    """Players of these libraries, in processes that run the script; they are gone afterwards."""
     with ExitStack() as stack:
         started = {}
         for library in sorted(libraries):
-            started[library] = Player(library, pufferlib if library == "pufferlib" else sys.executable)
+            started[library] = Player(
+                library, pufferlib if library == "pufferlib" else sys.executable, script
+            )
             stack.callback(started[library].close)
         for player in started.values():
             player.greet()

@@ -104,11 +104,18 @@ class Contender:
 
 def play(contender: str, row_name: str, setting: Setting, warm_s: float, seconds: float) -> dict[str, float]:
     """Build, warm up, measure, close."""
+    return measure(partial(CONTENDERS[contender].begin, ROWS[row_name], setting), warm_s, seconds)
+
+
+def measure(begin: Callable[[ExitStack], Advance], warm_s: float, seconds: float) -> dict[str, float]:
+    """Steps, seconds, and the processor time of all threads, of what `begin` begins."""
     with ExitStack() as stack:
-        advance = CONTENDERS[contender].begin(ROWS[row_name], setting, stack)
+        advance = begin(stack)
         _advance_for(advance, warm_s)
+        busy_since = time.process_time()
         steps, elapsed = _advance_for(advance, seconds)
-    return {"steps": steps, "seconds": elapsed}
+        busy_s = time.process_time() - busy_since
+    return {"steps": steps, "seconds": elapsed, "cpu_s": busy_s}
 
 
 def _advance_for(advance: Advance, seconds: float) -> tuple[int, float]:
@@ -291,8 +298,8 @@ OURS = [name for name, contender in CONTENDERS.items() if contender.library == "
 PEERS = [name for name, contender in CONTENDERS.items() if contender.python and name not in (*OURS, BARE)]
 
 
-def serve(library: str) -> None:
-    """Answer requests for this library's contenders until standard input ends."""
+def serve(library: str, play: Callable[..., dict[str, float]]) -> None:
+    """Answer requests for this library's contenders by `play` until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a library prints must not come between
     try:
@@ -320,4 +327,4 @@ def _versions(library: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], play)

@@ -116,6 +116,14 @@ def rounded(x: Any, y: Any, boxes: Any, following: float) -> Laid:
     return x.astype(np.float32), y.astype(np.float32), boxes.astype(np.float32), following
 
 
+def upright(boxes: Any) -> Any:
+    """The corners [K, 4, 2] of boxes that Box2D is given by middle and half their size, in single precision."""
+    low, high = boxes[:, 0], boxes[:, 2]
+    middle, half = ((high + low) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
+    signs = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]], np.float32)
+    return middle[:, None] + signs * half[:, None]
+
+
 def agree(ours: Laid, theirs: Laid) -> None:
     for mine, other in zip(ours[:3], theirs[:3], strict=True):
         np.testing.assert_array_equal(mine, other)
@@ -213,7 +221,7 @@ def test_the_ground_of_an_encoding_is_laid_to_the_last_bit(lay: Lay, largest: in
         drawn = np.random.default_rng(seed)
         ground = lay_ground(Course(**encoding, cppn=None), drawn)
         drawn.random((encoding["length"] // 20, 11))
-        agree(lay(native_course(encoding), seed), rounded(ground.x, ground.y, ground.boxes, draw_next(drawn)))
+        agree(lay(native_course(encoding), seed), rounded(ground.x, ground.y, upright(ground.boxes), draw_next(drawn)))
 
 
 def test_the_push_is_drawn_where_the_environment_draws_it(lay: Lay) -> None:
@@ -225,7 +233,7 @@ def test_the_push_is_drawn_where_the_environment_draws_it(lay: Lay) -> None:
     for seed in range(20):
         env._np_random = np.random.default_rng(seed)
         ground, _ = env._draw(env.np_random)
-        agree(lay(course, seed), rounded(ground.x, ground.y, ground.boxes, draw_next(env.np_random)))
+        agree(lay(course, seed), rounded(ground.x, ground.y, upright(ground.boxes), draw_next(env.np_random)))
 
 
 def test_ground_that_is_given_is_kept_and_skips_only_the_scenery(lay: Lay) -> None:
@@ -236,7 +244,7 @@ def test_ground_that_is_given_is_kept_and_skips_only_the_scenery(lay: Lay) -> No
         course.given_x, course.given_y, course.given_corners = (array.ctypes.data for array in (x, y, corners))
         drawn = np.random.default_rng(9)
         drawn.random(scenery)
-        agree(lay(course, 9), rounded(x, y, corners, draw_next(drawn)))
+        agree(lay(course, 9), rounded(x, y, upright(corners), draw_next(drawn)))
 
 
 def test_the_sanitizers_find_nothing_in_absurd_courses(tmp_path: Path) -> None:

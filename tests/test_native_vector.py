@@ -409,6 +409,9 @@ def test_auto_offers_native_only_where_it_gives_the_same_numbers() -> None:
     section = auto.settle(CARTPOLE, True, said.append)
     assert section == {"_target_": "envs.vector.Native", "num_envs": 4, "threads": 1}
     assert said == ["vec=auto: native, 1 thread, as the pool's workers take the cores"]
+    walker = spec("envs.bipedal:paddock/BipedalWalkerHardcore-v3")
+    assert auto.settle(walker, True, said.append)["_target_"] == "envs.vector.Native"
+    assert auto.settle(spec("BipedalWalker-v3"), True, said.append)["_target_"] == "envs.vector.Serial"
     said.clear()
     assert auto.settle(spec("CartPole-v1"), True, said.append)["_target_"] == "envs.vector.Serial"
     assert said[0] == "vec=auto: vec=native would run this task's native physics: other numbers, much faster"

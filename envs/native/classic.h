@@ -21,8 +21,8 @@ struct classic_settings {
     int32_t sutton_barto;          /* whether CartPole pays 0 for a step and -1 for the end */
 };
 
-/* `marked` has bit i for lane i: of CartPole, where the pole has fallen; of MountainCarContinuous, where the state is an
- * episode's first, which Gymnasium alone holds in double precision. */
+/* `marked` has bit i for lane i: of CartPole, where the pole has fallen; of MountainCarContinuous, where the state is
+ * an episode's first, the only one that Gymnasium holds in double precision. */
 struct classic_group {
     hd state[MOST_NUMBERS][2];
     unsigned marked;
@@ -73,8 +73,8 @@ INLINE unsigned step_classic(
 
 /* Draw each number of the state between its bounds, as Generator.uniform fills an array; from `drawn` on they are 0. */
 INLINE void start_classic(
-    struct classic_group *group, struct generator *generators, unsigned mask, float *observation, int numbers, int shown,
-    int drawn, const double *low, const double *high, show_state *show
+    struct classic_group *group, struct generator *generators, unsigned mask, float *observation, int numbers,
+    int shown, int drawn, const double *low, const double *high, show_state *show
 )
 {
     for (; mask; mask &= mask - 1) {

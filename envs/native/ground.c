@@ -53,6 +53,16 @@ static int add_box(struct ground *ground, double left, double bottom, double rig
     return 0;
 }
 
+/* A box as Terrain of envs/bipedal gives it to Box2D: by its middle and half its size, in single precision. */
+static int add_upright(struct ground *ground, double left, double bottom, double right, double top)
+{
+    const float x = (float)((right + left) / 2), y = (float)((top + bottom) / 2);
+    const float w = (float)((right - left) / 2), h = (float)((top - bottom) / 2);
+    if (add_box(ground, 0, 0, 0, 0)) return -1;
+    ground->box[ground->boxes - 1] = (struct box){{{-w + x, -h + y}, {w + x, -h + y}, {w + x, h + y}, {-w + x, h + y}}};
+    return 0;
+}
+
 /* What lies behind the end of the course is drawn, but not kept. */
 static void add_points(struct pen *pen, int count, double y)
 {
@@ -143,7 +153,7 @@ static int lay_stump(struct pen *pen, const struct course *course, struct genera
     double height = draw_real(generator, course->stump_height);
     double bottom = y + draw_whole(generator, course->stump_float) * STEP;
     add_points(pen, width, y);
-    return add_box(pen->ground, left, bottom, left + width * STEP, bottom + height * STEP);
+    return add_upright(pen->ground, left, bottom, left + width * STEP, bottom + height * STEP);
 }
 
 static int lay_stairs(struct pen *pen, const struct course *course, struct generator *generator, double *y)
@@ -158,7 +168,7 @@ static int lay_stairs(struct pen *pen, const struct course *course, struct gener
     for (int step = 0; step < steps; step++) {
         double top = upwards ? start + step * rise : start - step * rise;
         double left = x + step * width * STEP;
-        failed |= add_box(pen->ground, left, top - rise, left + width * STEP, top);
+        failed |= add_upright(pen->ground, left, top - rise, left + width * STEP, top);
         *y = upwards ? top : top - rise;
         add_points(pen, width, *y);
     }
@@ -170,8 +180,8 @@ static int lay_pit(struct pen *pen, const struct course *course, struct generato
     double left = pen->at * STEP, bottom = y - 4 * STEP;
     double gap = 1.0 + draw_real(generator, course->pit_gap); /* from the left of one wall to the left of the other */
     double points = ceil(gap), shift = (points - gap) * STEP, far = left + gap * STEP;
-    int failed = add_box(pen->ground, left, bottom, left + STEP, y);
-    failed |= add_box(pen->ground, far, bottom, far + STEP, y);
+    int failed = add_upright(pen->ground, left, bottom, left + STEP, y);
+    failed |= add_upright(pen->ground, far, bottom, far + STEP, y);
     add_points(pen, 1, y);
     add_points(pen, (int)points, bottom);
     add_points(pen, 1, y);
@@ -217,17 +227,13 @@ static int lay_encoded(struct ground *ground, const struct course *course, struc
 
 static int lay_given(struct ground *ground, const struct course *course)
 {
-    const double *corners = course->given_corners;
     for (int i = 0; i < ground->length; i++) {
         ground->x[i] = (float)course->given_x[i];
         ground->y[i] = (float)course->given_y[i];
     }
     for (int i = 0; i < course->given_boxes; i++) {
-        if (add_box(ground, 0, 0, 0, 0)) return -1;
-        for (int k = 0; k < CORNERS; k++) {
-            ground->box[i].corner[k][0] = (float)*corners++;
-            ground->box[i].corner[k][1] = (float)*corners++;
-        }
+        const double *corner = course->given_corners + (size_t)i * CORNERS * 2;
+        if (add_upright(ground, corner[0], corner[1], corner[4], corner[5])) return -1;
     }
     return 0;
 }

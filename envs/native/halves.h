@@ -1,4 +1,4 @@
-/* Double precision, half of the lanes at once: one register of this width holds them, so that no value is cut in two. */
+/* Double precision, half of the lanes at once: one register of this width holds them, and no value is cut in two. */
 
 #ifndef PADDOCK_HALVES_H
 #define PADDOCK_HALVES_H

@@ -1,4 +1,4 @@
-/* The list of all tasks, what steps vectors of them and what plays whole episodes, once for each set of instructions. */
+/* All tasks, what steps vectors of them and what plays whole episodes, once for each set of instructions. */
 
 #include "acrobot.h"
 #include "cartpole.h"

@@ -172,8 +172,9 @@ static void start_groups(const struct vector *vector, const void *job, int first
         if (!mask) continue;
         for (unsigned rest = mask; rest; rest &= rest - 1) {
             int i = g * vector->task->lanes + __builtin_ctz(rest);
-            int64_t seed = start->seeds ? start->seeds[i] : (int64_t)keyed_seed(vector->key, i, start->rows->episode[i]);
-            if (seed >= 0) seed_generator(&vector->generators[i], (uint64_t)seed);
+            struct generator *generator = &vector->generators[i];
+            if (!start->seeds) seed_generator(generator, keyed_seed(vector->key, i, start->rows->episode[i]));
+            else if (start->seeds[i] >= 0) seed_generator(generator, (uint64_t)start->seeds[i]);
         }
         start_lanes(vector, g, mask, start->rows);
     }
@@ -245,8 +246,8 @@ static struct saved saved_head(const struct vector *vector)
     return head;
 }
 
-/* A head, then for each environment the generator (state, increment, half, whether there is one) and what the task saves:
- * nothing that depends on the width. What the rows have is for the caller to keep. */
+/* A head, then for each environment the generator (state, increment, half, whether there is one) and what the task
+ * saves: nothing that depends on the width. What the rows have is for the caller to keep. */
 void vector_save(const struct vector *vector, void *saved)
 {
     struct saved head = saved_head(vector);

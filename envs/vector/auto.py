@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from envs.cores import usable_cores
 from envs.errors import ConfigError
+from envs.native.settings import native_task
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
 from envs.vector.recipes import Multiprocess, Native, Serial, check_num_envs
@@ -63,8 +64,8 @@ class Auto:
         """
         layouts, native = self.layouts(), self._native(spec)
         alone = layouts[0]
-        if native and spec.id.startswith("envs.native:"):
-            layouts += native  # the same physics, so the same numbers
+        if native and native_task(spec).exact:
+            layouts += native
             alone = native[0]
         elif native:
             say("vec=auto: vec=native would run this task's native physics: other numbers, much faster")

@@ -191,7 +191,10 @@ class Vector:
 
 @dataclass(frozen=True, kw_only=True)
 class Native:
-    """Environments compiled from C, for the tasks that have a native version; other numbers than Gymnasium's."""
+    """Environments compiled from C, for the tasks that have a native version.
+
+    The walkers' numbers are those of `envs.bipedal`; the classic tasks' differ from Gymnasium's in the last bits.
+    """
 
     num_envs: int
     threads: int

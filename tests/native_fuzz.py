@@ -1,0 +1,208 @@
+"""What tests/test_native_sanitized.py runs under sanitizers: every native task, misused at random, on one set of instructions.
+
+python native_fuzz.py FOLDER SET SEED, where FOLDER has the library. What is asserted here are laws: numbers stay finite,
+and no body moves further in a step than Box2D lets it.
+"""
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode
+
+from envs.native import library, rollout
+from envs.native.settings import NativeTask, native_ids, native_task
+from envs.native.vector import NativeVectorEnv
+from envs.spec import EnvSpec
+from envs.vector import VectorMisuse
+
+EXTREMES = np.array([0, -0.0, 1, -1, 1e30, -1e30, 3.4028235e38, -3.4028235e38, 1e-45, -1e-40, 0.5], np.float32)
+MOVES = 2.0  # m in a step, which Box2D never lets a body exceed
+PUSHED = 1.0  # m, by which joints and ground may correct it besides
+Draw = np.random.Generator
+
+
+def interval(draw: Draw, least: int, most: int, whole: bool) -> list[Any]:
+    """A random one, and now and then the greatest or the least."""
+    low, high = (least, most - 1), (most - 1, most)
+    if draw.random() < 0.3:
+        low, high = (low, low) if draw.random() < 0.5 else (high, high)
+        return [low[0], low[0] + 1] if whole else [low[0], low[0]]
+    if not whole:
+        return sorted(draw.uniform(least, most, 2).tolist())
+    start = int(draw.integers(least, most))
+    return [start, int(draw.integers(start + 1, most + 1))]
+
+
+def cppn(draw: Draw) -> dict[str, Any]:
+    """A network of one node; its steepest ground rises by 400 m from one end to the other."""
+    activation, response = str(draw.choice(["identity", "sin", "square"])), float(draw.uniform(-6, 6))
+    weight = float(draw.uniform(-10, 10))
+    return {
+        "nodes": [{"id": 0, "bias": 0.0, "response": response, "activation": activation}],
+        "connections": [{"source": -1, "target": 0, "weight": weight, "enabled": True}],
+    }
+
+
+def encoding(draw: Draw) -> dict[str, Any]:
+    """Arguments of a Terrain, out of all that are allowed."""
+    kwargs: dict[str, Any] = {"length": int(draw.choice([60, 61, 200, draw.integers(60, 2000), 2000]))}
+    if draw.random() < 0.15:
+        return kwargs | {"cppn": cppn(draw)}
+    kwargs["roughness"] = float(draw.choice([0, 1, 10, draw.uniform(0, 10)]))
+    most = int(draw.choice([2, 5, 100]))
+    for key in ("pit_gap", "stump_height", "stair_height"):
+        kwargs[key] = interval(draw, 0, most, False) if draw.random() < 0.7 else None
+    for key, least in (("stump_width", 1), ("stump_float", 0), ("stair_width", 1), ("stair_steps", 1)):
+        kwargs[key] = interval(draw, least, most, True)
+    return kwargs | ({"ground": int(draw.integers(2**31))} if draw.random() < 0.2 else {})
+
+
+def recipe(id: str, draw: Draw) -> NativeTask:
+    """A native task, with a random course where it has one."""
+    kwargs = encoding(draw) if "Terrain" in id else {}
+    if "Pendulum" in id:
+        kwargs = {"g": float(draw.choice([0, 10, -1e3]))}
+    limit = int(draw.choice([1, 7, 50, 1000]))
+    return native_task(EnvSpec(id=id, kwargs=kwargs, wrappers=(), max_episode_steps=limit, fresh=False))
+
+
+def actions(task: NativeTask, num_envs: int, draw: Draw) -> Any:
+    if isinstance(task.action_space, Discrete):
+        return draw.integers(task.action_space.n, size=num_envs)
+    shape = (num_envs, *(task.action_space.shape or ()))
+    kind = draw.integers(4)
+    if kind == 0:
+        return draw.choice(EXTREMES, shape)
+    if kind == 1:
+        return np.full(shape, draw.choice(EXTREMES), np.float32)
+    return draw.uniform(-1.5, 1.5, shape).astype(np.float32)
+
+
+def poses(vec: NativeVectorEnv) -> Any:
+    """x, y and angle of each body, [N, 5, 3]."""
+    c: Any = library.load()
+    c.walker_poses.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+    found = np.zeros((vec.num_envs, 5, 3), np.float32)
+    for i in range(vec.num_envs):
+        assert c.walker_poses(vec._vector, i, found[i].ctypes.data) == 0
+    return found
+
+
+def check_numbers(vec: NativeVectorEnv) -> None:
+    for name in ("observation", "final", "reward", "running_return", "final_return"):
+        assert np.isfinite(getattr(vec.arrays, name)).all(), (vec.task.source, name)
+
+
+def play(task: NativeTask, draw: Draw, steps: int) -> None:
+    """Step a vector, parts of it at times, restart rows of it, and save and load it in between."""
+    num_envs, threads = int(draw.choice([1, 5, 19, 40])), int(draw.integers(1, 4))
+    autoreset = AutoresetMode.SAME_STEP if draw.random() < 0.6 else AutoresetMode.DISABLED
+    vec, other = (NativeVectorEnv(task, num_envs, autoreset, threads=threads) for _ in range(2))
+    if draw.random() < 0.5:
+        vec.begin(int(draw.integers(2**40)), draw.integers(1000, size=num_envs))
+    else:
+        vec.reset(seed=int(draw.integers(2**40)))
+    before = poses(vec) if task.name == "walker" else None
+    number = vec.arrays.episode.copy()
+    for k in range(steps):
+        given = actions(task, num_envs, draw)
+        chosen = np.flatnonzero(draw.random(num_envs) < 0.7) if k % 5 == 0 else np.arange(num_envs)
+        vec.send(given[chosen], chosen)
+        vec.recv(chosen)
+        check_numbers(vec)
+        if before is not None:
+            after = poses(vec)
+            same = vec.arrays.episode == number
+            moved = np.abs(after - before)[same, :, :2]
+            assert np.isfinite(after).all() and (not moved.size or moved.max() <= MOVES + PUSHED), moved.max()
+            before, number = after, vec.arrays.episode.copy()
+        if k % 11 == 10 and autoreset is AutoresetMode.DISABLED:
+            vec.reset(options={"reset_mask": np.arange(num_envs) == draw.integers(num_envs)})
+            before = poses(vec) if before is not None else None
+        if k % 9 == 8:
+            state = vec.state_dict()
+            other.load_state_dict(state)
+            assert other.state_dict()["saved"].tobytes() == state["saved"].tobytes()
+            vec, other = other, vec
+    damage(vec, other, draw)
+    vec.close(), other.close()
+
+
+def damage(vec: NativeVectorEnv, other: NativeVectorEnv, draw: Draw) -> None:
+    """Load what nobody saved: there is no law for its numbers, but nothing outside of it is read or written."""
+    for share in (0.001, 0.05, 0.5, 1.0):
+        state = vec.state_dict()
+        saved = state["saved"]
+        wrong = draw.random(saved.size) < share
+        if share < 0.5 or draw.random() < 0.5:
+            saved[wrong] = draw.integers(256, size=int(wrong.sum()))
+        else:
+            saved[wrong] = 255 * draw.integers(2)
+        if draw.random() < 0.8:
+            saved[:48] = vec.state_dict()["saved"][:48]  # mark, task and number of environments
+        try:
+            other.load_state_dict(state)
+        except VectorMisuse:
+            continue
+        with np.errstate(all="ignore"):
+            for k in range(6):
+                other.step(actions(vec.task, vec.num_envs, draw))
+                if k == 3:
+                    other.reset(options={"reset_mask": np.arange(vec.num_envs) % 2 == 0})
+            other.load_state_dict(other.state_dict())
+
+
+def roll(task: NativeTask, draw: Draw) -> None:
+    """Whole episodes of random networks, some of which are not numbers."""
+    (inputs,) = task.observation_space.shape or ()
+    discrete = isinstance(task.action_space, Discrete)
+    outputs = int(task.action_space.n) if isinstance(task.action_space, Discrete) else task.action_space.shape[0]  # type: ignore[index]
+    sizes = (inputs, *draw.integers(1, 40, draw.integers(0, 3)).tolist(), outputs)
+    space: Any = task.action_space
+    bounds = {} if discrete else {"low": tuple(space.low.tolist()), "high": tuple(space.high.tolist())}
+    network = rollout.Network(sizes, str(draw.choice(rollout.ACTIVATIONS)), rollout.HEADS[not discrete], **bounds)
+    assert rollout.supports(task, network)
+    members, episodes = int(draw.integers(1, 9)), int(draw.integers(1, 50))
+    parameters = draw.normal(0, draw.choice([0, 1, 100]), (members, network.num_parameters)).astype(np.float32)
+    parameters[draw.random(parameters.shape) < 0.002] = draw.choice([np.nan, np.inf, -np.inf, 1e38, 1e-45])
+    mean, std = draw.normal(size=(2, inputs)).astype(np.float32)
+    scaling = rollout.Scaling(mean, np.abs(std) + np.float32(1e-6), 5.0) if draw.random() < 0.5 else None
+    played = rollout.play_episodes(
+        task,
+        network,
+        parameters,
+        draw.integers(members, size=episodes).tolist(),
+        draw.integers(2**40, size=episodes).tolist(),
+        scaling=scaling,
+        cap=int(draw.integers(1, 20)),
+        observe=(draw.random(episodes) < 0.5).tolist(),
+        threads=int(draw.integers(1, 4)),
+    )
+    assert not np.isinf(played.returns).any()
+    assert np.isfinite(played.mean).all() and np.isfinite(played.m2).all()
+
+
+def main(folder: str, name: str, seed: int) -> None:
+    os.environ[library.CHOICE] = name
+    library.FOLDER = Path(folder)
+    draw = np.random.default_rng(seed)
+    ids = native_ids()
+    kinds: list[tuple[str, Callable[[NativeTask], None]]] = []
+    for id in ids:
+        walks = "Walker" in id or "Terrain" in id
+        times = 6 if "Terrain" in id else 1
+        kinds += times * [(id, lambda task, steps=30 if walks else 60: play(task, draw, steps))]
+        kinds += [(id, lambda task: roll(task, draw))]
+    for id, run in kinds:
+        run(recipe(id, draw))
+    print(f"{len(kinds)} vectors and rollouts on {library.widest()}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
