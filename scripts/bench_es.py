@@ -1,6 +1,6 @@
 """One generation of ES on BipedalWalker: Paddock's local pool against multiprocessing.Pool with a NumPy policy.
 
-    python scripts/bench_es.py [--quick] [--json PATH]
+    python scripts/bench_es.py [--native] [--quick] [--json PATH]
 
 The peer is what one would write without Paddock: each process keeps a Gymnasium environment and plays one member at a
 time. Both sides play the same members (same parameters, episode seeds and cap) in turn, repeatedly. Paddock's time is
@@ -9,11 +9,13 @@ Members are spread around the mean of the second iteration; most episodes end by
 
 The peer's Box2D world remembers earlier episodes (Paddock's is new for each), and its actions are rounded otherwise, so
 many of its episodes take another course: each side's own steps are counted, and steps/s are compared.
+
+With --native, ours are the native environments, on a pool of processes or on threads, whichever a pilot finds faster;
+and there is a second peer, EnvPool with one batched NumPy policy (scripts/es_peers.py). The best peer counts.
 """
 
 import argparse
 import functools
-import itertools
 import json
 import multiprocessing
 import os
@@ -21,57 +23,72 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from importlib.metadata import version
-from multiprocessing.pool import Pool as ProcessPool
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
-from numpy.typing import NDArray
-from omegaconf import OmegaConf
-from threadpoolctl import threadpool_limits
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-from algos.es import ES, STD_FLOOR
-from algos.evaluate import Moments
-from algos.noise import Stream, episode_seed
-from algos.pool import Done, Pool
-from algos.serial import SerialPool
-from paddock.assembly import build_algorithm
-from paddock.compose import compose_alone
-from paddock.compute.cluster import local
-from paddock.compute.elastic import Bounds
+import numpy as np  # noqa: E402
+from omegaconf import OmegaConf  # noqa: E402
+from threadpoolctl import threadpool_limits  # noqa: E402
 
-TARGET = 1.0  # ours / peer, environment steps/s
+from algos.es import ES  # noqa: E402
+from algos.evaluate import Moments  # noqa: E402
+from algos.pool import Done, Pool  # noqa: E402
+from algos.serial import SerialPool  # noqa: E402
+from paddock.assembly import build_algorithm  # noqa: E402
+from paddock.compose import compose_alone  # noqa: E402
+from paddock.compute.cluster import local  # noqa: E402
+from paddock.compute.elastic import Bounds  # noqa: E402
+from scripts.es_peers import Report, describe_run, play_envpool, play_processes, start_processes  # noqa: E402
+
+TARGET, NATIVE_TARGET = 1.0, 10.0  # ours / best peer, environment steps/s
 DRIVER_MEMBERS = 512
-CHUNK_SIZES = (1, 2, 4)  # of the peer; the best of them is taken
+CHUNK_SIZES = (1, 2, 4)  # of the processes; the best of them is taken
+BATCHES = ((64, 16), (64, 32), (128, 32), (128, 64), (256, 64), (256, 128))  # of EnvPool, environments and batch; too
 PACKAGES = ("paddock", "numpy", "gymnasium", "box2d", "distributed")
-
-Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]  # weights [in, out] and bias [out] of each
-Scale = tuple[NDArray[np.float32], NDArray[np.float32], float]  # observations' mean [O], deviation [O], and clip
-Report = dict[str, Any]
+Peer = tuple[str, Callable[[], Report]]  # a setting, and what plays a generation with it
+PEERS = {"peer": "multiprocessing + NumPy", "envpool": "EnvPool + NumPy"}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run both sides in turn, print medians and their ratio; returns 1 if ours is below the target, else 0."""
+    """Run all sides in turn, print medians and their ratio; returns 1 if ours is below the target, else 0."""
     options = _options(arguments)
-    pool = local(Bounds(options.workers, options.workers), retries=3, task_timeout_s=None)
-    try:
-        es = build_es(pool, options.members, options.cap, options.overrides)
-        next(es.plan())  # starts everything, and gives the observations a scale
-        spawn = multiprocessing.get_context("spawn")
-        with spawn.Pool(options.workers, initializer=threadpool_limits, initargs=(1,)) as processes:
-            play_peer(processes, es, 1)
-            chunk_size = min(CHUNK_SIZES, key=lambda size: play_peer(processes, es, size)["seconds"])
-            runs = [(play_ours(es), play_peer(processes, es, chunk_size)) for _ in range(options.repeats)]
-        driver = measure_driver(pool, options.repeats, options.overrides)
-    finally:
-        pool.close()
-    ratios = [ours["steps_per_s"] / peer["steps_per_s"] for ours, peer in runs]
+    target = NATIVE_TARGET if options.native else TARGET
+    spawn = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        layout, es = choose_layout(options, stack)
+        processes = stack.enter_context(spawn.Pool(options.workers, threadpool_limits, (1,)))
+        start_processes(processes, options.workers)
+        peers: dict[str, Peer] = {
+            "peer": fastest(
+                {
+                    f"chunk_size={size}": functools.partial(play_processes, processes, options.workers, es, size)
+                    for size in ((1,) if options.native else CHUNK_SIZES)
+                }
+            )
+        }
+        if options.native and find_spec("envpool"):
+            peers["envpool"] = fastest(
+                {
+                    f"num_envs={N} batch_size={B}": functools.partial(play_envpool, es, N, B, options.workers)
+                    for N, B in BATCHES
+                }
+            )
+        sides = {"ours": functools.partial(play_ours, es)} | {name: play for name, (_, play) in peers.items()}
+        runs = [{name: play() for name, play in sides.items()} for _ in range(options.repeats)]
+        driver = None if options.native else measure_driver(es.pool, options.repeats, options.overrides)
+    medians = {name: _medians([run[name] for run in runs]) for name in sides}
+    best = max(peers, key=lambda name: medians[name]["steps_per_s"])
+    ratios = [run["ours"]["steps_per_s"] / run[best]["steps_per_s"] for run in runs]
     report = {
         "machine": describe_machine(),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages(peers)},
         "settings": {
             "workers": options.workers,
             "repeats": options.repeats,
@@ -79,21 +96,54 @@ def main(arguments: list[str] | None = None) -> int:
             "cap": options.cap,
             "pairs_per_task": es.pairs_per_task,
             "num_envs": es.vec.num_envs,
-            "chunk_size": chunk_size,
+            "layout": layout,
+            **{name: setting for name, (setting, _) in peers.items()},
             "hidden": list(es.hidden),
             "env": es.env.id,
         },
-        "ours": _medians([ours for ours, _ in runs]),
-        "peer": _medians([peer for _, peer in runs]),
+        **medians,
+        "best": best,
         "ratios": ratios,
         "ratio": statistics.median(ratios),
-        "target": TARGET,
+        "target": target,
         "driver": driver,
     }
     print(render(report))
     if options.json is not None:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
-    return 0 if report["ratio"] >= TARGET else 1
+    return 0 if report["ratio"] >= target else 1
+
+
+def fastest(plays: Mapping[str, Callable[[], Report]]) -> Peer:
+    """The setting that plays a generation in the shortest time, tried once each where there are several."""
+    setting = min(plays, key=lambda name: plays[name]()["seconds"]) if len(plays) > 1 else next(iter(plays))
+    return setting, plays[setting]
+
+
+def packages(peers: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*PACKAGES, "envpool") if "envpool" in peers else PACKAGES
+
+
+def choose_layout(options: argparse.Namespace, stack: ExitStack) -> tuple[str, ES]:
+    """Where ours play, and ES there after its first iteration: it has a scale for observations, and all is started."""
+
+    def start(pool: Pool, *overrides: str) -> ES:
+        es = build_es(pool, options.members, options.cap, [*overrides, *options.overrides])
+        next(es.plan())
+        return es
+
+    pool = local(Bounds(options.workers, options.workers), retries=3, task_timeout_s=None)
+    stack.callback(pool.close)
+    if not options.native:
+        return "processes", start(pool)
+    pairs = options.members // 2
+    share = -(-pairs // options.workers)
+    layouts = {
+        "processes": start(pool, "vec=native", "vec.threads=1", f"algo.pairs_per_task={share}"),
+        "threads": start(SerialPool(), "vec=native", f"vec.threads={options.workers}", f"algo.pairs_per_task={pairs}"),
+    }
+    name, _ = fastest({name: functools.partial(play_ours, es) for name, es in layouts.items()})
+    return name, layouts[name]
 
 
 def build_es(pool: Pool, members: int, cap: int, overrides: list[str]) -> ES:
@@ -111,68 +161,8 @@ def play_ours(es: ES) -> Report:
     seconds = time.perf_counter() - started
     es.load_state_dict(before)
     steps = int(metrics["step"]) - before["step"]
-    return _run(es, seconds, steps, metrics["train/return_mean"], metrics["system/worker_s"])
-
-
-def play_peer(processes: ProcessPool, es: ES, chunk_size: int) -> Report:
-    """The episodes that the next iteration of `es` would play."""
-    scale = (es.observed.mean.astype(np.float32), es.observed.std(STD_FLOOR).astype(np.float32), es.observation_clip)
-    play = functools.partial(play_member, es.problem.mlp.sizes, scale, es.episode_cap)
-    returns = np.zeros(es.population)
-    steps, worker_s = 0, 0.0
-    started = time.perf_counter()
-    for index, member_return, length, member_s in processes.imap_unordered(play, members(es), chunk_size):
-        returns[index] = member_return
-        steps += length
-        worker_s += member_s
-    seconds = time.perf_counter() - started
-    return _run(es, seconds, steps, float(returns.mean()), worker_s)
-
-
-def members(es: ES) -> Iterator[tuple[int, NDArray[np.float32], int]]:
-    """Index, parameters [P] and episode seed of each member of the next iteration."""
-    noise, mean, sigma = es.problem.make_noise(), es.mean.astype(np.float32), np.float32(es.sigma)
-    for pair in range(es.population // 2):
-        seed = episode_seed(es.seed, Stream.EPISODE, es.iteration, pair)
-        direction = sigma * noise(es.iteration, pair)
-        yield 2 * pair, mean + direction, seed
-        yield 2 * pair + 1, mean - direction, seed
-
-
-def play_member(
-    sizes: tuple[int, ...], scale: Scale, cap: int | None, member: tuple[int, NDArray[np.float32], int]
-) -> tuple[int, float, int, float]:
-    """One episode in a process of the peer: index, return, steps, seconds."""
-    started = time.perf_counter()
-    index, parameters, seed = member
-    env, layers, (mean, std, clip) = walker(), unflatten(parameters, sizes), scale
-    obs, _ = env.reset(seed=seed)
-    total, steps, ended = 0.0, 0, False
-    while not ended and (cap is None or steps < cap):
-        x = np.clip((obs - mean) / std, -clip, clip)
-        for weights, bias in layers:
-            x = np.tanh(x @ weights + bias)
-        obs, reward, terminated, truncated, _ = env.step(x)
-        total += float(reward)
-        steps += 1
-        ended = terminated or truncated
-    return index, total, steps, time.perf_counter() - started
-
-
-@functools.cache
-def walker() -> gymnasium.Env:
-    """The environment that a process of the peer keeps."""
-    return gymnasium.make("BipedalWalker-v3", disable_env_checker=True)
-
-
-def unflatten(parameters: NDArray[np.float32], sizes: tuple[int, ...]) -> Layers:
-    """Cut flat parameters [P] into layers."""
-    layers, start = [], 0
-    for fan_in, fan_out in itertools.pairwise(sizes):
-        bias = start + fan_in * fan_out
-        layers.append((parameters[start:bias].reshape(fan_in, fan_out), parameters[bias : bias + fan_out]))
-        start = bias + fan_out
-    return layers
+    busy = metrics["system/worker_s"] / (es.pool.size * seconds)
+    return describe_run(es, seconds, steps, metrics["train/return_mean"], busy)
 
 
 def measure_driver(pool: Pool, repeats: int, overrides: list[str]) -> Report:
@@ -226,17 +216,6 @@ def _times(call: Callable[[], Any], repeats: int) -> list[float]:
     return times
 
 
-def _run(es: ES, seconds: float, steps: int, return_mean: float, worker_s: float) -> Report:
-    return {
-        "seconds": seconds,
-        "steps": steps,
-        "return_mean": return_mean,
-        "evaluations_per_s": es.population / seconds,
-        "steps_per_s": steps / seconds,
-        "busy": worker_s / (es.pool.size * seconds),  # share of the workers' time spent in tasks
-    }
-
-
 def _medians(runs: list[Report]) -> Report:
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]} | {
         "all_seconds": [run["seconds"] for run in runs]
@@ -253,6 +232,7 @@ def describe_machine() -> str:
 def render(report: Report) -> str:
     """The report as a table."""
     settings, driver = report["settings"], report["driver"]
+    sides = {"ours": "paddock"} | {name: title for name, title in PEERS.items() if name in report}
     lines = [
         report["machine"],
         ", ".join(f"{name} {number}" for name, number in report["versions"].items()),
@@ -260,7 +240,7 @@ def render(report: Report) -> str:
         "",
         f"{'median':24}{'seconds':>9}{'steps':>9}{'return':>9}{'busy':>7}{'evaluations/s':>15}{'steps/s':>10}",
     ]
-    for name, title in (("ours", "paddock"), ("peer", "multiprocessing + NumPy")):
+    for name, title in sides.items():
         side = report[name]
         lines.append(
             f"{title:24}{side['seconds']:9.2f}{side['steps']:9.0f}{side['return_mean']:9.2f}{side['busy']:7.0%}"
@@ -268,27 +248,32 @@ def render(report: Report) -> str:
         )
     ratios = " ".join(f"{ratio:.3f}" for ratio in report["ratios"])
     verdict = "reached" if report["ratio"] >= report["target"] else "MISSED"
+    peer = sides[report["best"]]
     lines += [
         "",
-        f"steps/s, paddock / peer: median {report['ratio']:.3f} of {ratios}; target {report['target']:.2f} {verdict}",
-        f"driver, a generation of {driver['members']} members in {driver['tasks']} tasks: "
-        f"update {driver['update_ms']:.1f} ms, dispatch {driver['dispatch_ms']:.1f} ms",
+        f"steps/s, paddock / {peer}: median {report['ratio']:.3f} of {ratios}; target {report['target']:.2f} {verdict}",
     ]
+    if driver is not None:
+        lines += [
+            f"driver, a generation of {driver['members']} members in {driver['tasks']} tasks: "
+            f"update {driver['update_ms']:.1f} ms, dispatch {driver['dispatch_ms']:.1f} ms"
+        ]
     return "\n".join(lines)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("overrides", nargs="*", help="other settings of Paddock's side, such as vec.num_envs=4")
+    parser.add_argument("--native", action="store_true", help="with native environments, and EnvPool as a second peer")
     parser.add_argument("--quick", action="store_true", help="under a minute: 3 repeats of 96 members")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
     parser.add_argument("--workers", type=int, default=2, help="processes on each side (2)")
     parser.add_argument("--repeats", type=int, help="runs of each side (5)")
-    parser.add_argument("--members", type=int, help="members of the generation, even (256)")
+    parser.add_argument("--members", type=int, help="members of the generation, even (256; with --native 512)")
     parser.add_argument("--cap", type=int, default=400, help="steps after which an episode is cut off (400)")
     options = parser.parse_args(arguments)
     options.repeats = options.repeats or (3 if options.quick else 5)
-    options.members = options.members or (96 if options.quick else 256)
+    options.members = options.members or (96 if options.quick else 512 if options.native else 256)
     return options
 
 

@@ -134,16 +134,12 @@ class Player:
 
 
 @contextmanager
-def players(
-    libraries: set[str], pufferlib: str, script: str = "contenders.py"
-) -> Iterator[dict[str, Player]]:
+def players(libraries: set[str], pufferlib: str, script: str = "contenders.py") -> Iterator[dict[str, Player]]:
     """Players of these libraries, in processes that run the script; they are gone afterwards."""
     with ExitStack() as stack:
         started = {}
         for library in sorted(libraries):
-            started[library] = Player(
-                library, pufferlib if library == "pufferlib" else sys.executable, script
-            )
+            started[library] = Player(library, pufferlib if library == "pufferlib" else sys.executable, script)
             stack.callback(started[library].close)
         for player in started.values():
             player.greet()

@@ -10,7 +10,8 @@ import pytest
 
 from algos.members import evaluate_pairs
 from algos.serial import SerialPool
-from scripts.bench_es import AnsweringPool, build_es, measure_driver, members, play_member, walker
+from scripts.bench_es import AnsweringPool, build_es, measure_driver
+from scripts.es_peers import members, play_envpool, play_member, walker
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,9 +52,10 @@ def test_report_has_both_sides_and_their_ratio(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(path.read_text())
-    sections = {"machine", "versions", "settings", "ours", "peer", "ratios", "ratio", "target", "driver"}
+    sections = {"machine", "versions", "settings", "ours", "peer", "best", "ratios", "ratio", "target", "driver"}
     assert set(report) == sections
     assert done.returncode == (0 if report["ratio"] >= report["target"] else 1)
+    assert (report["best"], report["target"]) == ("peer", 1.0)
     assert report["settings"]["members"] == 8
     assert report["settings"]["cap"] == 50
     for side in ("ours", "peer"):
@@ -63,5 +65,33 @@ def test_report_has_both_sides_and_their_ratio(tmp_path: Path) -> None:
     assert report["ratio"] == pytest.approx(report["ours"]["steps_per_s"] / report["peer"]["steps_per_s"])
     assert report["ours"]["steps"] == pytest.approx(report["peer"]["steps"], rel=0.05)
     assert report["ours"]["return_mean"] == pytest.approx(report["peer"]["return_mean"], abs=5.0)
-    for line in ("steps/s, paddock / peer: median", "driver, a generation of 512 members"):
+    for line in ("steps/s, paddock / multiprocessing + NumPy: median", "driver, a generation of 512 members"):
         assert line in done.stdout
+
+
+@pytest.mark.parametrize(("num_envs", "batch_size"), [(4, 4), (8, 2), (16, 4)])
+def test_envpool_plays_every_member_to_its_end_whatever_the_batch(num_envs: int, batch_size: int) -> None:
+    pytest.importorskip("envpool")
+    es = build_es(SerialPool(), members=12, cap=40, overrides=["vec=native", "algo.pairs_per_task=6"])
+    next(es.plan())
+    played = play_envpool(es, num_envs, batch_size, threads=2)
+    # Upright for at least half a second, and then cut off: the members' number is in the steps.
+    assert 12 * 20 < played["steps"] <= 12 * 40
+    assert played["steps_per_s"] == pytest.approx(played["steps"] / played["seconds"])
+    assert -120 < played["return_mean"] < 20
+
+
+def test_native_report_has_the_best_of_both_peers(tmp_path: Path) -> None:
+    pytest.importorskip("envpool")
+    path = tmp_path / "bench.json"
+    tiny = ["--native", "--quick", "--repeats", "1", "--members", "8", "--cap", "30", "--json", str(path)]
+    command = [sys.executable, "scripts/bench_es.py", *tiny]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert done.returncode in (0, 1), done.stderr
+    report = json.loads(path.read_text())
+    assert report["target"] == 10.0 and report["driver"] is None
+    assert report["settings"]["layout"] in ("processes", "threads")
+    assert report["best"] == max(("peer", "envpool"), key=lambda name: report[name]["steps_per_s"])
+    assert report["ratio"] == pytest.approx(report["ours"]["steps_per_s"] / report[report["best"]]["steps_per_s"])
+    assert done.returncode == (0 if report["ratio"] >= 10.0 else 1)
+    assert report["ours"]["steps"] == pytest.approx(report["peer"]["steps"], rel=0.05)

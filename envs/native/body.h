@@ -92,7 +92,7 @@ INLINE void sine_cosine_1(float x, float *sine, float *cosine)
                (r4 * r2) * (-0x1.6c087e89a359dp-10 + r2 * 0x1.99343027bf8c3p-16);
     double one = shifted.bits & 1 ? c : s, other = shifted.bits & 1 ? s : c;
     *sine = (float)(shifted.bits & 2 ? -one : one);
-    *cosine = (float)((shifted.bits + 1) & 2 ? -other : other);
+    *cosine = (float)(((shifted.bits & 3) + 1) & 2 ? -other : other);
 }
 
 /* Where a body's frame is, given its centre of mass and angle. */

@@ -94,7 +94,7 @@ INLINE void sine_cosine_h(hd x, hd *sine, hd *cosine)
     hd s, c;
     sine_cosine_kernel(reduced.rest, reduced.tail, &s, &c);
     hl odd = -(reduced.quadrant & 1);
-    hl sine_sign = (reduced.quadrant & 2) << 62, cosine_sign = ((reduced.quadrant + 1) & 2) << 62;
+    hl sine_sign = (reduced.quadrant & 2) << 62, cosine_sign = sine_sign ^ odd << 63;
     *sine = (hd)((hl)pick_h(odd, c, s) ^ sine_sign);
     *cosine = (hd)((hl)pick_h(odd, s, c) ^ cosine_sign);
 }

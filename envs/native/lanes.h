@@ -16,10 +16,18 @@
 #pragma STDC FP_CONTRACT OFF
 #endif
 
+/* Where a part of a step begins; scripts/bench_native.py builds with a header of its own, which counts their cycles. */
+#ifdef PADDOCK_SPLIT
+#include PADDOCK_SPLIT
+#else
+#define SPLIT(part)
+#endif
+
 #define INLINE static inline __attribute__((always_inline, unused))
 
 typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES))); /* comparisons of vf give it: -1 where true, else 0 */
+typedef uint32_t vu __attribute__((vector_size(4 * LANES))); /* for sums that may wrap around */
 typedef double vd __attribute__((vector_size(8 * LANES)));
 typedef int64_t vl __attribute__((vector_size(8 * LANES)));
 
@@ -94,7 +102,7 @@ INLINE void sine_cosine_d(vd x, vd *sine, vd *cosine)
     vd c = ((1.0 + r2 * -0x1.ffffffd0c621cp-2) + r4 * 0x1.55553e1068f19p-5) +
            (r4 * r2) * (-0x1.6c087e89a359dp-10 + r2 * 0x1.99343027bf8c3p-16);
     vl odd = -(quadrant & 1);
-    vl sine_sign = (quadrant & 2) << 62, cosine_sign = ((quadrant + 1) & 2) << 62;
+    vl sine_sign = (quadrant & 2) << 62, cosine_sign = sine_sign ^ odd << 63;
     *sine = (vd)((vl)pick_d(odd, c, s) ^ sine_sign);
     *cosine = (vd)((vl)pick_d(odd, s, c) ^ cosine_sign);
 }

@@ -67,6 +67,11 @@ class TaskShape:
     saved_bytes: int  # of one environment, without its generator
 
 
+def built() -> list[Path]:
+    """Where libraries for this Python are; `load` takes the first."""
+    return [path for path in (FOLDER / f"_lanes{suffix}" for suffix in EXTENSION_SUFFIXES) if path.exists()]
+
+
 @functools.cache
 def load() -> ctypes.CDLL:
     """The library, loaded once a process.
@@ -74,11 +79,11 @@ def load() -> ctypes.CDLL:
     Raises:
         ConfigError: it was not built, was built from other sources, or cannot be loaded.
     """
-    found = [path for path in (FOLDER / f"_lanes{suffix}" for suffix in EXTENSION_SUFFIXES) if path.exists()]
+    found = built()
     require(
         bool(found),
-        "vec=native needs the native environments, which were not built: no C compiler was found when Paddock was "
-        "installed; install gcc and run pip install again, or choose vec=serial",
+        "vec=native needs the native environments, which were not built: there was no C compiler when Paddock was "
+        "installed, or its code was copied without them; install gcc and run pip install again, or choose vec=serial",
     )
     try:
         library = ctypes.CDLL(str(found[0]))

@@ -22,6 +22,9 @@ double draw(struct generator *generator);                                    /* 
 double draw_uniform(struct generator *generator, double low, double high);   /* as Generator.uniform(low, high) */
 int64_t draw_integer(struct generator *generator, int64_t low, int64_t high); /* [low, high), as Generator.integers */
 
+/* What was not saved by this code could draw one number for ever, which `draw_integer` may refuse for ever. */
+static inline void mend_generator(struct generator *generator) { generator->increment |= 1; }
+
 struct ground;
 
 /* One task at one width. A group is the state of `lanes` environments; its memory is aligned to 64 bytes and zeroed

@@ -16,7 +16,7 @@ INLINE vf quick_tangent(vf x)
     vf shifted = size * -0x1.715476p1f + magic; /* -2/ln 2 */
     vf n = shifted - magic;
     vf r = (size * -2.0f - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f; /* ln 2 in two parts */
-    vf power = (vf)(((vi)shifted << 23) + 0x3f800000);
+    vf power = (vf)(((vu)shifted << 23) + 0x3f800000u);
     vf rest = 1.0f / 720 + r * (1.0f / 5040);
     rest = 1.0f / 24 + r * (1.0f / 120 + r * rest);
     rest = 1.0f / 2 + r * (1.0f / 6 + r * rest);

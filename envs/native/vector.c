@@ -274,6 +274,7 @@ int vector_load(struct vector *vector, const void *saved)
     at += sizeof head;
     for (int i = 0; i < vector->num_envs; i++, at += saved_each(vector)) {
         memcpy(&vector->generators[i], at, GENERATOR_BYTES);
+        mend_generator(&vector->generators[i]);
         int lanes = vector->task->lanes;
         vector->task->load(group_at(vector, i / lanes), vector->settings, i % lanes, at + GENERATOR_BYTES);
     }

@@ -1,0 +1,178 @@
+"""Who plays a generation of ES in scripts/bench_es.py beside Paddock: what one would write with NumPy."""
+
+import functools
+import itertools
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from multiprocessing.pool import Pool as ProcessPool
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.es import ES, STD_FLOOR
+from algos.noise import Stream, episode_seed
+
+Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]  # weights [in, out] and bias [out] of each
+Scale = tuple[NDArray[np.float32], NDArray[np.float32], float]  # observations' mean [O], deviation [O], and clip
+Report = dict[str, Any]
+
+
+def members(es: ES) -> Iterator[tuple[int, NDArray[np.float32], int]]:
+    """Index, parameters [P] and episode seed of each member of the next iteration."""
+    noise, mean, sigma = es.problem.make_noise(), es.mean.astype(np.float32), np.float32(es.sigma)
+    for pair in range(es.population // 2):
+        seed = episode_seed(es.seed, Stream.EPISODE, es.iteration, pair)
+        direction = sigma * noise(es.iteration, pair)
+        yield 2 * pair, mean + direction, seed
+        yield 2 * pair + 1, mean - direction, seed
+
+
+def describe_run(es: ES, seconds: float, steps: int, return_mean: float, busy: float) -> Report:
+    """What one side took for a generation; `busy` is the share of its workers' time that they spent in tasks."""
+    return {
+        "seconds": seconds,
+        "steps": steps,
+        "return_mean": return_mean,
+        "evaluations_per_s": es.population / seconds,
+        "steps_per_s": steps / seconds,
+        "busy": busy,
+    }
+
+
+# multiprocessing.Pool and Gymnasium: each process keeps an environment and plays one member at a time
+
+
+def play_processes(processes: ProcessPool, workers: int, es: ES, chunk_size: int) -> Report:
+    """The episodes that the next iteration of `es` would play."""
+    play = functools.partial(play_member, es.problem.mlp.sizes, _scale(es), es.episode_cap)
+    returns = np.zeros(es.population)
+    steps, worker_s = 0, 0.0
+    started = time.perf_counter()
+    for index, member_return, length, member_s in processes.imap_unordered(play, members(es), chunk_size):
+        returns[index] = member_return
+        steps += length
+        worker_s += member_s
+    seconds = time.perf_counter() - started
+    return describe_run(es, seconds, steps, float(returns.mean()), worker_s / (workers * seconds))
+
+
+def start_processes(processes: ProcessPool, workers: int) -> None:
+    """Have each of them import what it needs, and make its environment."""
+    processes.map(_start, range(4 * workers), chunksize=1)
+
+
+def _start(_: int) -> None:
+    walker()
+
+
+def play_member(
+    sizes: tuple[int, ...], scale: Scale, cap: int | None, member: tuple[int, NDArray[np.float32], int]
+) -> tuple[int, float, int, float]:
+    """One episode in a process of the peer: index, return, steps, seconds."""
+    started = time.perf_counter()
+    index, parameters, seed = member
+    env, layers, (mean, std, clip) = walker(), unflatten(parameters, sizes), scale
+    obs, _ = env.reset(seed=seed)
+    total, steps, ended = 0.0, 0, False
+    while not ended and (cap is None or steps < cap):
+        x = np.clip((obs - mean) / std, -clip, clip)
+        for weights, bias in layers:
+            x = np.tanh(x @ weights + bias)
+        obs, reward, terminated, truncated, _ = env.step(x)
+        total += float(reward)
+        steps += 1
+        ended = terminated or truncated
+    return index, total, steps, time.perf_counter() - started
+
+
+@functools.cache
+def walker() -> gymnasium.Env:
+    """The environment that a process of the peer keeps."""
+    return gymnasium.make("BipedalWalker-v3", disable_env_checker=True)
+
+
+def unflatten(parameters: NDArray[np.float32], sizes: tuple[int, ...]) -> Layers:
+    """Cut flat parameters [P] into layers."""
+    layers, start = [], 0
+    for fan_in, fan_out in itertools.pairwise(sizes):
+        bias = start + fan_in * fan_out
+        layers.append((parameters[start:bias].reshape(fan_in, fan_out), parameters[bias : bias + fan_out]))
+        start = bias + fan_out
+    return layers
+
+
+# EnvPool: a batch of members in its environments, one forward pass for all that are ready
+
+
+def play_envpool(es: ES, num_envs: int, batch_size: int, threads: int) -> Report:
+    """The members of the next iteration; whose episode ends hands its environment to the next one.
+
+    EnvPool has no seed for a single episode: members meet ground of the same kind, each its own. Making the pool is not
+    in the time.
+    """
+    pool = import_module("envpool").make(
+        "BipedalWalker-v3",
+        num_envs=num_envs,
+        batch_size=batch_size,
+        num_threads=threads,
+        env_type="gymnasium",
+        seed=es.seed,
+        max_episode_steps=es.episode_cap or 1600,
+    )
+    started, busy_since = time.perf_counter(), time.process_time()
+    returns, lengths = _play_batches(pool, es, num_envs, batch_size)
+    seconds, busy_s = time.perf_counter() - started, time.process_time() - busy_since
+    pool.close()
+    return describe_run(es, seconds, int(lengths.sum()), float(returns.mean()), busy_s / (threads * seconds))
+
+
+def _play_batches(pool: Any, es: ES, N: int, B: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    mean, std, clip = _scale(es)
+    sizes, waiting = es.problem.mlp.sizes, members(es)
+    layers = [(np.zeros((N, i, o), np.float32), np.zeros((N, o), np.float32)) for i, o in itertools.pairwise(sizes)]
+    returns, lengths = np.zeros(es.population), np.zeros(es.population, np.int64)
+    member = np.full(N, -1)  # that plays in an environment; -1: none
+    fresh = np.ones(N, np.bool_)  # whether its next observation is the first of an episode
+
+    def take_next(slot: int) -> None:
+        member[slot], parameters, _ = next(waiting, (-1, None, 0))
+        fresh[slot] = True
+        if parameters is not None:
+            for kept, own in zip(layers, unflatten(parameters, sizes), strict=True):
+                kept[0][slot], kept[1][slot] = own
+
+    for slot in range(N):
+        take_next(slot)
+    pool.async_reset()
+    under_way, idle = N, set[int]()
+    while (member >= 0).any():
+        obs, reward, terminated, truncated, info = pool.recv()
+        slots = info["env_id"]
+        under_way -= len(slots)
+        counts = ~fresh[slots] & (member[slots] >= 0)
+        stepped = slots[counts]
+        returns[member[stepped]] += reward[counts]
+        lengths[member[stepped]] += 1
+        fresh[slots] = False
+        for slot in slots[counts & (terminated | truncated)]:
+            take_next(slot)  # the next step of the environment begins its episode, whatever the action
+        x = np.clip((obs - mean) / std, -clip, clip)
+        for weights, bias in layers:
+            x = np.tanh(np.matmul(x[:, None, :], weights[slots])[:, 0] + bias[slots])
+        playing = member[slots] >= 0
+        idle.update(slots[~playing].tolist())
+        # A pool hands out whole batches: where too few are at play, others make up the number.
+        missing = B - under_way - int(playing.sum())
+        spares = np.array([idle.pop() for _ in range(missing)], slots.dtype)
+        actions = np.concatenate([x[playing], np.zeros((len(spares), sizes[-1]), np.float32)])
+        if len(actions):
+            pool.send(actions, np.concatenate([slots[playing], spares]))
+        under_way += len(actions)
+    return returns, lengths
+
+
+def _scale(es: ES) -> Scale:
+    return es.observed.mean.astype(np.float32), es.observed.std(STD_FLOOR).astype(np.float32), es.observation_clip

@@ -1,0 +1,159 @@
+"""Who runs in scripts/bench_native.py: the same random actions through compiled environments, and through Gymnasium's.
+
+As scripts/contenders.py, and with its protocol: `python scripts/native_contenders.py LIBRARY` plays one library. Who
+has one thread is bound to one core, with the threads of its library.
+"""
+
+import itertools
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium.vector.utils import batch_space
+
+from scripts.contenders import BATCHES, Advance, Row, Setting, bare, envpool_pool, measure, row, serve
+
+WALKERS = ("BipedalWalker-v3", "BipedalWalkerHardcore-v3")
+CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+ROWS = {id: row(id, envpool=id) for id in (*WALKERS, *CLASSIC)}
+HIDDEN = (32,)
+EPISODES = 256  # of one call that plays whole ones
+CAP = 400  # steps of those
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to run environments.
+
+    Attributes:
+        threads: that step environments; with one, the process is bound to a core.
+        rows: where it plays.
+        settings: its grid, the quick one first.
+    """
+
+    library: str
+    begin: Callable[[Row, Setting, ExitStack], Advance]
+    threads: int
+    rows: tuple[str, ...] = (*WALKERS, *CLASSIC)
+    settings: tuple[Setting, ...] = ({},)
+
+
+def play(contender: str, row_name: str, setting: Setting, warm_s: float, seconds: float) -> dict[str, float]:
+    """Build, warm up, measure, close; on one core if it has one thread."""
+    one = CONTENDERS[contender]
+    cores = os.sched_getaffinity(0)
+    if one.threads == 1:
+        os.sched_setaffinity(0, {max(cores)})
+    try:
+        setting = setting | {"workers": one.threads}
+        return measure(partial(one.begin, ROWS[row_name], setting), warm_s, seconds)
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def draw(space: Any, num_envs: int) -> Iterator[Any]:
+    """Batches of random actions, for ever the same ones."""
+    batch = batch_space(space, num_envs)
+    batch.seed(0)
+    return itertools.cycle([np.ascontiguousarray(batch.sample()) for _ in range(BATCHES)])
+
+
+def native(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    """Ours: what a step gives is written into arrays of the caller's."""
+    from envs.native.settings import native_task
+    from envs.native.vector import NativeVectorEnv
+
+    N = setting["num_envs"]
+    venv = NativeVectorEnv(native_task(row.spec), N, threads=setting["workers"])
+    stack.callback(venv.close)
+    venv.reset(seed=0)
+    into = np.zeros_like(venv.arrays.observation), np.zeros(N), np.zeros(N, np.bool_), np.zeros(N, np.bool_)
+    actions, step_into = draw(venv.single_action_space, N), venv.step_into
+
+    def advance() -> int:
+        step_into(next(actions), *into)
+        return N
+
+    return advance
+
+
+def native_episodes(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    """Ours: whole episodes of random networks, as a population plays them."""
+    from envs.native.rollout import Network, play_episodes
+    from envs.native.settings import native_task
+
+    task = native_task(row.spec)
+    observations, actions = (math.prod(space.shape or ()) for space in (task.observation_space, task.action_space))
+    network = Network((observations, *HIDDEN, actions), "tanh", "bounded", (-1.0,) * actions, (1.0,) * actions)
+    random = np.random.default_rng(0)
+    parameters = random.normal(0, 0.3, (EPISODES, network.num_parameters)).astype(np.float32)
+    observe = [False] * EPISODES
+    rounds = itertools.count()
+
+    def advance() -> int:
+        first = EPISODES * next(rounds)
+        seeds = range(first, first + EPISODES)
+        played = play_episodes(
+            task,
+            network,
+            parameters,
+            range(EPISODES),
+            seeds,
+            scaling=None,
+            cap=CAP,
+            observe=observe,
+            threads=setting["workers"],
+        )
+        return int(played.lengths.sum())
+
+    return advance
+
+
+def envpool(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    return envpool_pool(row, setting, stack, setting["parts"])
+
+
+def puffer_cartpole(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    """PufferLib's own CartPole, in C; some of its packages come without it."""
+    from pufferlib.ocean.cartpole.cartpole import Cartpole
+
+    N = setting["num_envs"]
+    venv = Cartpole(num_envs=N, report_interval=2**30)
+    stack.callback(venv.close)
+    actions = draw(venv.single_action_space, N)
+    venv.reset(seed=0)
+
+    def advance() -> int:
+        venv.step(next(actions))
+        return N
+
+    return advance
+
+
+def sizes(*num_envs: int, parts: tuple[int, ...] = ()) -> tuple[Setting, ...]:
+    """A grid of numbers of environments, in as many parts, where these are given."""
+    counts: list[Setting] = [{"parts": count} for count in parts] or [{}]
+    return tuple({"num_envs": N, **count} for N, count in itertools.product(num_envs, counts))
+
+
+ONE = Contender("envs.native", native, threads=1, settings=sizes(1024, 256, 4096))
+POOL = Contender("envpool", envpool, threads=1, settings=sizes(256, 64, 1024, parts=(1, 2)))
+WHOLE = Contender("envs.native", native_episodes, threads=1, rows=WALKERS)
+CONTENDERS = {
+    "Gymnasium": Contender("gymnasium", bare, threads=1),
+    "EnvPool": POOL,
+    "EnvPool, 2 threads": replace(POOL, threads=2),
+    "PufferLib's C": Contender("pufferlib", puffer_cartpole, 1, ("CartPole-v1",), sizes(1024, 4096)),
+    "native": ONE,
+    "native, 2 threads": replace(ONE, threads=2),
+    "native, whole episodes": WHOLE,
+}
+
+if __name__ == "__main__":
+    serve(sys.argv[1], play)
