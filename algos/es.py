@@ -67,6 +67,7 @@ class ES:
     def __post_init__(self) -> None:
         self._check()
         self.env = self.env.as_array()
+        self.vec.check(self.env)
         observation, action = self.env.spaces
         mlp = MLP.for_spaces(observation, action, tuple(self.hidden), self.activation)
         size = mlp.num_parameters

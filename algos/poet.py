@@ -102,6 +102,7 @@ class POET:
     def __post_init__(self) -> None:
         self._check()
         self.env = self.family.env_spec(self.family.flat(), None).as_array()
+        self.vec.check(self.env)
         self.mlp = MLP.for_spaces(*self.env.spaces, tuple(self.hidden), self.activation)
         self.arena = Arena(
             pool=self.pool,

@@ -40,6 +40,26 @@ def check_box2d() -> Finding:
     return Finding("ok", "BipedalWalker-v3 steps")
 
 
+def check_native() -> Finding:
+    """The native environments are built, and can be made and stepped."""
+    from envs.native import library
+    from envs.spec import EnvSpec
+    from envs.vector import Native
+
+    if not library.built():
+        return Finding("warn", "not built: vec=native cannot be used", "install gcc and run pip install again")
+    try:
+        instructions = library.widest()
+        env = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
+        vec = Native(num_envs=1, threads=1).make(env)
+        vec.reset(seed=0)
+        vec.step(np.zeros(1, np.int64))
+        vec.close()
+    except Exception as error:
+        return Finding("FAIL", in_words(error))
+    return Finding("ok", f"{instructions} instructions, {library.describe('walker').lanes} walkers at once")
+
+
 def check_video() -> Finding:
     """Frames can be made an MP4, and read again."""
     try:

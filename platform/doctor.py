@@ -78,6 +78,7 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     yield "cores", checks.check_cores()
     yield "slurm", checks.check_slurm()
     yield "box2d", checks.check_box2d()
+    yield "native", checks.check_native()
     yield "video", checks.check_video()
     yield "wandb", checks.check_wandb()
     yield "gpu", checks.check_gpu()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from envs.errors import require
+from envs.native.library import built
 
 from .folder import SNAPSHOT, find_source
 
@@ -21,7 +22,7 @@ class Tree:
     """A git work tree, and the files of it that are code."""
 
     top: Path
-    files: Sequence[PurePath]  # relative to top: tracked, or new and not ignored
+    files: Sequence[PurePath]  # relative to top: tracked, or new and not ignored; and the compiled library
 
     def holds(self, path: Path) -> bool:
         """Whether a file, or a folder with some of them, would be copied."""
@@ -55,6 +56,9 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
     if leave_out.is_relative_to(top):
         made.add(PurePath(leave_out.relative_to(top)))
     code = [*tracked, *(file for file in new if made.isdisjoint(file.parents))]
+    # Git ignores the native environments, which no job builds.
+    compiled = [path.resolve() for path in built()]
+    code += [PurePath(path.relative_to(top)) for path in compiled if path.is_relative_to(top)]
     sizes = {file: os.lstat(top / file).st_size for file in code if _is_file(top / file)}
     total_mb = sum(sizes.values()) / 1e6
     largest = max(sizes, key=lambda file: sizes[file], default=None)

@@ -13,6 +13,7 @@ from conftest import ROOT
 
 from algos.calls import Witness
 from algos.serial import SerialPool
+from envs.native import library
 from paddock import checks, installed, video
 
 
@@ -141,6 +142,24 @@ def test_a_missing_box2d_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "Box2D", None)
     finding = checks.check_box2d()
     assert finding.level == "FAIL" and "gymnasium[box2d]" in finding.remedy
+
+
+def test_native_environments_that_were_not_built_warn_and_those_that_do_not_load_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = checks.check_native()
+    if library.built():
+        assert finding.level == "ok" and finding.text.startswith(f"{library.widest()} instructions, "), finding
+    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    library.load.cache_clear()
+    try:
+        finding = checks.check_native()
+        assert finding.level == "warn" and str(finding).startswith("not built: ") and "install gcc" in finding.remedy
+        (tmp_path / f"_lanes{library.EXTENSION_SUFFIXES[0]}").write_text("This is no library.")
+        finding = checks.check_native()
+        assert finding.level == "FAIL" and "cannot be loaded (" in finding.text and "pip install again" in finding.text
+    finally:
+        library.load.cache_clear()
 
 
 def test_a_missing_codec_fails_and_one_that_browsers_lack_warns(monkeypatch: pytest.MonkeyPatch) -> None:

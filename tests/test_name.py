@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from collections.abc import Iterator
 from functools import cache
@@ -233,14 +234,14 @@ def find_functions(floor: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """A wheel built from a copy of the house."""
+    """A wheel built from a copy of the house, by way of an archive of its sources."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, source)
     for folder in (*FLOORS, "conf"):
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source, cwd=out)
+        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", "_lanes*"))
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source, cwd=out)
     return next(out.glob("*.whl"))
 
 
@@ -256,10 +257,21 @@ def test_wheel_holds_every_file_and_shadows_nothing(wheel):
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     ours = {path.relative_to(ROOT) for floor in FLOORS for path in find_sources(floor)}
     ours |= {path.relative_to(ROOT) for path in (ROOT / "conf").rglob("*.yaml")}
+    ours |= {path.relative_to(ROOT) for path in (ROOT / "envs/native").glob("*.[ch]")}
     hidden = ("platform", "conf")
     moved = {f"_paddock/{path.as_posix()}" if path.parts[0] in hidden else path.as_posix() for path in ours}
     assert held >= moved | {"paddock.py"}
     assert {name.split("/")[0] for name in held} == {"paddock.py", "_paddock", "algos", "envs"}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (cc)")
+def test_wheel_holds_the_native_environments_for_its_own_machine(wheel, installed, tmp_path):
+    library = f"envs/native/_lanes{sysconfig.get_config_var('EXT_SUFFIX')}"
+    assert library in zipfile.ZipFile(wheel).namelist()
+    assert not wheel.name.endswith("-none-any.whl")
+    code = "from envs.native import library; print(library.built()[0], library.widest())"
+    built, instructions = run(sys.executable, "-c", code, cwd=tmp_path, path=installed).split()
+    assert Path(built) == installed / library and instructions in ("baseline", "avx2", "avx512")
 
 
 LOOK = """

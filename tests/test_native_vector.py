@@ -1,8 +1,13 @@
 """Native environments behind the vector contract: one or many, saved or not, on any threads, the same bits."""
 
 import json
+import os
 import pickle
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +125,20 @@ def test_the_number_of_threads_changes_no_number(make: Any, task: EnvSpec) -> No
     expected = plain(one.begin(3)), play(one, actions)
     for other in others:
         assert (plain(other.begin(3)), play(other, actions)) == expected
+
+
+@each_task
+def test_the_width_of_registers_changes_no_number(make: Any, task: EnvSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    usable = [name for name in library.SETS if library.load().has_set(name.encode())]
+    played = []
+    for name in usable:
+        monkeypatch.setenv(library.CHOICE, name)
+        vec = make(replace(task, max_episode_steps=130), num_envs=37)
+        begun = plain(vec.begin(13))
+        batches = play(vec, actions_for(vec, 300))
+        assert vec.arrays.episode.min() >= 2
+        played.append((begun, batches, plain(vec.state_dict())))
+    assert all(other == played[0] for other in played[1:])
 
 
 @each_task
@@ -342,7 +361,7 @@ def test_a_wrong_action_changes_nothing(make: Any, task: EnvSpec) -> None:
     [
         (
             spec("LunarLander-v3"),
-            r"LunarLander-v3 has no native version; those that have one: CartPole-v0, .*Terrain-v0",
+            r"LunarLander-v3 has no native version; those that have one: CartPole-v1, .*Terrain-v0",
         ),
         (spec("CartPole-v1", wrappers=[{"_target_": "gymnasium.wrappers.ClipReward"}]), r"env.wrappers=\['gym.*ClipR"),
         (spec("Acrobot-v1", kwargs={"gravity": 3}), "no such argument, but none"),
@@ -433,3 +452,15 @@ def test_a_run_on_native_environments_goes_on_as_if_it_had_not_stopped(
     assert final_state(whole) == final_state(parts)
     assert rows(whole)[-1]["step"] == 1536
     assert json.loads((whole / "done.json").read_text())["reason"] == "budget.steps=1536"
+
+
+@pytest.mark.parametrize("choice", ["algo=es env=cartpole", "experiment=poet_laptop"])
+def test_without_the_library_it_says_so_before_anything_is_made(choice: str, tmp_path: Path) -> None:
+    """As where there was no compiler: the code is here, and the library is not."""
+    shutil.copytree(ROOT / "envs", tmp_path / "envs", ignore=shutil.ignore_patterns("_lanes*", "__pycache__"))
+    command = [sys.executable, "-m", "paddock", *choice.split(), "vec=native", "compute=serial"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "which were not built" in done.stderr, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "runs").exists()

@@ -14,6 +14,7 @@ from conftest import ROOT, TINY, final_state, rows, wait_until
 from slurm_cluster import CPUS, Slurm, slurm  # noqa: F401, a fixture
 
 from envs.errors import ConfigError
+from envs.native import library
 from paddock.snapshot import MAX_MB, find_tree
 
 SMALL = [*TINY, "env=gymnasium", "env.id=mine:Paced-v0", "env.max_episode_steps=50", "compute=serial"]
@@ -286,6 +287,35 @@ def test_a_copy_of_the_code_is_code_alone(tmp_path: Path) -> None:
         big.truncate((MAX_MB + 1) * 10**6)
     with pytest.raises(ConfigError, match=r"is 201 MB .* \.gitignore, such as big\.dat"):
         find_tree(tmp_path, ".", tmp_path / "chosen")
+
+
+def test_a_copy_of_the_code_has_the_compiled_library_that_git_ignores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, elsewhere = (f"_lanes{suffix}" for suffix in (library.EXTENSION_SUFFIXES[0], ".cpython-30-vax.so"))
+    (tmp_path / "native").mkdir()
+    for name in ("tool.py", f"native/{here}", f"native/{elsewhere}"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / ".gitignore").write_text("_lanes*\n")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    monkeypatch.setattr(library, "FOLDER", tmp_path / "native")
+    tree = find_tree(tmp_path, "tool.py", tmp_path / "sweep")
+    assert tree is not None
+    tree.copy(tmp_path / "sweep/code")
+    copied = {str(path.relative_to(tmp_path / "sweep/code")) for path in (tmp_path / "sweep/code").rglob("*.*")}
+    assert copied == {".gitignore", ".submitted.json", "tool.py", f"native/{here}"}
+
+
+def test_a_run_on_native_environments_runs_from_a_copy(desk: Desk) -> None:
+    if not library.built():
+        pytest.skip("the native environments are not built")
+    words = ["algo=es", "env=cartpole", "vec=native", "compute=serial", "budget.iterations=1", "run.dir=run"]
+    assert desk.call("paddock", *words)[::2] == (0, "")
+    where = "import envs.native.library as it; print(it.built()[0])"
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", where], cwd=desk.here, env=desk.environment, capture_output=True, text=True
+    )
+    assert Path(found.stdout.strip()).parent == desk.house / "envs/native"
 
 
 # Inside a job

@@ -260,7 +260,7 @@ static float find_impact(const struct polygon *ground, const struct polygon *sha
                 break;
             }
             float s1 = separation_along(&axis, &at_ground, &at_body, t1, 0);
-            if (s1 < target - tolerance) return 1;
+            if (!(s1 >= target - tolerance)) return 1; /* of a body whose place is NaN, too */
             if (s1 <= target + tolerance) return t1;
             t2 = find_root(&axis, at_ground, at_body, t1, s1, t2, s2);
         }

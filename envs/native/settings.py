@@ -216,7 +216,6 @@ TERRAIN = (
     "length",
 )
 FAMILIES = {
-    "CartPole-v0": _Family("cartpole", ("sutton_barto_reward",), _classic),
     "CartPole-v1": _Family("cartpole", ("sutton_barto_reward",), _classic),
     "Pendulum-v1": _Family("pendulum", ("g",), _classic),
     "Acrobot-v1": _Family("acrobot", (), _classic),

@@ -1,0 +1,207 @@
+"""The native code under sanitizers: whatever it is given, it touches no memory that is not its own.
+
+Addresses and undefined behaviour are looked at under Python, on every set of instructions that this machine has; leaks
+and races in a program of C, as the interpreter has some of its own.
+"""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from compiled import COMPILER, NATIVE, native  # noqa: F401, a fixture
+from conftest import ROOT
+
+from envs.native import library
+
+CHECKED = "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"
+
+# Vectors and rollouts on three threads, opened and closed; walkers on Hardcore's ground among them.
+PROGRAM = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ground.h"
+#include "rollout.h"
+#include "vector.h"
+
+#define N 70
+#define E 60
+
+const struct task *find_task(const char *set, const char *name);
+struct vector *vector_open(const struct task *, int, const void *, int, int, int);
+void vector_close(struct vector *);
+int vector_begin(struct vector *, int64_t, const int64_t *, const struct rows *);
+int64_t vector_step(struct vector *, const uint8_t *, const struct rows *);
+size_t vector_saved_bytes(const struct vector *);
+void vector_save(const struct vector *, void *);
+int vector_load(struct vector *, const void *);
+
+static float observation[N * MAX_OBSERVATION], final[N * MAX_OBSERVATION], action[N * MAX_ACTION];
+static double reward[N], running_return[N], final_return[N];
+static int64_t running_length[N], final_length[N], episode[N], numbers[N], choice[N];
+static uint8_t terminated[N], truncated[N];
+
+static int step(const struct task *task, const void *settings)
+{
+    const void *given = task->choices ? (const void *)choice : action;
+    struct rows rows = {observation, final, given, reward, terminated, truncated, running_return, running_length,
+                        final_return, final_length, episode};
+    struct vector *vector = vector_open(task, N, settings, 15, 1, 3);
+    if (!vector || vector_begin(vector, 7, numbers, &rows)) return 1;
+    for (int k = 0; k < 40; k++) {
+        for (int i = 0; i < N * MAX_ACTION; i++) action[i] = (float)((i * 7 + k * 13) % 21 - 10) / 10;
+        if (vector_step(vector, NULL, &rows) != -1) return 1;
+    }
+    void *saved = malloc(vector_saved_bytes(vector));
+    vector_save(vector, saved);
+    int failed = vector_load(vector, saved);
+    free(saved);
+    vector_close(vector);
+    return failed;
+}
+
+static int play(const struct task *task, const void *settings)
+{
+    static float low[MAX_ACTION], high[MAX_ACTION];
+    static double returns[E], means[E * MAX_OBSERVATION], m2[E * MAX_OBSERVATION];
+    static int64_t seeds[E], lengths[E];
+    static int32_t member[E];
+    static uint8_t observe[E];
+    const int outputs = task->choices ? task->choices : task->actions;
+    const int32_t sizes[] = {task->observations, 5, outputs};
+    const int64_t P = (task->observations + 1) * 5 + 6 * outputs;
+    float *parameters = malloc(sizeof *parameters * P * 3);
+    for (int64_t k = 0; k < 3 * P; k++) parameters[k] = (float)(k % 17 - 8) / 8;
+    for (int a = 0; a < MAX_ACTION; a++) low[a] = -1, high[a] = 1;
+    for (int e = 0; e < E; e++) seeds[e] = e, member[e] = e % 3, observe[e] = e % 2;
+    struct rollout rollout = {
+        .task = task, .settings = settings, .parameters = parameters, .episodes = E, .num_parameters = P, .limit = 12,
+        .seeds = seeds, .member = member, .observe = observe, .sizes = sizes, .low = low, .high = high, .layers = 2,
+        .head = task->choices ? HEAD_DISCRETE : HEAD_BOUNDED, .threads = 3, .returns = returns, .lengths = lengths,
+        .moment_mean = means, .moment_m2 = m2,
+    };
+    int failed = play_episodes(&rollout);
+    free(parameters);
+    return failed;
+}
+
+/* The settings of one family do for the other: what they need of them lies at the beginning, and is 0. */
+int main(int count, char **words)
+{
+    struct course course = {.kind = GROUND_HARDCORE, .length = 120};
+    double classic[8] = {10};
+    for (int k = 2; k < count; k++) {
+        const struct task *task = find_task(words[1], words[k]);
+        if (!task) return 2;
+        const void *settings = strcmp(words[k], "walker") ? (const void *)classic : &course;
+        if (step(task, settings) || play(task, settings)) return 3;
+    }
+    puts("played");
+    return 0;
+}
+"""
+TASKS = ["cartpole", "pendulum", "acrobot", "mountain_car", "mountain_car_continuous", "walker"]
+
+
+def usable() -> list[str]:
+    """The sets of instructions that this machine has; there is nothing to be run of the others."""
+    return [name for name in library.SETS if library.load().has_set(name.encode())]
+
+
+def compile_all(folder: Path, flags: list[str], sets: list[str], *more: Path) -> list[str]:
+    """Objects of the C code as pyproject.toml builds it, but with these flags, and of these sets of instructions."""
+    assert COMPILER is not None
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
+    (module,) = [one for one in table if one["name"] == "envs.native._lanes"]
+    sources = [ROOT / source for source in module["sources"]]
+    lacking = [source for source in sources if source.stem in library.SETS and source.stem not in sets]
+    stubs = folder / "lacking.c"
+    empty = ("const struct task *const *const {0}_tasks;", "part *const {0}_step;", "play_part *const {0}_play;")
+    lines = [
+        '#include "rollout.h"',
+        '#include "vector.h"',
+        *(line.format(one.stem) for one in lacking for line in empty),
+    ]
+    stubs.write_text("\n".join([*lines, ""]))
+    kept = [stubs, *more, *(source for source in sources if source not in lacking)]
+    command = [COMPILER, *module["extra-compile-args"], "-O1", "-g1", *flags, "-fPIC", f"-I{NATIVE}", "-c"]
+    targets = [str(folder / f"{source.stem}.o") for source in kept]
+    running = [subprocess.Popen([*command, str(one), "-o", to]) for one, to in zip(kept, targets, strict=True)]
+    assert not any([process.wait() for process in running])
+    return targets
+
+
+def links(folder: Path, *flags: str) -> bool:
+    """Whether the compiler has these sanitizers, and programs with them run here."""
+    if COMPILER is None:
+        return False
+    (folder / "empty.c").write_text("int main(void) { return 0; }")
+    built = subprocess.run([COMPILER, *flags, "-o", "empty", "empty.c"], cwd=folder, capture_output=True)
+    return built.returncode == 0 and subprocess.run([folder / "empty"], capture_output=True).returncode == 0
+
+
+@pytest.fixture(scope="session")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A folder with the library that looks at addresses and undefined behaviour, and its objects."""
+    folder = tmp_path_factory.mktemp("checked")
+    if not links(folder, *CHECKED):
+        pytest.skip("there is no C compiler (cc, gcc) with sanitizers for addresses and undefined behaviour")
+    objects = compile_all(folder, list(CHECKED), usable())
+    target = str(folder / f"_lanes{library.EXTENSION_SUFFIXES[0]}")
+    assert COMPILER is not None
+    subprocess.run([COMPILER, "-shared", "-pthread", *CHECKED, *objects, "-o", target], check=True)
+    return folder, objects
+
+
+def run(command: list[str | Path], timeout_s: float = 120, **environment: str) -> str:
+    """What it printed; what a sanitizer found fails the test."""
+    ended = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-6000:]
+    return ended.stdout
+
+
+def test_random_and_absurd_input_touches_no_other_memory(checked: tuple[Path, list[str]]) -> None:
+    assert COMPILER is not None
+    runtime = subprocess.run([COMPILER, "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    if not Path(runtime).is_absolute():
+        pytest.skip("the compiler's libasan.so, which Python would load first, is not here")
+    fuzz = Path(__file__).with_name("native_fuzz.py")
+    for seed, name in enumerate(usable()):
+        printed = run(
+            [sys.executable, "-P", "-W", "ignore", fuzz, checked[0], name, str(seed)],
+            PYTHONPATH=str(ROOT),
+            LD_PRELOAD=runtime,
+            ASAN_OPTIONS="detect_leaks=0",
+            UBSAN_OPTIONS="print_stacktrace=1",
+        )
+        assert printed.endswith(f" on {name}\n")
+
+
+def test_vectors_and_rollouts_free_what_they_take(checked: tuple[Path, list[str]], tmp_path: Path) -> None:
+    assert COMPILER is not None
+    (tmp_path / "program.c").write_text(PROGRAM)
+    command = [COMPILER, *CHECKED, "-O1", f"-I{NATIVE}", "-pthread", "-o", "program", "program.c", *checked[1]]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    for name in usable():
+        try:
+            assert run([tmp_path / "program", name, *TASKS], ASAN_OPTIONS="detect_leaks=1") == "played\n"
+        except AssertionError as error:
+            if "LeakSanitizer has encountered a fatal error" in str(error):
+                pytest.skip("LeakSanitizer cannot look at processes here")
+            raise
+
+
+def test_threads_share_nothing_but_what_they_may(tmp_path: Path) -> None:
+    flags = ["-fsanitize=thread"]
+    if not links(tmp_path, *flags):
+        pytest.skip("there is no C compiler (cc, gcc) with a sanitizer for threads, or it does not run here")
+    assert COMPILER is not None
+    (tmp_path / "program.c").write_text(PROGRAM)
+    objects = compile_all(tmp_path, flags, ["baseline"], tmp_path / "program.c")
+    subprocess.run([COMPILER, *flags, "-pthread", *objects, "-o", "program"], cwd=tmp_path, check=True)
+    assert run([tmp_path / "program", "baseline", *TASKS], TSAN_OPTIONS="halt_on_error=1") == "played\n"
