@@ -150,7 +150,8 @@ def _play(
     """Play episode e with the parameters load(member[e]); members are numbered from 0 on."""
     workspace = _workspaces.of(problem)
     if workspace.compiled is not None:
-        parameters = np.stack([load(m) for m in range(max(member) + 1)])
+        loaded = [load(m) for m in range(max(member, default=-1) + 1)]
+        parameters = np.array(loaded, np.float32).reshape(-1, problem.mlp.num_parameters)
         return workspace.compiled.play(parameters, member, centre.normalizer, seeds, cap=cap, observe=observe)
     try:
         # One thread: a product's last bit may depend on how many threads share it.

@@ -244,6 +244,8 @@ def test_members_are_played_the_same_natively_and_step_by_step(env: EnvSpec, mon
     np.testing.assert_array_equal(returns, np.concatenate([part[0] for part in parts]))
     np.testing.assert_array_equal(lengths, np.concatenate([part[1] for part in parts]))
     assert len(moments) == sum(len(part[2]) for part in parts) == 24
+    nothing = evaluate_pairs(problem, (centre, 3, 3))
+    assert nothing[0].shape == nothing[1].shape == (0, 2) and nothing[2] == []
 
     monkeypatch.setattr(Compiled, "of", lambda problem: None)
     monkeypatch.setattr(members, "_workspaces", type(members._workspaces)())
