@@ -64,12 +64,13 @@ class Cluster:
         names = [name for name, process in self._workers.items() if process.poll() is None]
         kinds = ["kill the worker", "kill the machine", "stop", "retire", "add"]
         kind = self._chance.choice(kinds if len(names) > 2 else ["kill the worker", "add"])
-        name = self._chance.choice(names)
+        name = self._chance.choice(names or [""])
         self.events.append(kind)
-        process = self._workers[name]
-        if kind == "add" or len(names) < 2:
+        if kind == "add" or len(names) < 2:  # on a busy machine the last of them may have given up
             self.add()
-        elif kind == "kill the machine":  # nanny and worker at once
+            return
+        process = self._workers[name]
+        if kind == "kill the machine":  # nanny and worker at once
             for one in [*psutil.Process(process.pid).children(recursive=True), process]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
