@@ -130,21 +130,20 @@ static int may_impact(struct mover *mover, const struct scene *scene, const stru
         &after, &mover->model->shape[mover->body],
         pose_at(mover->sweep.to, mover->sweep.angle_to, mover->model->centre[mover->body])
     );
+    v2 low = before->vertex[0], high = low;
+    for (int k = 0; k < before->count; k++) {
+        v2 a = before->vertex[k], b = after.vertex[k];
+        low = (v2){smaller(low.x, smaller(a.x, b.x)), smaller(low.y, smaller(a.y, b.y))};
+        high = (v2){larger(high.x, larger(a.x, b.x)), larger(high.y, larger(a.y, b.y))};
+    }
     for (int i = 0; i < mover->near->count; i++) {
         struct pair *pair = &mover->near->pair[i];
         struct piece piece;
-        int apart = 0;
         get_piece(&piece, scene, pair->piece);
         const struct polygon *ground = &piece.polygon;
         struct bounds bounds = bounds_of_piece(scene, pair->piece);
-        v2 low = before->vertex[0], high = low;
-        for (int k = 0; k < before->count; k++) {
-            v2 a = before->vertex[k], b = after.vertex[k];
-            low = (v2){smaller(low.x, smaller(a.x, b.x)), smaller(low.y, smaller(a.y, b.y))};
-            high = (v2){larger(high.x, larger(a.x, b.x)), larger(high.y, larger(a.y, b.y))};
-        }
         const float fat = EXTENSION + POLYGON_RADIUS;
-        apart = low.x - (bounds.high.x - fat) > gap || low.y - (bounds.high.y - fat) > gap ||
+        int apart = low.x - (bounds.high.x - fat) > gap || low.y - (bounds.high.y - fat) > gap ||
                 (bounds.low.x + fat) - high.x > gap || (bounds.low.y + fat) - high.y > gap;
         for (int face = 0; face < (piece.edge ? 1 : ground->count) && !apart; face++) {
             v2 normal = ground->normal[face];

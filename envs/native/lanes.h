@@ -35,11 +35,9 @@ typedef int64_t vl __attribute__((vector_size(8 * LANES)));
 
 INLINE vf splat(float x) { return x - (vf){0}; }
 INLINE vi splat_i(int32_t x) { return x - (vi){0}; }
-INLINE vd splat_d(double x) { return x - (vd){0}; }
 
 INLINE vd widen(vf x) { return __builtin_convertvector(x, vd); }
 INLINE vf narrow(vd x) { return __builtin_convertvector(x, vf); }
-INLINE vf from_int(vi x) { return __builtin_convertvector(x, vf); }
 INLINE vl widen_mask(vi m) { return __builtin_convertvector(m, vl); }
 
 /* Where m, one; else, other. */
@@ -52,7 +50,6 @@ INLINE vf least(vf a, vf b) { return pick(a < b, a, b); }
 INLINE vf most(vf a, vf b) { return pick(a > b, a, b); }
 INLINE vf clamp(vf x, vf low, vf high) { return most(low, least(x, high)); }
 INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
-INLINE vd magnitude_d(vd x) { return (vd)((vl)x & 0x7fffffffffffffff); }
 
 INLINE vf root(vf x)
 {
@@ -112,29 +109,6 @@ INLINE void sine_cosine(vf x, vf *sine, vf *cosine)
     vd s, c;
     sine_cosine_d(widen(x), &s, &c);
     *sine = narrow(s), *cosine = narrow(c);
-}
-
-/* exp(x) in double precision, for -700 < x < 700; relative error below 1e-14. */
-INLINE vd exponential(vd x)
-{
-    const double magic = 6755399441055744.0;
-    vd shifted = x * 0x1.71547652b82fep0 + magic; /* 1/ln 2 */
-    vd n = shifted - magic;
-    vd r = (x - n * 0x1.62e42fefa0000p-1) - n * 0x1.cf79abc9e3b39p-40; /* ln 2 in two parts */
-    vd e = 1.0 + r * (1.0 / 12);
-    for (int k = 11; k > 0; k--) e = 1.0 + (r / (double)k) * e;
-    return (vd)((vl)e + ((vl)shifted << 52));
-}
-
-/* tanh, rounded correctly but for one in millions. */
-INLINE vf hyperbolic_tangent(vf x)
-{
-    vd size = widen(least(magnitude(x), splat(20.0f)));
-    vd e = exponential(-2.0 * size);
-    vf y = narrow((1.0 - e) / (1.0 + e));
-    vf tiny = magnitude(x);
-    y = pick(tiny < splat(1e-5f), tiny, y);
-    return (vf)((vi)y | ((vi)x & (int32_t)0x80000000));
 }
 
 #endif
