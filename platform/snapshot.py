@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from envs.errors import require
-from envs.native.library import built
 
 from .folder import SNAPSHOT, find_source
 
@@ -57,6 +56,9 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
         made.add(PurePath(leave_out.relative_to(top)))
     code = [*tracked, *(file for file in new if made.isdisjoint(file.parents))]
     # Git ignores the native environments, which no job builds.
+    # Gymnasium comes with it, and takes long to import: only those who submit wait for it.
+    from envs.native.library import built
+
     compiled = [path.resolve() for path in built()]
     code += [PurePath(path.relative_to(top)) for path in compiled if path.is_relative_to(top)]
     sizes = {file: os.lstat(top / file).st_size for file in code if _is_file(top / file)}
