@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from algos.broadcast import Broadcast
 from algos.evaluate import play
@@ -35,10 +34,6 @@ def play_match(task: tuple[Broadcast[Tournament], int, int]) -> tuple[float, int
     slots = min(len(tournament.seeds), SLOTS)
     players = Members(Population(tournament.mlp, slots), lambda _: tournament.agents[agent], None)
     observe = [False] * len(tournament.seeds)
-    # One thread: a product's last bit may depend on how many threads share it.
-    with (
-        threadpool_limits(1),
-        closing(SerialVectorEnv(tournament.envs[env], slots, AutoresetMode.DISABLED)) as venv,
-    ):
+    with closing(SerialVectorEnv(tournament.envs[env], slots, AutoresetMode.DISABLED)) as venv:
         episodes = play(venv, players, tournament.seeds, cap=None, observe=observe)
     return float(episodes.returns.mean()), int(episodes.lengths.sum())

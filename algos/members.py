@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from algos.broadcast import Broadcast
 from algos.evaluate import Episodes, Moments, play
@@ -20,6 +19,7 @@ from algos.noise import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, ke
 from algos.policy import MLP, Normalizer, Population
 from envs.cores import usable_cores
 from envs.native import rollout as native
+from envs.native.networks import Network
 from envs.native.settings import NativeTask, native_task
 from envs.spec import EnvSpec
 from envs.vector import Native, Vec, VectorEnv
@@ -154,11 +154,9 @@ def _play(
         parameters = np.array(loaded, np.float32).reshape(-1, problem.mlp.num_parameters)
         return workspace.compiled.play(parameters, member, centre.normalizer, seeds, cap=cap, observe=observe)
     try:
-        # One thread: a product's last bit may depend on how many threads share it.
-        with _workspaces.threads.limit(limits=1):
-            members = Members(workspace.population, lambda e: load(member[e]), centre.normalizer)
-            assert workspace.venv is not None
-            return play(workspace.venv, members, seeds, cap=cap, observe=observe)
+        members = Members(workspace.population, lambda e: load(member[e]), centre.normalizer)
+        assert workspace.venv is not None
+        return play(workspace.venv, members, seeds, cap=cap, observe=observe)
     except BaseException:
         # The environments are in an unknown state; the next task builds new ones.
         _workspaces.drop(problem)
@@ -191,7 +189,7 @@ class Compiled:
     """What plays whole episodes without Python, where environments and networks have a native version."""
 
     task: NativeTask
-    network: native.Network
+    network: Network
     threads: int
 
     @classmethod
@@ -199,10 +197,7 @@ class Compiled:
         """What plays a problem's episodes; None where one step after another must do."""
         if not isinstance(problem.vec, Native):
             return None
-        mlp, head = problem.mlp, problem.mlp.head
-        bounds = (head.low, head.high) if head.kind == "bounded" else ((), ())
-        network = native.Network(mlp.sizes, mlp.activation, head.kind, *bounds)
-        task = native_task(problem.env)
+        network, task = problem.mlp.network, native_task(problem.env)
         return cls(task, network, problem.vec.threads or usable_cores()) if native.supports(task, network) else None
 
     def play(
@@ -251,7 +246,6 @@ class _Workspaces(threading.local):
     """What a worker's thread keeps between tasks: a workspace for each of the problems it met last."""
 
     def __init__(self) -> None:
-        self.threads = ThreadpoolController()
         self._kept: dict[Problem, _Workspace] = {}  # the one used last comes last
 
     def of(self, problem: Problem) -> _Workspace:

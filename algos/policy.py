@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError
+from envs.native.networks import Network, Networks
 
 Activation = Literal["tanh", "relu"]
 
@@ -62,7 +63,7 @@ class ActionHead:
         return sum(self.sizes) or math.prod(self.shape)
 
     def __call__(self, out: NDArray[np.float32]) -> NDArray[Any]:
-        """Map outputs [B, width] to actions [B, *shape]."""
+        """Map outputs [B, width], for bounded actions in [-1, 1], to actions [B, *shape]."""
         if self.kind == "discrete":
             return (out.argmax(axis=1) + int(self.low[0])).astype(self.dtype)
         if self.kind == "multi_discrete":
@@ -73,8 +74,7 @@ class ActionHead:
             return (out > 0).reshape(-1, *self.shape).astype(self.dtype)
         if self.kind == "bounded":
             low, half, high = self._bounds
-            out = np.tanh(out)
-            out += np.float32(1)
+            out = out + np.float32(1)
             out *= half
             out += low
             # Rounding may step over a bound by one unit in the last place.
@@ -110,48 +110,35 @@ class MLP:
             raise ConfigError(f"hidden={list(hidden)} must list positive widths; try [40, 40]")
         return cls((math.prod(observation.shape or ()), *hidden, head.width), activation, head)
 
+    @functools.cached_property
+    def network(self) -> Network:
+        """What computes it."""
+        bounds = (self.head.low, self.head.high) if self.head.kind == "bounded" else ((), ())
+        return Network(self.sizes, self.activation, self.head.kind, *bounds)
+
     @property
     def num_parameters(self) -> int:
         """P, the length of the flat vector."""
-        return sum((fan_in + 1) * fan_out for fan_in, fan_out in zip(self.sizes, self.sizes[1:], strict=False))
+        return self.network.num_parameters
 
 
 class Population:
-    """S networks of one architecture, each with parameters of its own, in one batched forward pass.
+    """S networks of one architecture, each with parameters of its own, in one call.
 
     A network's output depends on its own row alone: the arithmetic of a row is the same for every S.
     """
 
     def __init__(self, mlp: MLP, slots: int) -> None:
         self.mlp = mlp
-        pairs = list(zip(mlp.sizes, mlp.sizes[1:], strict=False))
-        self._weights = [np.zeros((slots, fan_in, fan_out), np.float32) for fan_in, fan_out in pairs]
-        self._biases = [np.zeros((slots, 1, fan_out), np.float32) for _, fan_out in pairs]
+        self._networks = Networks(mlp.network, slots)
 
     def load(self, slot: int, parameters: NDArray[np.float32]) -> None:
         """Give network `slot` the flat parameters [P]."""
-        start = 0
-        for weights, biases in zip(self._weights, self._biases, strict=True):
-            stop = start + weights[slot].size
-            weights[slot] = parameters[start:stop].reshape(weights.shape[1:])
-            start, stop = stop, stop + biases.shape[2]
-            biases[slot, 0] = parameters[start:stop]
-            start = stop
+        self._networks.parameters[slot] = parameters
 
     def act(self, obs: NDArray[np.float32]) -> NDArray[Any]:
         """Map observations [S, O] to actions [S, ...], row by row through its own network."""
-        hidden = obs[:, None, :]
-        last = len(self._weights) - 1
-        for k, (weights, biases) in enumerate(zip(self._weights, self._biases, strict=True)):
-            hidden = np.matmul(hidden, weights)
-            hidden += biases
-            if k < last:
-                (np.tanh if self.mlp.activation == "tanh" else _relu)(hidden, out=hidden)
-        return self.mlp.head(hidden[:, 0, :])
-
-
-def _relu(x: NDArray[np.float32], out: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.maximum(x, np.float32(0), out=out)
+        return self.mlp.head(self._networks(obs))
 
 
 @dataclass(frozen=True)

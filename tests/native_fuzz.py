@@ -16,6 +16,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 
 from envs.native import library, rollout
+from envs.native.networks import Network, Networks
 from envs.native.settings import NativeTask, native_ids, native_task
 from envs.native.vector import NativeVectorEnv
 from envs.spec import EnvSpec
@@ -172,7 +173,7 @@ def roll(task: NativeTask, draw: Draw) -> None:
     sizes = (inputs, *draw.integers(1, 40, draw.integers(0, 3)).tolist(), outputs)
     space: Any = task.action_space
     bounds = {} if discrete else {"low": tuple(space.low.tolist()), "high": tuple(space.high.tolist())}
-    network = rollout.Network(sizes, str(draw.choice(rollout.ACTIVATIONS)), rollout.HEADS[not discrete], **bounds)
+    network = Network(sizes, str(draw.choice(rollout.ACTIVATIONS)), rollout.HEADS[not discrete], **bounds)
     assert rollout.supports(task, network)
     members, episodes = int(draw.integers(1, 9)), int(draw.integers(1, 50))
     parameters = draw.normal(0, draw.choice([0, 1, 100]), (members, network.num_parameters)).astype(np.float32)
@@ -190,6 +191,10 @@ def roll(task: NativeTask, draw: Draw) -> None:
         observe=(draw.random(episodes) < 0.5).tolist(),
         threads=int(draw.integers(1, 4)),
     )
+    with np.errstate(all="ignore"):
+        networks = Networks(network, members)
+        networks.parameters[:] = parameters
+        assert networks(draw.normal(size=(members, inputs)).astype(np.float32)).shape == (members, outputs)
     assert not np.isinf(played.returns).any()
     assert np.isfinite(played.mean).all() and np.isfinite(played.m2).all()
 

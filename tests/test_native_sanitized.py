@@ -119,12 +119,7 @@ def compile_all(folder: Path, flags: list[str], sets: list[str], *more: Path) ->
     sources = [ROOT / source for source in module["sources"]]
     lacking = [source for source in sources if source.stem in library.SETS and source.stem not in sets]
     stubs = folder / "lacking.c"
-    empty = ("const struct task *const *const {0}_tasks;", "part *const {0}_step;", "play_part *const {0}_play;")
-    lines = [
-        '#include "rollout.h"',
-        '#include "vector.h"',
-        *(line.format(one.stem) for one in lacking for line in empty),
-    ]
+    lines = ['#include "sets.h"', *(f"const struct set *const {one.stem}_set;" for one in lacking)]
     stubs.write_text("\n".join([*lines, ""]))
     kept = [stubs, *more, *(source for source in sources if source not in lacking)]
     command = [COMPILER, *module["extra-compile-args"], "-O1", "-g1", *flags, "-fPIC", f"-I{NATIVE}", "-c"]

@@ -1,7 +1,6 @@
 /* All tasks with the instructions that every processor of the kind has. */
 
 #define LANES 4
-#define TASKS baseline_tasks
-#define STEP baseline_step
-#define PLAY baseline_play
+#define SET baseline_set
+#define SET_NAME "baseline"
 #include "tasks.h"

@@ -11,7 +11,7 @@ from envs.errors import ConfigError, require
 from envs.vector.table import Arrays
 
 FOLDER = Path(__file__).parent
-ABI = 1  # PADDOCK_ABI of native.h
+ABI = 2  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
 CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
 AGAIN = "run pip install again, or choose vec=serial"
@@ -20,6 +20,7 @@ _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _FUNCTIONS = {  # result, then arguments
     "has_set": (_INT, ctypes.c_char_p),
     "find_task": (_POINTER, ctypes.c_char_p, ctypes.c_char_p),
+    "run_networks": (None, ctypes.c_char_p, _POINTER),
     "vector_open": (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _INT),
     "vector_close": (None, _POINTER),
     "vector_start": (_INT, _POINTER, _POINTER, _POINTER, _POINTER),

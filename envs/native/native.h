@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PADDOCK_ABI 1 /* goes up with every change that envs/native/library.py must know of */
+#define PADDOCK_ABI 2 /* goes up with every change that envs/native/library.py must know of */
 #define MAX_LANES 32
 #define MAX_OBSERVATION 32 /* floats in a row of any task */
 #define MAX_ACTION 8
@@ -50,11 +50,5 @@ struct task {
     void (*poses)(const void *group, int lane, float poses[5][3]);
     const struct ground *(*ground)(const void *group, int lane);
 };
-
-/* The tasks for one set of instructions, ended by a NULL. The list itself is NULL where the compiler has not got the set;
- * whether the processor has it is for the caller to ask. */
-extern const struct task *const *const baseline_tasks; /* what every processor of the kind has: SSE2, NEON */
-extern const struct task *const *const avx2_tasks;
-extern const struct task *const *const avx512_tasks;
 
 #endif

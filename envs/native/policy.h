@@ -3,7 +3,10 @@
 #ifndef PADDOCK_POLICY_H
 #define PADDOCK_POLICY_H
 
+#include <string.h>
+
 #include "lanes.h"
+#include "networks.h"
 #include "rollout.h"
 
 /* tanh in single precision, within 3 units in the last place; of NaN it is NaN. */
@@ -44,6 +47,68 @@ static void dense(const vf *in, int fan_in, const vf *weights, int fan_out, vf *
     for (; j + 8 <= fan_out; j += 8) outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 8);
     for (; j + 4 <= fan_out; j += 4) outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 4);
     for (; j < fan_out; j++) outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 1);
+}
+
+INLINE vf unaligned(const float *at)
+{
+    vf x;
+    memcpy(&x, at, sizeof x);
+    return x;
+}
+
+/* `count` vectors of one network's outputs, a lane for each output: the sums of `outputs`, in their order. */
+INLINE void row_outputs(const float *in, int fan_in, const float *weights, const float *bias, int stride, float *out, int count)
+{
+    vf sum[8];
+    for (int k = 0; k < count; k++) sum[k] = in[0] * unaligned(weights + k * LANES);
+    for (int i = 1; i < fan_in; i++) {
+        weights += stride;
+        for (int k = 0; k < count; k++) sum[k] += in[i] * unaligned(weights + k * LANES);
+    }
+    for (int k = 0; k < count; k++) {
+        sum[k] += unaligned(bias + k * LANES);
+        memcpy(out + k * LANES, &sum[k], sizeof(vf));
+    }
+}
+
+static void dense_row(const float *in, int fan_in, const float *weights, int fan_out, float *out)
+{
+    const float *bias = weights + (size_t)fan_in * fan_out;
+    int j = 0;
+    for (; j + 4 * LANES <= fan_out; j += 4 * LANES) row_outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 4);
+    for (; j < fan_out; j += LANES) row_outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 1);
+}
+
+static void squash_row(float *row, int width, int relu)
+{
+    for (int j = 0; j < width; j += LANES) {
+        vf x = unaligned(row + j);
+        x = relu ? pick(x < splat(0), splat(0), x) : quick_tangent(x);
+        memcpy(row + j, &x, sizeof x);
+    }
+}
+
+/* One network after another. What lies behind a layer's end in its last vector is computed too, and read by nobody. */
+static void run_rows(const struct networks *networks)
+{
+    const int layers = networks->layers;
+    const int32_t *sizes = networks->sizes;
+    int widest = 0;
+    for (int k = 1; k <= layers; k++) widest = sizes[k] > widest ? sizes[k] : widest;
+    for (int64_t slot = 0; slot < networks->slots; slot++) {
+        const float *parameters = networks->parameters + slot * networks->num_parameters;
+        const float *in = networks->input + slot * sizes[0];
+        float *out = networks->scratch;
+        for (int k = 0; k < layers; k++) {
+            out = networks->scratch + (k % 2) * ((size_t)widest + SPARE_FLOATS);
+            dense_row(in, sizes[k], parameters, sizes[k + 1], out);
+            parameters += (size_t)(sizes[k] + 1) * sizes[k + 1];
+            if (k + 1 < layers) squash_row(out, sizes[k + 1], networks->relu);
+            else if (networks->bounded) squash_row(out, sizes[k + 1], 0);
+            in = out;
+        }
+        memcpy(networks->output + slot * sizes[layers], out, sizeof *out * sizes[layers]);
+    }
 }
 
 /* The greatest output's number, of equal ones the first; NaN is greater than all, as in numpy.argmax. */

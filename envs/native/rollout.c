@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "rollout.h"
+#include "sets.h"
 
 #define MOST_THREADS 256
 
@@ -22,13 +22,7 @@ static void *play_share(void *argument)
 
 int play_episodes(const struct rollout *rollout)
 {
-    play_part *const parts[] = {baseline_play, avx2_play, avx512_play};
-    const struct task *const *const lists[] = {baseline_tasks, avx2_tasks, avx512_tasks};
-    struct shared shared = {.rollout = rollout};
-    for (int k = 0; k < 3; k++)
-        for (int i = 0; lists[k] && lists[k][i]; i++)
-            if (lists[k][i] == rollout->task) shared.play = parts[k];
-
+    struct shared shared = {.rollout = rollout, .play = set_of(rollout->task)->play};
     int64_t wanted = rollout->threads < rollout->episodes ? rollout->threads : rollout->episodes;
     pthread_t threads[MOST_THREADS];
     int started = 0;

@@ -30,9 +30,6 @@ struct rollout {
  * 0, or -1: no memory, and none was begun. */
 typedef int play_part(const struct rollout *rollout, int64_t *next);
 
-/* For one set of instructions; NULL as in native.h. */
-extern play_part *const baseline_play, *const avx2_play, *const avx512_play;
-
 /* Play all episodes; what one gives depends on its seed and its parameters alone. 0, or -1: no memory. */
 int play_episodes(const struct rollout *rollout);
 

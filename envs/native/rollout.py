@@ -1,8 +1,8 @@
 """Whole episodes of many small networks in native code, for environments that have a native version.
 
 What an episode gives depends on its network and its seed alone: not on the company it is played in, nor on threads, nor
-on the width of the processor's registers. To `algos.evaluate.play` over a `NativeVectorEnv` it agrees up to how sums
-and tanh are rounded.
+on the width of the processor's registers. It is what `algos.evaluate.play` gives over environments of the same
+numbers, bit for bit.
 """
 
 import ctypes
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from envs.errors import require
 from envs.native import library
+from envs.native.networks import Network
 from envs.native.settings import NativeTask
 
 HEADS = ("discrete", "bounded")  # HEAD_... of rollout.h
@@ -35,22 +36,6 @@ class Rollout(ctypes.Structure):
         ("clip", ctypes.c_float),
         *((name, ctypes.c_void_p) for name in ("returns", "lengths", "moment_mean", "moment_m2")),
     )
-
-
-@dataclass(frozen=True)
-class Network:
-    """A feed-forward network whose parameters are one flat vector: each layer's weights [in, out], then its bias."""
-
-    sizes: tuple[int, ...]  # widths from observation to output
-    activation: str  # between layers
-    head: str  # "discrete": the greatest output's number; "bounded": tanh, scaled to the bounds
-    low: tuple[float, ...] = ()  # [A] bounds of a bounded action
-    high: tuple[float, ...] = ()
-
-    @property
-    def num_parameters(self) -> int:
-        """P, the length of the flat vector."""
-        return sum((fan_in + 1) * fan_out for fan_in, fan_out in zip(self.sizes, self.sizes[1:], strict=False))
 
 
 @dataclass(frozen=True)

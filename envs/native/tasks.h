@@ -1,10 +1,11 @@
-/* All tasks, what steps vectors of them and what plays whole episodes, once for each set of instructions. */
+/* All tasks, what steps vectors of them and what runs networks in them, once for each set of instructions. */
 
 #include "acrobot.h"
 #include "cartpole.h"
 #include "mountain_car.h"
 #include "pendulum.h"
 #include "player.h"
+#include "sets.h"
 #include "stepper.h"
 #include "walker.h"
 
@@ -12,6 +13,8 @@ static const struct task *const all_tasks[] = {
     &cartpole_task, &pendulum_task, &acrobot_task, &mountain_car_task, &mountain_car_continuous_task, &walker_task, NULL,
 };
 
-const struct task *const *const TASKS = all_tasks;
-part *const STEP = step_groups;
-play_part *const PLAY = play_lanes;
+static const struct set this_set = {
+    .name = SET_NAME, .tasks = all_tasks, .step = step_groups, .play = play_lanes, .run = run_rows,
+};
+
+const struct set *const SET = &this_set;

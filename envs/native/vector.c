@@ -4,22 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "vector.h"
+#include "sets.h"
 
 #define ALIGNMENT 64
 #define GENERATOR_BYTES 40
 #define MARK "Paddock\1" /* begins what was saved */
-
-static const struct {
-    const char *name;
-    const struct task *const *const *tasks;
-    part *const *step;
-} sets[] = {
-    {"baseline", &baseline_tasks, &baseline_step},
-    {"avx2", &avx2_tasks, &avx2_step},
-    {"avx512", &avx512_tasks, &avx512_step},
-};
-#define SETS ((int)(sizeof sets / sizeof *sets))
 
 /* What precedes the environments in a saved vector. */
 struct saved {
@@ -32,33 +21,6 @@ struct start {
     const int64_t *seeds; /* NULL: keyed */
     const struct rows *rows;
 };
-
-int native_abi(void) { return PADDOCK_ABI; }
-
-int has_set(const char *set)
-{
-    for (int k = 0; k < SETS; k++)
-        if (!strcmp(set, sets[k].name)) {
-#if defined(__x86_64__)
-            __builtin_cpu_init();
-            if (k == 1 && !__builtin_cpu_supports("avx2")) return 0;
-            if (k == 2 && !(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")))
-                return 0;
-#endif
-            return *sets[k].tasks != NULL;
-        }
-    return 0;
-}
-
-const struct task *find_task(const char *set, const char *name)
-{
-    for (int k = 0; k < SETS; k++)
-        if (!strcmp(set, sets[k].name) && *sets[k].tasks)
-            for (const struct task *const *task = *sets[k].tasks; *task; task++)
-                if (!strcmp(name, (*task)->name)) return *task;
-    return NULL;
-}
 
 /* SplitMix64's mixing, as keyed_seed of envs/vector/contract.py. */
 static uint64_t keyed_seed(int64_t key, int64_t env, int64_t episode)
@@ -105,14 +67,12 @@ struct vector *vector_open(
     *vector = (struct vector){
         .task = task,
         .settings = settings,
+        .step = set_of(task)->step,
         .stride = (task->group_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT,
         .num_envs = num_envs,
         .time_limit = time_limit,
         .same_step = same_step,
     };
-    for (int k = 0; k < SETS; k++)
-        for (const struct task *const *own = *sets[k].tasks; own && *own; own++)
-            if (*own == task) vector->step = *sets[k].step;
     vector->groups = zeroed(num_groups, vector->stride);
     vector->generators = zeroed((size_t)num_groups * task->lanes, sizeof *vector->generators);
     int failed = !vector->groups || !vector->generators;

@@ -42,9 +42,6 @@ struct step {
     const struct rows *rows;
 };
 
-/* The part that steps groups, for one set of instructions; NULL as in native.h. */
-extern part *const baseline_step, *const avx2_step, *const avx512_step;
-
 /* The lanes of a group that have an environment, and that `chosen` picks. */
 unsigned lanes_of(const struct vector *vector, int group, const uint8_t *chosen);
 

@@ -1,0 +1,160 @@
+"""Small feed-forward networks with one arithmetic everywhere: what they give depends on no processor and no library.
+
+Sums are taken in single precision in the order of the inputs, the bias last, and tanh is a polynomial of our own. That
+is what native code computes for whole episodes (`envs.native.rollout`), and here for one step; where it was not built,
+NumPy computes the same bits.
+"""
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError
+from envs.native import library
+
+SPARE_FLOATS = 128  # of networks.h
+
+Rows = NDArray[np.float32]  # [S, width]
+
+_MINUS_TWO_OVER_LN2, _LN2_HIGH, _LN2_LOW = (
+    np.float32(float.fromhex(digits)) for digits in ("-0x1.715476p1", "0x1.62e4p-1", "0x1.7f7d1cp-20")
+)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A feed-forward network whose parameters are one flat vector: each layer's weights [in, out], then its bias."""
+
+    sizes: tuple[int, ...]  # widths from observation to output
+    activation: str  # between layers: "tanh" or "relu"
+    head: str  # "discrete": the greatest output's number; "bounded": tanh, scaled to the bounds; others: not native
+    low: tuple[float, ...] = ()  # [A] bounds of a bounded action
+    high: tuple[float, ...] = ()
+
+    @property
+    def num_parameters(self) -> int:
+        """P, the length of the flat vector."""
+        return sum((fan_in + 1) * fan_out for fan_in, fan_out in zip(self.sizes, self.sizes[1:], strict=False))
+
+
+class Networks:
+    """S networks of one shape, each with parameters of its own; a row of the outputs depends on its own row alone."""
+
+    def __init__(self, network: Network, slots: int) -> None:
+        self._network = network
+        self._memory = np.zeros(slots * network.num_parameters + SPARE_FLOATS, np.float32)
+        self.parameters = self._memory[:-SPARE_FLOATS].reshape(slots, network.num_parameters)
+        try:
+            self._run = _Compiled(network, self._memory, slots).run
+        except ConfigError:
+            self._run = _Plain(network, self.parameters).run
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._network, self.parameters)
+
+    def __call__(self, obs: Rows) -> Rows:
+        """Map observations [S, O] to outputs [S, W], which of bounded heads are between -1 and 1."""
+        return self._run(obs)
+
+
+def _rebuild(network: Network, parameters: Rows) -> Networks:
+    networks = Networks(network, len(parameters))
+    networks.parameters[:] = parameters
+    return networks
+
+
+class _CNetworks(ctypes.Structure):
+    """`struct networks` of networks.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("parameters", "input", "output", "scratch", "sizes")),
+        *((name, ctypes.c_int64) for name in ("slots", "num_parameters")),
+        *((name, ctypes.c_int32) for name in ("layers", "relu", "bounded")),
+    )
+
+
+class _Compiled:
+    """One call of native code a step, without the interpreter lock."""
+
+    def __init__(self, network: Network, memory: NDArray[np.float32], slots: int) -> None:
+        self._call = library.load().run_networks
+        self._set = library.widest().encode()
+        self._shape = (slots, network.sizes[0])
+        self._width = network.sizes[-1]
+        self._kept = (
+            memory,
+            np.zeros(2 * (max(network.sizes) + SPARE_FLOATS), np.float32),
+            np.array(network.sizes, np.int32),
+        )
+        parameters, scratch, sizes = (array.ctypes.data for array in self._kept)
+        self._struct = _CNetworks(
+            parameters=parameters,
+            scratch=scratch,
+            sizes=sizes,
+            slots=slots,
+            num_parameters=network.num_parameters,
+            layers=len(network.sizes) - 1,
+            relu=network.activation == "relu",
+            bounded=network.head == "bounded",
+        )
+        self._at = ctypes.byref(self._struct)
+
+    def run(self, obs: Rows) -> Rows:
+        """See `Networks.__call__`."""
+        obs = np.ascontiguousarray(obs, np.float32)
+        assert obs.shape == self._shape, obs.shape
+        out = np.empty((len(obs), self._width), np.float32)
+        self._struct.input, self._struct.output = obs.ctypes.data, out.ctypes.data
+        self._call(self._set, self._at)
+        return out
+
+
+class _Plain:
+    """The same in NumPy: products, running sums, and the polynomial, none of which NumPy may round otherwise."""
+
+    def __init__(self, network: Network, parameters: Rows) -> None:
+        self._network = network
+        self._layers = []
+        start = 0
+        for fan_in, fan_out in zip(network.sizes, network.sizes[1:], strict=False):
+            stop = start + fan_in * fan_out
+            weights = parameters[:, start:stop].reshape(-1, fan_in, fan_out)
+            start, stop = stop, stop + fan_out
+            self._layers.append((weights, parameters[:, start:stop]))
+            start = stop
+
+    def run(self, obs: Rows) -> Rows:
+        """See `Networks.__call__`."""
+        hidden = np.asarray(obs, np.float32)
+        with np.errstate(all="ignore"):  # as in native code
+            for k, (weights, biases) in enumerate(self._layers):
+                hidden = _sum_in_order(hidden[:, :, None] * weights) + biases
+                if k < len(self._layers) - 1:
+                    relu = self._network.activation == "relu"
+                    hidden = np.where(hidden < 0, np.float32(0), hidden) if relu else quick_tangent(hidden)
+            return quick_tangent(hidden) if self._network.head == "bounded" else hidden
+
+
+def _sum_in_order(products: NDArray[np.float32]) -> Rows:
+    """Sums over the second axis of [S, I, W], from the first to the last."""
+    if products.shape[2] > 1:
+        return products.sum(axis=1)  # row by row; NumPy sums pairwise only along the axis that is contiguous in memory
+    return np.cumsum(products, axis=1)[:, -1]
+
+
+def quick_tangent(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """tanh within 3 units in the last place: `quick_tangent` of policy.h, operation for operation."""
+    one, magic = np.float32(1), np.float32(12582912)  # 1.5 * 2^23: adding it rounds to the nearest whole number
+    size = np.minimum(np.abs(x), np.float32(10))
+    shifted = size * _MINUS_TWO_OVER_LN2 + magic
+    n = shifted - magic
+    r = (size * np.float32(-2) - n * _LN2_HIGH) - n * _LN2_LOW
+    power = ((shifted.view(np.uint32) << np.uint32(23)) + np.uint32(0x3F800000)).view(np.float32)
+    rest = one / np.float32(720) + r * (one / np.float32(5040))
+    rest = one / np.float32(24) + r * (one / np.float32(120) + r * rest)
+    rest = np.float32(0.5) + r * (one / np.float32(6) + r * rest)
+    e = power * (r + (r * r) * rest) + (power - one)  # exp(-2 size) - 1
+    return np.copysign(e / (e + np.float32(2)), x)

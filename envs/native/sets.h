@@ -1,0 +1,28 @@
+/* What is compiled once for each set of instructions. */
+
+#ifndef PADDOCK_SETS_H
+#define PADDOCK_SETS_H
+
+#include "native.h"
+#include "networks.h"
+#include "rollout.h"
+#include "vector.h"
+
+struct set {
+    const char *name;
+    const struct task *const *tasks; /* ended by a NULL */
+    part *step;
+    play_part *play;
+    run_part *run;
+};
+
+/* NULL where the compiler has not got the set; whether the processor has it is for the caller to ask. */
+extern const struct set *const baseline_set; /* what every processor of the kind has: SSE2, NEON */
+extern const struct set *const avx2_set;
+extern const struct set *const avx512_set;
+
+int has_set(const char *name); /* whether this processor can run it, too */
+const struct set *find_set(const char *name); /* NULL: there is none */
+const struct set *set_of(const struct task *task);
+
+#endif

@@ -1,0 +1,128 @@
+"""Networks give the same bits in native code, on every width, and in NumPy; a row of theirs depends on itself alone."""
+
+import math
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from compiled import native  # noqa: F401, a fixture
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError
+from envs.native import library
+from envs.native.networks import Network, Networks, quick_tangent
+
+S = 11  # networks: no multiple of any width
+Array = NDArray[np.float32]
+Make = Callable[[str, Network, int], Networks]
+SHAPES = {
+    "walker": Network((24, 40, 40, 4), "tanh", "bounded"),
+    "choices": Network((4, 8, 2), "relu", "discrete"),
+    "one_layer": Network((3, 1), "tanh", "bounded"),
+    "to_one": Network((17, 33, 1), "tanh", "unbounded"),
+    "wide": Network((2, 130, 65), "relu", "bounded"),
+}
+each_shape = pytest.mark.parametrize("network", SHAPES.values(), ids=SHAPES)
+
+
+def ways() -> list[str]:
+    """What can run networks here: each set of instructions, and NumPy."""
+    return [*(name for name in library.SETS if library.load().has_set(name.encode())), "numpy"]
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Make:
+    def of(way: str, network: Network, slots: int) -> Networks:
+        with monkeypatch.context() as patch:
+            if way == "numpy":
+                patch.setattr(library, "load", missing)
+            else:
+                patch.setenv(library.CHOICE, way)
+            return Networks(network, slots)
+
+    return of
+
+
+def missing() -> None:
+    raise ConfigError("there is no library")
+
+
+def case(network: Network, slots: int = S) -> tuple[Array, Array]:
+    """Parameters [S, P] and observations [S, O] of all sizes."""
+    draw = np.random.default_rng(7)
+    parameters = draw.standard_normal((slots, network.num_parameters)) * draw.choice([0.01, 0.3, 3.0], (slots, 1))
+    obs = draw.standard_normal((slots, network.sizes[0])) * draw.choice([1e-30, 0.1, 1.0, 50.0], (slots, 1))
+    return parameters.astype(np.float32), obs.astype(np.float32)
+
+
+def run(networks: Networks, parameters: Array, obs: Array) -> Array:
+    networks.parameters[:] = parameters
+    return networks(obs)
+
+
+@each_shape
+def test_every_way_gives_the_same_bits(network: Network, make: Make) -> None:
+    parameters, obs = case(network)
+    found = [run(make(way, network, S), parameters, obs) for way in ways()]
+    assert len(found) >= 2 and found[0].shape == (S, network.sizes[-1]) and found[0].dtype == np.float32
+    assert all(out.tobytes() == found[0].tobytes() for out in found)
+
+
+@each_shape
+def test_it_is_the_network_that_is_meant(network: Network, make: Make) -> None:
+    parameters, obs = case(network)
+    hidden, start = obs.astype(np.float64), 0
+    pairs = list(zip(network.sizes, network.sizes[1:], strict=False))
+    for k, (fan_in, fan_out) in enumerate(pairs):
+        weights = parameters[:, start : start + fan_in * fan_out].reshape(S, fan_in, fan_out)
+        start += fan_in * fan_out
+        hidden = np.einsum("si,sio->so", hidden, weights) + parameters[:, start : start + fan_out]
+        start += fan_out
+        if k < len(pairs) - 1:
+            hidden = np.tanh(hidden) if network.activation == "tanh" else np.maximum(hidden, 0)
+    expected = np.tanh(hidden) if network.head == "bounded" else hidden
+    for way in ways():
+        np.testing.assert_allclose(run(make(way, network, S), parameters, obs), expected, rtol=2e-4, atol=2e-4)
+
+
+@each_shape
+def test_a_row_is_the_same_in_any_company_and_on_any_place(network: Network, make: Make) -> None:
+    parameters, obs = case(network)
+    order = np.random.default_rng(1).permutation(S)
+    for way in ways():
+        whole = run(make(way, network, S), parameters, obs)
+        assert run(make(way, network, S), parameters[order], obs[order]).tobytes() == whole[order].tobytes()
+        for row in (0, 5, S - 1):
+            alone = run(make(way, network, 1), parameters[[row]], obs[[row]])
+            assert alone.tobytes() == whole[[row]].tobytes()
+
+
+def test_what_is_not_a_number_stays_in_its_row(make: Make) -> None:
+    network = SHAPES["walker"]
+    parameters, obs = case(network)
+    for way in ways():
+        whole = run(make(way, network, S), parameters, obs)
+        spoilt, seen = parameters.copy(), obs.copy()
+        spoilt[2], spoilt[4, 0], seen[8, 3] = np.nan, np.inf, np.nan
+        out = run(make(way, network, S), spoilt, seen)
+        assert np.isnan(out[[2, 8]]).all()
+        rest = [row for row in range(S) if row not in (2, 4, 8)]
+        assert out[rest].tobytes() == whole[rest].tobytes()
+
+
+@each_shape
+def test_networks_go_to_other_processes(network: Network, make: Make) -> None:
+    parameters, obs = case(network)
+    for way in ways():
+        networks = make(way, network, S)
+        expected = run(networks, parameters, obs)
+        assert pickle.loads(pickle.dumps(networks))(obs).tobytes() == expected.tobytes()
+
+
+def test_tanh_is_within_three_units_in_the_last_place() -> None:
+    x = np.concatenate([np.linspace(-12, 12, 400_001), [1e-38, -1e-45, 3e38, -math.inf, 0.0]]).astype(np.float32)
+    exact = np.tanh(x.astype(np.float64))
+    assert (np.abs(quick_tangent(x) - exact) <= 3 * np.spacing(np.abs(exact).astype(np.float32))).all()
+    assert np.isnan(quick_tangent(np.array([np.nan], np.float32)))
+    assert np.signbit(quick_tangent(np.array([-0.0], np.float32)))
