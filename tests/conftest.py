@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 from hydra.core.global_hydra import GlobalHydra
 
 from paddock.checkpoint import read
@@ -36,8 +37,15 @@ TINY = [  # a run of the real thing that takes about a second
 CERTIFICATES = {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}  # in the folder of the fixture
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-    """Poll until the condition is true; returns its value."""
+def env_section(name: str) -> dict[str, Any]:
+    """The section `env` that an option of conf/env gives."""
+    keys: dict[str, Any] = yaml.safe_load((ROOT / "conf" / "env" / f"{name}.yaml").read_text())
+    keys.pop("defaults", None)
+    return keys
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float = 180.0) -> Any:
+    """Poll until the condition is true; returns its value. Only a failure waits as long as the timeout."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
         if time.monotonic() > deadline:
@@ -117,7 +125,7 @@ class Command:
         """Ctrl-C, as a terminal sends it: to every process of the group."""
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def wait_for(self, run: Path, iteration: int, timeout_s: float = 60.0) -> None:
+    def wait_for(self, run: Path, iteration: int, timeout_s: float = 180.0) -> None:
         """Wait until the run in a folder has come so far, or has ended before."""
         wait_until(lambda: len(rows(run)) >= iteration or self.process.poll() is not None, timeout_s)
 

@@ -8,8 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import yaml
-from conftest import ROOT
+from conftest import ROOT, env_section
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.errors import ConfigError
@@ -25,7 +24,7 @@ VEC = Serial(num_envs=3)
 
 
 def spec_of(path: Path) -> EnvSpec:
-    keys = yaml.safe_load(path.read_text())
+    keys = env_section(path.stem)
     assert keys.pop("_target_") == "envs.spec.EnvSpec"
     return EnvSpec(**keys)
 

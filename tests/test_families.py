@@ -9,8 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-import yaml
-from conftest import ROOT
+from conftest import env_section
 
 from envs.bipedal import cppn
 from envs.bipedal.family import Cppns, Obstacles, interval_changes
@@ -29,7 +28,7 @@ RATES |= {"amplitude_low": 0.25, "amplitude_high": 16.0}
 
 
 def offered(name: str, **changes: Any) -> Any:
-    return build("env", yaml.safe_load((ROOT / "conf" / "env" / f"{name}.yaml").read_text()) | changes)
+    return build("env", env_section(name) | changes)
 
 
 def lineage(family: Family, generations: int, seed: int = 0) -> list[Encoding]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, Command
+from conftest import ROOT, Command, env_section
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 from matplotlib.quiver import Quiver
@@ -31,7 +31,7 @@ LENGTHS = {0: 0.5, 1: 0.6, 4: 0.3, 5: 0.9}
 
 
 def family(name: str) -> tuple[dict[str, Any], Any]:
-    section = yaml.safe_load((ROOT / "conf/env" / f"{name}.yaml").read_text())
+    section = env_section(name)
     return section, build("env", section)
 
 
