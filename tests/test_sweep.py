@@ -327,7 +327,7 @@ def test_trials_in_slurms_queue_go_on_without_the_sweep(desk: Desk, slurm: Slurm
     line = [SPACE, "budget.iterations=40", "hydra.sweeper.n_trials=3", "hydra/launcher=slurm", *PRUNED]
     line += ["hydra.launcher.max_parallel=2"]
     process = desk.begin(*line)
-    wait_until(lambda: rows(desk.sweep / "0"), timeout_s=120)
+    wait_until(lambda: rows(desk.sweep / "0"))
     desk.kill(process)
     submitted = json.loads((desk.sweep / "0" / "submission.json").read_text())["job"]
     code, _, err = desk.call(*line)
