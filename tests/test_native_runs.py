@@ -1,0 +1,66 @@
+"""A run's numbers do not depend on where its walkers step: natively, on Box2D, or where nothing was compiled."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from compiled import native  # noqa: F401, a fixture
+from conftest import call_main, final_state
+
+from envs.errors import ConfigError
+from envs.native import library
+from envs.spec import EnvSpec
+from envs.vector import Auto
+from scripts.native_fidelity import judge
+
+ES = ["algo=es", "env=bipedal", "algo.population=6", "algo.hidden=[5,7]", "algo.episode_cap=40", "algo.eval_every=2"]
+ES += ["algo.eval_episodes=2", "env.max_episode_steps=60", "algo.observation_sampling=1.0"]
+POET = ["algo=poet", "env=terrains", "algo.population=4", "algo.hidden=[5]", "algo.episode_cap=30"]
+POET += ["algo.eval_episodes=1", "env.max_episode_steps=40", "algo.reproduce_every=2", "algo.reproduce_score=-1000"]
+POET += ["algo.transfer_every=2", "algo.criterion_low=-1000", "algo.criterion_high=1000", "algo.max_children=2"]
+PPO = ["algo=ppo", "env=bipedal", "algo.steps=32", "vec.num_envs=3", "algo.minibatch_size=48", "algo.eval_episodes=2"]
+PPO += ["env.max_episode_steps=25", "algo.eval_every=1"]
+
+
+def missing() -> None:
+    raise ConfigError("there is no library")
+
+
+@pytest.mark.parametrize("words", [ES, POET, PPO], ids=["es", "poet", "ppo"])
+def test_a_run_gives_the_same_bits_wherever_its_walkers_step(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(name: str, *more: str) -> Path:
+        path = tmp_path / name
+        assert call_main(*words, "compute=serial", "budget.iterations=3", f"run.dir={path}", *more) == 0
+        return path
+
+    here, chosen, box2d = run("native", "vec=native"), run("auto"), run("serial", "vec=serial")
+    monkeypatch.setattr(library, "load", missing)
+    plain, fallen_back = run("plain", "vec=serial"), run("without")
+    numbers = (here / "metrics.jsonl").read_bytes()
+    assert numbers.count(b"\n") == 3
+    for other in (chosen, box2d, plain, fallen_back):
+        assert (other / "metrics.jsonl").read_bytes() == numbers, other.name
+        assert final_state(other) == final_state(here), other.name
+    layouts = [yaml.safe_load((path / "config.yaml").read_text())["vec"]["_target_"] for path in (chosen, fallen_back)]
+    assert layouts[0] == "envs.vector.Native" != layouts[1]
+
+
+def test_auto_times_nothing_where_native_code_needs_one_thread() -> None:
+    said: list[str] = []
+    walker = EnvSpec(
+        id="envs.bipedal:paddock/BipedalWalker-v3", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False
+    )
+    section = Auto(num_envs=4, restart=False, timeout_s=60.0).settle(walker, False, said.append)
+    assert section == {"_target_": "envs.vector.Native", "num_envs": 4, "threads": 1}
+    assert said == ["vec=auto: native, 1 thread"]
+
+
+def test_samples_agree_where_their_means_are_near_or_their_intervals_meet() -> None:
+    same = judge("heuristic", "BipedalWalker-v3", [100.0, 102.0] * 50, [100.0, 102.0] * 50)
+    assert same["agrees"] and same["same"] == 1.0 and same["native"]["mean"] == 101.0
+    near = judge("runs/mine", "BipedalWalker-v3", [100.0] * 50, [102.9] * 50)
+    assert near["agrees"] and near["same"] == 0.0 and near["controller"] == "mine"
+    assert judge("mine", "BipedalWalker-v3", [0.0, 100.0] * 50, [5.0, 105.0] * 50)["agrees"]
+    assert not judge("mine", "BipedalWalker-v3", [100.0, 101.0] * 50, [104.0, 105.0] * 50)["agrees"]
