@@ -57,7 +57,9 @@ INLINE vf unaligned(const float *at)
 }
 
 /* `count` vectors of one network's outputs, a lane for each output: the sums of `outputs`, in their order. */
-INLINE void row_outputs(const float *in, int fan_in, const float *weights, const float *bias, int stride, float *out, int count)
+INLINE void row_outputs(
+    const float *in, int fan_in, const float *weights, const float *bias, int stride, float *out, int count
+)
 {
     vf sum[8];
     for (int k = 0; k < count; k++) sum[k] = in[0] * unaligned(weights + k * LANES);
