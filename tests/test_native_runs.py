@@ -22,6 +22,12 @@ PPO = ["algo=ppo", "env=bipedal", "algo.steps=32", "vec.num_envs=3", "algo.minib
 PPO += ["env.max_episode_steps=25", "algo.eval_every=1"]
 
 
+WALKER = EnvSpec(
+    id="envs.bipedal:paddock/BipedalWalker-v3", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False
+)
+AUTO = Auto(num_envs=4, restart=False, timeout_s=60.0)
+
+
 def missing() -> None:
     raise ConfigError("there is no library")
 
@@ -49,12 +55,17 @@ def test_a_run_gives_the_same_bits_wherever_its_walkers_step(
 
 def test_auto_times_nothing_where_native_code_needs_one_thread() -> None:
     said: list[str] = []
-    walker = EnvSpec(
-        id="envs.bipedal:paddock/BipedalWalker-v3", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False
-    )
-    section = Auto(num_envs=4, restart=False, timeout_s=60.0).settle(walker, False, said.append)
+    section = AUTO.settle(WALKER, False, said.append)
     assert section == {"_target_": "envs.vector.Native", "num_envs": 4, "threads": 1}
     assert said == ["vec=auto: native, 1 thread"]
+
+
+def test_auto_says_what_is_missing_where_walkers_do_not_step_natively(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "load", missing)
+    said: list[str] = []
+    assert AUTO.settle(WALKER, True, said.append)["_target_"] == "envs.vector.Serial"
+    assert said[0] == "vec=auto: not natively, for there is no library"
+    assert said[1:] == ["vec=auto: serial, as the pool's workers take the cores"]
 
 
 def test_samples_agree_where_their_means_are_near_or_their_intervals_meet() -> None:

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 
 from envs.cores import usable_cores
 from envs.errors import ConfigError
-from envs.native.settings import native_task
+from envs.native.settings import NativeTask, native_task
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
 from envs.vector.recipes import Multiprocess, Native, Serial, check_num_envs
@@ -63,10 +63,16 @@ class Auto:
         Args:
             elsewhere: environments step in other processes, which take the cores as it is.
         """
-        layouts, native = self.layouts(), self._native(spec)
-        if native and native_task(spec).exact:
-            layouts = native
-        elif native:
+        from envs.native.library import built  # which itself imports from here
+
+        layouts = self.layouts()
+        task = _find_native(spec)
+        if task is not None and task.exact:
+            try:
+                layouts = self._native(spec, task)
+            except ConfigError as error:
+                say(f"vec=auto: not natively, for {error}")
+        elif task is not None and built():
             say("vec=auto: vec=native would run this task's native physics: other numbers, much faster")
         if elsewhere or len(layouts) == 1:
             why = ", as the pool's workers take the cores" if elsewhere else ""
@@ -79,16 +85,12 @@ class Auto:
             say(f"  {timing.describe()}{'  <- taken' if timing.layout is chosen else ''}")
         return as_section(chosen)
 
-    def _native(self, spec: EnvSpec) -> list[Layout]:
-        """In compiled code, on one thread and on as many as have work; nothing where there is no native version."""
-        from envs.native.library import describe  # which itself imports from here
+    def _native(self, spec: EnvSpec, task: NativeTask) -> list[Layout]:
+        """In compiled code, on one thread and on as many as have work."""
+        from envs.native.library import describe
 
-        try:
-            Native(num_envs=self.num_envs, threads=1).check(spec)
-            lanes = describe(native_task(spec).name).lanes
-        except ConfigError:
-            return []
-        registers = -(-self.num_envs // lanes)
+        Native(num_envs=self.num_envs, threads=1).check(spec)
+        registers = -(-self.num_envs // describe(task.name).lanes)
         counts = sorted({1, min(usable_cores(), registers)})
         return [Native(num_envs=self.num_envs, threads=count) for count in counts]
 
@@ -106,6 +108,13 @@ class Timing:
         """One line of the table."""
         place, spread = place_of(self.layout), f"({self.slowest:,.0f} to {self.fastest:,.0f})"
         return f"{place:24} {self.steps_per_s:11,.0f} steps/s  {spread}"
+
+
+def _find_native(spec: EnvSpec) -> NativeTask | None:
+    try:
+        return native_task(spec)
+    except ConfigError:
+        return None
 
 
 def time_layouts(spec: EnvSpec, layouts: Sequence[Layout]) -> list[Timing]:
