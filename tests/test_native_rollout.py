@@ -153,6 +153,14 @@ def test_episodes_are_those_of_gymnasium_s_environments(name: str) -> None:
 
 
 @each_task
+def test_whole_episodes_and_moments_are_those_of_the_ordinary_path(env: EnvSpec) -> None:
+    """Networks of zeros, up to the environment's own limit."""
+    crowd = Crowd.of(replace(env, max_episode_steps=None))
+    crowd = replace(crowd, parameters=np.zeros_like(crowd.parameters))
+    assert same_bits(crowd.natively(), crowd.in_python(Native(num_envs=7, threads=1)))
+
+
+@each_task
 def test_an_episode_gives_the_same_bits_in_any_company_order_and_number_of_threads(env: EnvSpec) -> None:
     crowd = Crowd.of(env).normalized
     whole = crowd.natively()

@@ -127,7 +127,7 @@ def test_jobs_whose_time_is_up_retire_without_a_loss_while_more_come_with_the_wo
     assert len(first) == 1
     both = wait_until(lambda: jobs(slurm) if len(jobs(slurm)) == 2 else None)
     assert first < both
-    wait_until(lambda: slurm.state(*first) == "COMPLETED")
+    wait_until(lambda: slurm.state(*first) == "COMPLETED", timeout_s=90)
     lasted_s = time.monotonic() - began
     new = wait_until(lambda: jobs(slurm) - both)
     wait_until(lambda: any("Registered to" in said(run, job) for job in new))
@@ -177,7 +177,7 @@ def test_jobs_end_by_themselves_when_their_run_is_killed(begin: Begin, slurm: Sl
     killed = time.monotonic()
     wait_until(lambda: job not in jobs(slurm), timeout_s=20)
     first_s = time.monotonic() - killed
-    wait_until(lambda: not jobs(slurm))
+    wait_until(lambda: not jobs(slurm), timeout_s=90)
     print(f"jobs ended {first_s:.0f} s and {time.monotonic() - killed:.0f} s after their run: {waiting.stdout.strip()}")
 
 
