@@ -36,6 +36,11 @@ def build(folder: Path) -> None:
     subprocess.run([COMPILER, "-shared", *module["extra-link-args"], *objects, "-o", target], check=True)
 
 
+def missing() -> None:
+    """In the place of `library.load`: nothing was compiled."""
+    raise ConfigError("there is no library")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Have `library.load` find a library as new as its sources."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from envs.native import library
 from envs.native.settings import native_task
+from envs.native.vector import rows_of
 from envs.spec import EnvSpec
 from envs.vector.contract import keyed_seed
 from envs.vector.serial import SerialVectorEnv
@@ -54,7 +55,7 @@ class Vector:
     at: int
 
     def __post_init__(self) -> None:
-        self.c, self.rows = library.load(), library.rows_of(self.arrays)
+        self.c, self.rows = library.load(), rows_of(self.arrays)
         self.rows_at = ctypes.addressof(self.rows)
 
     def start(self, seeds: Any, chosen: NDArray[np.uint8] | None = None) -> None:

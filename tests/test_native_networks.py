@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from compiled import native  # noqa: F401, a fixture
+from compiled import missing, native  # noqa: F401, a fixture
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
 from envs.native import library
 from envs.native.networks import Network, Networks, quick_tangent
 
@@ -42,10 +41,6 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Make:
             return Networks(network, slots)
 
     return of
-
-
-def missing() -> None:
-    raise ConfigError("there is no library")
 
 
 def case(network: Network, slots: int = S) -> tuple[Array, Array]:

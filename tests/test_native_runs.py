@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from compiled import native  # noqa: F401, a fixture
+from compiled import missing, native  # noqa: F401, a fixture
 from conftest import call_main, final_state
 
-from envs.errors import ConfigError
 from envs.native import library
 from envs.spec import EnvSpec
 from envs.vector import Auto
@@ -26,10 +25,6 @@ WALKER = EnvSpec(
     id="envs.bipedal:paddock/BipedalWalker-v3", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False
 )
 AUTO = Auto(num_envs=4, restart=False, timeout_s=60.0)
-
-
-def missing() -> None:
-    raise ConfigError("there is no library")
 
 
 @pytest.mark.parametrize("words", [ES, POET, PPO], ids=["es", "poet", "ppo"])

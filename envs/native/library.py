@@ -8,7 +8,6 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from envs.errors import ConfigError, require
-from envs.vector.table import Arrays
 
 FOLDER = Path(__file__).parent
 ABI = 2  # PADDOCK_ABI of native.h
@@ -34,12 +33,6 @@ _FUNCTIONS = {  # result, then arguments
     "draw_uniform": (ctypes.c_double, _POINTER, ctypes.c_double, ctypes.c_double),
     "draw_integer": (_LONG, _POINTER, _LONG, _LONG),
 }
-
-
-class Rows(ctypes.Structure):
-    """`struct rows` of vector.h: where the arrays are that `Arrays` has by the same names."""
-
-    _fields_ = tuple((field.name, ctypes.c_void_p) for field in fields(Arrays))
 
 
 class _CTask(ctypes.Structure):
@@ -124,8 +117,3 @@ def describe(name: str) -> TaskShape:
     """What the task of this name is, for the widest instructions."""
     task = _CTask.from_address(find(name))
     return TaskShape(**{field.name: getattr(task, field.name) for field in fields(TaskShape)})
-
-
-def rows_of(arrays: Arrays) -> Rows:
-    """What the C code is given of these arrays, which have to outlive it."""
-    return Rows(**{field.name: getattr(arrays, field.name).ctypes.data for field in fields(arrays)})

@@ -1,4 +1,4 @@
-/* The sets of instructions there are, by name; all but `set_of` is for library.py too. */
+/* The sets of instructions there are, by name; what is exported beside `set_of` is for library.py. */
 
 #include <string.h>
 
@@ -13,13 +13,14 @@ static const struct set *set_number(int k)
 
 int native_abi(void) { return PADDOCK_ABI; }
 
-const struct set *find_set(const char *name)
+static const struct set *find_set(const char *name)
 {
     for (int k = 0; k < SETS; k++)
         if (set_number(k) && !strcmp(name, set_number(k)->name)) return set_number(k);
     return NULL;
 }
 
+/* Whether this processor has it too. */
 int has_set(const char *name)
 {
     const struct set *set = find_set(name);

@@ -21,8 +21,6 @@ extern const struct set *const baseline_set; /* what every processor of the kind
 extern const struct set *const avx2_set;
 extern const struct set *const avx512_set;
 
-int has_set(const char *name); /* whether this processor can run it, too */
-const struct set *find_set(const char *name); /* NULL: there is none */
 const struct set *set_of(const struct task *task);
 
 #endif

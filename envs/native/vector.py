@@ -25,6 +25,17 @@ INTO = ("action", "observation", "reward", "terminated", "truncated")  # what `s
 BITS = 2**64
 
 
+class ArrayRows(ctypes.Structure):
+    """`struct rows` of vector.h: where the arrays are that `Arrays` has by the same names."""
+
+    _fields_ = tuple((field.name, ctypes.c_void_p) for field in fields(Arrays))
+
+
+def rows_of(arrays: Arrays) -> ArrayRows:
+    """What the C code is given of these arrays, which have to outlive it."""
+    return ArrayRows(**{field.name: getattr(arrays, field.name).ctypes.data for field in fields(arrays)})
+
+
 class NativeVectorEnv(VectorEnv):
     """N native environments; `recv` does the work, without the interpreter lock.
 
@@ -74,7 +85,7 @@ class NativeVectorEnv(VectorEnv):
         self._chosen = np.zeros(num_envs, np.uint8)
         self._chosen_at = self._chosen.ctypes.data
         # Three sets of rows: our own arrays; with the caller's actions; and with all that `step_into` is given.
-        self._own, self._direct, self._target = (library.rows_of(self.arrays) for _ in range(3))
+        self._own, self._direct, self._target = (rows_of(self.arrays) for _ in range(3))
         self._own_at, self._direct_at, self._target_at = map(ctypes.addressof, (self._own, self._direct, self._target))
         self._into: tuple[Any, ...] = (None,) * len(INTO)
         self._vector = self._c.vector_open(

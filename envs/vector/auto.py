@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 
 from envs.cores import usable_cores
 from envs.errors import ConfigError
+from envs.native.library import built, describe
 from envs.native.settings import NativeTask, native_task
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
@@ -63,8 +64,6 @@ class Auto:
         Args:
             elsewhere: environments step in other processes, which take the cores as it is.
         """
-        from envs.native.library import built  # which itself imports from here
-
         layouts = self.layouts()
         task = _find_native(spec)
         if task is not None and task.exact:
@@ -87,8 +86,6 @@ class Auto:
 
     def _native(self, spec: EnvSpec, task: NativeTask) -> list[Layout]:
         """In compiled code, on one thread and on as many as have work."""
-        from envs.native.library import describe
-
         Native(num_envs=self.num_envs, threads=1).check(spec)
         registers = -(-self.num_envs // describe(task.name).lanes)
         counts = sorted({1, min(usable_cores(), registers)})
