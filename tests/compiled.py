@@ -3,8 +3,10 @@
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 from conftest import ROOT
@@ -17,23 +19,37 @@ COMPILER = shutil.which("cc") or shutil.which("gcc")
 
 
 def is_fresh(path: Path) -> bool:
-    """Whether no source was changed after the library was built."""
-    return all(path.stat().st_mtime >= source.stat().st_mtime for source in NATIVE.glob("*.[ch]"))
+    """Whether neither sources nor flags were changed after the library was built."""
+    given = [*NATIVE.glob("*.[ch]"), ROOT / "pyproject.toml"]
+    return all(path.stat().st_mtime >= source.stat().st_mtime for source in given)
 
 
-def build(folder: Path) -> None:
-    """Build the library as pyproject.toml says, into a folder of its own."""
-    assert COMPILER is not None
+def extension() -> dict[str, Any]:
+    """What pyproject.toml says of the library."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
-    (module,) = [one for one in table if one["name"] == "envs.native._lanes"]
-    objects = [str(folder / Path(source).with_suffix(".o").name) for source in module["sources"]]
+    return next(one for one in table if one["name"] == "envs.native._lanes")
+
+
+def build(
+    folder: Path, compiler: str | None = COMPILER, more: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> None:
+    """Build the library as pyproject.toml says, into a folder of its own.
+
+    Args:
+        more: flags by the stem of the source that is compiled with them too.
+    """
+    assert compiler is not None
+    module = extension()
+    sources = [Path(source) for source in module["sources"]]
+    objects = [str(folder / source.with_suffix(".o").name) for source in sources]
+    command = [compiler, *module["extra-compile-args"], "-fPIC", "-c"]
     running = [
-        subprocess.Popen([COMPILER, *module["extra-compile-args"], "-fPIC", "-c", str(ROOT / source), "-o", target])
-        for source, target in zip(module["sources"], objects, strict=True)
+        subprocess.Popen([*command, *more.get(source.stem, ()), str(ROOT / source), "-o", target])
+        for source, target in zip(sources, objects, strict=True)
     ]
-    assert not any(process.wait() for process in running)
+    assert not any([process.wait() for process in running])
     target = str(folder / f"_lanes{library.EXTENSION_SUFFIXES[0]}")
-    subprocess.run([COMPILER, "-shared", *module["extra-link-args"], *objects, "-o", target], check=True)
+    subprocess.run([compiler, "-shared", *module["extra-link-args"], *objects, "-o", target], check=True)
 
 
 def missing() -> None:

@@ -7,11 +7,10 @@ and races in a program of C, as the interpreter has some of its own.
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
-from compiled import COMPILER, NATIVE, native  # noqa: F401, a fixture
+from compiled import COMPILER, NATIVE, extension, native  # noqa: F401, a fixture
 from conftest import ROOT
 
 from envs.native import library
@@ -114,8 +113,7 @@ def usable() -> list[str]:
 def compile_all(folder: Path, flags: list[str], sets: list[str], *more: Path) -> list[str]:
     """Objects of the C code as pyproject.toml builds it, but with these flags, and of these sets of instructions."""
     assert COMPILER is not None
-    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
-    (module,) = [one for one in table if one["name"] == "envs.native._lanes"]
+    module = extension()
     sources = [ROOT / source for source in module["sources"]]
     lacking = [source for source in sources if source.stem in library.SETS and source.stem not in sets]
     stubs = folder / "lacking.c"

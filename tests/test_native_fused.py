@@ -1,0 +1,68 @@
+"""No fused multiply-add in the compiled code: it rounds once where two operations round twice, and gives other bits."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from compiled import COMPILER, build, extension, native  # noqa: F401, a fixture
+
+from envs.native import library
+
+FUSED = re.compile(r"\t(vfn?m(add|sub)\w*|fn?ml[as]\w*|fn?m(add|sub)\w*)\b")  # of x86-64, then of AArch64
+CROSS_COMPILER, CROSS_OBJDUMP = "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-objdump"
+# GCC 12 vectorizes it with vfmaddsub, whatever -ffp-contract says.
+ROTATION = """
+void rotate(float *restrict out, const float *restrict in, float s, float c)
+{
+    for (int i = 0; i < 64; i += 2) {
+        out[i] = (c * in[i] - s * in[i + 1]) + 1.0f;
+        out[i + 1] = (s * in[i] + c * in[i + 1]) + 2.0f;
+    }
+}
+"""
+
+
+def fused(path: Path, objdump: str = "objdump") -> list[str]:
+    """The fused instructions of a library or an object."""
+    if shutil.which(objdump) is None:
+        pytest.skip(f"there is no {objdump} (binutils)")
+    listing = subprocess.run([objdump, "-d", "--no-show-raw-insn", path], capture_output=True, text=True, check=True)
+    assert "\tret" in listing.stdout, "objdump shows no code"
+    return [line.strip() for line in listing.stdout.splitlines() if FUSED.search(line)]
+
+
+def compiled_rotation(folder: Path, compiler: str | None, *given: str) -> Path:
+    """An object of ROTATION."""
+    if compiler is None or shutil.which(compiler) is None:
+        pytest.skip(f"there is no C compiler ({compiler or 'cc, gcc'})")
+    target = folder / "rotation.o"
+    subprocess.run([compiler, *given, "-x", "c", "-", "-c", "-o", target], input=ROTATION.encode(), check=True)
+    return target
+
+
+def processor_flags(compiler: str | None) -> list[str]:
+    """What lets a compiler use fused instructions, if its processor needs to be told."""
+    machine = subprocess.run([compiler or "cc", "-dumpmachine"], capture_output=True, text=True).stdout
+    return ["-mavx2", "-mfma"] if machine.startswith("x86_64") else []
+
+
+def test_the_library_holds_no_fused_instruction() -> None:
+    assert fused(library.built()[0]) == []
+
+
+def test_the_flags_keep_the_vectorizer_from_fusing_and_others_are_seen_to_fuse(tmp_path: Path) -> None:
+    for compiler, objdump in ((COMPILER, "objdump"), (CROSS_COMPILER, CROSS_OBJDUMP)):
+        if compiler is None or shutil.which(compiler) is None or shutil.which(objdump) is None:
+            continue
+        more = processor_flags(compiler)
+        assert fused(compiled_rotation(tmp_path, compiler, "-O3", *more, "-ffp-contract=fast"), objdump)
+        assert fused(compiled_rotation(tmp_path, compiler, *extension()["extra-compile-args"], *more), objdump) == []
+
+
+def test_on_arm_whose_every_processor_has_them_there_are_none_either(tmp_path: Path) -> None:
+    if shutil.which(CROSS_COMPILER) is None:
+        pytest.skip(f"there is no {CROSS_COMPILER} (gcc-aarch64-linux-gnu)")
+    build(tmp_path, CROSS_COMPILER)
+    assert fused(tmp_path / f"_lanes{library.EXTENSION_SUFFIXES[0]}", CROSS_OBJDUMP) == []
