@@ -41,7 +41,7 @@ def check_box2d() -> Finding:
 
 
 def check_native() -> Finding:
-    """The native environments are built, and can be made and stepped."""
+    """The native environments are built, give the recorded bits, and can be made and stepped."""
     from envs.native import library
     from envs.spec import EnvSpec
     from envs.vector import Native
@@ -49,6 +49,9 @@ def check_native() -> Finding:
     if not library.built():
         return Finding("warn", "not built: vec=native cannot be used", "install gcc and run pip install again")
     try:
+        refused = [reason for name in library.available() if (reason := library.refusal(name))]
+        if refused:
+            return Finding("FAIL", "; ".join(refused), library.OTHER_COMPILER)
         instructions = library.widest()
         env = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
         vec = Native(num_envs=1, threads=1).make(env)

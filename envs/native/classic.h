@@ -15,12 +15,6 @@
 #define MOST_NUMBERS 4 /* of a state */
 #define MOST_SHOWN 6   /* of an observation */
 
-/* Every task reads what concerns it; envs/native/settings.py has the same fields. */
-struct classic_settings {
-    double gravity, goal_velocity; /* of the pendulum; of the cars */
-    int32_t sutton_barto;          /* whether CartPole pays 0 for a step and -1 for the end */
-};
-
 /* `marked` has bit i for lane i: of CartPole, where the pole has fallen; of MountainCarContinuous, where the state is
  * an episode's first, the only one that Gymnasium holds in double precision. */
 struct classic_group {

@@ -1,8 +1,13 @@
-"""The shared library of native environments: found beside this file, and called without the interpreter lock."""
+"""The shared library of native environments: found beside this file, and called without the interpreter lock.
+
+Every set of instructions has to give the same bits. So each computes recorded inputs before it is used (10 ms), and one
+whose bits differ is refused: a compiler may fuse or reorder operations in one of them and not in another.
+"""
 
 import ctypes
 import functools
 import os
+import warnings
 from dataclasses import dataclass, fields
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -10,15 +15,31 @@ from pathlib import Path
 from envs.errors import ConfigError, require
 
 FOLDER = Path(__file__).parent
-ABI = 2  # PADDOCK_ABI of native.h
+ABI = 3  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
 CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
 AGAIN = "run pip install again, or choose vec=serial"
+
+OTHER_COMPILER = "install Paddock again with another compiler (CC=clang pip install ...)"
+
+# What fingerprint.c computes where each operation is rounded by itself. After a change of the arithmetic that is meant,
+# scripts/native_fingerprint.py prints these; what is compared with Box2D and Gymnasium (tests/test_native_walker.py,
+# tests/test_native_classic.py, tests/test_native_networks.py) then has to pass.
+RECORDED = {
+    "cartpole": 0xBAAFD1957EC3CC87,
+    "pendulum": 0xBA458F77F3A16939,
+    "acrobot": 0x91F80E27E89A84D9,
+    "mountain_car": 0xC0373F2AA05A01DA,
+    "mountain_car_continuous": 0x22A91CC9410CE17F,
+    "walker": 0x9B2A7309F8681240,
+    "networks": 0xBEA2E0DF504C0FE6,
+}
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 _FUNCTIONS = {  # result, then arguments
     "has_set": (_INT, ctypes.c_char_p),
     "find_task": (_POINTER, ctypes.c_char_p, ctypes.c_char_p),
+    "fingerprint": (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p),
     "run_networks": (None, ctypes.c_char_p, _POINTER),
     "vector_open": (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _INT),
     "vector_close": (None, _POINTER),
@@ -95,15 +116,59 @@ def load() -> ctypes.CDLL:
     return library
 
 
+def available() -> list[str]:
+    """The sets of instructions that the library and this processor have, the widest first."""
+    return [name for name in SETS if load().has_set(name.encode())]
+
+
+def refusal(name: str) -> str:
+    """Why an available set of instructions is not used; empty where its bits are the recorded ones."""
+    return _compare(load(), name)
+
+
+@functools.cache
+def _compare(library: ctypes.CDLL, name: str) -> str:
+    for task, recorded in RECORDED.items():
+        got = library.fingerprint(name.encode(), task.encode())
+        if got != recorded:
+            return (
+                f"{name} instructions are refused, as they compute {task} to other bits than recorded ({got:016x}, not "
+                f"{recorded:016x}): the compiler fused or reordered operations"
+            )
+    return ""
+
+
 def widest() -> str:
-    """The widest set of instructions that this processor has, or the one that PADDOCK_LANES names."""
-    usable = [name for name in SETS if load().has_set(name.encode())]
-    wanted = os.environ.get(CHOICE, "")
+    """The widest set of instructions that this processor has and whose bits are right, or what PADDOCK_LANES names.
+
+    Raises:
+        ConfigError: the processor has not got what PADDOCK_LANES names, or it, or every set, is refused.
+    """
+    name, refused = _choose()
+    if refused:
+        warnings.warn(f"{refused[0]}; {name} is used", RuntimeWarning, stacklevel=2)
+    return name
+
+
+def passed_over() -> list[str]:
+    """Why sets that are wider than `widest` are not used, one line each; none where PADDOCK_LANES names one."""
+    return _choose()[1]
+
+
+def _choose() -> tuple[str, list[str]]:
+    usable, wanted = available(), os.environ.get(CHOICE, "")
     require(
         not wanted or wanted in usable,
         f"{CHOICE}={wanted} is not a set of instructions that this processor has; choose one of {', '.join(usable)}",
     )
-    return wanted or usable[0]
+    refused: list[str] = []
+    for name in [wanted] if wanted else usable:
+        reason = refusal(name)
+        if not reason:
+            return name, refused
+        refused.append(reason)
+    other = f"leave out {CHOICE}, " if wanted else ""
+    raise ConfigError(f"vec=native: {refused[0]}; {other}{OTHER_COMPILER}, or choose vec=serial")
 
 
 def find(name: str) -> int:

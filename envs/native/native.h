@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PADDOCK_ABI 2 /* goes up with every change that envs/native/library.py must know of */
+#define PADDOCK_ABI 3 /* goes up with every change that envs/native/library.py must know of */
 #define MAX_LANES 32
 #define MAX_OBSERVATION 32 /* floats in a row of any task */
 #define MAX_ACTION 8
@@ -24,6 +24,12 @@ int64_t draw_integer(struct generator *generator, int64_t low, int64_t high); /*
 
 /* What was not saved by this code could draw one number for ever, which `draw_integer` may refuse for ever. */
 static inline void mend_generator(struct generator *generator) { generator->increment |= 1; }
+
+/* Of the classic tasks, each of which reads what concerns it; envs/native/settings.py has the same fields. */
+struct classic_settings {
+    double gravity, goal_velocity; /* of the pendulum; of the cars */
+    int32_t sutton_barto;          /* whether CartPole pays 0 for a step and -1 for the end */
+};
 
 struct ground;
 

@@ -13,7 +13,7 @@ static const struct set *set_number(int k)
 
 int native_abi(void) { return PADDOCK_ABI; }
 
-static const struct set *find_set(const char *name)
+const struct set *find_set(const char *name)
 {
     for (int k = 0; k < SETS; k++)
         if (set_number(k) && !strcmp(name, set_number(k)->name)) return set_number(k);

@@ -21,6 +21,9 @@ extern const struct set *const baseline_set; /* what every processor of the kind
 extern const struct set *const avx2_set;
 extern const struct set *const avx512_set;
 
+/* NULL: there is none of the name. */
+const struct set *find_set(const char *name);
+const struct task *find_task(const char *set, const char *task);
 const struct set *set_of(const struct task *task);
 
 #endif

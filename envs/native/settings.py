@@ -25,7 +25,7 @@ RealPair = ctypes.c_double * 2
 
 
 class ClassicSettings(ctypes.Structure):
-    """`struct classic_settings` of classic.h."""
+    """`struct classic_settings` of native.h."""
 
     _fields_ = (("gravity", ctypes.c_double), ("goal_velocity", ctypes.c_double), ("sutton_barto", ctypes.c_int32))
 

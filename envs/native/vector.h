@@ -42,6 +42,19 @@ struct step {
     const struct rows *rows;
 };
 
+/* NULL: no memory. The settings are the caller's; time_limit: steps, 0 for none; same_step: ended episodes restart. */
+struct vector *vector_open(
+    const struct task *task, int num_envs, const void *settings, int time_limit, int same_step, int threads
+);
+void vector_close(struct vector *vector);
+/* Begin an episode everywhere, on the seed of (key, environment, number of the episode). */
+int vector_begin(struct vector *vector, int64_t key, const int64_t *numbers, const struct rows *rows);
+/* Step the chosen environments, or all; -1, or the first environment whose action is none: then none has stepped. */
+int64_t vector_step(struct vector *vector, const uint8_t *chosen, const struct rows *rows);
+/* What goes on where this vector is, whatever the width; what the rows have is for the caller to keep. */
+size_t vector_saved_bytes(const struct vector *vector);
+void vector_save(const struct vector *vector, void *saved);
+
 /* The lanes of a group that have an environment, and that `chosen` picks. */
 unsigned lanes_of(const struct vector *vector, int group, const uint8_t *chosen);
 

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 
 from envs.cores import usable_cores
 from envs.errors import ConfigError
-from envs.native.library import built, describe
+from envs.native.library import built, describe, passed_over, widest
 from envs.native.settings import NativeTask, native_task
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
@@ -69,6 +69,8 @@ class Auto:
         if task is not None and task.exact:
             try:
                 layouts = self._native(spec, task)
+                for reason in passed_over():
+                    say(f"vec=auto: {reason}; {widest()} is used")
             except ConfigError as error:
                 say(f"vec=auto: not natively, for {error}")
         elif task is not None and built():

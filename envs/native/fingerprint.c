@@ -1,0 +1,201 @@
+/* What a set of instructions computes of recorded inputs: a hash of every bit that comes out.
+ *
+ * A set whose hashes are not those that envs/native/library.py records was compiled to another arithmetic: operations
+ * fused, or in another order. */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "ground.h"
+#include "sets.h"
+
+#define ENVS MAX_LANES /* whole groups of every width */
+#define KEY 14
+#define HOLD 4 /* steps, on the average, for which an action is held */
+
+#define POINTS 48
+#define STEP (14 / 30.0)
+#define HEIGHT (100 / 30.0)
+
+struct inputs {
+    uint64_t state;
+};
+
+/* Knuth's linear congruential generator; the upper half of its state. */
+static uint32_t next_input(struct inputs *inputs)
+{
+    inputs->state = inputs->state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(inputs->state >> 32);
+}
+
+/* A multiple of 2^-10 in [-2, 2). */
+static float next_number(struct inputs *inputs) { return (float)((int32_t)(next_input(inputs) >> 20) - 2048) * 0x1p-10f; }
+
+static uint64_t hash(uint64_t before, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        memcpy(&word, (const char *)data + i, bytes - i < sizeof word ? bytes - i : sizeof word);
+        before = (before ^ word) * 0x9e3779b97f4a7c15u;
+        before ^= before >> 29;
+    }
+    return before;
+}
+
+struct buffers {
+    float observation[ENVS * MAX_OBSERVATION], final[ENVS * MAX_OBSERVATION], action[ENVS * MAX_ACTION];
+    int64_t choice[ENVS];
+    double reward[ENVS], running_return[ENVS], final_return[ENVS];
+    uint8_t terminated[ENVS], truncated[ENVS];
+    int64_t running_length[ENVS], final_length[ENVS], episode[ENVS];
+};
+
+static void draw_actions(const struct task *task, struct buffers *buffers, struct inputs *inputs)
+{
+    for (int i = 0; i < ENVS; i++) {
+        if (next_input(inputs) % HOLD) continue;
+        if (task->choices) buffers->choice[i] = (int64_t)(next_input(inputs) % (uint32_t)task->choices);
+        else
+            for (int k = 0; k < task->actions; k++) buffers->action[i * task->actions + k] = next_number(inputs);
+    }
+}
+
+/* Play a vector of the task for some steps; 0: no memory. */
+static uint64_t play_task(const struct task *task, const void *settings, int steps, int limit, uint64_t hashed)
+{
+    struct vector *vector = vector_open(task, ENVS, settings, limit, 1, 1);
+    struct buffers *b = calloc(1, sizeof *b);
+    void *saved = vector ? malloc(vector_saved_bytes(vector)) : NULL;
+    struct inputs inputs = {KEY};
+    if (!b || !saved) {
+        vector_close(vector);
+        free(b);
+        free(saved);
+        return 0;
+    }
+    const struct rows rows = {
+        b->observation, b->final, task->choices ? (const void *)b->choice : b->action, b->reward, b->terminated,
+        b->truncated, b->running_return, b->running_length, b->final_return, b->final_length, b->episode,
+    };
+    const int64_t first[ENVS] = {0};
+    vector_begin(vector, KEY, first, &rows);
+    for (int t = 0; t < steps; t++) {
+        hashed = hash(hashed, b->observation, ENVS * task->observations * sizeof(float));
+        draw_actions(task, b, &inputs);
+        vector_step(vector, NULL, &rows);
+        hashed = hash(hashed, b->final, ENVS * task->observations * sizeof(float));
+        hashed = hash(hashed, b->reward, sizeof b->reward);
+        hashed = hash(hashed, b->terminated, sizeof b->terminated);
+        hashed = hash(hashed, b->truncated, sizeof b->truncated);
+    }
+    /* Classic states are wider than what is seen of them; a walker's shows in what it does next. */
+    if (!task->poses) {
+        vector_save(vector, saved);
+        hashed = hash(hashed, saved, vector_saved_bytes(vector));
+    }
+    vector_close(vector);
+    free(b);
+    free(saved);
+    return hashed;
+}
+
+static uint64_t play_classic(const struct task *task)
+{
+    const struct classic_settings settings = {.gravity = 10};
+    return play_task(task, &settings, 120, 80, 1);
+}
+
+/* Walkers stand, stumble and fall on broken ground and among boxes; then they look at obstacles of every other kind. */
+static uint64_t play_walkers(const struct task *task)
+{
+    static const double bumps[] = {0, 0.125, -0.0625, 0.1875, 0.0625, -0.125};
+    static const double boxes[][4] = { /* left, bottom, right, top: from the middle of the start pad, and the ground */
+        {-3, -0.5, -2, 0.5}, {-1.5, -0.25, -0.875, 0.125}, {-0.125, -0.5, 0.375, 0.1875}, {0.75, -0.5, 1.25, 1.75},
+        {1.5, -0.5, 2, 0.75}, {2, -0.5, 3, 1},
+    };
+    enum { BOXES = sizeof boxes / sizeof *boxes };
+    double x[POINTS], y[POINTS], corners[BOXES][CORNERS][2];
+    for (int i = 0; i < POINTS; i++) x[i] = i * STEP, y[i] = HEIGHT + bumps[i % (sizeof bumps / sizeof *bumps)];
+    for (int i = 0; i < BOXES; i++)
+        for (int k = 0; k < CORNERS; k++) {
+            corners[i][k][0] = STEP * 10 + boxes[i][k == 1 || k == 2 ? 2 : 0];
+            corners[i][k][1] = HEIGHT + boxes[i][k < 2 ? 1 : 3];
+        }
+    const struct course given = {
+        .kind = GROUND_GIVEN, .length = POINTS, .given_boxes = BOXES, .given_x = x, .given_y = y,
+        .given_corners = &corners[0][0][0],
+    };
+    const struct course hardcore = {.kind = GROUND_HARDCORE, .length = POINTS};
+    const struct course encoded = {
+        .kind = GROUND_ENCODED, .length = POINTS, .pits = 1, .stumps = 1, .stairs = 1, .stump_width = {1, 2},
+        .stump_float = {0, 1}, .stair_width = {4, 5}, .stair_steps = {1, 3}, .roughness = 2, .pit_gap = {0.25, 0.75},
+        .stump_height = {0.25, 0.5}, .stair_height = {0.25, 0.5},
+    };
+    uint64_t hashed = play_task(task, &given, 18, 0, 1);
+    if (hashed) hashed = play_task(task, &hardcore, 2, 0, hashed);
+    return hashed ? play_task(task, &encoded, 2, 0, hashed) : 0;
+}
+
+#define SLOTS 3
+#define LAYERS 2
+#define MOST_PARAMETERS 700
+
+/* Whole episodes of networks, whose actions, moments and sums are of the set's width. */
+static uint64_t play_networks(const struct task *task, const float *parameters, int relu, uint64_t hashed)
+{
+    enum { EPISODES = ENVS + 3 };
+    const struct classic_settings settings = {.gravity = 10};
+    const int32_t sizes[] = {task->observations, 19, task->choices ? task->choices : task->actions};
+    const float low[] = {-2, -2}, high[] = {2, 2}, mean[MAX_OBSERVATION] = {0.25f, -0.5f}, std[MAX_OBSERVATION] = {
+        0.75f, 1.5f, 2.5f, 0.625f, 1.25f, 3.0f,
+    };
+    int64_t seeds[EPISODES], lengths[EPISODES] = {0};
+    int32_t member[EPISODES];
+    uint8_t observe[EPISODES];
+    double returns[EPISODES] = {0}, means[EPISODES * MAX_OBSERVATION] = {0}, m2[EPISODES * MAX_OBSERVATION] = {0};
+    for (int i = 0; i < EPISODES; i++) seeds[i] = KEY + i, member[i] = i % SLOTS, observe[i] = i % 2;
+    const struct rollout rollout = {
+        .task = task, .settings = &settings, .parameters = parameters, .episodes = EPISODES,
+        .num_parameters = (sizes[0] + 1) * sizes[1] + (sizes[1] + 1) * sizes[2], .limit = 40, .seeds = seeds,
+        .member = member, .observe = observe, .sizes = sizes, .low = low, .high = high, .mean = mean, .std = std,
+        .layers = LAYERS, .relu = relu, .head = task->choices ? HEAD_DISCRETE : HEAD_BOUNDED, .threads = 1, .clip = 2,
+        .returns = returns, .lengths = lengths, .moment_mean = means, .moment_m2 = m2,
+    };
+    if (play_episodes(&rollout)) return 0;
+    const size_t shown = EPISODES * task->observations * sizeof(double);
+    hashed = hash(hash(hashed, returns, sizeof returns), lengths, sizeof lengths);
+    return hash(hash(hashed, means, shown), m2, shown);
+}
+
+static uint64_t run_recorded_networks(const struct set *set)
+{
+    enum { INPUTS = 21, HIDDEN = 23, OUTPUTS = 5 };
+    const int32_t sizes[] = {INPUTS, HIDDEN, OUTPUTS};
+    float parameters[SLOTS * MOST_PARAMETERS + SPARE_FLOATS] = {0};
+    float input[SLOTS * INPUTS + SPARE_FLOATS] = {0}, output[SLOTS * OUTPUTS], scratch[2 * (HIDDEN + SPARE_FLOATS)] = {0};
+    uint64_t hashed = 1;
+    struct inputs inputs = {KEY};
+    for (int i = 0; i < SLOTS * MOST_PARAMETERS; i++) parameters[i] = next_number(&inputs);
+    for (int i = 0; i < SLOTS * INPUTS; i++) input[i] = next_number(&inputs);
+    for (int kind = 0; kind < 4; kind++) {
+        const struct networks networks = {
+            .parameters = parameters, .input = input, .output = output, .scratch = scratch, .sizes = sizes,
+            .slots = SLOTS, .num_parameters = (INPUTS + 1) * HIDDEN + (HIDDEN + 1) * OUTPUTS, .layers = LAYERS,
+            .relu = kind & 1, .bounded = kind >> 1,
+        };
+        set->run(&networks);
+        hashed = hash(hashed, output, sizeof output);
+    }
+    for (const struct task *const *task = set->tasks; hashed && *task; task++)
+        if (!(*task)->poses) hashed = play_networks(*task, parameters, !(*task)->choices, hashed);
+    return hashed;
+}
+
+/* Of a task, or of "networks"; 0: there is no such task, or no memory. */
+uint64_t fingerprint(const char *set_name, const char *part)
+{
+    const struct set *set = find_set(set_name);
+    if (set && !strcmp(part, "networks")) return run_recorded_networks(set);
+    const struct task *task = find_task(set_name, part);
+    return !task ? 0 : task->poses ? play_walkers(task) : play_classic(task);
+}

@@ -1,0 +1,153 @@
+"""A set of instructions that computes other bits than recorded is refused, and named, wherever it would be used."""
+
+import itertools
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import COMPILER, build, native  # noqa: F401, a fixture
+from conftest import ROOT
+
+from envs.errors import ConfigError
+from envs.native import library
+from envs.native.networks import Network, Networks
+from envs.spec import EnvSpec
+from envs.vector import Auto, Native
+from paddock import checks
+
+WALKER = EnvSpec(
+    id="envs.bipedal:paddock/BipedalWalker-v3", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False
+)
+FUSED = ["-O1", "-fexpensive-optimizations", "-mfma", "-ffp-contract=fast"]
+
+
+@pytest.fixture
+def unchosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the processor choose its instructions."""
+    monkeypatch.delenv(library.CHOICE, raising=False)
+
+
+@pytest.fixture(scope="module")
+def fused_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library whose wide sets fuse their multiply-adds, as a compiler may that is not told or does not listen."""
+    if COMPILER is None or platform.machine() != "x86_64" or "fma" not in Path("/proc/cpuinfo").read_text().split():
+        pytest.skip("there is no C compiler (cc, gcc) for a processor with AVX2 and FMA")
+    folder = tmp_path_factory.mktemp("fused")
+    others = ("crew", "fingerprint", "generator", "ground", "rollout", "sets", "vector", "walker")
+    build(folder, more={"avx2": FUSED, "avx512": FUSED, "baseline": ["-O1"], **{name: ["-O1"] for name in others}})
+    return folder
+
+
+@pytest.fixture
+def fused(fused_folder: Path, unchosen: None) -> Iterator[list[str]]:
+    """That library, loaded; the sets that are to be refused."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "FOLDER", fused_folder)
+        library.load.cache_clear()
+        yield [name for name in library.available() if name != "baseline"]
+    library.load.cache_clear()
+
+
+def test_every_set_computes_the_recorded_bits(unchosen: None) -> None:
+    sets = library.available()
+    assert "baseline" in sets
+    for name in sets:
+        assert library.refusal(name) == "", (
+            "after a change of the arithmetic that is meant: scripts/native_fingerprint.py"
+        )
+    assert library.widest() == sets[0] and library.passed_over() == []
+
+
+def test_every_task_and_the_networks_are_recorded() -> None:
+    header = (ROOT / "envs" / "native" / "tasks.h").read_text()
+    tasks = re.findall(r"&(\w+)_task\b", header)
+    assert len(tasks) == 6 and library.RECORDED.keys() == {*tasks, "networks"}
+    assert library.load().fingerprint(b"baseline", b"chess") == library.load().fingerprint(b"sse9", b"walker") == 0
+
+
+def test_the_recorded_numbers_are_what_the_script_prints() -> None:
+    script = ROOT / "scripts" / "native_fingerprint.py"
+    printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
+    given: dict[str, Any] = {}
+    exec(printed, given)
+    assert given["RECORDED"] == library.RECORDED
+
+
+def test_fused_sets_are_passed_over_with_a_line_that_names_set_and_task(fused: list[str]) -> None:
+    assert fused
+    with pytest.warns(RuntimeWarning, match=f"^{fused[0]} instructions are refused, .* compute .*; baseline is used$"):
+        assert library.widest() == "baseline"
+    assert [reason.split()[0] for reason in library.passed_over()] == fused
+    for reason in library.passed_over():
+        assert any(f"compute {task} to other bits" in reason for task in library.RECORDED) and "\n" not in reason
+
+
+def test_a_fused_set_that_was_asked_for_is_an_error_of_one_line(
+    fused: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in fused:
+        monkeypatch.setenv(library.CHOICE, name)
+        with pytest.raises(
+            ConfigError, match=f"vec=native: {name} instructions are refused, .* leave out PADDOCK_LANES"
+        ):
+            Native(num_envs=2, threads=1).check(WALKER)
+    monkeypatch.setenv(library.CHOICE, "baseline")
+    Native(num_envs=2, threads=1).check(WALKER)
+
+
+def test_doctor_says_which_set_is_refused(fused: list[str]) -> None:
+    finding = checks.check_native()
+    assert finding.level == "FAIL" and "clang" in finding.remedy
+    assert all(f"{name} instructions are refused" in finding.text for name in fused)
+
+
+@pytest.mark.filterwarnings("ignore:.*instructions are refused:RuntimeWarning")
+def test_auto_takes_a_set_that_passes_and_says_why(fused: list[str]) -> None:
+    said: list[str] = []
+    section = Auto(num_envs=2, restart=False, timeout_s=60.0).settle(WALKER, True, said.append)
+    assert section["_target_"].endswith("Native")
+    assert any(line.startswith(f"vec=auto: {fused[0]} instructions are refused") for line in said), said
+
+
+def test_where_no_set_passes_auto_is_serial_and_networks_are_numpy_s(
+    unchosen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network((3, 2), "tanh", "bounded", (-1.0,) * 2, (1.0,) * 2)
+    obs = np.ones((1, 3), np.float32)
+    expected = Networks(network, 1)(obs)
+    monkeypatch.setitem(library.RECORDED, "walker", 1)
+    library._compare.cache_clear()
+    try:
+        with pytest.raises(ConfigError, match=r"vec=native: .* compute walker to other bits .* choose vec=serial"):
+            library.widest()
+        said: list[str] = []
+        section = Auto(num_envs=2, restart=False, timeout_s=60.0).settle(WALKER, True, said.append)
+        assert not section["_target_"].endswith("Native")
+        assert any(line.startswith("vec=auto: not natively, for vec=native: ") for line in said), said
+        assert Networks(network, 1)(obs).tobytes() == expected.tobytes()
+        assert checks.check_native().level == "FAIL"
+    finally:
+        library._compare.cache_clear()
+
+
+def test_a_set_is_judged_once_a_process(unchosen: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    c, calls = library.load(), itertools.count()
+    library._compare.cache_clear()
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            if name == "fingerprint":
+                next(calls)
+            return getattr(c, name)
+
+    counting = Counting()
+    monkeypatch.setattr(library, "load", lambda: counting)
+    for _ in range(3):
+        library.widest()
+    assert next(calls) == len(library.RECORDED)
