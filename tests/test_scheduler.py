@@ -17,6 +17,7 @@ import pytest
 from conftest import ROOT, TINY, Command, call_main, launch, rows, stop, wait_until
 
 from paddock.compute.cluster import connect
+from paddock.compute.dispatch import Dispatcher
 from paddock.compute.roster import Roster
 
 MINUTES = ["algo=es", "env=pendulum", "algo.population=20000", "algo.pairs_per_task=100"]  # for one iteration
@@ -116,7 +117,7 @@ def test_closing_ends_a_watch_that_has_missed_its_cancellation() -> None:
 
     async def close() -> int:
         client: Any = SimpleNamespace(scheduler=Stubborn(), status="running")
-        dispatcher: Any = SimpleNamespace(failure=None, links={}, watch=lambda: None)
+        dispatcher = Dispatcher(asyncio.get_running_loop(), 0, None)
         roster = Roster(client, dispatcher, None, {}, lambda link: None, "nowhere", lambda: None)
         with pytest.raises(TimeoutError):
             await roster.open(1, timeout_s=0.1)

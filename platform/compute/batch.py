@@ -1,5 +1,6 @@
 """Tasks on their way through the pool, and how large a chunk of them travels together."""
 
+import contextlib
 import itertools
 import math
 import pickle
@@ -8,14 +9,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from algos.broadcast import Broadcast, collecting
 from algos.desk import dump
 from algos.pool import Done, End, Needs, PoolError
 
 if TYPE_CHECKING:
+    from .dispatch import Dispatcher
     from .link import Link
+
+Thing = TypeVar("Thing")
 
 CHUNK_S = 0.25  # of work in a chunk at most; ends stream back all the while
 LEAST_S = 0.008  # of work in a chunk at least: a message costs about a tenth of it
@@ -50,8 +54,7 @@ class Batch:
         name: str,
         fn: Callable[[Any], Any],
         deliver: Callable[[Sequence[End]], None],
-        wake: Callable[[], None],
-        cancelled: Callable[["Batch"], None],
+        dispatcher: "Dispatcher",
         *,
         urgent: bool,
         needs: Needs,
@@ -71,20 +74,23 @@ class Batch:
         self.renew_after = renew_after
         self.mean_s = mean_s  # of a task, as far as it is known
         self.unseen = 0  # tasks that will follow those put so far, where that is known
-        self.waiting: deque[Item] = deque()
-        self.failure: PoolError | None = None
-        self._wake = wake
-        self._cancelled = cancelled
+        self.waiting: deque[Item] = deque()  # appended to in any thread, taken from in the loop
+        self._dispatcher = dispatcher
+        self._cancelled: PoolError | None = None
         self._count = 0
         self._lock = threading.Lock()
 
     def put(self, task: Any) -> int:
         """Add a task; returns its index."""
-        if self.failure is not None:
-            raise self.failure
+        self._check()
         item = self._item(task)
         self.waiting.append(item)
-        self._wake()
+        if self.failure is not None:
+            # What was waiting may have been ended before this came, which nobody would see then.
+            with contextlib.suppress(ValueError):
+                self.waiting.remove(item)
+                raise self.failure
+        self._dispatcher.wake()
         return item.index
 
     def take(self, tasks: Iterator[Any], most: int) -> int:
@@ -100,11 +106,10 @@ class Batch:
             self.waiting.extend(fresh)
             self.unseen = max(self.unseen - len(fresh), 0)
             fresh.clear()
-            self._wake()
+            self._dispatcher.wake()
 
         for task in itertools.islice(tasks, most):
-            if self.failure is not None:
-                raise self.failure
+            self._check()
             fresh.append(self._item(task))
             taken += 1
             if time.monotonic() - told > TAKE_S:
@@ -112,8 +117,7 @@ class Batch:
                 time.sleep(0)  # or the loop's thread would get the interpreter 5 ms later
                 told = time.monotonic()
         tell()
-        if self.failure is not None:  # nobody may be left who would see what came in meanwhile
-            raise self.failure
+        self._check()  # nobody may be left who would see what came in meanwhile
         return taken
 
     def _item(self, task: Any) -> Item:
@@ -125,8 +129,17 @@ class Batch:
 
     def cancel(self) -> None:
         """Give up what has not ended."""
-        self.failure = self.failure or PoolError("the batch was cancelled; open another one")
-        self._cancelled(self)
+        self._cancelled = self._cancelled or PoolError("the batch was cancelled; open another one")
+        self._dispatcher.call(self._dispatcher.drop, self)
+
+    @property
+    def failure(self) -> PoolError | None:
+        """Why no task can be added any more; None where one can."""
+        return self._cancelled or self._dispatcher.failure
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
 
     @property
     def remaining(self) -> int:
@@ -178,6 +191,11 @@ class Ended:
         except Exception as broken:
             error = broken
         return Done(self.index, value, error, self._attempts, self._seconds)
+
+
+def drain(things: deque[Thing]) -> list[Thing]:
+    """Take out what is in a deque now, to which other threads append."""
+    return [things.popleft() for _ in range(len(things))]
 
 
 def chunk_size(remaining: int, slots: int, threads: int, mean_s: float | None) -> int:

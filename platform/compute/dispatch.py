@@ -10,13 +10,14 @@ import itertools
 import logging
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from algos.broadcast import Broadcast
 from algos.pool import End, PoolError, TaskTimeout, WorkerLost
 
-from .batch import LONG_S, Batch, Ended, Item, chunk_size
+from .batch import LONG_S, Batch, Ended, Item, chunk_size, drain
 from .homes import Homes
 from .link import Link, as_tuple
 from .remote import Remote
@@ -44,11 +45,12 @@ class Dispatcher:
         self.homes = Homes(self)
         self._idle: dict[Link, None] = {}  # with a thread free
         self._hungry: dict[Link, None] = {}  # whose threads are taken, with little behind them
-        self._forgotten: list[str] = []
+        self._forgotten: deque[str] = deque()  # ids of broadcasts; finalizers append in any thread
         self._means: dict[str, float] = {}  # of tasks, by their function's name
         self._woken = False
         self._rebalancing = False
-        self._tasks: set[asyncio.Future[None]] = set()  # which the loop itself would let go
+        self._tasks: set[asyncio.Task[None]] = set()  # which the loop itself would let go
+        self._given_up: set[Item] = set()  # whose end waits for the cause of their last worker's
 
     # From any thread
 
@@ -61,14 +63,14 @@ class Dispatcher:
     def call(self, fn: Callable[..., None], *arguments: Any) -> None:
         """Run fn in the loop, if it has not ended; may be called in any thread."""
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(fn, *arguments)
+            self._loop.call_soon_threadsafe(self._run, fn, *arguments)
 
     def open(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **settings: Any) -> Batch:
         """Open a batch; may be called in any thread."""
         if self.failure is not None:
             raise self.failure
         name = _name(fn)
-        batch = Batch(name, fn, deliver, self.wake, self._cancel, mean_s=self._means.get(name), **settings)
+        batch = Batch(name, fn, deliver, self, mean_s=self._means.get(name), **settings)
         weakref.finalize(batch.function, self._forgotten.append, batch.function.id)
         self.call(self._batches.append, batch)
         return batch
@@ -91,10 +93,12 @@ class Dispatcher:
         """Give a worker work until it is gone."""
         self.links[link.address] = link
         self.place(link)
-        self.homes.settle()
-        self._feed()
-        await link.talk(self._heed)
-        self._lose(link)
+        try:
+            self.homes.settle()
+            self._feed()
+            await link.talk(self._heed)
+        finally:
+            self._run(self._lose, link)
 
     def watch(self) -> None:
         """Give the work of silent workers to others; called about once a second."""
@@ -117,20 +121,18 @@ class Dispatcher:
     def fail(self, error: PoolError) -> None:
         """End everything that is open with this error."""
         self.failure = self.failure or error
+        items = [item for link in self.links.values() for item in link.items.values()]
+        items += [*self.homes.open_calls(), *self._given_up]
         for batch in self._batches:
-            batch.failure = batch.failure or error
-        held = [item for link in self.links.values() for item in link.items.values()]
-        calls = self.homes.open_calls()
-        waiting = [item for batch in self._batches for item in batch.waiting]
-        for batch in self._batches:
-            batch.waiting.clear()
-        self.finish((item, Ended(item, error=error)) for item in [*held, *calls, *waiting])
+            items += drain(batch.waiting)
+        self.finish((item, Ended(item, error=error)) for item in items)
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine beside everything else."""
-        task = asyncio.ensure_future(coroutine)
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run a coroutine beside everything else; its exception fails the pool."""
+        task = self._loop.create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._reap)
+        return task
 
     def close(self) -> None:
         """Let every worker go."""
@@ -138,6 +140,18 @@ class Dispatcher:
             link.leaving = True
             link.items.clear()
             link.abort()
+
+    def _reap(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(_own_fault(error))
+
+    def _run(self, fn: Callable[..., None], *arguments: Any) -> None:
+        """Call fn; its exception, which the loop would only log, fails the pool."""
+        try:
+            fn(*arguments)
+        except Exception as error:
+            self.fail(_own_fault(error))
 
     # Work goes out
 
@@ -148,7 +162,7 @@ class Dispatcher:
             self.fail(self.failure)  # what came in while it failed
             return
         if self._forgotten:
-            ids, self._forgotten[:] = set(self._forgotten), []
+            ids = set(drain(self._forgotten))
             for link in self.links.values():
                 link.forget(ids)
         for batch in sorted(self._batches, key=lambda batch: not batch.urgent):
@@ -195,7 +209,7 @@ class Dispatcher:
         item.holders.append(link)
         item.seconds = 1.0 if seconds is None else seconds
         link.expected_s += item.seconds
-        link.alone = item.alone
+        link.alone |= item.alone
         return number
 
     def _release(self, link: Link, number: int) -> Item | None:
@@ -203,6 +217,7 @@ class Dispatcher:
         if item is not None:
             item.holders.remove(link)
             link.expected_s -= item.seconds
+            link.alone &= not item.alone
             if not link.items:
                 link.expected_s, link.alone, link.idle_since = 0.0, False, time.monotonic()
         return item
@@ -238,7 +253,7 @@ class Dispatcher:
     def _look_again(self) -> None:
         if not self._rebalancing:
             self._rebalancing = True
-            self._loop.call_later(REBALANCE_S, self._rebalance)
+            self._loop.call_later(REBALANCE_S, self._run, self._rebalance)
 
     def _recall(self, link: Link, numbers: list[int]) -> None:
         tasks = [number for number in numbers if isinstance(link.items[number].source, Batch)]
@@ -295,17 +310,18 @@ class Dispatcher:
                 item.over = True
                 told.setdefault(item.source, []).append(end)
         for source, its in told.items():
-            source.deliver(its)
+            try:
+                source.deliver(its)
+            except Exception:
+                log.exception("what receives the ends of tasks raised; %d of them are lost to it", len(its))
 
     def _requeue(self, items: Iterable[Item]) -> None:
         for item in reversed([item for item in items if not item.over]):
             if isinstance(item.source, Batch):
                 item.source.waiting.appendleft(item)
 
-    def _cancel(self, batch: Batch) -> None:
-        self.call(self._drop, batch)
-
-    def _drop(self, batch: Batch) -> None:
+    def drop(self, batch: Batch) -> None:
+        """Let go of a batch that was cancelled."""
         if batch not in self._batches:
             return
         self._batches.remove(batch)
@@ -345,12 +361,17 @@ class Dispatcher:
         self._requeue(again)
         self.homes.leave(link)
         if unended and not link.leaving and self.failure is None:
+            self._given_up.update(given_up)
             self.spawn(self._mourn(link, given_up, len(again)))
         self._feed()
 
     async def _mourn(self, link: Link, given_up: list[Item], again: int) -> None:
         """Say what became of a worker's tasks, once it is known how it ended."""
-        cause = await self.obituary(link)
+        try:
+            cause = await self.obituary(link)
+        except Exception as error:
+            log.warning("nobody can say how worker %s ended (%s: %s)", link.address, type(error).__name__, error)
+            cause = await _no_obituary(link)
         if again:
             tasks = f"{again} task{'s' if again > 1 else ''}"
             log.warning("a worker was lost, %s: %s; %s of it run again", link.address, cause.partition("\n")[0], tasks)
@@ -358,11 +379,20 @@ class Dispatcher:
         for item in given_up:
             text = f"task {item.index} lost its worker {item.losses} times, the last at {link.address}: {cause}"
             ends.append((item, Ended(item, error=WorkerLost(text))))
+        self._given_up.difference_update(given_up)
         self.finish(ends)
 
 
 async def _no_obituary(link: Link) -> str:
     return "its process or machine ended"
+
+
+def _own_fault(error: BaseException) -> PoolError:
+    """An exception that is no worker's and no task's, as what fails the pool."""
+    log.error("the pool has a fault of its own", exc_info=error)
+    failure = PoolError(f"the pool has a fault of its own ({type(error).__name__}: {error}); its log has the traceback")
+    failure.__cause__ = error
+    return failure
 
 
 def _name(fn: Any) -> str:

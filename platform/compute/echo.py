@@ -56,9 +56,12 @@ class Echo:
     def __call__(self) -> None:
         """Log the lines that have come since the last call."""
         for path in self._folder.glob("*"):
-            with open(path, "rb") as file:
-                file.seek(self._read.get(path, 0))
-                whole, newline, _ = file.read().rpartition(b"\n")
+            try:
+                with open(path, "rb") as file:
+                    file.seek(self._read.get(path, 0))
+                    whole, newline, _ = file.read().rpartition(b"\n")
+            except OSError:  # somebody tidies up temporary files
+                continue
             self._read[path] = self._read.get(path, 0) + len(whole) + len(newline)
             for line in whole.decode(errors="replace").splitlines():
                 if line.strip():

@@ -43,7 +43,9 @@ class Homes:
             self._dispatcher.finish([(item, Ended(item, error=failure))])
             return
         remote.items[item.index] = item
-        if remote.link is not None and remote.made:
+        if remote.link is None:
+            self._move([remote])
+        elif remote.made:
             self._send(remote, item)
 
     def settle(self) -> None:
@@ -82,7 +84,9 @@ class Homes:
         try:
             remote.set_factory(await asyncio.to_thread(remote.restore))
         except Exception as error:
-            self._dispatcher.finish([(item, Ended(item, error=error)) for item in list(remote.items.values())])
+            if remote.link is link:
+                remote.link = None  # the next call tries again
+                self._dispatcher.finish([(item, Ended(item, error=error)) for item in list(remote.items.values())])
             return
         if remote.link is link:
             self._make(remote, link)

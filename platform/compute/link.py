@@ -83,7 +83,7 @@ class Link:
         """Pass on what the worker says until the connection ends."""
         writing = asyncio.ensure_future(self._write())
         try:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, EOFError):
                 while True:
                     messages = pickle.loads(await self._comm.read())
                     self.heard = time.monotonic()
@@ -97,13 +97,17 @@ class Link:
         self._comm.abort()
 
     async def _write(self) -> None:
-        with contextlib.suppress(OSError):
+        try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 messages, self._out = self._out, []
                 # Pickled here, since Dask would first measure whatever it is to pack.
                 await self._comm.write(pickle.dumps(messages, 5))
+        except OSError:
+            pass
+        finally:
+            self._comm.abort()  # or a worker that hears nothing more would seem to work on
 
 
 async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any]) -> Link | None:

@@ -127,8 +127,10 @@ class DaskPool:
             self._dispatcher.fail(error)
             self._dispatcher.close()
 
-        self._client.sync(leave)
-        self.undo.close()
+        try:
+            self._client.sync(leave)
+        finally:
+            self.undo.close()
 
     def describe(self) -> str:
         """One line on where the work happens."""

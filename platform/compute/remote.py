@@ -63,6 +63,8 @@ class Remote:
         """Start a call; what is returned waits for its value, or raises its error."""
         if self._closed:
             raise PoolError("the object is closed; make another one")
+        if self._dispatcher.failure is not None:
+            raise self._dispatcher.failure
         with collecting() as met:
             data = dump((method, args, kwargs))
         future: Future[Ended] = Future()

@@ -65,7 +65,7 @@ class Roster:
         Raises:
             PoolError: one of them does not match this process, or none came in time.
         """
-        self._task = asyncio.ensure_future(self._watch())
+        self._task = self._dispatcher.spawn(self._watch())
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self._refused:

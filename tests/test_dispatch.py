@@ -1,0 +1,322 @@
+"""The driver's half of the pool by itself: nothing is lost between threads, and whatever breaks, open tasks end."""
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pool_tasks import Counter, square
+
+from algos.desk import dump
+from algos.pool import ONE_CPU, Done, End, PoolError, WorkerLost
+from paddock.compute.dispatch import Dispatcher
+from paddock.compute.link import Link
+from paddock.compute.remote import Remote
+from paddock.compute.roster import Roster
+
+SETTINGS: dict[str, Any] = {"urgent": False, "needs": ONE_CPU, "retry_errors": 0, "renew_after": None}
+
+
+class FakeLink(Link):
+    """A worker that says what it is told to."""
+
+    def __init__(self, address: str) -> None:
+        capacity = {"cpu": 1, "memory_gb": 1.0, "gpu": 0}
+        super().__init__(address, SimpleNamespace(abort=lambda: None), {"capacity": capacity, "leaving": False})
+        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def talk(self, heed: Callable[[Link, Sequence[tuple[Any, ...]]], None]) -> None:
+        self.heed = heed
+        await self.end
+
+    @property
+    def runs(self) -> list[int]:
+        """The numbers of the tasks that it was sent."""
+        return [number for operation, *rest in self._out if operation == "run" for number, _ in rest[1]]
+
+    def answer_all(self) -> None:
+        """End what it has."""
+        ends = [(number, 0.001, True, dump("done")) for number in self.items]
+        self.heed(self, [("ends", ends)])
+
+
+class Ends:
+    """Collects what a batch delivers."""
+
+    def __init__(self) -> None:
+        self.done: list[Done] = []
+
+    def __call__(self, ends: Sequence[End]) -> None:
+        self.done.extend(end() for end in ends)
+
+
+async def _turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+# Two threads
+
+
+def test_no_broadcast_is_missed_that_goes_at_any_moment_of_telling_the_others() -> None:
+    loop = asyncio.new_event_loop()
+    dispatcher = Dispatcher(loop, retries=0, timeout_s=None)
+    gone: list[str] = []
+    told: list[str] = []
+    dispatcher.links["a"] = SimpleNamespace(forget=told.extend)  # type: ignore[assignment]
+
+    def drop_one(frame: Any, event: str, _: Any) -> Any:
+        """Between any two instructions of the dispatcher another thread might let a broadcast go."""
+        if not frame.f_code.co_filename.endswith("dispatch.py"):
+            return None
+        frame.f_trace_opcodes = True
+        gone.append(f"{len(gone)}")
+        dispatcher._forgotten.append(gone[-1])
+        return drop_one
+
+    before = sys.gettrace()
+    sys.settrace(drop_one)
+    dispatcher._feed()
+    sys.settrace(before)
+    dispatcher._feed()
+    loop.close()
+    assert sorted(told) == sorted(gone) and len(gone) > 10
+
+
+def test_a_task_put_while_the_pool_fails_ends_too() -> None:
+    class Interrupted(deque[Any]):
+        """What another thread appends to while it is read."""
+
+        late: Any = None
+
+        def __iter__(self) -> Iterator[Any]:
+            yield from list(super().__iter__())
+            self._interrupt()
+
+        def popleft(self) -> Any:
+            item = super().popleft()
+            self._interrupt()
+            return item
+
+        def _interrupt(self) -> None:
+            if self.late is not None:
+                late, self.late = self.late, None
+                self.append(late)
+                dispatcher.wake()
+
+    async def fail() -> None:
+        batch.put(1)
+        await _turns()
+        batch.waiting = waiting = Interrupted(batch.waiting)
+        waiting.late = batch._item(2)
+        dispatcher.fail(PoolError("gone"))
+        await _turns()
+
+    loop = asyncio.new_event_loop()
+    dispatcher, ends = Dispatcher(loop, retries=0, timeout_s=None), Ends()
+    batch = dispatcher.open(square, ends, **SETTINGS)
+    loop.run_until_complete(fail())
+    loop.close()
+    assert [(done.index, str(done.error)) for done in ends.done] == [(0, "gone"), (1, "gone")]
+
+
+def test_nothing_is_taken_once_the_pool_has_failed_and_its_loop_has_gone() -> None:
+    loop = asyncio.new_event_loop()
+    dispatcher = Dispatcher(loop, retries=0, timeout_s=None)
+    ends = Ends()
+    batch = dispatcher.open(square, ends, **SETTINGS)
+    dispatcher.fail(PoolError("gone"))  # before the loop has seen the batch
+    loop.close()
+    with pytest.raises(PoolError, match="gone"):
+        batch.put(1)
+
+
+# Faults
+
+
+def test_a_task_ends_though_nobody_can_say_how_its_worker_did() -> None:
+    async def lose() -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+
+        async def obituary(link: Link) -> str:
+            raise ValueError("an answer that nobody expects")
+
+        dispatcher.obituary = obituary
+        ends = Ends()
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+        link = FakeLink("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(link))
+        await _turns()
+        assert link.runs
+        link.end.set_result(None)
+        await serving
+        await _turns()
+        return ends.done
+
+    (done,) = asyncio.run(lose())
+    assert isinstance(done.error, WorkerLost) and "its process or machine ended" in str(done.error)
+
+
+def test_a_task_ends_though_the_pool_closes_before_it_is_known_how_its_worker_did() -> None:
+    async def lose() -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+
+        async def obituary(link: Link) -> str:
+            await asyncio.sleep(600)
+            return ""
+
+        dispatcher.obituary = obituary
+        ends = Ends()
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+        link = FakeLink("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(link))
+        await _turns()
+        link.end.set_result(None)
+        await serving
+        await _turns()
+        dispatcher.fail(PoolError("the pool is closed"))
+        return ends.done
+
+    (done,) = asyncio.run(lose())
+    assert isinstance(done.error, PoolError)
+
+
+def test_the_tasks_of_a_worker_that_talks_nonsense_run_elsewhere() -> None:
+    async def listen() -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)
+        ends = Ends()
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+        broken = FakeLink("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(broken))
+        await _turns()
+        assert broken.runs
+        broken.end.set_exception(TypeError("not a message"))
+        with pytest.raises(TypeError):
+            await serving
+        assert not dispatcher.links
+        good = FakeLink("tcp://b:1")
+        serving = asyncio.ensure_future(dispatcher.serve(good))
+        await _turns()
+        good.answer_all()
+        good.end.set_result(None)
+        await serving
+        return ends.done
+
+    (done,) = asyncio.run(listen())
+    assert (done.value, done.attempts) == ("done", 2)
+
+
+def test_a_receiver_that_raises_keeps_no_other_from_its_ends(caplog: pytest.LogCaptureFixture) -> None:
+    async def deliver() -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        ends = Ends()
+
+        def refuse(some: Sequence[End]) -> None:
+            raise KeyError("of the receiver")
+
+        for receiver in (refuse, ends):
+            dispatcher.open(square, receiver, **SETTINGS).put(1)
+        await _turns()
+        dispatcher.fail(PoolError("gone"))
+        return ends.done
+
+    (done,) = asyncio.run(deliver())
+    assert str(done.error) == "gone"
+    assert "of the receiver" in caplog.text
+
+
+def test_a_fault_of_the_pool_itself_ends_what_is_open(caplog: pytest.LogCaptureFixture) -> None:
+    async def stumble(beside: bool) -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        ends = Ends()
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+        await _turns()
+
+        def fault() -> None:
+            raise AssertionError("a fault of ours")
+
+        async def fault_beside() -> None:
+            fault()
+
+        if beside:
+            dispatcher.spawn(fault_beside())
+        else:
+            dispatcher.call(fault)
+        await _turns()
+        return ends.done
+
+    for beside in (False, True):
+        (done,) = asyncio.run(stumble(beside))
+        assert isinstance(done.error, PoolError) and "a fault of ours" in str(done.error)
+        assert isinstance(done.error.__cause__, AssertionError)
+
+
+def test_a_watch_that_cannot_go_on_ends_what_is_open() -> None:
+    async def watch() -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        ends = Ends()
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+
+        async def ncores() -> dict[str, int]:
+            return {}
+
+        def look() -> None:
+            raise RuntimeError("a scheduler of another version")
+
+        client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
+        roster = Roster(client, dispatcher, None, {}, lambda link: None, "nowhere", look)
+        with pytest.raises(PoolError, match="a scheduler of another version"):
+            await roster.open(1, timeout_s=60)
+        await roster.close()
+        return ends.done
+
+    (done,) = asyncio.run(watch())
+    assert isinstance(done.error, PoolError)
+
+
+# Objects
+
+
+def test_a_call_is_refused_or_ends_however_its_pool_went() -> None:
+    loop = asyncio.new_event_loop()
+    dispatcher = Dispatcher(loop, retries=0, timeout_s=None)
+    remote = Remote(dispatcher, Counter, None, ONE_CPU)
+    dispatcher.fail(PoolError("gone"))
+    loop.close()
+    with pytest.raises(PoolError, match="gone"):
+        remote.call("add", 1)
+
+
+def test_an_object_that_cannot_be_made_again_is_an_error_of_every_call() -> None:
+    async def restore() -> list[BaseException | None]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)
+
+        def refuse() -> Any:
+            raise LookupError("the file is gone")
+
+        remote = Remote(dispatcher, Counter, refuse, ONE_CPU)
+        link = FakeLink("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(link))
+        await _turns()
+        other = FakeLink("tcp://b:1")
+        asyncio.ensure_future(dispatcher.serve(other))  # noqa: RUF006
+        await _turns()
+        first = remote.call("add", 1)
+        link.end.set_result(None)
+        await serving
+        errors = [await asyncio.to_thread(_error, first)]
+        errors.append(await asyncio.wait_for(asyncio.to_thread(_error, remote.call("add", 1)), 10))
+        return errors
+
+    assert [str(error) for error in asyncio.run(restore())] == ["the file is gone"] * 2
+
+
+def _error(value: Callable[[], Any]) -> BaseException | None:
+    try:
+        value()
+    except Exception as error:
+        return error
+    return None
