@@ -106,6 +106,8 @@ class Desk:
             renew = self._run(job)
             with self._changed:
                 del self._running[job]
+                if job.tasks:  # which the desk, closed by now, leaves to whoever takes them back
+                    self._waiting.appendleft(job)
                 self._take(job, -1)
                 self._changed.notify_all()
             if renew:
@@ -194,7 +196,7 @@ def dump_error(error: BaseException) -> bytes:
         pickle.loads(data)
         return data
     except Exception:
-        return pickle.dumps((RemoteError(f"{type(error).__name__}: {error}"), text))
+        return pickle.dumps((RemoteError("".join(traceback.format_exception_only(error)).strip()), text))
 
 
 class Resident:

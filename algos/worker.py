@@ -210,6 +210,9 @@ class Session:
         self._residents[id] = Resident(self._desk, factory, self._values)
 
     def _call(self, id: str, call: int, data: bytes, needs: tuple[int, float, int], limit_s: float | None) -> None:
+        if self._leaving:  # the driver makes the object, and this call, elsewhere
+            self._send("returned", [call])
+            return
         self._limited |= limit_s is not None
         self._open += 1
         self._residents[id].add(Job(self, _unset, deque([(call, data)]), *needs, limit_s))

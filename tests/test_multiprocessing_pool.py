@@ -345,6 +345,7 @@ def test_a_callback_that_raises_harms_no_other(pool: Pool, caplog: pytest.LogCap
     result = pool.apply_async(square, (3,), callback=lambda value: 1 // 0)
     assert result.get(60) == 9
     assert "ZeroDivisionError" in caplog.text
+    assert pool.apply_async(square, (3,), callback=sys.exit).get(60) == 9
     heard: list[int] = []
     pool.apply_async(square, (4,), callback=heard.append).wait()
     assert heard == [16]

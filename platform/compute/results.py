@@ -95,7 +95,7 @@ class AsyncResult:
         if callback is not None:
             try:
                 callback(given)
-            except Exception:
+            except BaseException:  # not even SystemExit may end the thread that others wait for
                 log.exception("a callback raised; its result is there all the same")
         self._event.set()
 
