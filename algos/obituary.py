@@ -40,6 +40,11 @@ async def tell(pid: int, stderr: str | None) -> dict[str, Any]:
     return {"cause": _causes.get(pid), "last": last_lines(stderr)}
 
 
+def last_cause() -> str | None:
+    """How the worker ended that was the last to end by itself here."""
+    return next(reversed(_causes.values()), None)
+
+
 def last_lines(path: str | None) -> list[str]:
     """The last lines of a file of errors, as far as it can be read here."""
     try:

@@ -1,17 +1,23 @@
 """A command as a task: a worker runs it as a process of its own, which ends when the worker does."""
 
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 POLL_S = 0.2
-PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+# SIGTERM when whoever started it is gone, however it went; a run then saves and ends. Not a preexec_fn, which may hang
+# in a process with threads.
+BOOT = """import os, signal, sys
+sys.path.insert(0, {root!r})
+from envs.parent import die_with_parent
+die_with_parent({life}, signal.SIGTERM)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
+ROOT = str(Path(__file__).resolve().parent.parent)
 
 
 @dataclass(frozen=True)
@@ -46,22 +52,22 @@ def run_child(child: Child) -> int:
 
 
 def start_child(child: Child) -> subprocess.Popen[bytes]:
-    """Start it in a session of its own, so that Ctrl-C in the terminal is left to who started it."""
+    """Start it in a session of its own, so that Ctrl-C in the terminal is left to who started it.
+
+    It ends when this process does, or lets go of what is returned.
+    """
     child.log.parent.mkdir(parents=True, exist_ok=True)
-    with open(child.log, "ab") as log:
-        return subprocess.Popen(
-            [sys.executable, *child.arguments],
+    read, life = os.pipe()
+    with open(child.log, "ab") as log, open(read, "rb"):
+        process = subprocess.Popen(
+            [sys.executable, "-IS", "-c", BOOT.format(root=ROOT, life=read), *child.arguments],
             cwd=child.folder,
             env=os.environ | child.environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_end_with_parent,
+            pass_fds=[read],
         )
-
-
-def _end_with_parent() -> None:
-    """Have the kernel send SIGTERM when the parent is gone, however it went; a run then saves and ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    weakref.finalize(process, os.close, life)
+    return process

@@ -3,6 +3,7 @@
 import functools
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -209,6 +210,30 @@ def test_a_lost_scheduler_ends_the_run_with_one_line_and_a_good_checkpoint(
         for process in (scheduler, worker):
             process.kill()
             process.wait()
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode != 0 if shutil.which("unshare") else True,
+    reason="only root may take the network away",
+)
+def test_a_machine_whose_loopback_is_down_is_one_line_and_computes_in_one_process(tmp_path: Path) -> None:
+    arguments = [
+        "unshare",
+        "-n",
+        sys.executable,
+        "-m",
+        "platform",
+        *TINY,
+        "budget.iterations=1",
+        f"run.dir={tmp_path}/run",
+    ]
+    for compute, code in (("local", 2), ("dask", 2), ("serial", 0)):
+        done = subprocess.run([*arguments, f"compute={compute}"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done.stderr
+        if code:
+            (line,) = done.stderr.splitlines()
+            assert line.startswith("paddock: this machine does not reach itself at 127.0.0.1") and "lo up" in line
+            assert not any(tmp_path.iterdir())
 
 
 # Law 2, through the command

@@ -1,5 +1,6 @@
 """What the pool promises beyond the contract of tests/test_compute.py: broadcasts, objects, needs, sizes, faults."""
 
+import contextlib
 import functools
 import gc
 import itertools
@@ -329,6 +330,37 @@ def test_workers_killed_between_two_batches_are_replaced(two: DaskPool) -> None:
     for pid in worker_pids(two):
         os.kill(pid, signal.SIGKILL)
     assert values(two.imap_unordered(square, range(20))) == [x * x for x in range(20)]
+
+
+@pytest.mark.parametrize("kills", [1, 1000])
+def test_workers_killed_while_they_start_are_replaced_a_few_times(kills: int) -> None:
+    before, killed, opened = set(psutil.Process().children(recursive=True)), [], threading.Event()
+
+    def kill() -> None:
+        while not opened.is_set() and len(killed) < kills:
+            for child in set(psutil.Process().children(recursive=True)) - before:
+                with contextlib.suppress(psutil.Error):
+                    if "spawn_main" in str(child.cmdline()):
+                        child.kill()
+                        killed.append(child.pid)
+                        before.add(child)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        if kills > 1:
+            with pytest.raises(PoolError, match=r"no worker process starts here, in 4 tries: killed by SIGKILL"):
+                local(Bounds(1, 1), retries=0, task_timeout_s=None)
+            assert len(killed) == 4
+        else:
+            pool = local(Bounds(2, 2), retries=0, task_timeout_s=None)
+            assert pool.size == 2
+            assert values(pool.imap_unordered(square, range(9))) == [x * x for x in range(9)]
+            pool.close()
+            assert len(killed) == 1
+    finally:
+        opened.set()
+        killer.join()
 
 
 def test_a_worker_that_retires_gives_back_what_it_has_not_begun(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 import contextlib
 import faulthandler
-import fcntl
 import gc
 import io
 import os
 import pickle
-import select
 import signal
 import sys
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from envs.errors import PaddockError
+from envs.parent import die_with_parent
 from envs.spec import EnvSpec
 from envs.vector.contract import EnvError
 from envs.vector.shared import CLOSE, DONE, FAILED, LISTEN, SAID, STEP, STEP_CHOSEN, Arena, Board
@@ -136,17 +135,6 @@ def check_spaces(envs: list[gymnasium.Env], first: int, job: Job) -> None:
             raise EnvError(
                 f"environment {i} ({job.spec.id}) has spaces {spaces} where {job.spaces} are expected; {remedy}"
             )
-
-
-def die_with_parent(life: int) -> None:
-    """Have the kernel end this process when the pipe closes, even in the midst of compiled code."""
-    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
-    poll = select.poll()
-    poll.register(life, 0)
-    if poll.poll(0):  # it closed before
-        os._exit(1)
 
 
 def keep_last_words(log: int) -> None:

@@ -4,15 +4,18 @@ import asyncio
 import contextlib
 import json
 import logging
+import socket
 import warnings
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dask
 import distributed.comm
 from distributed import Client, LocalCluster, Security
+from distributed.core import Status
 from distributed.versions import VersionMismatchWarning
 
 from algos import obituary
@@ -20,7 +23,7 @@ from algos.pool import PoolError
 
 from .dispatch import Dispatcher
 from .echo import Echo, open_folder
-from .elastic import Bounds, Fleet
+from .elastic import Bounds, Fleet, NoneCame
 from .funeral import Funeral
 from .pool import DaskPool
 from .preflight import Examination, hello
@@ -28,8 +31,10 @@ from .roster import Roster
 
 log = logging.getLogger(__name__)
 
+HOST = "127.0.0.1"  # where the processes of this machine reach each other
 CONNECT_S = 5.0  # a scheduler that has not answered by then is out of reach
 WORKERS_S = 15.0  # a scheduler that has no worker by then is not given one
+TRIES = 4  # times that the first workers are started while all of them end at once
 START_S = 60.0  # worker processes on this machine that have not started by then will not
 
 # Watching itself costs Dask a tenth of a core on two idle workers, and it shares the tasks' cores.
@@ -50,17 +55,22 @@ def local(
     imports: Collection[str] = ("algos", "envs"),
     security: Security | None = None,
 ) -> DaskPool:
-    """Open a pool of worker processes on this machine, reachable from this machine alone."""
+    """Open a pool of worker processes on this machine, reachable from this machine alone.
+
+    Raises:
+        PoolError: they cannot be reached, or do not start.
+    """
+    _check_loopback()
     quieten()
     with contextlib.ExitStack() as undo:
         errors = undo.enter_context(open_folder())
         undo.enter_context(dask.config.set(LEAN))
         cluster = LocalCluster(
-            n_workers=bounds.min,
+            n_workers=0,  # the fleet starts them, and again those that end while they start
             threads_per_worker=1,
             processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
+            host=HOST,
+            dashboard_address=f"{HOST}:0",
             memory_limit=None,
             silence_logs=logging.CRITICAL,
             security=security,
@@ -71,8 +81,15 @@ def local(
         client = Client(cluster, set_as_default=False)
         undo.callback(client.close)
         where = "processes on this machine" if bounds.min == bounds.max else f"of {bounds} processes on this machine"
-        fleet = Fleet(cluster, bounds)
-        pool = open_pool(client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, Echo(errors))
+        fleet = Fleet(cluster, bounds, partial(_closed, cluster), tries=TRIES, again_s=0.5, look_s=0.0)
+        try:
+            pool = open_pool(client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, Echo(errors))
+        except NoneCame as error:
+            cause = obituary.last_cause() or "its errors are above"
+            raise PoolError(f"no worker process starts here, in {TRIES} tries: {cause}") from error
+        except TimeoutError as error:
+            remedy = "this machine is too busy, or short of memory; ask for fewer by compute.workers"
+            raise PoolError(f"{bounds.min} worker processes did not start within {START_S:g} s; {remedy}") from error
         pool.undo = undo.pop_all()
         return pool
 
@@ -165,6 +182,27 @@ def quieten() -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL)
     obituary.listen()
     warnings.filterwarnings("ignore", category=VersionMismatchWarning)
+
+
+def _check_loopback() -> None:
+    """Check that processes of this machine reach each other.
+
+    Raises:
+        PoolError: they do not, as in a network namespace whose loopback is down.
+    """
+    try:
+        with socket.create_server((HOST, 0)) as server:
+            socket.create_connection(server.getsockname(), CONNECT_S).close()
+    except OSError as error:
+        remedy = "bring the loopback interface up (`ip link set lo up`), or take compute=serial"
+        raise PoolError(
+            f"this machine does not reach itself at {HOST} ({error.strerror or error}); {remedy}"
+        ) from error
+
+
+async def _closed(cluster: LocalCluster, names: Collection[Any]) -> list[Any]:
+    """Those of these workers that have ended for good: a nanny replaces its worker, unless it was the first."""
+    return [name for name in names if cluster.workers[name].status in (Status.failed, Status.closed)]
 
 
 async def _this_loop() -> asyncio.AbstractEventLoop:

@@ -18,15 +18,15 @@ GROW_S = 2.0  # a pool grows while so much work waits for each of its threads
 PRESSED = 0.5  # or while tasks have waited for so much of the last few seconds
 WEIGHT = 0.12  # of one look in that share
 IDLE_S = 30.0  # a worker that has had nothing to do for so long may go
-AGAIN_S = 5.0  # between two tries to start what is missing; doubles while what is started does not come
+AGAIN_S = 5.0
 LONGEST_AGAIN_S = 640.0
-LOOK_S = 10.0  # between two questions whether jobs that no worker speaks for have ended
+LOOK_S = 10.0
 
-Ended = Callable[[Collection[Any]], Awaitable[Collection[Any]]]  # of these jobs of a cluster, those that have ended
+Ended = Callable[[Collection[Any]], Awaitable[Collection[Any]]]  # of these workers of a cluster, those that have ended
 
 
 class NoneCame(PoolError):
-    """Every job that was to bring the first workers has ended without one."""
+    """Everything that was to bring the first workers has ended without one, however often it was started."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,20 @@ class Fleet:
     """The workers of a cluster that is ours to scale: a `SpecCluster` of Dask's, and its bounds.
 
     Where a cluster's workers come by jobs, each job is one of the fleet's workers.
+
+    Attributes:
+        ended: says which of its workers have ended for good; asked of those that are not in the pool.
+        again_s: between two tries to start what is missing; doubles while what is started does not come.
+        look_s: between two of those questions.
     """
 
     cluster: Any
     bounds: Bounds
+    ended: Ended
     threads: int = 1  # of each worker
-    ended: Ended | None = None  # None: the cluster has no jobs, and looks after its workers itself
+    tries: int = 1  # times that the first workers may all end before they joined
+    again_s: float = AGAIN_S
+    look_s: float = LOOK_S
     asked: int = 0
     _target: int = field(init=False)
     _pressed: float = 0.0
@@ -86,11 +94,10 @@ class Fleet:
         """Bring the cluster to the size it should have; called about once a second, in its loop.
 
         Raises:
-            NoneCame: the first jobs have all ended, none with a worker.
+            NoneCame: the first workers have all ended before they joined.
         """
         now = time.monotonic()
-        if self.ended is not None:
-            await self._strike_off(self.ended, links, now)
+        await self._strike_off(links, now)
         self._pressed += WEIGHT * ((tasks > 0) - self._pressed)
         target = self.bounds.wanted(self._target, self.asked, self.threads, tasks, work_s, self._pressed)
         if target > self._target:
@@ -105,11 +112,11 @@ class Fleet:
             await self.cluster.scale_down(leave)
         missing = set(self.cluster.worker_spec) - set(self.cluster.workers)
         if (len(self.cluster.worker_spec) < self._target or missing) and now > self._again:
-            self._again = now + min(AGAIN_S * 2**self._failures, LONGEST_AGAIN_S)
+            self._again = now + min(self.again_s * 2**self._failures, LONGEST_AGAIN_S)
             self.cluster.scale(self._target)  # starts lost ones again, too
 
-    async def _strike_off(self, ended: Ended, links: "list[Link]", now: float) -> None:
-        """Forget jobs that have ended, so that they are missed."""
+    async def _strike_off(self, links: "list[Link]", now: float) -> None:
+        """Forget workers that have ended, so that they are missed."""
         present = {link.answer["name"] for link in links}
         speaking = {name for name in self.cluster.workers if not present.isdisjoint((str(name), *self._members(name)))}
         if speaking - self._joined:
@@ -118,15 +125,15 @@ class Fleet:
         silent = set(self.cluster.workers) - speaking
         if not silent or now < self._look:
             return
-        self._look = now + LOOK_S
-        over = set(await ended(silent))
+        self._look = now + self.look_s
+        over = set(await self.ended(silent))
         for name in over:
             self.cluster.workers.pop(name, None)
-        if over - self._joined:
-            if not self._came and not self.cluster.workers:
-                raise NoneCame("every job ended before its worker joined")
+        if stillborn := over - self._joined:
             self._failures += 1
-            log.warning("%d jobs ended before their workers joined; others are submitted, ever more seldom", len(over))
+            if not self._came and not self.cluster.workers and self._failures >= self.tries:
+                raise NoneCame("every worker ended before it joined")
+            log.warning("%d workers ended before they joined; others are started, ever more seldom", len(stillborn))
         self._joined -= over
 
     def _idle(self, links: "list[Link]", now: float) -> list[Any]:

@@ -52,7 +52,7 @@ def submit(recipe: "Slurm", imports: Collection[str], folder: Path | None) -> Da
         _start(cluster, recipe)
         client = Client(cluster, set_as_default=False)
         undo.callback(client.close)
-        fleet = Fleet(cluster, recipe.bounds, recipe.cores, cluster.ended)
+        fleet = Fleet(cluster, recipe.bounds, cluster.ended, recipe.cores)
         ids = _ids(cluster)
         log.info("submitted %s Slurm jobs (%s); waiting for the first worker", recipe.bounds.min, ", ".join(ids))
         logs = f"the logs in {folder / 'workers'}" if folder else "their logs"
@@ -62,7 +62,7 @@ def submit(recipe: "Slurm", imports: Collection[str], folder: Path | None) -> Da
                 client, fleet, recipe.retries, recipe.task_timeout_s, imports, where, recipe.cores, recipe.wait_s
             )
         except NoneCame as error:
-            raise PoolError(f"{error} ({_state(ids)}); see {logs}") from error
+            raise PoolError(f"every job ended before its worker joined ({_state(ids)}); see {logs}") from error
         except TimeoutError as error:
             waited = f"no Slurm job started a worker within compute.wait_s={recipe.wait_s:g}"
             raise PoolError(f"{waited} ({_state(_ids(cluster))}); raise it, or see {logs}") from error

@@ -1,0 +1,62 @@
+"""A command as a task: it ends with the process that started it, and not before."""
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+from conftest import ROOT, wait_until
+
+from algos.process import Child, run_child, start_child
+
+
+def sleeper(folder: Path) -> Child:
+    """A command that says that it is there, and stays."""
+    code = f"import pathlib, time; pathlib.Path({str(folder / 'there')!r}).touch(); time.sleep(600)"
+    return Child(["-c", code], folder, {}, folder / "log" / "out", folder / "stop")
+
+
+def test_a_command_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    thread = threading.Thread(target=lambda: started.append(start_child(sleeper(tmp_path))))
+    thread.start()
+    thread.join()
+    (process,) = started
+    try:
+        wait_until(lambda: (tmp_path / "there").exists() or process.poll() is not None, 60)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_command_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    code = f"""
+import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+from pathlib import Path
+from test_child_process import run_child, sleeper
+run_child(sleeper(Path({str(tmp_path)!r})))
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        wait_until((tmp_path / "there").exists, 60)
+        (child,) = psutil.Process(parent.pid).children()
+    finally:
+        parent.kill()
+        parent.wait()
+    child.wait(30)
+
+
+def test_a_command_is_asked_to_end_by_a_file_and_tells_its_exit_code(tmp_path: Path) -> None:
+    codes: list[int] = []
+    child = sleeper(tmp_path)
+    thread = threading.Thread(target=lambda: codes.append(run_child(child)))
+    thread.start()
+    wait_until((tmp_path / "there").exists, 60)
+    child.stop.touch()
+    thread.join(60)
+    assert codes == [-signal.SIGTERM]
+    assert run_child(Child(["-c", "print('said'); raise SystemExit(3)"], tmp_path, {}, child.log, child.stop)) == 3
+    assert child.log.read_text() == "said\n" and not child.stop.exists()
