@@ -2,16 +2,21 @@
 
 One file each, a NumPy archive: the arrays by their path in the state, and the plain data as JSON under `plain`.
 Readable without this program: `numpy.load(path)`.
+
+What `state_dict()` may hold, and `load_state_dict()` is given again equal in value and type: None, bool, int, float,
+str, NumPy arrays and scalars of these, and lists, tuples and mappings of such data at any depth, mappings with keys of
+str, int, bool, float or None. Mappings become dicts. Anything else is refused when it is saved.
 """
 
 import io
 import json
 import logging
 import os
+import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,9 +26,21 @@ log = logging.getLogger(__name__)
 
 State = dict[str, Any]
 
+PLAIN = "plain"  # in the archive: the state as JSON, with names of arrays in their place
+
 
 class CheckpointError(PaddockError):
     """A checkpoint cannot be read, or does not fit what it is to be loaded into."""
+
+
+class StorageError(PaddockError):
+    """The disk refuses what a run has to write: it is full, or gone."""
+
+    @classmethod
+    def of(cls, path: Path, error: OSError) -> "StorageError":
+        """Say what could not be written, and what to do."""
+        why = error.strerror or type(error).__name__
+        return cls(f"{path} cannot be written ({why}); make room, and the same command with run.dir= goes on")
 
 
 class Checkpoints:
@@ -34,12 +51,21 @@ class Checkpoints:
         self._keep = keep
 
     def save(self, iteration: int, state: State) -> Path:
-        """Write a checkpoint that is on the disk when this returns, and drop the oldest beyond those kept."""
-        self._folder.mkdir(exist_ok=True)
+        """Write a checkpoint that is on the disk when this returns, and drop the oldest beyond those kept.
+
+        Raises:
+            CheckpointError: the state holds what cannot be kept; its leaf is named.
+            StorageError: the disk is full or gone; those saved before are whole.
+        """
         path = self._folder / f"{iteration:08d}.npz"
-        write_atomically(path, _pack(state))
-        for old in self.paths()[self._keep :]:
-            old.unlink(missing_ok=True)
+        content = _pack(state)
+        try:
+            self._folder.mkdir(exist_ok=True)
+            write_atomically(path, content)
+            for old in self.paths()[self._keep :]:
+                old.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError.of(path, error) from error
         return path
 
     def paths(self) -> list[Path]:
@@ -76,11 +102,11 @@ def read(path: Path) -> State:
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files if name != "plain"}
-            plain = json.loads(str(archive["plain"]))
+            arrays = {name: archive[name] for name in archive.files if name != PLAIN}
+            plain = json.loads(str(archive[PLAIN]))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
         raise CheckpointError(f"checkpoint {path} is damaged ({type(error).__name__}: {error})") from error
-    return _unpack(plain, arrays)
+    return _decode(plain, arrays)
 
 
 def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str = "") -> None:
@@ -89,7 +115,7 @@ def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str 
     Raises:
         CheckpointError: a leaf is missing, unknown, or of another shape; it is named with both shapes.
     """
-    for name in sorted(set(state) | set(expected)):
+    for name in sorted(set(state) | set(expected), key=str):
         leaf = f"{path}{name}"
         if name not in state or name not in expected:
             where = "the checkpoint lacks" if name not in state else "only the checkpoint has"
@@ -124,32 +150,66 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _pack(state: State) -> bytes:
-    arrays = dict(_arrays(state, ""))
-    arrays["plain"] = np.array(json.dumps(_plain(state)))
+    arrays: dict[str, np.ndarray] = {}
+    plain = json.dumps(_encode(state, "", arrays))
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
+    # By hand, as `numpy.savez` takes the names of arrays for those of its own arguments.
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in {**arrays, PLAIN: np.array(plain)}.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
     return buffer.getvalue()
 
 
-def _arrays(state: Mapping[str, Any], path: str) -> Iterator[tuple[str, np.ndarray]]:
-    for name, value in state.items():
-        if isinstance(value, Mapping):
-            yield from _arrays(value, f"{path}{name}.")
-        elif isinstance(value, np.ndarray):
-            yield f"{path}{name}", value
-
-
-def _plain(value: Any) -> Any:
+def _encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Return the JSON of a value; its arrays are added to `arrays`, by their paths."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
+        return {"__scalar__": [value.dtype.str, value.item()]}
+    if type(value) is np.ndarray and not value.dtype.hasobject:
+        name = re.sub(r"[^\w.'-]", "_", path)
+        # Two paths may be spelled alike: {"a.b": x, "a": {"b": y}}.
+        while name in arrays or name == PLAIN or name.endswith(".npy"):
+            name += "'"
+        arrays[name] = value
+        return {"__array__": name}
+    if isinstance(value, list | tuple):
+        items = [_encode(item, _join(path, k), arrays) for k, item in enumerate(value)]
+        return items if type(value) is list else {"__tuple__": items} if type(value) is tuple else _refuse(value, path)
     if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return {"__array__": True}
-    return value.item() if isinstance(value, np.generic) else value
+        keys = list(value)
+        if any(key is not None and type(key) not in (bool, int, float, str) for key in keys):
+            _refuse(value, path)
+        items = {key: _encode(item, _join(path, key), arrays) for key, item in value.items()}
+        simple = all(type(key) is str and not key.startswith("__") for key in keys)
+        return items if simple else {"__mapping__": [[key, item] for key, item in items.items()]}
+    return _refuse(value, path)
 
 
-def _unpack(plain: Any, arrays: Mapping[str, np.ndarray], path: str = "") -> Any:
+def _join(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _refuse(value: Any, path: str) -> NoReturn:
+    what = f"{value.dtype}" if isinstance(value, np.ndarray | np.generic) else type(value).__name__
+    allowed = "None, numbers, text, arrays of numbers, and lists, tuples and mappings of them"
+    raise CheckpointError(f"state_dict(): '{path}' holds a {what}, which no checkpoint keeps; allowed: {allowed}")
+
+
+def _decode(plain: Any, arrays: Mapping[str, np.ndarray], path: str = "") -> Any:
+    if isinstance(plain, list):
+        return [_decode(item, arrays, _join(path, k)) for k, item in enumerate(plain)]
     if not isinstance(plain, dict):
         return plain
-    if plain.get("__array__") is True:
-        return arrays[path[:-1]]
-    return {name: _unpack(item, arrays, f"{path}{name}.") for name, item in plain.items()}
+    if len(plain) == 1:
+        [(kind, content)] = plain.items()
+        if kind == "__array__":
+            return arrays[path if content is True else content]  # True: of earlier versions
+        if kind == "__scalar__":
+            return np.dtype(content[0]).type(content[1])
+        if kind == "__tuple__":
+            return tuple(_decode(content, arrays, path))
+        if kind == "__mapping__":
+            return {key: _decode(item, arrays, _join(path, key)) for key, item in content}
+    return {name: _decode(item, arrays, _join(path, name)) for name, item in plain.items()}

@@ -9,7 +9,9 @@ submission.json    job, command and code, if submitted to Slurm; slurm.log: what
 trial.json         which trial of a sweep it is, if it is one; output.log: what it printed as one of several
 """
 
+import contextlib
 import datetime
+import errno
 import fcntl
 import importlib.metadata
 import json
@@ -20,7 +22,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,7 +30,7 @@ import yaml
 
 from envs.errors import ConfigError, PaddockError, nearest
 
-from .checkpoint import write_atomically
+from .checkpoint import StorageError, write_atomically
 
 # These decide where and for how long a run computes and who watches, and not what: they may change when it goes on.
 CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume", "dry_run")
@@ -41,6 +43,7 @@ BEGUN = (
 )
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
 
@@ -51,50 +54,95 @@ class FolderError(PaddockError):
 class RunFolder:
     """A run's folder, from the moment it is this process's own until `release`."""
 
-    def __init__(self, path: Path, lock: IO[str]) -> None:
+    def __init__(self, path: Path, lock: IO[str], made: Sequence[Path]) -> None:
         self.path = path
         self._lock = lock
+        self._made = made  # folders that were made for it, the deepest first
+        self._begun = False
 
     @classmethod
     def open(cls, path: Path, config: Mapping[str, Any]) -> "RunFolder":
-        """Make the folder, or go on in one that holds the same run.
+        """Take the folder's lock, making the folder where there is none; nothing else is written before `begin`.
+
+        Whatever is read of the run after this stays as it was read.
 
         Raises:
             FolderError: it cannot be written, is in use, or holds something else.
             ConfigError: it holds a run of another configuration; the keys are named.
         """
         check_usable(path, config)
+        made = [folder for folder in (path, *path.parents) if not folder.exists()]
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = open(path / "lock", "a")  # noqa: SIM115
         except OSError as error:
-            raise FolderError(
-                f"run.dir={path} cannot be written ({error.strerror}); choose another with run.dir="
-            ) from error
+            raise _unwritable(path, error) from error
         _lock(lock, path)
-        folder = cls(path, lock)
-        # First what makes the folder a run's: a process killed from here on leaves one that can be gone on with.
-        write_atomically(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
-        if not (path / "provenance.json").exists():
-            commit, diff = find_source(Path(__file__).resolve().parent)
-            if diff:
-                write_atomically(path / "code.diff", diff.encode() + b"\n")
-            _write_provenance(path, commit)
-        (path / "done.json").unlink(missing_ok=True)
+        folder = cls(path, lock, made)
+        try:
+            # Whoever held the lock until now may have begun another run here, or removed the folder.
+            check_usable(path, config, locked=True)
+            if os.fstat(lock.fileno()).st_nlink == 0:
+                raise FolderError(f"run.dir={path} was just removed by another process; give the command again")
+        except BaseException:
+            folder.release()
+            raise
         return folder
 
+    @property
+    def ended(self) -> str | None:
+        """Why the run ended by itself, as noted by `finish`; None where it has not, was stopped, or failed."""
+        return read_end(self.path) if has_ended(self.path) else None
+
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """Describe the run in its folder, or as it goes on.
+
+        Raises:
+            FolderError: it cannot be written.
+        """
+        self._begun = True
+        path = self.path
+        try:
+            # First what makes the folder a run's: a process killed from here on leaves one that can be gone on with.
+            write_atomically(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
+            if not (path / "provenance.json").exists():
+                commit, diff = find_source(Path(__file__).resolve().parent)
+                if diff:
+                    write_atomically(path / "code.diff", diff.encode() + b"\n")
+                _write_provenance(path, commit)
+            (path / "done.json").unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
     def finish(self, reason: str, metrics: Mapping[str, float]) -> None:
-        """Note why and when the run ended, and its last metrics."""
+        """Note why and when the run ended, and its last metrics.
+
+        Raises:
+            StorageError: the disk is full or gone.
+        """
         done = {"reason": reason, "time": _now(), "metrics": dict(metrics)}
-        write_atomically(self.path / "done.json", json.dumps(done, indent=2).encode())
+        try:
+            write_atomically(self.path / "done.json", json.dumps(done, indent=2).encode())
+        except OSError as error:
+            raise StorageError.of(self.path / "done.json", error) from error
 
     def release(self) -> None:
-        """Let other processes use the folder."""
+        """Let other processes use the folder; one that was made and never begun goes again."""
+        if not self._begun:
+            with contextlib.suppress(OSError):
+                if self._made:
+                    (self.path / "lock").unlink()
+                for folder in self._made:
+                    folder.rmdir()
         self._lock.close()
 
 
-def check_usable(path: Path, config: Mapping[str, Any]) -> None:
-    """Raise what `RunFolder.open` would, as far as it can be known without leaving a trace."""
+def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False) -> None:
+    """Raise what `RunFolder.open` would, as far as it can be known without leaving a trace.
+
+    Args:
+        locked: this process holds the lock.
+    """
     remedy = "choose another with run.dir="
     try:
         if path.exists() and not path.is_dir():
@@ -105,11 +153,25 @@ def check_usable(path: Path, config: Mapping[str, Any]) -> None:
             raise FolderError(f"run.dir={path} is not empty and holds no run; choose an empty or a new folder")
         with tempfile.TemporaryFile(dir=next(parent for parent in (path, *path.absolute().parents) if parent.exists())):
             pass
-        if (path / "lock").exists():
+        if not locked and (path / "lock").exists():
             with open(path / "lock", "a") as lock:
                 _lock(lock, path)
     except OSError as error:
-        raise FolderError(f"run.dir={path} cannot be written ({error.strerror}); {remedy}") from error
+        raise _unwritable(path, error) from error
+
+
+def read_end(path: Path) -> str | None:
+    """Why a run ended, as its `done.json` says; None while it has not."""
+    try:
+        return str(json.loads((path / "done.json").read_text())["reason"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def has_ended(path: Path) -> bool:
+    """Whether a run came to its own end: it was neither stopped by a signal nor failed, and has not gone on since."""
+    reason = read_end(path)
+    return reason is not None and not reason.startswith(("failed: ", "SIG"))
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -171,6 +233,11 @@ def last_path(root: Path) -> Path:
     if not runs:
         raise FolderError(f"resume=last: there is no run in {root}; start one without resume")
     return max(runs, key=lambda run: (run / "provenance.json").stat().st_mtime)
+
+
+def _unwritable(path: Path, error: OSError) -> FolderError:
+    remedy = "make room, or choose another with run.dir=" if error.errno in FULL else "choose another with run.dir="
+    return FolderError(f"run.dir={path} cannot be written ({error.strerror}); {remedy}")
 
 
 def _lock(file: IO[str], path: Path) -> None:

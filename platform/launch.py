@@ -21,11 +21,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.errors import PaddockError
+from envs.errors import ConfigError, PaddockError
 
 from . import CONF
 from .assembly import Assembly, assemble, build_algorithm, env_name, packages
 from .border import build
+from .checkpoint import StorageError
 from .command import complain, fall_silent
 from .compose import check_sweep, composition_error, hydra_parser, register_search_path
 from .console import Console
@@ -34,7 +35,7 @@ from .guide import print_guide
 from .run import Outcome, Progress, RunFailed, restore, run
 from .status import print_table
 from .submit import check_runs_here
-from .survey import survey
+from .survey import last_metrics, survey
 from .track import Tracker
 from .trial import find_reporter
 
@@ -60,6 +61,7 @@ def main() -> int:
             failures.append(error)
             return None
 
+    arguments: argparse.Namespace | None = None
     try:
         parser = hydra_parser()
         arguments = parser.parse_intermixed_args()
@@ -84,7 +86,7 @@ def main() -> int:
     except BrokenPipeError:
         return fall_silent()
     except Exception as error:
-        explained = composition_error(error, arguments)
+        explained = None if arguments is None else composition_error(error, arguments)
         if explained is None:
             raise
         return complain(explained, 2)
@@ -122,30 +124,39 @@ def play(parts: Assembly) -> tuple[Outcome, bool]:
     """Run what is assembled, from where its folder is; and whether there was anything left to do."""
     console = Console(sys.stdout, sys.stderr, parts.config["budget"])
     with contextlib.closing(console), _messages(console) as record, contextlib.closing(parts.pool):
-        parts = settle(parts, console)
-        progress = restore(parts.algorithm, parts.checkpoints)
-        reached = parts.budget.spent(progress.metrics, progress.elapsed_s) if progress.metrics else None
-        if reached is not None:
-            console.message(f"{parts.path} has reached {reached} before; raise it to go on")
-            return Outcome(reached, progress.metrics, None), False
-        parts.pool.open(packages(parts.config), parts.path)
+        # The lock comes first: what another process still adds to the run would be lost.
         folder = RunFolder.open(parts.path, parts.config)
         try:
+            parts = settle(parts, console)
+            progress = restore(parts.algorithm, parts.checkpoints)
+            reached = parts.budget.spent(progress.metrics, progress.elapsed_s) if progress.metrics else None
+            if reached is not None and folder.ended is not None:
+                console.message(f"{parts.path} has reached {reached} before; raise it to go on")
+                return Outcome(reached, last_metrics(parts.path)[0], None), False
+            parts.pool.open(packages(parts.config), parts.path)
+            folder.begin(parts.config)
             record(parts.path / "log.txt")
-            return _sitting(parts, progress, folder, console), True
+            return _session(parts, progress, reached, folder, console), True
         finally:
             folder.release()
 
 
 def settle(parts: Assembly, console: Console) -> Assembly:
-    """Replace `vec=auto` by the layout that an earlier sitting chose, or by the fastest here."""
+    """Replace `vec=auto` by the layout that an earlier session chose, or by the fastest here."""
     vec = build("vec", parts.config["vec"])
     if not hasattr(vec, "settle"):
         return parts
     section = _chosen_before(parts)
-    if section is None:
-        elsewhere = getattr(parts.algorithm, "plays_on_pool", True) and not parts.pool.in_process
-        section = vec.settle(parts.algorithm.env, elsewhere, console.message)
+    if section is not None:
+        try:
+            return _with_vec(parts, section)
+        except ConfigError as error:  # the run has come from another machine; the layouts all give the same numbers
+            console.message(f"vec=auto: not as before, for {error}")
+    elsewhere = getattr(parts.algorithm, "plays_on_pool", True) and not parts.pool.in_process
+    return _with_vec(parts, vec.settle(parts.algorithm.env, elsewhere, console.message))
+
+
+def _with_vec(parts: Assembly, section: dict[str, Any]) -> Assembly:
     config = {**parts.config, "vec": section}
     return replace(parts, config=config, algorithm=build_algorithm(config, parts.pool))
 
@@ -158,30 +169,42 @@ def _chosen_before(parts: Assembly) -> dict[str, Any] | None:
     return section if same and section["_target_"] != parts.config["vec"]["_target_"] else None
 
 
-def _sitting(parts: Assembly, progress: Progress, folder: RunFolder, console: Console) -> Outcome:
+def _session(parts: Assembly, progress: Progress, reached: str | None, folder: RunFolder, console: Console) -> Outcome:
+    """Run from where the folder is to the end, and note there how it came to it."""
     start_iteration = int(progress.metrics.get("iteration", 0))
     verb = "going on" if start_iteration else "running"
     console.message(f"{verb} in {folder.path}, workers: {parts.pool.describe()}")
-    tracker = Tracker(folder.path, parts.mirrors, start_iteration, console)
-    reporter = find_reporter(folder.path)
     try:
-        outcome = run(
-            parts.algorithm,
-            tracker,
-            parts.checkpoints,
-            parts.budget,
-            progress,
-            checkpoint_every_s=parts.config["checkpoint"]["every_s"],
-            stopping=lambda number: console.message("stopping after this iteration; Ctrl-C again leaves at once"),
-            judge=reporter.judge if reporter else None,
-        )
+        with contextlib.closing(Tracker(folder.path, parts.mirrors, start_iteration, console)) as tracker:
+            reporter = find_reporter(folder.path)
+            outcome = run(
+                parts.algorithm,
+                tracker,
+                parts.checkpoints,
+                parts.budget,
+                progress,
+                checkpoint_every_s=parts.config["checkpoint"]["every_s"],
+                stopping=lambda number: console.message("stopping after this iteration; Ctrl-C again leaves at once"),
+                judge=reporter.judge if reporter else None,
+                reached=reached,
+            )
+        folder.finish(outcome.reason, outcome.metrics)
     except PaddockError as error:
-        folder.finish(f"failed: {error}", progress.metrics)
+        with contextlib.suppress(StorageError):
+            folder.finish(f"failed: {error}", progress.metrics)
         raise RunFailed(f"{error} (the run so far is in {folder.path})") from error
-    finally:
-        tracker.close()
-    folder.finish(outcome.reason, outcome.metrics)
     return outcome
+
+
+class LogFile(logging.FileHandler):
+    """A file of messages, which a full disk costs those messages and nothing else."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        pass
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
 
 
 @contextlib.contextmanager
@@ -202,7 +225,7 @@ def _messages(console: Console) -> Iterator[Any]:
             logging.getLogger(name).setLevel(logging.INFO)
 
     def record(path: Path) -> None:
-        handler = logging.FileHandler(path)
+        handler = LogFile(path, delay=True)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         handlers.append(handler)
         add(handler)
@@ -223,8 +246,8 @@ def _print_dry_run(parts: Assembly) -> None:
         "algorithm": config["algo"]["_target_"],
         "environment": env_name(config),
         "workers": parts.pool.describe(),
-        **(algorithm.describe() if hasattr(algorithm, "describe") else {}),
         "devices": "cpu",
+        **(algorithm.describe() if hasattr(algorithm, "describe") else {}),
         "budget": ", ".join(f"{key}={value}" for key, value in config["budget"].items() if value is not None) or "none",
         "folder": str(parts.path),
     }

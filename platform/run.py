@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from envs.errors import PaddockError, require
 
@@ -34,10 +34,36 @@ class Algorithm(Protocol):
     def policy(self) -> Any: ...
 
 
+@runtime_checkable
+class Evaluates(Protocol):
+    """An algorithm that evaluates its policy now and then: it says what rows have not told when a run ends.
+
+    Its rows with evaluations name the iteration of the policy that was played, as `eval/of_iteration`.
+    """
+
+    def evaluate_last(self) -> Sequence[Metrics]:
+        """Return the evaluations that no row has reported, that of the present policy last; change no state."""
+        ...
+
+
+@runtime_checkable
+class KeepsPolicies(Protocol):
+    """An algorithm that keeps more than its present policy."""
+
+    policy_names: tuple[str, ...]  # what `policy` may be asked for; the first is the present one
+
+    def policy(self, which: str = ...) -> Any: ...
+
+    def policy_iteration(self, which: str) -> int:
+        """Return the iteration that a policy is of."""
+        ...
+
+
 class Tracker(Protocol):
     """Where metrics go."""
 
     def log(self, metrics: Metrics, events: Sequence[Mapping[str, Any]] = ()) -> None: ...
+    def log_end(self, metrics: Metrics) -> None: ...
     def sync(self) -> None: ...
     def close(self) -> None: ...
 
@@ -120,21 +146,23 @@ def run(
     checkpoint_every_s: float,
     stopping: Callable[[int], None],
     judge: Callable[[Metrics, float | None], str | None] | None = None,
+    reached: str | None = None,
 ) -> Outcome:
     """Run until the budget is spent or a signal comes; the last iteration is on the disk when this returns.
+
+    The policy that a run has at the end of its budget is evaluated, unless the last row has done so.
 
     Args:
         progress: where to go on from, as `restore` returned it.
         stopping: told of a signal at once, before the iteration that it interrupts is finished.
         judge: shown every row, and how much of the budget is spent; says why the run should end early, if it should.
+        reached: the bound that was reached before, in words, if one was: only the end is left to do.
     """
     resumed_s = progress.elapsed_s
     started = saved = time.monotonic()
     metrics = progress.metrics
     step = metrics.get("step", 0)
-    reason = budget.spent(metrics, resumed_s) if metrics else None
-    if reason is not None:
-        return Outcome(f"{reason} was reached before", metrics, None)
+    spent, verdict, stopped = reached, None, None
 
     def save() -> None:
         # A checkpoint must never be ahead of the rows that lead to it.
@@ -144,7 +172,7 @@ def run(
 
     with Signals(stopping) as signals, contextlib.closing(algorithm.plan()) as plan:
         before = started
-        for row in plan:
+        for row in plan if reached is None else ():
             now = time.monotonic()
             progress.elapsed_s = resumed_s + now - started
             rate = (row["step"] - step) / max(now - before, 1e-9)
@@ -159,20 +187,32 @@ def run(
                 events,
             )
             step, before = row["step"], now
-            metrics |= {name: value for name, value in row.items() if not name.startswith("system/")}
+            metrics |= {name: _plain(value) for name, value in row.items() if not name.startswith("system/")}
             verdict = judge(row, budget.share(row, progress.elapsed_s)) if judge is not None else None
-            reason = budget.spent(row, progress.elapsed_s) or verdict
-            if reason is None and signals.caught is not None:
-                reason = signal.Signals(signals.caught).name
-            if reason is not None:
-                save()
-                return Outcome(reason, metrics, signals.caught if reason in signal.Signals.__members__ else None)
+            spent, stopped = budget.spent(row, progress.elapsed_s), signals.caught
+            if spent or verdict or stopped:
+                break
             if now - saved >= checkpoint_every_s:
                 save()
                 saved = time.monotonic()
-    if metrics:
-        save()
-    return Outcome("the algorithm's plan ended", metrics, None)
+        else:
+            spent = reached or "the algorithm's plan ended"
+        if metrics and reached is None:
+            save()
+        last = dict(metrics)
+        if spent and metrics and metrics.get("eval/of_iteration") != metrics["iteration"]:
+            for evaluation in algorithm.evaluate_last() if isinstance(algorithm, Evaluates) else ():
+                tracker.log_end(evaluation)
+                last |= {name: _plain(value) for name, value in evaluation.items()}
+    if spent or verdict:
+        return Outcome(str(spent or verdict), last, None)
+    assert stopped is not None
+    return Outcome(signal.Signals(stopped).name, last, stopped)
+
+
+def _plain(value: Any) -> float:
+    """A number as Python's own, of NumPy's or torch's."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def memory_gb() -> float:

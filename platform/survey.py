@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from envs.errors import ConfigError, PaddockError
 
-from .folder import SNAPSHOT, read_config
+from .folder import SNAPSHOT, has_ended, read_config, read_end
 from .run import Budget
 
 State = Literal["pending", "requeued", "running", "done", "stopped", "failed", "lost", "unknown"]
@@ -132,7 +132,7 @@ def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tup
         if name != submission.name:
             job_state, reason = "", ""
     ended = read_end(run)
-    if ended is not None and not ended.startswith(("failed: ", "SIG")):
+    if ended is not None and has_ended(run):
         return "done", ended
     if job_state in WAITING:
         begun = (run / "config.yaml").exists()
@@ -150,11 +150,6 @@ def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tup
     if not (run / "config.yaml").exists() and said:
         return "failed", how + said[-1]
     return "lost", how + (said[-1] if said else "its job never started")
-
-
-def read_end(run: Path) -> str | None:
-    """Why a run ended, as its `done.json` says; None while it has not."""
-    return (_read_json(run / "done.json") or {}).get("reason")
 
 
 def is_locked(run: Path) -> bool:

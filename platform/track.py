@@ -4,19 +4,22 @@
 was killed and resumed, on whatever backend, ends with the same bytes as one that was not. Keys of the group `system/`
 (seconds, steps/s, shares of the time; `algos/clock.py` explains each) go to `system.jsonl`. In both, one row is one
 line of strict JSON: `iteration` and `step` first, then the keys in the order given; a NaN or an infinity is written as
-null. What an algorithm tells in words (POET's births and transfers) goes to `events.jsonl`, a line an event, of which
-an iteration may have any number.
+null. A run that has reached its end may add rows of evaluations alone, which repeat iteration and step of its last row;
+if it goes on it drops them. What an algorithm tells in words (POET's births and transfers) goes to `events.jsonl`, a
+line an event, of which an iteration may have any number.
 """
 
+import contextlib
 import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from .checkpoint import StorageError
 from .console import Console
 from .feed import Feed
 
@@ -52,43 +55,59 @@ class Journal:
     Args:
         path: the file; created if missing.
         start_iteration: the restored iteration; 0 for a fresh run.
+        single: an iteration has one row; further ones are of the run's end, and are dropped too.
     """
 
-    def __init__(self, path: Path, start_iteration: int) -> None:
+    def __init__(self, path: Path, start_iteration: int, *, single: bool = True) -> None:
+        self._single = single
         self.last_step: int | None = None  # of the last row kept
-        # Unbuffered: a row is in the kernel's hands once it is written.
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
-        self._file.truncate(self._end_of(start_iteration))
+        self._path = path
+        with self._storing():
+            # Unbuffered: a row is in the kernel's hands once it is written.
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+            self._file.truncate(self._end_of(start_iteration))
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Append one row.
 
         Raises:
-            OSError: the disk is full or gone; a run without its truth must stop.
+            StorageError: the disk is full or gone; a run without its truth must stop.
         """
         line = memoryview(_ENCODER.encode(row).encode() + b"\n")
-        while line:
-            line = line[self._file.write(line) :]
+        with self._storing():
+            while line:
+                line = line[self._file.write(line) :]
 
     def sync(self) -> None:
         """Return once all rows are on the disk itself."""
-        os.fsync(self._file.fileno())
+        with self._storing():
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         if not self._file.closed:
-            self.sync()
-            self._file.close()
+            try:
+                self.sync()
+            finally:
+                with self._storing():
+                    self._file.close()
+
+    @contextlib.contextmanager
+    def _storing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError.of(self._path, error) from error
 
     def _end_of(self, iteration: int) -> int:
-        end = 0
+        end, last = 0, None
         # Rows are in order of iteration, so all that follows the first one to drop goes with it.
-        with open(self._file.name, "rb") as lines:
+        with open(self._path, "rb") as lines:
             for line in lines:
                 row = _place(line)
-                if row is None or row[0] > iteration:
+                if row is None or row[0] > iteration or (self._single and row[0] == last):
                     break
                 end += len(line)
-                self.last_step = row[1]
+                last, self.last_step = row
         return end
 
 
@@ -107,8 +126,8 @@ class Tracker:
         self._system = Journal(run_dir / "system.jsonl", start_iteration)
         _sync_folder(run_dir)
         self._told = run_dir / "events.jsonl"
-        self._events = Journal(self._told, start_iteration) if self._told.exists() else None
-        self._iteration = start_iteration
+        self._events = Journal(self._told, start_iteration, single=False) if self._told.exists() else None
+        self._iteration, self._step = start_iteration, self._metrics.last_step or 0
         self._console = console
         self._closed = False
         first_step = 0 if self._metrics.last_step is None else self._metrics.last_step + 1
@@ -124,15 +143,16 @@ class Tracker:
         Raises:
             ValueError: `iteration` is not above the last one: a resumed run could not tell which rows to keep.
             TypeError: a value is not a number.
+            StorageError: the disk is full or gone.
         """
         head = {key: _whole(key, metrics[key]) for key in ("iteration", "step")}
         if head["iteration"] <= self._iteration:
             raise ValueError(f"metrics of iteration {head['iteration']} came after those of {self._iteration}")
-        self._iteration = head["iteration"]
+        self._iteration, self._step = head["iteration"], head["step"]
         row = head | {key: _number(key, value) for key, value in metrics.items() if key not in head}
 
         for event in events:
-            self._events = self._events or Journal(self._told, self._iteration - 1)
+            self._events = self._events or Journal(self._told, self._iteration - 1, single=False)
             self._events.write(_finite(event))
         finite = _finite(row)
         system = {key: value for key, value in finite.items() if key.startswith("system/")}
@@ -140,6 +160,20 @@ class Tracker:
         if system:
             self._system.write(head | system)
 
+        self._show(row)
+
+    def log_end(self, metrics: Metrics) -> None:
+        """Record an evaluation of a run that has reached its end: a further row of its last iteration.
+
+        Args:
+            metrics: without `iteration` and `step`, which are those of the last row.
+        """
+        head = {"iteration": self._iteration, "step": self._step}
+        row = head | {key: _number(key, value) for key, value in metrics.items()}
+        self._metrics.write(_finite(row))
+        self._show(row)
+
+    def _show(self, row: Metrics) -> None:
         self._console.log(row)
         for mirror, feed in self._feeds:
             feed.offer(partial(mirror.log, row))
@@ -154,12 +188,11 @@ class Tracker:
         if self._closed:
             return
         self._closed = True
-        try:
+        with contextlib.ExitStack() as closing:  # from the last to the first, whatever fails on the way
+            closing.callback(self._console.close)
+            closing.callback(self._close_mirrors)
             for journal in self._journals():
-                journal.close()
-        finally:
-            self._close_mirrors()
-            self._console.close()
+                closing.callback(journal.close)
 
     def _journals(self) -> list[Journal]:
         return [self._metrics, self._system, *([] if self._events is None else [self._events])]
@@ -234,8 +267,11 @@ def _number(key: str, value: Any) -> int | float:
 
 def _sync_folder(folder: Path) -> None:
     # A new file is only found again after a power loss once its folder is on the disk too.
-    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StorageError.of(folder, error) from error

@@ -21,12 +21,13 @@ from typing import Any, Protocol
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from .folder import has_ended, read_end
 from .launchers import POLL_S
 from .places import End, Place, Running
 from .plan import Plan, shown
 from .run import Signals
 from .study import Constraint, parse_objectives
-from .survey import is_held, last_metrics, read_end
+from .survey import is_held, last_metrics
 from .trial import PRUNED, Note
 
 OWNERS = ".owners"  # in the sweep's folder: a file for each process at it
@@ -162,8 +163,7 @@ class Sitting:
     def _start(self, trial: Trial, note: Note) -> None:
         run = self._folder / str(trial.number)
         drawn, plan = self._plan(trial, run)
-        ended = read_end(run)
-        if ended is not None and not ended.startswith(("failed: ", "SIG")):
+        if has_ended(run):
             # Its process came to its end after whoever started it had gone.
             self._conclude(Started(trial, plan, drawn, _Over()), End(0, []), False)
             return

@@ -1,19 +1,26 @@
 """Stop and resume: a run that is killed at any moment and resumed is the run that was not."""
 
+import errno
 import json
 import os
 import random
+import shutil
 import signal
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import TINY, Command, final_state, rows, wait_until
+from conftest import TINY, Command, call_main, final_state, rows, wait_until
 
+import paddock.checkpoint
+from algos.pool import PoolError
 from paddock.checkpoint import CheckpointError, Checkpoints, check_fits, read
-from paddock.folder import changed_keys
+from paddock.compute.late import LatePool
+from paddock.folder import FolderError, RunFolder, changed_keys
+from paddock.track import Journal
 
 ITERATIONS = 30
 
@@ -25,8 +32,7 @@ def arguments(run: Path, iterations: int = ITERATIONS) -> list[str]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("undisturbed") / "run"
-    code, _, err = Command(*arguments(run)).wait()
-    assert code == 0, err
+    assert call_main(*arguments(run)) == 0
     return run
 
 
@@ -111,6 +117,132 @@ def test_killed_while_its_folder_is_made_a_run_starts_again(
         assert (run / "provenance.json").exists()
 
 
+# Two at once
+
+
+def test_a_run_is_locked_before_its_pool_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, opened = tmp_path / "run", LatePool.open
+
+    def open_slowly(pool: LatePool, *settings: Any) -> None:
+        with pytest.raises(FolderError, match="is in use by another process"):
+            RunFolder.open(run, {})
+        opened(pool, *settings)
+
+    monkeypatch.setattr(LatePool, "open", open_slowly)
+    assert call_main(*arguments(run, 2)) == 0, capsys.readouterr().err
+    assert len(rows(run)) == 2
+
+
+def test_what_another_process_added_before_the_lock_was_free_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, ahead, opened = tmp_path / "run", tmp_path / "ahead", RunFolder.open
+    assert call_main(*arguments(run, 2)) == 0
+    shutil.copytree(run, ahead)
+    assert call_main(*arguments(ahead, 6)) == 0
+
+    def open_late(path: Path, config: Any) -> RunFolder:
+        shutil.rmtree(run)
+        shutil.copytree(ahead, run)
+        return opened(path, config)
+
+    monkeypatch.setattr(RunFolder, "open", open_late)
+    assert call_main(*arguments(run, 4)) == 0
+    assert "has reached budget.iterations=4 before" in capsys.readouterr().out
+    assert_same(run, ahead)
+
+
+def test_a_pool_that_cannot_open_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise PoolError("no scheduler")
+
+    monkeypatch.setattr(LatePool, "open", refuse)
+    assert call_main(*arguments(tmp_path / "new" / "run", 2)) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+# A full disk
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 300 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", disk], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("only root may mount a file system")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize("track", ["none", "tensorboard"])
+def test_a_full_disk_ends_in_one_line_and_after_room_was_made_the_run_goes_on(
+    track: str, undisturbed: Path, small_disk: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run, ballast = small_disk / "run", small_disk / "ballast"
+    assert call_main(*arguments(run, 5), f"track={track}") == 0
+    for left in (8_192, 4_096, 0):  # some rows more, a page, nothing at all
+        free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+        ballast.write_bytes(bytes(max(free - left, 0)))
+        capfd.readouterr()
+        code = call_main(*arguments(run), f"track={track}")
+        err = capfd.readouterr().err
+        said = [line for line in err.splitlines() if not line.startswith("warning: TensorBoard failed")]
+        assert code in (1, 2) and len(said) == 1, err
+        assert said[0].startswith("paddock: ") and str(run) in said[0]
+        assert "cannot be written (No space left on device); make room" in said[0]
+        ballast.unlink()
+        assert Checkpoints(run / "checkpoints", keep=3).load() is not None
+    assert call_main(*arguments(run), f"track={track}") == 0
+    assert_same(undisturbed, run)
+
+
+def test_a_disk_that_is_full_from_the_start_is_named(
+    small_disk: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (small_disk / "ballast").write_bytes(bytes(os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize))
+    assert call_main(*arguments(small_disk / "run", 5)) == 2
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1 and f"run.dir={small_disk / 'run'} cannot be written (No space left" in err
+
+
+@pytest.mark.parametrize("fails", ["checkpoint", "journal", "done.json"])
+def test_a_write_that_fails_is_one_line_and_loses_nothing(
+    fails: str, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert call_main(*arguments(run, 4)) == 0
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.MonkeyPatch.context() as patch:
+        if fails == "journal":
+
+            def write_some(journal: Journal, row: Any) -> None:
+                with journal._storing():
+                    journal._file.write(b'{"iteration": 5, "st')
+                    raise full
+
+            patch.setattr(Journal, "write", write_some)
+        else:
+            write = paddock.checkpoint.write_atomically
+
+            def refuse(path: Path, content: bytes) -> None:
+                if path.suffix == ".npz" if fails == "checkpoint" else path.name == "done.json":
+                    raise full
+                write(path, content)
+
+            patch.setattr("paddock.checkpoint.write_atomically", refuse)
+            patch.setattr("paddock.folder.write_atomically", refuse)
+        capfd.readouterr()
+        assert call_main(*arguments(run, 6)) == 1
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1 and "No space left on device" in err and f"the run so far is in {run}" in err
+    assert call_main(*arguments(run)) == 0
+    assert_same(undisturbed, run)
+
+
 # Stopped
 
 
@@ -177,6 +309,59 @@ def test_a_checkpoint_goes_round_unchanged(tmp_path: Path) -> None:
     assert loaded["algorithm"]["deep"] == {"count": 3, "rate": 0.1}
     with np.load(path) as archive:  # readable without this program
         assert json.loads(str(archive["plain"]))["loop"] == {"iteration": 7}
+
+
+PLAIN_DATA = {
+    "arrays in lists": {"means": [np.arange(3.0), [np.ones((2, 0), np.float32)]], "none": []},
+    "tuples": {"shape": (1, (2.5, None)), "pair": [(True, "x")]},
+    "keys that are no text": {"niches": {3: np.arange(3), 0: {"a": 1}, None: 2, 2.5: 3, True: 4}},
+    "scalars": {
+        "f": np.float32(0.1),
+        "d": np.float64(0.1),
+        "i": np.int16(-3),
+        "b": np.bool_(True),
+        "nan": float("inf"),
+    },
+    "names that savez takes": {"file": np.arange(2), "allow_pickle": np.arange(3), "plain": np.arange(4)},
+    "names spelled alike": {"a.b": np.arange(2), "a": {"b": np.arange(3)}, "x": np.ones(1), "x.npy": np.ones(2)},
+    "names of tags": {"a": {"__array__": True}, "b": {"__tuple__": [1]}, "c": {"__scalar__": ["<f4", 1]}},
+    "dtypes and orders": {"f": np.asfortranarray(np.ones((2, 3))), "zero": np.array(5), "u": np.array(["ab", "c"])},
+}
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    """Equal in value and type, at any depth."""
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other) and list(map(type, one)) == list(map(type, other))
+        for key in one:
+            assert_equal(one[key], other[key])
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for item, same in zip(one, other, strict=True):
+            assert_equal(item, same)
+    elif isinstance(one, np.ndarray | np.generic):
+        assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("plain", PLAIN_DATA.values(), ids=PLAIN_DATA.keys())
+def test_whatever_a_checkpoint_keeps_comes_back_in_value_and_type(plain: dict[str, Any], tmp_path: Path) -> None:
+    assert_equal(read(Checkpoints(tmp_path / "checkpoints", keep=1).save(1, plain)), plain)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [({1, 2}, "set"), (np.array([None]), "object"), (b"x", "bytes"), (Path("x"), "Path"), ({(1, 2): 3}, "dict")],
+)
+def test_what_a_checkpoint_cannot_keep_is_refused_by_its_leaf(value: Any, kind: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        CheckpointError, match=rf"'algorithm.deep.1' holds a \w*{kind}.*; allowed: None, numbers"
+    ) as caught:
+        Checkpoints(tmp_path / "checkpoints", keep=1).save(1, {"algorithm": {"deep": [0, value]}})
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "checkpoints").exists()
 
 
 def test_a_checkpoint_cut_off_at_any_byte_never_loses_the_one_before(tmp_path: Path) -> None:
