@@ -41,11 +41,12 @@ class A2C:
     hidden: tuple[int, ...]
     eval_every: int
     eval_episodes: int
+    eval_max_steps: int
 
     iteration: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "learning_rate", "max_grad_norm", "eval_every", "eval_episodes"):
+        for name in ("steps", "learning_rate", "max_grad_norm", "eval_every", "eval_episodes", "eval_max_steps"):
             require(getattr(self, name) > 0, f"{name}={getattr(self, name)} must be positive")
         self.env = self.env.as_array()
         self.vec.check(self.env)
@@ -61,7 +62,8 @@ class A2C:
         self.learner = Learner(architecture, self.seed, **options)
         stage = Stage(self.env, self.vec, architecture, self.seed, self.steps, groups=1)
         self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, 0, self.learner.weights(0))
-        self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self.learner.weights(0))
+        first = self.learner.weights(0)
+        self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self.eval_max_steps, first)
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One rollout and one step along its gradient an iteration, for ever."""
@@ -94,6 +96,10 @@ class A2C:
         self.learner.load_state_dict(state["learner"])
         self.actors.load_state_dict(state["actors"], self.learner.weights(self.iteration))
         self.evaluation.load_state_dict(state["evaluation"])
+
+    def evaluate_last(self) -> list[dict[str, float]]:
+        """Return the evaluation under way, if there is one, and that of the newest weights."""
+        return self.evaluation.finish_last(self.actors.newest)
 
     def policy(self) -> ActorPolicy:
         """The policy as it is now."""

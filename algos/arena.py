@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.ascent import Adam, decayed, estimate_gradient
+from algos.evaluate import count_cut
 from algos.flow import Job
 from algos.members import Centre, Problem, Round
 from algos.niche import Niche
@@ -97,6 +98,7 @@ class Arena:
     learning_rate_floor: float
     weight_decay: float
     eval_episodes: int
+    eval_max_steps: int
     pairs_per_task: int
 
     @property
@@ -144,8 +146,9 @@ class Arena:
         played = [end.value for end in ends if end.error is None]
         if not played:
             return Scored(LOST, 0)
-        returns = np.concatenate([returns for returns, _ in played])
-        return Scored(float(returns.mean()), int(sum(lengths.sum() for _, lengths in played)))
+        returns, lengths = (np.concatenate(parts) for parts in zip(*played, strict=True))
+        count_cut(lengths, self.eval_max_steps)
+        return Scored(float(returns.mean()), int(lengths.sum()))
 
     def attempt(
         self, place: Place, mean: Floats, adam: Adam, iteration: int, bound: float, optimizer: Optimizer

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from algos.actor import ActorPolicy, Architecture, Weights
 from algos.broadcast import Broadcast
-from algos.evaluate import Episodes, play
+from algos.evaluate import Episodes, count_cut, play
 from algos.noise import Stream, episode_seed
 from algos.pool import Pool
 from algos.rollout import Stage
@@ -31,10 +31,11 @@ class Evaluation:
     machine. Evaluation therefore only holds training up where it takes longer than the time between two evaluations.
     """
 
-    def __init__(self, stage: Stage, pool: Pool, episodes: int, weights: Weights) -> None:
+    def __init__(self, stage: Stage, pool: Pool, episodes: int, max_steps: int, weights: Weights) -> None:
         self._stage = stage
         self._pool = pool
         self._episodes = episodes
+        self._max_steps = max_steps  # of an episode
         self._judged: Weights = weights  # those being played, or played last
         self._thread: threading.Thread | None = None
         self._running = False
@@ -53,13 +54,30 @@ class Evaluation:
 
     def finish(self) -> dict[str, float]:
         """Wait for what was started and report it; nothing where nothing was, or all of it was lost."""
+        metrics = self._wait()
+        self._thread, self._running = None, False
+        if metrics and metrics["eval/return_mean"] > self.best_return:
+            self.best_return, self.best = metrics["eval/return_mean"], self._judged
+        return metrics
+
+    def finish_last(self, weights: Weights) -> list[dict[str, float]]:
+        """Report what is being played, and an evaluation of these weights if they are others; nothing changes."""
+        reports = [self._wait()]
+        if not self._running or weights.version != self._judged.version:
+            last = Evaluation(self._stage, self._pool, self._episodes, self._max_steps, weights)
+            last.best_return = max([self.best_return, *(metrics["eval/return_mean"] for metrics in reports if metrics)])
+            last.start(weights)
+            reports.append(last.finish())
+        return [metrics for metrics in reports if metrics]
+
+    def _wait(self) -> dict[str, float]:
+        """Wait for what was started; nothing is kept of it."""
         if not self._running:
             return {}
         if self._thread is None:  # the run was resumed in the middle of it
             self.start(self._judged)
         assert self._thread is not None
         self._thread.join()
-        self._thread, self._running = None, False
         if self._error is not None:
             raise self._error
         played = [self._ends[index] for index in sorted(self._ends)]
@@ -68,15 +86,14 @@ class Evaluation:
         returns = np.concatenate([episodes.returns for episodes in played])
         lengths = np.concatenate([episodes.lengths for episodes in played])
         mean = float(returns.mean())
-        if mean > self.best_return:
-            self.best_return, self.best = mean, self._judged
         return {
             "eval/return_mean": mean,
             "eval/return_std": float(returns.std()),
             "eval/length_mean": float(lengths.mean()),
             "eval/episodes": len(returns),
-            "eval/return_best": self.best_return,
+            "eval/return_best": max(mean, self.best_return),
             "eval/of_iteration": self._judged.version,
+            **count_cut(lengths, self._max_steps),
         }
 
     def close(self) -> None:
@@ -102,7 +119,8 @@ class Evaluation:
         judged = self._pool.broadcast(self._judged)
         tasks = [(judged, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
         try:
-            for done in self._pool.imap_unordered(functools.partial(evaluate_on_worker, self._stage), tasks):
+            play_task = functools.partial(evaluate_on_worker, self._stage, self._max_steps)
+            for done in self._pool.imap_unordered(play_task, tasks):
                 if self._given_up:
                     return
                 if done.error is None:
@@ -113,7 +131,7 @@ class Evaluation:
             self._error = error
 
 
-def evaluate_on_worker(stage: Stage, task: tuple[Broadcast[Weights], int, int]) -> Episodes:
+def evaluate_on_worker(stage: Stage, max_steps: int, task: tuple[Broadcast[Weights], int, int]) -> Episodes:
     """Play episodes first..last-1 of an evaluation, by the most likely actions."""
     judged, first, last = task
     weights = judged.value
@@ -122,7 +140,8 @@ def evaluate_on_worker(stage: Stage, task: tuple[Broadcast[Weights], int, int]) 
     try:
         # One thread: a product's last bit may depend on how many threads share it.
         with threadpool_limits(1):
-            return play(venv, OneForAll(stage.architecture, weights), seeds, cap=None, observe=[False] * len(seeds))
+            players = OneForAll(stage.architecture, weights)
+            return play(venv, players, seeds, cap=max_steps, observe=[False] * len(seeds))
     finally:
         venv.close()
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from algos.ascent import Adam, EvaluationLost, decayed, estimate_gradient
 from algos.clock import Clock, worker_times
-from algos.evaluate import Moments
+from algos.evaluate import Moments, count_cut
 from algos.members import Centre, Problem, evaluate_mean, evaluate_pairs
 from algos.noise import Stream, keyed_generator
 from algos.policy import MLP, Activation, FlatPolicy, Normalizer
@@ -59,10 +59,15 @@ class ES:
     pairs_per_task: int
     eval_every: int
     eval_episodes: int
+    eval_max_steps: int
 
     iteration: int = field(init=False, default=0)
     step: int = field(init=False, default=0)  # environment steps of the population, evaluation not counted
     best_return: float = field(init=False, default=float("-inf"))  # of the mean policy, over one evaluation
+    best_iteration: int = field(init=False, default=0)
+
+    plays_on_pool = True
+    policy_names = ("last", "best")
 
     def __post_init__(self) -> None:
         self._check()
@@ -82,6 +87,7 @@ class ES:
             noise_table_size=self.noise_table_size if self.noise == "table" else None,
             episodes_per_member=self.episodes_per_member,
             episode_cap=self.episode_cap,
+            eval_max_steps=self.eval_max_steps,
             observation_sampling=self.observation_sampling if self.normalize_observations else 0.0,
         )
         initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(size)
@@ -91,8 +97,6 @@ class ES:
         self.variance = np.zeros(size)  # Adam's second moment
         self.observed = Moments.zero(mlp.sizes[0])
         self.best_observed = self.observed
-
-    plays_on_pool = True
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One generation an iteration, for ever; the state is complete at every yield."""
@@ -128,6 +132,9 @@ class ES:
             worker_s = generation.worker_s
             if self.iteration % self.eval_every == 0:
                 evaluation, seconds = self._evaluate_mean()
+                if evaluation and evaluation["eval/return_mean"] > self.best_return:
+                    self.best_return, self.best_iteration = evaluation["eval/return_mean"], self.iteration
+                    self.best_mean, self.best_observed = self.mean.copy(), self.observed
                 metrics |= evaluation
                 worker_s += seconds
             clock.lap("eval_wait")
@@ -143,7 +150,12 @@ class ES:
             "momentum": self.momentum,
             "variance": self.variance,
             "observed": vars(self.observed),
-            "best": {"return": self.best_return, "mean": self.best_mean, "observed": vars(self.best_observed)},
+            "best": {
+                "return": self.best_return,
+                "iteration": self.best_iteration,
+                "mean": self.best_mean,
+                "observed": vars(self.best_observed),
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -153,6 +165,16 @@ class ES:
         self.observed = Moments(**state["observed"])
         self.best_return, self.best_mean = float(state["best"]["return"]), state["best"]["mean"]
         self.best_observed = Moments(**state["best"]["observed"])
+        self.best_iteration = int(state["best"]["iteration"])
+
+    def evaluate_last(self) -> list[dict[str, float]]:
+        """Return the evaluation of the mean policy as it is."""
+        evaluation, _ = self._evaluate_mean()
+        return [evaluation] if evaluation else []
+
+    def policy_iteration(self, which: str) -> int:
+        """Return the iteration that a policy is of."""
+        return self.best_iteration if which == "best" else self.iteration
 
     def policy(self, which: Literal["last", "best"] = "last") -> FlatPolicy:
         """The mean policy: the last one, or the best that an evaluation met.
@@ -194,7 +216,7 @@ class ES:
         for name in ("weight_decay", "initial_std"):
             value = getattr(self, name)
             require(value >= 0, f"{name}={value} must not be negative")
-        for name in ("episodes_per_member", "pairs_per_task", "eval_every", "eval_episodes"):
+        for name in ("episodes_per_member", "pairs_per_task", "eval_every", "eval_episodes", "eval_max_steps"):
             value = getattr(self, name)
             require(value >= 1, f"{name}={value} must be at least 1")
         cap = self.episode_cap
@@ -258,7 +280,7 @@ class ES:
         return update
 
     def _evaluate_mean(self) -> tuple[dict[str, float], float]:
-        """Play the mean policy on seeds of its own; keeps the best parameters met so far.
+        """Play the mean policy on seeds of its own.
 
         Returns:
             Metrics, and the seconds that workers computed.
@@ -280,16 +302,15 @@ class ES:
         if np.isnan(returns).all():
             return {}, worker_s
         mean = float(np.nanmean(returns))
-        if mean > self.best_return:
-            self.best_return, self.best_mean, self.best_observed = mean, self.mean.copy(), self.observed
         metrics = {
             "eval/return_mean": mean,
             "eval/return_std": float(np.nanstd(returns)),
             "eval/length_mean": float(np.nanmean(lengths)),
             "eval/episodes": int(np.isfinite(returns).sum()),
-            "eval/return_best": self.best_return,
+            "eval/return_best": max(mean, self.best_return),
+            "eval/of_iteration": self.iteration,
         }
-        return metrics, worker_s
+        return metrics | count_cut(lengths, self.eval_max_steps), worker_s
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ next one at once, so that no slot waits for the longest episode. What an episode
 seed alone, never on the slot, the neighbours or the order.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.vector import VectorEnv
+
+log = logging.getLogger(__name__)
 
 
 class Players(Protocol):
@@ -66,6 +69,16 @@ class Episodes:
     returns: NDArray[np.float64]  # [E], undiscounted sum of rewards
     lengths: NDArray[np.int64]  # [E], steps
     moments: list[Moments | None]  # [E], of the observations, where they were asked for
+
+
+def count_cut(lengths: NDArray[Any], max_steps: int) -> dict[str, float]:
+    """Return how many episodes of an evaluation came to its cap, as a metric and with a warning; none: nothing."""
+    cut = int((lengths >= max_steps).sum())
+    if not cut:
+        return {}
+    what = "%d of %d episodes of an evaluation were cut off after %d steps, which count; raise eval_max_steps= for more"
+    log.warning(what, cut, len(lengths), max_steps)
+    return {"eval/cut": cut}
 
 
 def play(

@@ -38,6 +38,7 @@ class Problem:
     noise_table_size: int | None  # None: Philox
     episodes_per_member: int
     episode_cap: int | None
+    eval_max_steps: int  # of an episode of the mean's evaluation
     observation_sampling: float  # share of pairs whose observations count; 0 for none
 
     def make_noise(self) -> Noise:
@@ -134,7 +135,8 @@ def _play_mean(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     keys = [centre.key(k) for k in range(first, last)]
     seeds = [episode_seed(problem.seed, Stream.EVALUATION, centre.iteration, key) for key in keys]
-    played = _play(problem, centre, lambda _: centre.mean, [0] * len(seeds), seeds, [False] * len(seeds), cap=None)
+    cap = problem.eval_max_steps
+    played = _play(problem, centre, lambda _: centre.mean, [0] * len(seeds), seeds, [False] * len(seeds), cap=cap)
     return played.returns, played.lengths
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from algos.clock import worker_times
+from algos.evaluate import count_cut
 from algos.hyperparameters import Value, read_space
 from algos.noise import Stream, keyed_generator
 from algos.pool import Done, Pool, PoolError
@@ -26,6 +27,8 @@ from envs.vector import Vec
 log = logging.getLogger(__name__)
 
 Event = dict[str, Any]
+
+COUNTERS = ("iteration", "step", "leader", "best_iteration")
 
 
 class MembersLost(PaddockError):
@@ -48,18 +51,23 @@ class PBT:
     resample: float
     explore: Mapping[str, Mapping[str, Any]]
     eval_episodes: int
+    eval_max_steps: int
 
     iteration: int = field(init=False, default=0)  # rounds
     step: int = field(init=False, default=0)  # environment steps of all members, evaluation not counted
     leader: int = field(init=False, default=0)  # the member that scored best in the last round
     best: Member | None = field(init=False, default=None)  # as it was when it scored best of all
+    best_iteration: int = field(init=False, default=0)
 
     plays_on_pool = True
+    policy_names = ("last", "best")
 
     def __post_init__(self) -> None:
         self._check()
         self.env = self.env.as_array()
-        self.course = Course(self.member, self.env, self.vec, self.seed, self.interval, self.eval_episodes)
+        self.course = Course(
+            self.member, self.env, self.vec, self.seed, self.interval, self.eval_episodes, self.eval_max_steps
+        )
         self.space = read_space(self.explore, self.member.func, self.member.keywords)
         self._check_extremes()
         self.population = [self._born(number) for number in range(self.members)]
@@ -133,14 +141,15 @@ class PBT:
             )
             returns += [metrics["train/return_mean"]] if "train/return_mean" in metrics else []
         mean = {"train/return_mean": float(np.mean(returns))} if returns else {}
-        return mean | {"pbt/lost": len(lost)}
+        lengths = np.concatenate([done.value.lengths for done in ends if done.error is None])
+        return mean | {"pbt/lost": len(lost)} | count_cut(lengths, self.eval_max_steps)
 
     def _choose_leader(self, scores: Sequence[float]) -> dict[str, Value]:
         """Note who is best now, and who was best of all; returns the leader's hyperparameters."""
         self.leader = rank(scores)[0]
         leader = self.population[self.leader]
         if self.best is None or leader.score > self.best.score:
-            self.best = leader
+            self.best, self.best_iteration = leader, self.iteration + 1
         return leader.settings
 
     def _exploit(self, scores: Sequence[float]) -> int:
@@ -195,6 +204,10 @@ class PBT:
         algorithm.load_state_dict(member.state)
         return algorithm.policy()
 
+    def policy_iteration(self, which: str) -> int:
+        """Return the iteration that a policy is of."""
+        return self.best_iteration if which == "best" else self.iteration
+
     def drain_events(self) -> list[Event]:
         """What happened since this was asked last: births, losses, and who took over what from whom."""
         events, self._events = self._events, []
@@ -203,14 +216,15 @@ class PBT:
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data."""
         return {
-            **{name: getattr(self, name) for name in ("iteration", "step", "leader")},
+            **{name: getattr(self, name) for name in COUNTERS},
             "members": {str(number): dict(vars(member)) for number, member in enumerate(self.population)},
             "best": None if self.best is None else dict(vars(self.best)),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
-        self.iteration, self.step, self.leader = (int(state[name]) for name in ("iteration", "step", "leader"))
+        for name in COUNTERS:
+            setattr(self, name, int(state[name]))
         self.population = [Member(**state["members"][str(number)]) for number in range(self.members)]
         self.best = None if state["best"] is None else Member(**state["best"])
 
@@ -229,7 +243,7 @@ class PBT:
 
     def _check(self) -> None:
         require(self.members >= 2, f"members={self.members} must be at least 2")
-        for name in ("interval", "eval_episodes"):
+        for name in ("interval", "eval_episodes", "eval_max_steps"):
             require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
         share = self.quantile
         require(0 <= share <= 0.5, f"quantile={share} must lie in [0, 0.5]; 0 lets every member go on by itself")

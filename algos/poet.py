@@ -39,6 +39,7 @@ AHEAD = 2  # iterations by which a niche may be ahead of the slowest
 COUNTERS = ("iteration", "step", "numbers", "transfers", "attempts")
 AT_LEAST_ONE = (
     "eval_episodes",
+    "eval_max_steps",
     "pairs_per_task",
     "transfer_every",
     "transfer_window",
@@ -72,6 +73,7 @@ class POET:
     episode_cap: int | None
     same_ground: bool
     eval_episodes: int
+    eval_max_steps: int
     pairs_per_task: int
     transfer_every: int
     transfer_test: Literal["original", "enhanced"]
@@ -116,6 +118,7 @@ class POET:
             learning_rate_floor=self.learning_rate_floor,
             weight_decay=self.weight_decay,
             eval_episodes=self.eval_episodes,
+            eval_max_steps=self.eval_max_steps,
             pairs_per_task=self.pairs_per_task,
         )
         self.reproduction = Reproduction(
@@ -314,6 +317,7 @@ class POET:
             noise_table_size=None,
             episodes_per_member=1,
             episode_cap=self.episode_cap,
+            eval_max_steps=self.eval_max_steps,
             observation_sampling=0.0,
         )
 

@@ -82,10 +82,13 @@ class PPO:
     threads: int
     eval_every: int
     eval_episodes: int
+    eval_max_steps: int
 
     iteration: int = field(init=False, default=0)
     step: int = field(init=False, default=0)  # environment steps of all actors, evaluation not counted
     episodes: int = field(init=False, default=0)
+
+    policy_names = ("last", "best")
 
     def __post_init__(self) -> None:
         self._check()
@@ -120,7 +123,7 @@ class PPO:
         )
         self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, self.staleness, self._weights())
         self._check_shares()
-        self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self.actors.newest)
+        self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self.eval_max_steps, self.actors.newest)
 
     @property
     def plays_on_pool(self) -> bool:
@@ -180,6 +183,14 @@ class PPO:
         self.actors.load_state_dict(state["actors"], self._weights())
         self.evaluation.load_state_dict(state["evaluation"])
 
+    def evaluate_last(self) -> list[dict[str, float]]:
+        """Return the evaluation under way, if there is one, and that of the newest weights."""
+        return self.evaluation.finish_last(self.actors.newest)
+
+    def policy_iteration(self, which: str) -> int:
+        """Return the iteration that a policy is of."""
+        return self.evaluation.best.version if which == "best" else self.iteration
+
     def policy(self, which: Literal["last", "best"] = "last") -> ActorPolicy:
         """The policy: the last one, or the best that an evaluation met.
 
@@ -202,6 +213,7 @@ class PPO:
             "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {where}, "
             f"{actors.staleness} updates behind",
             "learners": self.team.describe(),
+            "devices": self.device,
             "rollout": f"{self.steps} steps x {actors.num_envs} environments = {batch:,}, "
             f"{self.epochs} epochs in minibatches of {min(self.minibatch_size, batch):,}",
             "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
@@ -343,7 +355,7 @@ class PPO:
         return Weights(self.iteration, self.learner.parameters(), normal.mean, normal.std, self.observation_clip)
 
     def _check(self) -> None:
-        for name in ("steps", "epochs", "minibatch_size", "threads", "eval_every", "eval_episodes"):
+        for name in ("steps", "epochs", "minibatch_size", "threads", "eval_every", "eval_episodes", "eval_max_steps"):
             value = getattr(self, name)
             require(value >= 1, f"{name}={value} must be at least 1")
         for name in ("learning_rate", "adam_epsilon", "clip", "observation_clip", "reward_clip"):

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from algos.evaluate import play
+from algos.evaluate import Episodes, play
 from algos.hyperparameters import Value
 from algos.noise import Stream, episode_seed
 from algos.serial import SerialPool
@@ -63,6 +63,7 @@ class Course:
     seed: int  # of the run
     interval: int
     eval_episodes: int
+    eval_max_steps: int  # of an episode
 
     def make(self, settings: Mapping[str, Value], seed: int) -> Any:
         """A member's algorithm, at its beginning, on a pool that is this process."""
@@ -80,6 +81,7 @@ class Round:
     state: State
     metrics: dict[str, float]  # the last value of each
     returns: NDArray[np.float64]  # [eval_episodes], of its policy at the end
+    lengths: NDArray[np.int64]  # [eval_episodes]
 
 
 def play_round(course: Course, task: tuple[Member, int]) -> Round:
@@ -96,13 +98,14 @@ def play_round(course: Course, task: tuple[Member, int]) -> Round:
             state = algorithm.state_dict()
         # All members meet the same episodes, so that none is lucky.
         seeds = [episode_seed(course.seed, Stream.EVALUATION, number, k) for k in range(course.eval_episodes)]
-        return Round(state, metrics, evaluate(course.env, algorithm.policy(), seeds))
+        played = evaluate(course.env, algorithm.policy(), seeds, course.eval_max_steps)
+        return Round(state, metrics, played.returns, played.lengths)
 
 
-def evaluate(env: EnvSpec, policy: Any, seeds: list[int]) -> NDArray[np.float64]:
-    """Returns [E] of whole episodes from these seeds."""
+def evaluate(env: EnvSpec, policy: Any, seeds: list[int], max_steps: int) -> Episodes:
+    """Play whole episodes from these seeds, none longer than so many steps."""
     with closing(Serial(num_envs=SLOTS).make(env, AutoresetMode.DISABLED)) as venv:
-        return play(venv, EverySlot(env, policy), seeds, cap=None, observe=[False] * len(seeds)).returns
+        return play(venv, EverySlot(env, policy), seeds, cap=max_steps, observe=[False] * len(seeds))
 
 
 class EverySlot:

@@ -23,10 +23,10 @@ def read_journals(runs: Sequence[Path]) -> pl.DataFrame:
         FolderError: a journal cannot be read.
     """
     learned, how = (_read_journal(runs, journal) for journal in JOURNALS)
-    rows = learned.join(how, on=["run", "iteration"], how="full", coalesce=True, suffix="_too")
+    rows = learned.join(how, on=["run", "iteration", "again"], how="full", coalesce=True, suffix="_too")
     rows = rows.with_columns(pl.coalesce("step", "step_too")).drop("step_too")
-    names = [name for name in rows.columns if name not in PLACE]
-    rows = rows.sort("run", "iteration").select(*PLACE, *names)
+    names = [name for name in rows.columns if name not in (*PLACE, "again")]
+    rows = rows.sort("run", "iteration", "again").select(*PLACE, *names)
     paths = pl.Series([str(run) for run in runs], dtype=pl.String)
     return rows.with_columns(paths.gather(rows["run"]).alias("run"))
 
@@ -45,7 +45,7 @@ def to_series(name: str, values: Sequence[Any]) -> pl.Series:
 
 
 def _read_journal(runs: Sequence[Path], name: str) -> pl.DataFrame:
-    """The rows of a journal of all runs, with the place of the run in the sequence as `run`."""
+    """The rows of a journal of all runs: `run` is its place in the sequence, `again` counts rows of one iteration."""
     frames = [pl.DataFrame(schema={"run": pl.Int64, "iteration": pl.Int64, "step": pl.Int64})]
     chunk: dict[int, bytes] = {}
     for k, run in enumerate(runs):
@@ -56,7 +56,7 @@ def _read_journal(runs: Sequence[Path], name: str) -> pl.DataFrame:
             chunk = {}
     frames += [_parse(chunk)] if chunk else []
     rows = pl.concat(frames, how="diagonal_relaxed")
-    return rows.unique(["run", "iteration"], keep="last")
+    return rows.with_columns(again=pl.int_range(pl.len()).over("run", "iteration"))
 
 
 def _parse(chunk: Mapping[int, bytes]) -> pl.DataFrame:

@@ -90,7 +90,10 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
 
 
 def compare(run: Path, other: Path, iterations: int) -> Difference | None:
-    """The first difference of two runs within so many iterations; None where all lines are the same bytes."""
+    """The first difference of two runs within so many iterations; None where all lines are the same bytes.
+
+    The evaluations of a run's end are left out: one of the runs may not have come to its end there.
+    """
     for journal in JOURNALS:
         ours, theirs = (list(_lines(folder / journal, iterations)) for folder in (run, other))
         for one, two in zip(ours, theirs, strict=False):
@@ -127,7 +130,7 @@ def _command(arguments: Sequence[str]) -> bool:
     require(len(runs) == 1, f"rerun repeats one RUN, and {len(runs)} are given; write python -m paddock.rerun RUN")
     run = runs[0]
     read_config(run)
-    come = sum(1 for _ in _lines(run / "metrics.jsonl", sys.maxsize))
+    come = max((json.loads(line)["iteration"] for line in _lines(run / "metrics.jsonl", sys.maxsize)), default=0)
     require(come > 0, f"{run} has no iteration yet; wait for one")
     iterations = options.get("iterations", come)
     require(1 <= iterations <= come, f"iterations={iterations} must be from 1 to {come}, as far as {run} has come")
@@ -146,11 +149,15 @@ def _command(arguments: Sequence[str]) -> bool:
 
 def _lines(path: Path, iterations: int) -> Iterator[bytes]:
     """The whole lines of a journal up to an iteration; nothing if there is no such journal."""
+    last = 0
     try:
         with open(path, "rb") as lines:
             for line in lines:
-                if not line.endswith(b"\n") or json.loads(line)["iteration"] > iterations:
+                if not line.endswith(b"\n") or (iteration := json.loads(line)["iteration"]) > iterations:
                     return
+                if iteration == last and path.name == "metrics.jsonl":
+                    return
+                last = iteration
                 yield line
     except FileNotFoundError:
         return

@@ -13,6 +13,7 @@ None of this needs Paddock; in plain polars, of runs that have ended:
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,16 +39,18 @@ FIXED = ("run", "state", "started")  # columns of read_runs that are neither of 
 def read_columns(run: Path) -> Columns:
     """Every metric of a run by its name, the group `system/` included: [R] each, one row an iteration.
 
-    NaN stands where a row lacks the metric, or had a NaN or an infinity. The run may still be going on: a line that
-    is not whole ends the reading.
+    Rows of evaluations that a run's end has added repeat the last iteration. NaN stands where a row lacks the metric,
+    or had a NaN or an infinity. The run may still be going on: a line that is not whole ends the reading.
 
     Raises:
         FolderError: a journal cannot be read.
     """
-    rows: dict[int, dict[str, Any]] = {}
+    rows: dict[tuple[int, int], dict[str, Any]] = {}
     for journal in JOURNALS:
+        met: Counter[int] = Counter()
         for row in _read_rows(run / journal):
-            rows.setdefault(row["iteration"], {}).update(row)
+            rows.setdefault((row["iteration"], met[row["iteration"]]), {}).update(row)
+            met[row["iteration"]] += 1
     names = dict.fromkeys(name for row in rows.values() for name in row)
     return {name: np.array([to_number(row.get(name)) for row in rows.values()]) for name in names}
 
@@ -101,8 +104,9 @@ def read_runs(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
 def read_metrics(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
     """A row for each iteration of every run in some folders, with `run`, `iteration`, `step`, then metrics.
 
-    Both journals are joined. Metrics are Float64, null where a row lacks one. What a run that goes on is just writing
-    is left out, and so is all that follows a damaged line.
+    Both journals are joined; rows of evaluations that a run's end has added repeat the last iteration. Metrics are
+    Float64, null where a row lacks one. What a run that goes on is just writing is left out, and so is all that follows
+    a damaged line.
 
     Raises:
         ConfigError: there is no such folder, or no run in one.

@@ -74,7 +74,7 @@ def read_rows(run: Path) -> Iterator[dict[str, float]]:
     """
     system = {row["iteration"]: row for row in _read_lines(run / "system.jsonl")}
     for row in _read_lines(run / "metrics.jsonl"):
-        both = {**row, **system.get(row["iteration"], {})}
+        both = {**row, **system.pop(row["iteration"], {})}  # a run's end may repeat the last iteration
         yield {key: math.nan if value is None else value for key, value in both.items()}
 
 

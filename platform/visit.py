@@ -1,8 +1,6 @@
 """Who plays where when niches are evaluated: an agent of a POET run, or another run's policy, in any niche."""
 
-import inspect
 import shlex
-import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from envs.spec import EnvSpec
 
 from .folder import read_config
 from .niche import list_numbers
+from .run import KeepsPolicies
 
 # What a strategy alone shares with POET's agents, in the control experiment of arXiv:1901.01753, section 4.1.
 SHARED = (
@@ -124,16 +123,14 @@ def find_policy(algorithm: Any, which: str, visit: Visit | None) -> Any:
     Raises:
         ConfigError: the algorithm keeps no such policy.
     """
-    parameter = inspect.signature(algorithm.policy).parameters.get("which")
     guest = None if visit is None else visit.guest
-    allowed: tuple[str, ...] = ("last",)
-    if guest is None and parameter is not None:
-        allowed = typing.get_args(parameter.annotation) or ("last", "best")
+    keeps = isinstance(algorithm, KeepsPolicies) and guest is None
+    allowed = algorithm.policy_names if keeps else ("last",)
     name = type(algorithm).__name__
     require(which in allowed, f"which={which} is not a policy that {name} keeps; allowed: {', '.join(allowed)}")
     if guest is not None:
         return algorithm.policy(guest.number)
-    return algorithm.policy() if parameter is None else algorithm.policy(which)
+    return algorithm.policy(which) if keeps else algorithm.policy()
 
 
 def _find(key: str, number: int | None, algorithm: Any, run: Path) -> Niche:

@@ -54,6 +54,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "pairs_per_task": 4,
         "eval_every": 2,
         "eval_episodes": 3,
+        "eval_max_steps": 100_000,
     }
     return given | changes
 

@@ -330,7 +330,14 @@ def test_what_changes_the_shape_of_a_state_is_refused() -> None:
     parts = {name: getattr(algorithm(*ONE), name) for name in ("env", "vec", "pool", "seed")}
     explore = {"width": {"low": 1.0, "high": 2.0, "log": False}}
     with pytest.raises(ConfigError, match=r"explore: width=2.0 changes the shape .*: algo.member.width="):
-        PBT(**parts, **settings, member=functools.partial(Growing, width=1.0), explore=explore, eval_episodes=1)
+        PBT(
+            **parts,
+            **settings,
+            member=functools.partial(Growing, width=1.0),
+            explore=explore,
+            eval_episodes=1,
+            eval_max_steps=9,
+        )
 
 
 # Whole runs

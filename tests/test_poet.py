@@ -50,6 +50,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "episode_cap": None,
         "same_ground": True,
         "eval_episodes": 3,
+        "eval_max_steps": 100_000,
         "pairs_per_task": 1,
         "transfer_every": 4,
         "transfer_test": "enhanced",

@@ -1,5 +1,6 @@
 """PPO and A2C, by the laws they obey."""
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -7,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Command, final_state, rows
+from conftest import Command, call_main, final_state, rows
 
 from algos.serial import SerialPool
 from paddock.assembly import build_algorithm, read_plain
 from paddock.compose import compose_alone
+from paddock.results import read_columns, read_metrics, read_runs
 
 SMALL = [  # a run of the real thing that takes a second or two
     "algo=ppo",
@@ -222,3 +224,74 @@ def test_actors_are_made_again_when_their_workers_die(tmp_path: Path, start: Cal
     assert code == 0, err
     assert (run / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
     assert final_state(run) == final_state(undisturbed)
+
+
+# The policy that a run ends with
+
+
+def evaluations(run: Path) -> list[tuple[int, int, float]]:
+    return [
+        (r["iteration"], r["eval/of_iteration"], r["eval/return_mean"]) for r in rows(run) if "eval/return_mean" in r
+    ]
+
+
+@pytest.mark.parametrize("variant", ["inline", "a2c"])
+def test_a_run_reports_the_evaluation_under_way_and_that_of_its_last_policy(variant: str, tmp_path: Path) -> None:
+    run, longer = tmp_path / "run", tmp_path / "longer"
+    words = [*arguments(variant), "compute=serial", "algo.eval_every=3"]
+    assert call_main(*words, "budget.iterations=8", f"run.dir={run}") == 0
+    assert [place[:2] for place in evaluations(run)] == [(6, 3), (8, 6), (8, 8)]
+    last = rows(run)[-1]
+    assert json.loads((run / "done.json").read_text())["metrics"]["eval/return_mean"] == last["eval/return_mean"]
+    assert read_columns(run)["eval/of_iteration"][-2:].tolist() == [6, 8]
+    assert read_metrics(run)["eval/of_iteration"].to_list()[-2:] == [6, 8]
+    assert read_runs(run)["eval/return_mean"].to_list() == [last["eval/return_mean"]]
+    # Whoever goes on has the rows and the state of a run that never stopped.
+    assert call_main(*words, "budget.iterations=10", f"run.dir={run}") == 0
+    assert call_main(*words, "budget.iterations=10", f"run.dir={longer}") == 0
+    assert [place[:2] for place in evaluations(run)] == [(6, 3), (9, 6), (10, 9), (10, 10)]
+    assert (run / "metrics.jsonl").read_bytes() == (longer / "metrics.jsonl").read_bytes()
+    assert final_state(run) == final_state(longer)
+
+
+def test_an_evaluation_of_the_last_policy_is_the_one_that_a_row_would_have_told(tmp_path: Path) -> None:
+    run, longer = tmp_path / "run", tmp_path / "longer"
+    assert call_main(*arguments("inline"), "compute=serial", "budget.iterations=3", f"run.dir={run}") == 0
+    assert call_main(*arguments("inline"), "compute=serial", "budget.iterations=6", f"run.dir={longer}") == 0
+    assert evaluations(run)[0][1:] == evaluations(longer)[0][1:]
+
+
+def test_killed_before_it_noted_its_end_a_run_evaluates_its_last_policy_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    words = [*arguments("inline"), "compute=serial", "budget.iterations=4", f"run.dir={run}"]
+    assert call_main(*words) == 0
+    whole, done = (run / "metrics.jsonl").read_bytes(), json.loads((run / "done.json").read_text())
+    for kept in range(3):  # of the rows that the end has added
+        (run / "done.json").unlink()
+        lines = whole.splitlines(keepends=True)
+        (run / "metrics.jsonl").write_bytes(b"".join(lines[: 4 + kept]))
+        assert call_main(*words) == 0
+        assert (run / "metrics.jsonl").read_bytes() == whole
+        again = json.loads((run / "done.json").read_text())
+        assert (again["reason"], again["metrics"]) == (done["reason"], done["metrics"])
+
+
+SHORT = {  # what else keeps an iteration short
+    "ppo": ["algo.steps=4", "algo.minibatch_size=4"],
+    "a2c": ["algo.steps=4"],
+    "es": ["algo.population=2", "algo.episode_cap=4"],
+    "pbt": ["algo.members=2", "algo.interval=1", "algo.eval_episodes=10"],
+}
+
+
+@pytest.mark.parametrize("algo", SHORT)
+def test_an_episode_that_never_ends_is_cut_off_and_counted(algo: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    endless = ["env=gymnasium", "env.id=toy_envs:Forever-v0", "algo.eval_max_steps=7"]
+    small = ["compute=serial", "budget.iterations=1", "vec.num_envs=2", f"run.dir={run}"]
+    assert call_main(f"algo={algo}", *endless, *small, *SHORT[algo]) == 0
+    count = 20 if algo == "pbt" else 10
+    assert (rows(run)[-1]["eval/cut"], rows(run)[-1]["eval/return_mean"]) == (count, 7)
+    assert f"{count} of {count} episodes of an evaluation were cut off after 7 steps" in (run / "log.txt").read_text()

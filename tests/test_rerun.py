@@ -59,6 +59,18 @@ def test_a_run_that_is_still_going_on_is_compared_to_its_last_whole_line(copy: P
     assert paddock("paddock.rerun", str(copy)).returncode == 0
 
 
+def test_evaluations_that_the_end_of_a_run_added_are_no_difference(copy: Path, tmp_path: Path) -> None:
+    lines = (copy / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    last = {key: value for key, value in rows(copy)[-1].items() if key in ("iteration", "step")}
+    (copy / "metrics.jsonl").write_bytes(b"".join([*lines, f"{json.dumps(last)}\n".encode()]))
+    out = tmp_path / "again"
+    assert paddock("paddock.rerun", str(copy), "iterations=3", f"out={out}").returncode == 0
+    assert [row["iteration"] for row in rows(out)] == [1, 2, 3, 3]
+    assert paddock("paddock.rerun", str(copy), "iterations=4", f"out={tmp_path / 'whole'}").returncode == 0
+    refused = paddock("paddock.rerun", str(copy), "iterations=5")
+    assert refused.returncode == 2 and "must be from 1 to 4" in refused.stderr
+
+
 def test_missing_and_further_lines_are_differences(copy: Path, tmp_path: Path) -> None:
     other = shutil.copytree(copy, tmp_path / "other")
     assert compare(copy, other, 4) is None

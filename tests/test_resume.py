@@ -175,7 +175,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip("only root may mount a file system")
     yield disk
-    subprocess.run(["umount", disk], check=True)
+    subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 @pytest.mark.parametrize("track", ["none", "tensorboard"])

@@ -198,8 +198,18 @@ def test_a_failed_trial_is_shown_at_once_and_counts(desk: Desk) -> None:
 
 
 def test_a_trial_without_its_metric_fails_and_says_so(desk: Desk) -> None:
-    code, _, err = desk.call(SPACE, "budget.iterations=1", "algo.eval_every=5", "hydra.sweeper.n_trials=1")
-    assert code == 1 and "it has no eval/return_mean" in err and "all trials failed" in err
+    objective = "hydra.sweeper.objectives=[maximize eval/nothing]"
+    code, _, err = desk.call(SPACE, "budget.iterations=1", objective, "hydra.sweeper.n_trials=1")
+    assert code == 1 and "it has no eval/nothing" in err and "all trials failed" in err
+
+
+def test_a_trial_shorter_than_the_time_between_evaluations_has_its_last_one(desk: Desk) -> None:
+    line = [SPACE, "budget.iterations=2", "algo.eval_every=10", "hydra.sweeper.n_trials=2"]
+    code, _, err = desk.call(*line)
+    assert (code, err) == (0, "")
+    for trial in desk.trials():
+        last = rows(desk.sweep / str(trial.number))[-1]
+        assert (last["eval/of_iteration"], last["eval/return_mean"]) == (2, trial.value)
 
 
 def test_several_objectives_under_a_constraint(desk: Desk) -> None:

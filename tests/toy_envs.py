@@ -129,7 +129,16 @@ class Faulty(gymnasium.Env):
         return 2 * value
 
 
+class Forever(Faulty):
+    """Episodes that never end."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        return np.full(2, self.count, np.float32), 1.0, False, False, {}
+
+
 gymnasium.register("Parts-v0", "toy_envs:Parts")
 gymnasium.register("Cell-v0", "toy_envs:Cell")
 gymnasium.register("Words-v0", "toy_envs:Words")
 gymnasium.register("Faulty-v0", "toy_envs:Faulty")
+gymnasium.register("Forever-v0", "toy_envs:Forever")
