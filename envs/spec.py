@@ -4,18 +4,28 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
 from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
+from gymnasium.wrappers import TimeLimit
 
 from envs.errors import ConfigError, nearest, require, resolve
 
-Frozen = tuple[tuple[str, Any], ...]  # a mapping made hashable: sorted (key, value) pairs
-
 REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A mapping or a list made hashable."""
+
+    kind: type  # dict or list
+    items: tuple[Any, ...]  # of a mapping: (key, value) pairs, sorted by key
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
 
 
 @dataclass(frozen=True)
@@ -105,17 +115,26 @@ class EnvSpec:
             return self
         return self.wrapped("gymnasium.wrappers.FlattenObservation")
 
-    @functools.cached_property
+    def limited(self, max_episode_steps: int) -> "EnvSpec":
+        """The same recipe, with this limit where neither it nor the environment has one."""
+        return self if self._made[1] else replace(self, max_episode_steps=max_episode_steps)
+
+    @property
     def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
         """(observation space, action space), read from an environment made for the purpose."""
+        return self._made[0]
+
+    @functools.cached_property
+    def _made(self) -> tuple[tuple[gymnasium.Space, gymnasium.Space], bool]:
+        """What an environment made for the purpose says: its spaces, and whether its episodes are limited."""
         env = self.make()
         try:
-            return env.observation_space, env.action_space
+            return (env.observation_space, env.action_space), _is_limited(env)
         finally:
             env.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "spaces"}
+        return {key: value for key, value in self.__dict__.items() if key != "_made"}
 
 
 def _wrap(env: gymnasium.Env, wrapper: dict[str, Any]) -> gymnasium.Env:
@@ -129,20 +148,27 @@ def _wrap(env: gymnasium.Env, wrapper: dict[str, Any]) -> gymnasium.Env:
     return wrapped
 
 
+def _is_limited(env: gymnasium.Env) -> bool:
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, TimeLimit):
+            return True
+        env = env.env
+    return False
+
+
 def _freeze(value: Any) -> Any:
+    """Make plain data hashable; mappings, lists and tuples stay apart."""
     if isinstance(value, Mapping):
-        return tuple(sorted((key, _freeze(item)) for key, item in value.items()))
-    return _Items(_freeze(item) for item in value) if isinstance(value, list) else value
+        return Frozen(dict, tuple(sorted((key, _freeze(item)) for key, item in value.items())))
+    if isinstance(value, list):
+        return Frozen(list, tuple(map(_freeze, value)))
+    return tuple(map(_freeze, value)) if isinstance(value, tuple) else value
 
 
 def _thaw(value: Any) -> Any:
-    if isinstance(value, _Items):
-        return [_thaw(item) for item in value]
-    return {key: _thaw(item) for key, item in value} if isinstance(value, tuple) else value
-
-
-class _Items(tuple):
-    """A frozen list, told apart from a frozen mapping."""
+    if isinstance(value, Frozen):
+        return {key: _thaw(item) for key, item in value} if value.kind is dict else [_thaw(item) for item in value]
+    return tuple(map(_thaw, value)) if isinstance(value, tuple) else value
 
 
 def _one_line(error: Exception) -> str:

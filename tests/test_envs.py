@@ -92,6 +92,31 @@ def test_a_rebuilt_environment_forgets_what_box2d_remembers() -> None:
     assert play(SerialVectorEnv(walker, 1, AutoresetMode.DISABLED)) == first
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        (84, 84),
+        ((1, 2), (3, 4)),
+        (),
+        [],
+        {},
+        [(1, 2), [3, {"a": (4,)}]],
+        {"names": {"x": ()}, "sizes": ((1, 2), [3])},
+    ],
+)
+def test_a_recipes_arguments_stay_what_they_were(value: Any) -> None:
+    spec = EnvSpec("CartPole-v1", {"given": value}, ({"_target_": "x", "more": value},), None, False)
+    for copied in (spec, pickle.loads(pickle.dumps(spec)), EnvSpec(**spec.fields), spec.wrapped("y")):
+        assert repr(copied.arguments) == repr({"given": value})
+        assert repr(copied.fields["wrappers"][0]) == repr({"_target_": "x", "more": value})
+    assert hash(spec) == hash(EnvSpec(**spec.fields))
+
+
+def test_lists_tuples_and_mappings_are_other_arguments() -> None:
+    values: list[Any] = [(("a", 1),), [("a", 1)], {"a": 1}, [["a", 1]]]
+    assert len({EnvSpec("CartPole-v1", {"given": value}, (), None, False) for value in values}) == 4
+
+
 def test_wrappers_and_arguments_reach_the_environment() -> None:
     wrappers = [
         {"_target_": "gymnasium.wrappers.TimeAwareObservation"},
