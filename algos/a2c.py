@@ -16,7 +16,7 @@ from algos.learner import Learner
 from algos.network import logprob_and_entropy
 from algos.pool import Pool
 from algos.returns import n_step
-from algos.rollout import Rollout, Stage, episode_metrics
+from algos.rollout import Rollout, Stage, episode_metrics, playable
 from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector import Vec
@@ -48,7 +48,7 @@ class A2C:
     def __post_init__(self) -> None:
         for name in ("steps", "learning_rate", "max_grad_norm", "eval_every", "eval_episodes", "eval_max_steps"):
             require(getattr(self, name) > 0, f"{name}={getattr(self, name)} must be positive")
-        self.env = self.env.as_array()
+        self.env = playable(self.env, self.vec)
         self.vec.check(self.env)
         network: dict[str, Any] = {
             "encoder": "auto",

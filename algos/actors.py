@@ -17,11 +17,12 @@ from typing import Any, Literal
 from algos.actor import Weights
 from algos.flow import prefetch
 from algos.pool import Pool
-from algos.rollout import Collector, Performer, Rollout, Stage, Standing, join
+from algos.rollout import Collector, Performer, ResumePoint, Rollout, Stage, join
 from envs.errors import require
 
 Mode = Literal["inline", "prefetch", "actors"]
 Versions = Callable[[int], Weights]  # the weights that play rollout k
+Source = Generator[tuple[Rollout, ResumePoint], None, None]  # rollouts, and where each ended
 
 
 class Ended(Exception):
@@ -50,7 +51,7 @@ class Actors:
         self.num_actors = num_actors if mode == "actors" else 1
         self.staleness = 0 if mode == "inline" else staleness
         self.num_envs = N * self.num_actors
-        self._start = Standing.first(self.num_envs, stage.architecture)
+        self._start = ResumePoint.first(self.num_envs, stage.architecture)
         self._weights = [weights] * (self.staleness + 1)  # of the last versions, newest last
         self._changed = threading.Condition()
         self._closed = False
@@ -72,8 +73,7 @@ class Actors:
         self._closed = False
         with contextlib.closing(self._source(first)) as source:
             try:
-                for rollout in source:
-                    self._start = rollout.end
+                for rollout, self._start in source:
                     yield rollout
             finally:
                 with self._changed:
@@ -83,15 +83,15 @@ class Actors:
     def state_dict(self) -> dict[str, Any]:
         """Where the environments stand, and the older weights that rollouts to come are played by."""
         older = {str(k): vars(weights) for k, weights in enumerate(self._weights[:-1])}
-        return {"start": vars(self._start), "older": older}
+        return {"start": self._start.state_dict(self._stage.architecture.head), "older": older}
 
     def load_state_dict(self, state: Mapping[str, Any], newest: Weights) -> None:
         """Take over what `state_dict` gave, with the newest weights, which the learner keeps."""
-        self._start = Standing(**state["start"])
+        self._start = ResumePoint.restore(state["start"], self._stage.architecture.head, self.num_actors)
         older = [Weights(**state["older"][str(k)]) for k in range(self.staleness)]
         self._weights = [*older, newest]
 
-    def _source(self, first: int) -> Generator[Rollout, None, None]:
+    def _source(self, first: int) -> Source:
         if self._mode == "actors":
             source = play_on_pool(self._stage, self._pool, self.num_actors, self._version, self._start, first)
         else:
@@ -108,31 +108,39 @@ class Actors:
             return next(weights for weights in self._weights if weights.version == wanted)
 
 
-def play_here(stage: Stage, versions: Versions, start: Standing, first: int) -> Generator[Rollout, None, None]:
+def play_here(stage: Stage, versions: Versions, start: ResumePoint, first: int) -> Source:
     """Play rollouts first, first + 1, ... in this thread."""
     with contextlib.closing(Collector(stage)) as collector:
         iteration = first
         while True:
-            rollout = collector.collect(versions(iteration), start, iteration)
-            start = rollout.end
-            yield rollout
+            rollout, end = collector.collect(versions(iteration), start, iteration)
+            start = start.then([end])
+            yield rollout, start
             iteration += 1
 
 
-def play_on_pool(
-    stage: Stage, pool: Pool, actors: int, versions: Versions, start: Standing, first: int
-) -> Generator[Rollout, None, None]:
+def play_on_pool(stage: Stage, pool: Pool, actors: int, versions: Versions, start: ResumePoint, first: int) -> Source:
     """Play rollouts in `actors` shares, each by an object on a worker; one that is lost goes on elsewhere."""
     performers = [pool.stateful(functools.partial(Performer, stage, index)) for index in range(actors)]
     iteration = first
     try:
         while True:
             weights = pool.broadcast(versions(iteration))
-            places = zip(performers, start.split(actors), strict=True)
-            shares = [performer.call("play", weights, place, iteration) for performer, place in places]
-            rollout = join([share() for share in shares])
-            start = rollout.end
-            yield rollout
+            # What brings environments to where they are is sent to those alone that are not there.
+            new = iteration == first
+            points = (start if new else start.light).split(actors)
+            parts = zip(performers, points, strict=True)
+            calls = [performer.call("play", weights, point, iteration, new) for performer, point in parts]
+            played = [call() for call in calls]
+            absent = [k for k, part in enumerate(played) if part is None]
+            if absent:
+                points = start.split(actors)
+                calls = [performers[k].call("play", weights, points[k], iteration, True) for k in absent]
+                for k, call in zip(absent, calls, strict=True):
+                    played[k] = call()
+            rollout = join([part for part, _ in played])
+            start = start.then([end for _, end in played])
+            yield rollout, start
             iteration += 1
     finally:
         for performer in performers:

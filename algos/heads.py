@@ -63,6 +63,16 @@ class Head:
         """K, numbers in one action."""
         return len(self.low)
 
+    @property
+    def inner_dtype(self) -> np.dtype[Any]:
+        """Of actions inside."""
+        return np.dtype(np.float32 if self.kind == "gaussian" else np.int64)
+
+    @property
+    def compact_dtype(self) -> np.dtype[Any]:
+        """The smallest that holds every action inside."""
+        return self.inner_dtype if self.kind == "gaussian" else np.min_scalar_type(max(self.sizes) - 1)
+
     def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> NDArray[np.float32]:
         """Noise [*lead, W] that `sample` turns into actions: Gumbel for choices, else standard normal."""
         if self.kind == "gaussian":

@@ -29,7 +29,7 @@ from algos.normalize import Normalization
 from algos.policy import Activation
 from algos.pool import Pool
 from algos.returns import gae, vtrace
-from algos.rollout import Rollout, Stage, episode_metrics
+from algos.rollout import Rollout, Stage, episode_metrics, playable
 from algos.surrogate import ByHand, Surrogate
 from envs.errors import require
 from envs.spec import EnvSpec
@@ -92,7 +92,7 @@ class PPO:
 
     def __post_init__(self) -> None:
         self._check()
-        self.env = self.env.as_array()
+        self.env = playable(self.env, self.vec)
         self.vec.check(self.env)
         architecture = Architecture.for_spaces(
             *self.env.spaces,

@@ -1,14 +1,15 @@
 """Rollouts: a policy plays T steps in N environments, in this process or on a worker.
 
 Episodes start on keyed seeds and actions are drawn from keyed noise, so a rollout depends on where it starts, on the
-weights and on its number alone. Where it starts is known by each running episode's number and the actions since: any
-process can enter there by playing them again.
+weights and on its number alone. Any process can enter there: it loads what the environments saved of themselves or,
+where they cannot, plays the actions of the running episodes again. What is kept for that is bounded by the length of an
+episode, and grows by a rollout's actions at most.
 """
 
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,48 +18,108 @@ from threadpoolctl import ThreadpoolController
 
 from algos.actor import Architecture, Weights, make_actor
 from algos.broadcast import Broadcast
+from algos.heads import Head
 from algos.noise import Stream, episode_seed, keyed_generator
 from envs.spec import EnvSpec
-from envs.vector import Vec, VectorEnv
+from envs.vector import Vec, VectorEnv, VectorMisuse
 from envs.vector.contract import keyed_seed
 
 log = logging.getLogger(__name__)
 
+MAX_EPISODE_STEPS = 100_000  # where nothing else limits an episode, so that its actions can be kept
+
+State = Mapping[str, Any]
+
 
 @dataclass(frozen=True)
-class Standing:
-    """Where N environments stand between two rollouts."""
+class ResumePoint:
+    """Where N environments stand between two rollouts, and what brings others there."""
 
     episode: NDArray[np.int64]  # [N], number of the running episode
     length: NDArray[np.int64]  # [N], steps played in it
-    actions: NDArray[Any]  # [sum of lengths, K], of the first environment's episode, then of the second's, ...
     state: NDArray[np.float32]  # [N, S], the policy's memory
+    saved: tuple[State | None, ...] = ()  # by each vector of environments, of itself; None where it cannot
+    played: tuple[NDArray[Any], ...] = ()  # [T, N, K] each: the latest rollouts' actions, the newest last
 
     @classmethod
-    def first(cls, num_envs: int, architecture: Architecture) -> "Standing":
-        """At the beginning of every environment's first episode."""
-        dtype = np.float32 if architecture.head.kind == "gaussian" else np.int64
+    def first(cls, num_envs: int, architecture: Architecture) -> "ResumePoint":
+        """Return the beginning of every environment's first episode."""
         zeros = np.zeros(num_envs, np.int64)
-        state = np.zeros((num_envs, architecture.state_width), np.float32)
-        return cls(zeros, zeros, np.zeros((0, architecture.head.components), dtype), state)
+        return cls(zeros, zeros, np.zeros((num_envs, architecture.state_width), np.float32))
 
-    def same_as(self, other: "Standing | None") -> bool:
-        """Whether both are the same place."""
-        return other is not None and all(
-            np.array_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)
-        )
+    @property
+    def light(self) -> "ResumePoint":
+        """The same point without what brings others there."""
+        return replace(self, saved=(), played=())
 
-    def split(self, parts: int) -> "list[Standing]":
-        """The places of equally many consecutive environments each."""
-        ends = np.cumsum(self.length)
+    @property
+    def can_be_replayed(self) -> bool:
+        """Whether the actions reach back to the beginning of every running episode."""
+        return sum(map(len, self.played)) >= self.length.max(initial=0)
+
+    def same_as(self, other: "ResumePoint | None") -> bool:
+        """Return whether both are the same point of a run."""
+        names = ("episode", "length", "state")
+        return other is not None and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    def split(self, parts: int) -> "list[ResumePoint]":
+        """Return the points of equally many consecutive environments each."""
         size = len(self.episode) // parts
         split = []
-        for start in range(0, len(self.episode), size):
-            rows = slice(start, start + size)
-            first = int(ends[start] - self.length[start])
-            actions = self.actions[first : int(ends[start + size - 1])]
-            split.append(Standing(self.episode[rows], self.length[rows], actions, self.state[rows]))
+        for k in range(parts):
+            rows = slice(k * size, (k + 1) * size)
+            played = tuple(actions[:, rows] for actions in self.played)
+            split.append(
+                ResumePoint(self.episode[rows], self.length[rows], self.state[rows], self.saved[k : k + 1], played)
+            )
         return split
+
+    def then(self, ends: "Sequence[ResumePoint]") -> "ResumePoint":
+        """Return where a rollout from here ended, with what still leads there.
+
+        Args:
+            ends: of each vector, in their order, with the actions of the rollout as the newest; without them, no
+                actions are kept.
+        """
+        end = _side_by_side(ends)
+        played: list[NDArray[Any]] = []
+        if all(one.played for one in ends):
+            played = [*self.played, np.concatenate([one.played[-1] for one in ends], axis=1)]
+            steps, needed, first = sum(map(len, played)), end.length.max(), 0
+            while first < len(played) - 1 and steps - len(played[first]) >= needed:
+                steps, first = steps - len(played[first]), first + 1
+            played = played[first:]
+        return replace(end, saved=tuple(saved for one in ends for saved in one.saved), played=tuple(played))
+
+    def state_dict(self, head: Head) -> dict[str, Any]:
+        """Return arrays and plain data; `actions` are those of the running episodes, environment by environment."""
+        actions = np.zeros((0, head.components), head.compact_dtype)
+        if self.played and self.can_be_replayed:
+            steps = np.concatenate(self.played)
+            actions = np.concatenate([steps[len(steps) - length :, n] for n, length in enumerate(self.length)])
+        saved = {str(k): one for k, one in enumerate(self.saved) if one is not None}
+        arrays = {"episode": self.episode, "length": self.length, "state": self.state, "actions": actions}
+        return {**arrays, "saved": saved or None}
+
+    @classmethod
+    def restore(cls, state: State, head: Head, vectors: int) -> "ResumePoint":
+        """Return the point that `state_dict` was of, for so many vectors of environments."""
+        length, saved = state["length"], state["saved"] or {}
+        played: tuple[NDArray[Any], ...] = ()
+        if len(state["actions"]) == length.sum() > 0:
+            steps = np.zeros((int(length.max()), len(length), head.components), head.compact_dtype)
+            ends = np.cumsum(length)
+            for n, end in enumerate(ends):
+                steps[len(steps) - length[n] :, n] = state["actions"][end - length[n] : end]
+            played = (steps,)
+        return cls(state["episode"], length, state["state"], tuple(saved.get(str(k)) for k in range(vectors)), played)
+
+
+def _side_by_side(points: Sequence[ResumePoint]) -> ResumePoint:
+    episode, length, state = (
+        np.concatenate([getattr(point, name) for point in points]) for name in ("episode", "length", "state")
+    )
+    return ResumePoint(episode, length, state)
 
 
 @dataclass(frozen=True)
@@ -75,8 +136,7 @@ class Rollout:
     last_obs: NDArray[Any]  # [N, *shape], after the last step
     final_at: NDArray[np.int64]  # [F, 2], the steps (t, n) that truncated an episode
     final_obs: NDArray[Any]  # [F, *shape], and the observations that they led to
-    start: Standing
-    end: Standing
+    start: ResumePoint  # light
     returns: NDArray[np.float64]  # [E], of the episodes that ended, undiscounted
     lengths: NDArray[np.int64]  # [E]
     env_s: float  # seconds spent waiting for environments, summed over actors
@@ -104,6 +164,16 @@ class Stage:
     groups: int  # parts of the environments that are acted on in turn, while the others step
 
 
+def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
+    """Return the recipe of environments that rollouts are played in: arrays to see, and episodes that end.
+
+    Where running episodes are entered again by their actions, an environment that nothing limits is limited to
+    MAX_EPISODE_STEPS.
+    """
+    env = env.as_array()
+    return env.limited(MAX_EPISODE_STEPS) if vec.seeded_slots else env
+
+
 class Collector:
     """Plays rollouts in one vector of environments, going on where the last one ended."""
 
@@ -112,19 +182,27 @@ class Collector:
         self._index = actor
         self._venv: VectorEnv = stage.vec.make(stage.env, copy=False)
         self._actor = make_actor(stage.architecture)
-        self._stands: Standing | None = None
+        self._at: ResumePoint | None = None  # where the environments stand; None: nobody knows
         N = stage.vec.num_envs
         size = N // stage.groups
         self._groups = [slice(start, start + size) for start in range(0, N, size)]
         self._obs: NDArray[Any] = np.zeros((N, *stage.architecture.obs_shape), stage.architecture.obs_dtype)
 
-    def collect(self, weights: Weights, start: Standing, iteration: int) -> Rollout:
-        """Play T steps from where `start` says, wherever these environments are now."""
+    def is_at(self, point: ResumePoint) -> bool:
+        """Return whether the environments stand there."""
+        return point.same_as(self._at)
+
+    def collect(self, weights: Weights, start: ResumePoint, iteration: int) -> tuple[Rollout, ResumePoint]:
+        """Play T steps from `start`, wherever these environments are now.
+
+        Returns:
+            The rollout and its end, whose `played` are the actions of this rollout alone.
+        """
         stage, head = self._stage, self._stage.architecture.head
         T, N = stage.steps, stage.vec.num_envs
-        if not start.same_as(self._stands):
+        if not self.is_at(start):
             start = self._enter(start, iteration)
-        self._stands = None  # until the rollout is whole
+        self._at = None  # until the rollout is whole
         self._actor.load(weights)
         log_std = self._actor.log_std
         generator = keyed_generator(stage.seed, Stream.ACTION, iteration, self._index)
@@ -133,7 +211,7 @@ class Collector:
         obs = np.empty((T + 1, *self._obs.shape), self._obs.dtype)
         obs[0] = self._obs
         out = np.empty((T, N, head.width), np.float32)
-        action = np.empty((T, N, head.components), start.actions.dtype)
+        action = np.empty((T, N, head.components), head.inner_dtype)
         reward = np.empty((T, N), np.float32)
         terminated = np.empty((T, N), np.bool_)
         truncated = np.empty((T, N), np.bool_)
@@ -169,10 +247,15 @@ class Collector:
                     self._venv.send(head.to_env(action[t, rows]), rows)
         truncated &= ~terminated
         self._obs = obs[T]
-        end = _advance(start, action, terminated | truncated, state)
-        self._stands = end
+        ended = terminated | truncated
+        episode = start.episode + ended.sum(axis=0)
+        length = np.where(ended.any(axis=0), ended[::-1].argmax(axis=0), start.length + T)
+        # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
+        played = (action.astype(head.compact_dtype),) if stage.vec.seeded_slots else ()
+        end = ResumePoint(episode, length, state, (self._save(),), played)
+        self._at = end.light
         flat = (T * N, -1)
-        return Rollout(
+        rollout = Rollout(
             version=weights.version,
             obs=obs[:T],
             action=action,
@@ -183,49 +266,76 @@ class Collector:
             last_obs=obs[T],
             final_at=np.array([(t, n) for t, n, _ in finals], np.int64).reshape(-1, 2),
             final_obs=np.array([final for *_, final in finals], obs.dtype).reshape(-1, *obs.shape[2:]),
-            start=start,
-            end=end,
+            start=start.light,
             returns=np.array(returns, np.float64),
             lengths=np.array(lengths, np.int64),
             env_s=env_s,
             policy_s=policy_s,
             restarts=self._venv.restarts,
         )
+        return rollout, end
 
     def close(self) -> None:
         """Close the environments."""
         self._venv.close()
 
-    def _enter(self, place: Standing, iteration: int) -> Standing:
-        """Begin the running episodes again, and play the actions that led to where they were."""
+    def _save(self) -> State | None:
+        """Return what `_load` goes on from; None where the environments cannot save themselves."""
+        saved = self._venv.state_dict()
+        return None if saved is None else {"obs": self._obs, "envs": saved}
+
+    def _load(self, saved: State) -> bool:
+        """Bring the environments to where others saved themselves; False where these are of another kind."""
+        try:
+            self._venv.load_state_dict(saved["envs"])
+        except VectorMisuse as error:
+            log.info("what the environments saved is of no use here (%s)", error)
+            return False
+        self._obs = np.array(saved["obs"])
+        return True
+
+    def _enter(self, point: ResumePoint, iteration: int) -> ResumePoint:
+        """Bring the environments to a point: by what was saved there, or else by the actions that led there."""
         key = episode_seed(self._stage.seed, Stream.ROLLOUT, 0, self._index)
-        if not self._venv.keyed and iteration > 0:
+        saved = point.saved[0] if point.saved else None
+        if saved is not None and self._load(saved):
+            return point
+        if self._stage.vec.seeded_slots and point.can_be_replayed:
+            return self._replay(point, key)
+        if iteration > 0:
             log.warning("%s cannot enter an episode again: all begin anew", type(self._venv).__name__)
-            self._obs, _ = self._venv.begin(keyed_seed(key, self._index, iteration))
-            return Standing.first(len(place.length), self._stage.architecture)
-        obs, _ = self._venv.begin(key, place.episode)
+            episode = point.episode + 1
+            if self._venv.keyed:
+                self._obs, _ = self._venv.begin(key, episode)
+            else:
+                self._obs, _ = self._venv.begin(keyed_seed(key, self._index, iteration))
+            return ResumePoint(episode, np.zeros_like(point.length), np.zeros_like(point.state))
+        self._obs, _ = self._venv.begin(key, point.episode)
+        return point
+
+    def _replay(self, point: ResumePoint, key: int) -> ResumePoint:
+        """Begin the running episodes again, and play the actions that led to where they were."""
+        head, length = self._stage.architecture.head, point.length
+        obs, _ = self._venv.begin(key, point.episode)
         latest = obs.copy()
-        first = np.cumsum(place.length) - place.length
-        for t in range(int(place.length.max(initial=0))):
-            ids = np.flatnonzero(place.length > t)
-            self._venv.send(self._stage.architecture.head.to_env(place.actions[first[ids] + t]), ids)
-            latest[ids] = self._venv.recv(ids)[0]
+        over = np.zeros(len(length), np.bool_)
+        steps = np.concatenate(point.played) if point.played else np.zeros(0)
+        for t in range(int(length.max(initial=0))):
+            ids = np.flatnonzero((length > t) & ~over)
+            if not len(ids):
+                break
+            actions = steps[len(steps) - length[ids] + t, ids].astype(head.inner_dtype)
+            self._venv.send(head.to_env(actions), ids)
+            latest[ids], _, terminated, truncated, _ = self._venv.recv(ids)
+            over[ids] = terminated | truncated
         self._obs = latest
-        return place
-
-
-def _advance(start: Standing, action: NDArray[Any], ended: NDArray[np.bool_], state: NDArray[np.float32]) -> Standing:
-    """Where the environments stand after a rollout."""
-    T, N = ended.shape
-    ends = np.cumsum(start.length)
-    episode = start.episode + ended.sum(axis=0)
-    length = np.where(ended.any(axis=0), ended[::-1].argmax(axis=0), start.length + T)
-    parts = []
-    for n in range(N):
-        if not ended[:, n].any():
-            parts.append(start.actions[ends[n] - start.length[n] : ends[n]])
-        parts.append(action[T - min(T, int(length[n])) :, n])
-    return Standing(episode, length, np.concatenate(parts), state)
+        if not over.any():
+            return point
+        log.warning(
+            "the same actions ended the episodes of environments %s, which went on before; their next ones begin",
+            np.flatnonzero(over).tolist(),
+        )
+        return ResumePoint(point.episode + over, np.where(over, 0, length), np.where(over[:, None], 0, point.state))
 
 
 class Performer:
@@ -237,8 +347,19 @@ class Performer:
         self._collector: Collector | None = None
         self._threads = ThreadpoolController()
 
-    def play(self, weights: Broadcast[Weights], start: Standing, iteration: int) -> Rollout:
-        """This actor's share of a rollout."""
+    def play(
+        self, weights: Broadcast[Weights], start: ResumePoint, iteration: int, whole: bool
+    ) -> tuple[Rollout, ResumePoint] | None:
+        """Play this actor's share of a rollout, as `Collector.collect` does.
+
+        Args:
+            whole: whether `start` has what brings environments there.
+
+        Returns:
+            None where they are not there, and would have to be brought.
+        """
+        if not whole and (self._collector is None or not self._collector.is_at(start)):
+            return None
         if self._collector is None:
             self._collector = Collector(self._stage, self._index)
         try:
@@ -258,7 +379,7 @@ class Performer:
 
 
 def join(parts: Sequence[Rollout]) -> Rollout:
-    """One rollout of the actors' shares, side by side in their order."""
+    """Return one rollout of the actors' shares, side by side in their order."""
     if len(parts) == 1:
         return parts[0]
     offsets = np.cumsum([0] + [part.reward.shape[1] for part in parts])
@@ -269,11 +390,9 @@ def join(parts: Sequence[Rollout]) -> Rollout:
         values[name] = np.concatenate([getattr(part, name) for part in parts])
     for name in ("env_s", "policy_s", "restarts"):
         values[name] = sum(getattr(part, name) for part in parts)
-    for name in ("start", "end"):
-        places = [getattr(part, name) for part in parts]
-        values[name] = Standing(*(np.concatenate([getattr(p, f.name) for p in places]) for f in fields(Standing)))
     at = [part.final_at + np.array([0, offset]) for part, offset in zip(parts, offsets, strict=False)]
-    return Rollout(final_at=np.concatenate(at), **values)
+    start = _side_by_side([part.start for part in parts])
+    return Rollout(final_at=np.concatenate(at), start=start, **values)
 
 
 def episode_metrics(rollout: Rollout) -> dict[str, float]:

@@ -27,6 +27,11 @@ WALKER = EnvSpec(
 AUTO = Auto(num_envs=4, restart=False, timeout_s=60.0)
 
 
+def found_state(run: Path) -> dict[str, bytes]:
+    """The arrays of the last checkpoint, but for what environments saved of themselves."""
+    return {path: array for path, array in final_state(run).items() if ".saved." not in path}
+
+
 @pytest.mark.parametrize("words", [ES, POET, PPO], ids=["es", "poet", "ppo"])
 def test_a_run_gives_the_same_bits_wherever_its_walkers_step(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -43,9 +48,23 @@ def test_a_run_gives_the_same_bits_wherever_its_walkers_step(
     assert numbers.count(b"\n") == 3
     for other in (chosen, box2d, plain, fallen_back):
         assert (other / "metrics.jsonl").read_bytes() == numbers, other.name
-        assert final_state(other) == final_state(here), other.name
+        assert found_state(other) == found_state(here), other.name
     layouts = [yaml.safe_load((path / "config.yaml").read_text())["vec"]["_target_"] for path in (chosen, fallen_back)]
     assert layouts[0] == "envs.vector.Native" != layouts[1]
+
+
+@pytest.mark.parametrize(("first", "then"), [("native", "native"), ("native", "serial"), ("serial", "native")])
+def test_a_run_goes_on_with_the_same_bits_wherever_its_walkers_step(first: str, then: str, tmp_path: Path) -> None:
+    def run(name: str, vec: str, iterations: int) -> Path:
+        path = tmp_path / name
+        words = [*PPO, "compute=serial", f"vec={vec}", f"budget.iterations={iterations}", f"run.dir={path}"]
+        assert call_main(*words) == 0
+        return path
+
+    whole = run("whole", "serial", 4)
+    run("halves", first, 2)
+    assert found_state(run("halves", then, 4)) == found_state(whole)
+    assert (tmp_path / "halves" / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
 
 
 def test_auto_times_nothing_where_native_code_needs_one_thread() -> None:

@@ -1,32 +1,60 @@
 """Rollouts: they depend on where they start, the weights and their number, and on nothing else."""
 
+import itertools
 from dataclasses import fields, replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from algos.actor import Architecture, Weights
 from algos.actors import Actors, play_here, play_on_pool
 from algos.evaluate import Moments
 from algos.network import ActorCritic
 from algos.normalize import Normalization
-from algos.rollout import Collector, Rollout, Stage, Standing, join
+from algos.rollout import Collector, ResumePoint, Rollout, Stage, join, playable
 from algos.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
-from envs.vector import Serial
+from envs.vector import Gymnasium, Native, Serial, Vec, Vector
 
 
-def stage(id: str = "CartPole-v1", num_envs: int = 4, *, lstm: bool = False, **changes: Any) -> Stage:
+class Endless(gymnasium.Env[np.ndarray, int]):
+    """Counts its steps, and ends no episode."""
+
+    observation_space = spaces.Box(0, np.inf, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, **given: Any) -> Any:
+        super().reset(seed=given["seed"])
+        self._count = self.np_random.integers(100)
+        return np.full(1, self._count, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        self._count += 1 + int(action)
+        return np.full(1, self._count, np.float32), 0.0, False, False, {}
+
+
+gymnasium.register("Endless-v0", Endless)
+gymnasium.register("EndlessLimited-v0", Endless, max_episode_steps=25)
+
+WALKER = "envs.bipedal:paddock/BipedalWalker-v3"
+CARTS = Vector(num_envs=4, target="envs.cartpole.CartPoleVector")
+
+
+def stage(
+    id: str = "CartPole-v1", num_envs: int = 4, *, lstm: bool = False, vec: Vec | None = None, **changes: Any
+) -> Stage:
     limit = changes.pop("max_episode_steps", None)
     env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=limit, fresh=False)
     architecture = Architecture.for_spaces(
         *env.spaces, encoder="auto", hidden=(8,), activation="tanh", shared=False, lstm=lstm, initial_log_std=0.0
     )
     given = {"steps": 16, "groups": 1} | changes
-    return Stage(env, Serial(num_envs=num_envs), architecture, seed=3, **given)
+    return Stage(env, vec or Serial(num_envs=num_envs), architecture, seed=3, **given)
 
 
 def weights(of: Stage, version: int = 0) -> Weights:
@@ -39,17 +67,26 @@ def weights(of: Stage, version: int = 0) -> Weights:
 def assert_same(one: Rollout, other: Rollout) -> None:
     for field in fields(Rollout):
         got, expected = getattr(one, field.name), getattr(other, field.name)
-        if field.name in ("start", "end"):
+        if field.name == "start":
             assert got.same_as(expected)
         elif not field.name.endswith("_s"):
             np.testing.assert_array_equal(got, expected, err_msg=field.name)
 
 
-def played(of: Stage, count: int) -> list[Rollout]:
-    source = play_here(of, lambda k: weights(of, k), Standing.first(of.vec.num_envs, of.architecture), 0)
-    rollouts = [next(source) for _ in range(count)]
+def followed(of: Stage, count: int) -> tuple[list[Rollout], list[ResumePoint]]:
+    """Some rollouts from the beginning, and the points between which they lie."""
+    points = [ResumePoint.first(of.vec.num_envs, of.architecture)]
+    source, rollouts = play_here(of, lambda k: weights(of, k), points[0], 0), []
+    for _ in range(count):
+        rollout, end = next(source)
+        rollouts.append(rollout)
+        points.append(end)
     source.close()
-    return rollouts
+    return rollouts, points
+
+
+def played(of: Stage, count: int) -> list[Rollout]:
+    return followed(of, count)[0]
 
 
 @pytest.mark.parametrize(
@@ -60,16 +97,131 @@ def played(of: Stage, count: int) -> list[Rollout]:
         stage("envs.recall:paddock/Recall-v0", lstm=True),
         stage("envs.bipedal:paddock/BipedalWalker-v3", num_envs=2, max_episode_steps=40),
         stage(groups=2),
+        stage(vec=Native(num_envs=4, threads=1)),
+        stage(WALKER, max_episode_steps=40, vec=Native(num_envs=4, threads=1)),
+        stage(vec=CARTS),
     ],
-    ids=["cartpole", "pendulum", "recall", "bipedal", "groups"],
+    ids=["cartpole", "pendulum", "recall", "bipedal", "groups", "native", "native-walker", "vector"],
 )
 def test_any_process_can_go_on_where_another_left(of: Stage) -> None:
-    undisturbed = played(of, 6)
+    undisturbed, points = followed(of, 6)
     assert sum(len(rollout.returns) for rollout in undisturbed) > 0
     for k in (1, 3, 5):
         elsewhere = Collector(of)
-        assert_same(elsewhere.collect(weights(of, k), undisturbed[k].start, k), undisturbed[k])
+        rollout, end = elsewhere.collect(weights(of, k), points[k], k)
+        assert_same(rollout, undisturbed[k])
+        assert points[k].then([end]).same_as(points[k + 1])
         elsewhere.close()
+
+
+@pytest.mark.parametrize(
+    "of", [stage(WALKER, vec=Native(num_envs=4, threads=1)), stage(vec=CARTS)], ids=["native", "vector"]
+)
+def test_what_environments_saved_leads_there_without_an_action(of: Stage) -> None:
+    undisturbed, points = followed(of, 4)
+    assert points[3].state_dict(of.architecture.head)["saved"].keys() == {"0"}
+    elsewhere = Collector(of)
+    rollout, _ = elsewhere.collect(weights(of, 3), replace(points[3], played=()), 3)
+    assert_same(rollout, undisturbed[3])
+
+
+def test_where_others_saved_themselves_the_actions_lead_too(caplog: pytest.LogCaptureFixture) -> None:
+    native = stage(WALKER, max_episode_steps=40, vec=Native(num_envs=2, threads=1))
+    undisturbed, points = followed(native, 4)
+    here = Collector(replace(native, vec=Serial(num_envs=2)))
+    rollout, end = here.collect(weights(native, 3), points[3], 3)
+    assert_same(rollout, undisturbed[3])
+    assert points[3].then([end]).same_as(points[4]) and not caplog.records
+
+
+@pytest.mark.parametrize("vec", [Gymnasium(num_envs=4, mode="sync", start_method="fork"), Serial(num_envs=4)])
+def test_where_nothing_leads_episodes_begin_anew_and_it_says_so(vec: Vec, caplog: pytest.LogCaptureFixture) -> None:
+    of = stage(vec=vec)
+    _, points = followed(of, 2)
+    here = Collector(of)
+    rollout, end = here.collect(weights(of, 2), points[2].light, 2)
+    assert "cannot enter an episode again: all begin anew" in caplog.text
+    assert (rollout.start.length == 0).all() and (rollout.start.episode == points[2].episode + 1).all()
+    following, _ = here.collect(weights(of, 3), end, 3)
+    if vec.seeded_slots:  # what follows can be entered like any other
+        assert_same(Collector(of).collect(weights(of, 3), points[2].then([end]), 3)[0], following)
+
+
+def test_the_actions_of_running_episodes_are_kept_and_no_others() -> None:
+    of = stage("EndlessLimited-v0", num_envs=3)
+    _, points = followed(of, 12)
+    for before, after in itertools.pairwise(points):
+        assert all(actions.dtype == np.uint8 and actions.shape == (16, 3, 1) for actions in after.played)
+        assert sum(map(len, after.played)) < after.length.max() + 2 * 16
+        # Appended to, not copied.
+        assert all(any(kept is one for one in before.played) for kept in after.played[:-1])
+        assert len(after.state_dict(of.architecture.head)["actions"]) == after.length.sum() <= 3 * 25
+    assert points[-1].length.max() > 0
+
+
+def test_episodes_that_nothing_ends_are_limited_where_their_actions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("algos.rollout.MAX_EPISODE_STEPS", 40)
+    endless = stage("Endless-v0").env
+    for vec, expected in [(Serial(num_envs=4), 40), (Native(num_envs=4, threads=1), 40), (CARTS, None)]:
+        assert playable(endless, vec).max_episode_steps == expected
+    for limited in (stage().env, replace(endless, max_episode_steps=90), stage("EndlessLimited-v0").env):
+        assert playable(limited, Serial(num_envs=4)) == limited
+    wrapped = replace(endless, wrappers=({"_target_": "gymnasium.wrappers.TimeLimit", "max_episode_steps": 70},))
+    assert playable(wrapped, Serial(num_envs=4)) == wrapped
+    of = replace(stage("Endless-v0"), env=playable(endless, Serial(num_envs=4)))
+    rollouts, points = followed(of, 6)
+    assert {int(length) for rollout in rollouts for length in rollout.lengths} == {40}
+    assert max(point.length.max() for point in points) <= 40
+
+
+def test_an_episode_that_its_actions_end_elsewhere_is_followed_by_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    of = stage("Pendulum-v1", max_episode_steps=37)
+    _, points = followed(of, 2)
+    assert (points[2].length == 32).all()
+    shorter = replace(of, env=replace(of.env, max_episode_steps=20))
+    rollout, _ = Collector(shorter).collect(weights(of, 2), points[2], 2)
+    assert "the episodes of environments [0, 1, 2, 3], which went on before" in caplog.text
+    assert (rollout.start.episode == 1).all() and (rollout.start.length == 0).all()
+
+
+class Recording(SerialPool):
+    """Notes what actors are sent, and loses one of them before a call."""
+
+    def __init__(self, lose: int | None = None) -> None:
+        self.sent: list[tuple[ResumePoint, bool]] = []
+        self._lose = lose
+
+    def stateful(self, factory: Any, *rest: Any, **options: Any) -> Any:
+        actor, pool = super().stateful(factory, *rest, **options), self
+
+        class Noted:
+            def call(self, method: str, *given: Any) -> Any:
+                nonlocal actor
+                pool.sent.append((given[1], given[3]))
+                if len(pool.sent) == pool._lose:
+                    actor = SerialPool.stateful(pool, factory)
+                return actor.call(method, *given)
+
+            def close(self) -> None:
+                actor.close()
+
+        return Noted()
+
+
+@pytest.mark.parametrize("vec", [None, Native(num_envs=4, threads=1)], ids=["serial", "native"])
+def test_actors_are_sent_the_way_to_a_point_only_where_they_are_not_there(vec: Vec | None) -> None:
+    of = stage(vec=vec)
+
+    def play(pool: Recording) -> list[Rollout]:
+        source = play_on_pool(of, pool, 2, lambda k: weights(of, k), ResumePoint.first(8, of.architecture), 0)
+        return [next(source)[0] for _ in range(4)]
+
+    quiet, losing = Recording(), Recording(lose=5)
+    for rollout, expected in zip(play(losing), play(quiet), strict=True):
+        assert_same(rollout, expected)
+    assert [whole for _, whole in quiet.sent] == [True] * 2 + [False] * 6
+    assert [whole for _, whole in losing.sent] == [True] * 2 + [False] * 4 + [True] + [False] * 2
+    assert all(not point.played and not point.saved for point, whole in quiet.sent if not whole)
 
 
 def test_a_rollout_is_what_the_environment_says() -> None:
@@ -116,16 +268,16 @@ def test_groups_change_the_order_of_work_and_no_episode() -> None:
 
 def test_actors_side_by_side_are_one_rollout() -> None:
     of = stage()
-    start = Standing.first(8, of.architecture)
+    start = ResumePoint.first(8, of.architecture)
     source = play_on_pool(of, SerialPool(), 2, lambda k: weights(of, k), start, 0)
-    whole = [next(source) for _ in range(3)]
+    whole, points = zip(*[next(source) for _ in range(3)], strict=True)
     assert whole[0].reward.shape == (16, 8)
     parts = [Collector(of, index) for index in range(2)]
     for k, rollout in enumerate(whole):
-        shares = [
-            part.collect(weights(of, k), place, k) for part, place in zip(parts, rollout.start.split(2), strict=True)
-        ]
+        given = zip(parts, rollout.start.split(2), strict=True)
+        shares, ends = zip(*[part.collect(weights(of, k), point, k) for part, point in given], strict=True)
         assert_same(join(shares), rollout)
+        assert points[k].same_as(rollout.start.then(ends))
         assert not np.array_equal(shares[0].obs, shares[1].obs)
 
 
@@ -142,9 +294,10 @@ def test_rollout_k_is_played_by_the_weights_after_k_minus_staleness_updates() ->
         assert versions == [0, 0, 0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("vec", [None, Native(num_envs=4, threads=1), CARTS], ids=["serial", "native", "vector"])
 @pytest.mark.parametrize(("mode", "staleness"), [("inline", 1), ("prefetch", 1), ("prefetch", 3), ("actors", 0)])
-def test_actors_go_on_from_their_state(mode: Any, staleness: int) -> None:
-    of = stage()
+def test_actors_go_on_from_their_state(mode: Any, staleness: int, vec: Vec | None) -> None:
+    of = stage(vec=vec)
 
     def run(actors: Actors, count: int) -> list[Rollout]:
         rollouts, source = [], actors.rollouts()

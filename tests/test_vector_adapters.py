@@ -15,6 +15,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from envs.cartpole import CartPoleVector
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import EnvError, EnvPool, Gymnasium, Serial, Vec, Vector, VectorEnv, VectorMisuse
@@ -37,6 +38,7 @@ def plain(value: Any) -> Any:
     """Infos as lists and mappings, which compare by value."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
+    value = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
     return [plain(item) for item in value] if isinstance(value, np.ndarray | list | tuple) else value
 
 
@@ -276,6 +278,67 @@ def test_a_vector_as_a_whole_has_one_seed() -> None:
         assert seeds[0] == seeds[1] and len(set(seeds)) == 4
         with pytest.raises(VectorMisuse, match="has one seed, not 3"):
             venv.reset(seed=[1, 2, 3])
+
+
+class Noisy(gymnasium.vector.VectorWrapper):
+    """Adds noise of its own to the observations."""
+
+    def reset(self, **given: Any) -> Any:
+        obs, infos = super().reset(**given)
+        self.noise = np.random.default_rng(given.get("seed", 0))
+        self.scale = np.float32(0.5)
+        return obs, infos
+
+    def step(self, actions: Any) -> Any:
+        obs, *rest = super().step(actions)
+        return obs + self.scale * self.noise.random(obs.shape, np.float32), *rest
+
+
+def noisy_carts(num_envs: int) -> gymnasium.vector.VectorEnv:
+    return Noisy(CartPoleVector(num_envs))
+
+
+@pytest.mark.parametrize("target", ["envs.cartpole.CartPoleVector", f"{__name__}.noisy_carts"])
+def test_a_vector_goes_on_where_another_saved_itself(target: str) -> None:
+    recipe = Vector(num_envs=N, target=target)
+    with closing(recipe.make(spec("CartPole-v1"))) as one, closing(recipe.make(spec("CartPole-v1"))) as other:
+        actions = random_actions(one, 90)
+        one.begin(5)
+        play(one, actions[:40])
+        state = pickle.loads(pickle.dumps(one.state_dict()))
+        rest = play(one, actions[40:])
+        assert any(batch[2] for batch in rest), "episodes end, and others begin by the generator"
+        for venv in (other, one):
+            venv.load_state_dict(state)
+            assert plain(venv.state_dict()) == plain(state)
+            assert play(venv, actions[40:]) == rest
+
+
+def test_a_vector_that_has_more_than_plain_attributes_does_not_save_itself() -> None:
+    with closing(Vector(num_envs=N, target=f"{__name__}.noisy_carts").make(spec("CartPole-v1"))) as venv:
+        venv.begin(0)
+        assert venv.state_dict() is not None
+        for more in ([1, 2], open, venv.venv.noise, venv.venv.env.state, venv.venv.env.state[:2, ::2]):
+            venv.venv.more = more
+            assert venv.state_dict() is None
+        del venv.venv.more
+        assert venv.state_dict() is not None
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [("envs.cartpole.CartPoleVector", "not one of envs.cartpole.CartPoleVector"), (None, "got keys")],
+)
+def test_a_vector_refuses_what_another_kind_saved(target: str | None, named: str) -> None:
+    with closing(Vector(num_envs=N, target=f"{__name__}.noisy_carts").make(spec("CartPole-v1"))) as venv:
+        venv.begin(0)
+        state = venv.state_dict() if target else {"saved": np.zeros(3)}
+    with closing(Vector(num_envs=N, target="envs.cartpole.CartPoleVector").make(spec("CartPole-v1"))) as venv:
+        venv.begin(0)
+        before = plain(venv.state_dict())
+        with pytest.raises(VectorMisuse, match=named):
+            venv.load_state_dict(state)
+        assert plain(venv.state_dict()) == before
 
 
 def test_a_vectors_arguments_reach_it() -> None:

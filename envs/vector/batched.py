@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError, require, resolve
 from envs.spec import REFUSALS, EnvSpec
+from envs.vector.attributes import load_attributes, save_attributes
 from envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask
 from envs.vector.lockstep import LockStepVectorEnv
 
@@ -22,6 +23,7 @@ class BatchedVectorEnv(LockStepVectorEnv):
     """Any `gymnasium.vector.VectorEnv` that restarts in the same step, or lets the caller restart what has ended.
 
     It has one seed for all its environments, so `begin` makes the run repeatable and cannot enter a single episode.
+    Where its attributes are all that it has, its state is saved as a whole.
     """
 
     keyed = False
@@ -59,6 +61,22 @@ class BatchedVectorEnv(LockStepVectorEnv):
         for i, number in enumerate(read_episodes(episodes, self.num_envs)):
             mixed = keyed_seed(mixed, i, number)
         return self.reset(seed=mixed)
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """See `VectorEnv.state_dict`; None where an attribute is neither array, number, text nor generator."""
+        check_open(self, "state_dict")
+        attributes = save_attributes(self.venv)
+        own = {"return": self._return.copy(), "length": self._length.copy()}
+        return None if attributes is None else {"vector": attributes, **own}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `VectorEnv.load_state_dict`."""
+        check_open(self, "load_state_dict")
+        if state.keys() != {"vector", "return", "length"} or state["return"].shape != self._return.shape:
+            raise VectorMisuse(f"load_state_dict: got keys {sorted(state)}; pass what state_dict gave")
+        load_attributes(self.venv, state["vector"])
+        self._return, self._length = state["return"].copy(), state["length"].copy()
+        self._begun, self._sent = True, False
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the vector environment."""

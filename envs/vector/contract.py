@@ -1,7 +1,7 @@
 """What every vector environment here promises: Gymnasium's vector interface, in two halves and for chosen rows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -83,6 +83,22 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         Args:
             episodes: [N] the first episode's number in each environment; zeros where not given.
         """
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Return all that `load_state_dict` of another such vector goes on from, as arrays and plain data.
+
+        Asked for between a `recv` of all environments and the next `send`. None where environments cannot save
+        themselves; where `begin` enters single episodes, their actions lead there again.
+        """
+        return None
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a vector of the same recipe was, to the same bits.
+
+        Raises:
+            VectorMisuse: it is another vector's state, or none can be loaded; nothing has changed then.
+        """
+        raise VectorMisuse(f"load_state_dict: {type(self).__name__} cannot load a state; enter its episodes by `begin`")
 
     def step(self, actions: Any) -> Batch:
         """Step every environment: `send` and then `recv`, whatever batch_size is."""
