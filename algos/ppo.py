@@ -268,7 +268,7 @@ class PPO:
                 break
         means = torch.column_stack([torch.cat(reports), torch.stack(norms)]).mean(0).tolist()
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
-        target = judged.value + batch.advantage.cpu().numpy()
+        target = batch.target.cpu().numpy()
         spread = float(target.var())
         return {
             **{f"ppo/{name}": value for name, value in zip(names, means, strict=True)},

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import Command, call_main, final_state, rows
 
+from algos.ppo import PPO
 from algos.serial import SerialPool
 from paddock.assembly import build_algorithm, read_plain
 from paddock.compose import compose_alone
@@ -92,6 +93,23 @@ def test_the_first_minibatch_follows_the_gradient_of_the_advantage() -> None:
     narrow, wide = (algorithm(*arguments("inline", *one, f"algo.clip={clip}")) for clip in (0.01, 10.0))
     advance(narrow, 1), advance(wide, 1)
     np.testing.assert_allclose(parameters(narrow), parameters(wide), rtol=1e-6)
+
+
+@pytest.mark.parametrize("variant", ["inline", "vtrace"])
+def test_explained_variance_is_of_the_values_targets(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    algo = algorithm(*arguments(variant))
+    met: list[tuple[Any, Any]] = []
+
+    def batch(*given: Any) -> Any:
+        met.append((PPO._batch(algo, *given), given[-1]))
+        return met[-1][0]
+
+    monkeypatch.setattr(algo, "_batch", batch)
+    rows = advance(algo, 5)
+    for row, (made, judged) in zip(rows, met, strict=True):
+        target = made.target.numpy()
+        expected = 1 - np.var(target - judged.value) / np.var(target)
+        assert row["ppo/explained_variance"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_annealing_ends_at_zero() -> None:
