@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import venv
 import zipfile
 from collections.abc import Iterator
 from functools import cache
@@ -194,6 +195,36 @@ def test_door_that_is_only_imported_stays_shut(name, python, small_house):
 @pytest.mark.parametrize("name", ["platform", "paddock"])
 def test_help_answers_in_the_root(name):
     assert "paddock" in run(sys.executable, "-m", name, "--help", cwd=ROOT).lower()
+
+
+def test_no_folder_of_the_working_directory_hides_an_editable_install(small_house, tmp_path_factory):
+    for floor in ("algos", "envs"):
+        (small_house / floor).mkdir()
+        (small_house / floor / "__init__.py").touch()
+    (small_house / "conf").mkdir()
+    # Without the native environments, which take a compiler many seconds.
+    project, _, tools = (ROOT / "pyproject.toml").read_text().partition("[[tool.setuptools.ext-modules]]")
+    (small_house / "pyproject.toml").write_text(project)
+    assert "-ffp-contract=off" in tools
+    for name in ("setup.py", "README.md"):
+        shutil.copy(ROOT / name, small_house)
+    environment, elsewhere = tmp_path_factory.mktemp("environment"), tmp_path_factory.mktemp("elsewhere")
+    venv.create(environment, symlinks=True)
+    packages = next(environment.glob("lib/python3*/site-packages"))
+    build = f"from setuptools import build_meta; print(build_meta.build_editable({str(environment)!r}))"
+    wheel = run(sys.executable, "-c", build, cwd=small_house).splitlines()[-1]
+    zipfile.ZipFile(environment / wheel).extractall(packages)
+    for name in ("paddock", "algos", "envs"):  # as in the folder that a clone of the repository lies in
+        (elsewhere / name).mkdir()
+    look = "import algos, envs, platform; print(algos.__file__, envs.__file__, platform.__file__)"
+    python = environment / "bin/python"
+    assert run(python, "-c", look, cwd=elsewhere).split() == [
+        str(small_house / "algos/__init__.py"),
+        str(small_house / "envs/__init__.py"),
+        str(Path(os.__file__).parent / "platform.py"),
+    ]
+    assert run(python, "-m", "paddock", cwd=elsewhere, status=3).startswith("opened\n")
+    assert run(python, "-m", "paddock.evaluate", cwd=elsewhere) == "paddock.evaluate paddock.room\n"
 
 
 # Elsewhere: a Dask worker, a wheel, a notebook
