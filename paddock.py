@@ -13,6 +13,16 @@ _HOME = _HERE / "_paddock" if (_HERE / "_paddock").is_dir() else _HERE
 __path__ = [str(_HOME / "platform")]
 CONF = _HOME / "conf"  # absolute
 
+COMMANDS = ("doctor", "evaluate", "plot", "report", "rerun", "status", "upload")  # python -m paddock.NAME
+
+# Python looks for the module that it is to run: the last moment to answer a mistyped command.
+if sys.argv[:1] == ["-m"] and "-m" in sys.orig_argv:
+    _package, _, _name = sys.orig_argv[sys.orig_argv.index("-m") + 1].partition(".")
+    if _name not in {"paddock": ("", "__main__", *COMMANDS), "platform": ("", "__main__")}.get(_package, (_name,)):
+        from paddock.vocabulary import refuse_command
+
+        refuse_command(f"{_package}.{_name}")
+
 if __name__ == "__main__":
     from paddock.launch import main
 

@@ -21,15 +21,52 @@ def require(condition: bool, message: str) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known names come closest to a mistyped one: "did you mean 'sigma'?", or list a few of them."""
+    """Say which known name comes closest to a mistyped one: "did you mean 'sigma'?", or list a few of them."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    if close:
-        # People abbreviate: of names that are about as close, one with the same beginning is meant.
-        return f"did you mean '{max(close, key=lambda other: other.startswith(name[:3]))}'?"
+    close = closest(name, known)
+    if close is not None:
+        return f"did you mean '{close}'?"
     if not known:
         return "there is nothing to choose from"
     return f"known: {', '.join(known[:12])}" + (", ..." if len(known) > 12 else "")
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that a mistyped one may stand for; None where each would be a guess."""
+    close = max(known, key=lambda other: _likeness(name, other), default="")
+    return close if _likeness(name, close) >= 1 else None
+
+
+def _likeness(name: str, other: str) -> float:
+    """How close two names are, whatever their case; from 1 on, one may stand for the other."""
+    name, other = name.casefold(), other.casefold()
+    alike = difflib.SequenceMatcher(None, name, other).ratio()
+    # People abbreviate, and seldom mistype the first letter: a guess that has another one must be closer.
+    return alike / 0.5 if name[:1] == other[:1] else alike / 0.7
+
+
+# By the module's name. Of any other name there may be somebody else's package at the index: it is not suggested.
+PACKAGES = {
+    "ale_py": "ale-py",
+    "cv2": "opencv-python",
+    "gymnasium_robotics": "gymnasium-robotics",
+    "highway_env": "highway-env",
+    "minigrid": "minigrid",
+    "miniworld": "miniworld",
+    "mo_gymnasium": "mo-gymnasium",
+    "mujoco": "mujoco",
+    "pettingzoo": "pettingzoo",
+    "pygame": "pygame",
+    "shimmy": "shimmy",
+}
+
+
+def provide(error: Exception) -> str:
+    """Say how a module can be provided that could not be imported."""
+    name = (getattr(error, "name", None) or "").partition(".")[0]
+    if name in PACKAGES:
+        return f"pip install {PACKAGES[name]}"
+    return f"start where {name or 'its module'} lies, install the package that has it, or mend the path"
 
 
 def resolve(path: str, key: str) -> Callable[..., Any]:
@@ -47,6 +84,6 @@ def resolve(path: str, key: str) -> Callable[..., Any]:
         hint = nearest(path.rpartition(".")[2], [name for name in dir(error.obj) if not name.startswith("_")])
         raise ConfigError(f"{key}={path} cannot be imported ({error}); {hint}") from error
     except (ImportError, ValueError) as error:
-        raise ConfigError(f"{key}={path} cannot be imported ({error}); install its package or mend the path") from error
+        raise ConfigError(f"{key}={path} cannot be imported ({error}); {provide(error)}") from error
     require(callable(found), f"{key}={path} is a {type(found).__name__}; name a class or a function")
     return found

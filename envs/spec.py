@@ -4,6 +4,7 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 """
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ import gymnasium
 from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
 from gymnasium.wrappers import TimeLimit
 
-from envs.errors import ConfigError, nearest, require, resolve
+from envs.errors import ConfigError, closest, provide, require, resolve
 
 REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
 
@@ -75,7 +76,9 @@ class EnvSpec:
             )
             raise ConfigError(f"env.id={self.id} is not a registered Gymnasium environment; {remedy}") from error
         except UnregisteredEnv as error:
-            hint = nearest(self.id, gymnasium.registry)
+            newest = {re.sub(r"-v\d+$", "", id): id for id in gymnasium.registry}
+            close = closest(re.sub(r"-v\d+$", "", self.id), newest)
+            hint = f"did you mean '{newest[close]}'?" if close else "gymnasium.pprint_registry() lists those there are"
             raise ConfigError(f"env.id={self.id} is not a registered Gymnasium environment; {hint}") from error
         except DependencyNotInstalled as error:
             raise ConfigError(f"env.id={self.id} needs a package that is not installed: {_one_line(error)}") from error
@@ -83,8 +86,7 @@ class EnvSpec:
             cause = (
                 error.__cause__ if isinstance(error.__cause__, ImportError) else error
             )  # Gymnasium's own has no name
-            remedy = f"pip install {cause.name or self.id.partition(':')[0]}, or what else provides it"
-            raise ConfigError(f"env.id={self.id} cannot be imported ({_one_line(cause)}); {remedy}") from error
+            raise ConfigError(f"env.id={self.id} cannot be imported ({_one_line(cause)}); {provide(cause)}") from error
         except REFUSALS as error:
             raise ConfigError(f"env.kwargs={kwargs} is refused by {self.id}: {_one_line(error)}") from error
         except gymnasium.error.Error as error:

@@ -6,7 +6,13 @@ folder is imported as `paddock` (paddock.py).
 """
 
 import os
+import sys
 from importlib.machinery import PathFinder
+
+if sys.argv[:1] == ["-m"]:  # perhaps one of our commands by the wrong name, which paddock.py answers
+    import paddock
+
+    del paddock
 
 _doc = __doc__
 exec(PathFinder.find_spec(__name__, [os.path.dirname(os.__file__)]).loader.get_code(__name__))

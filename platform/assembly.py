@@ -20,6 +20,7 @@ from .folder import check_usable, last_path, new_path, short_name
 from .niche import settle_niche
 from .run import Budget
 from .track import Mirror
+from .vocabulary import suggest_key
 
 SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint")
 VALUES = ("seed", "resume", "dry_run")
@@ -86,7 +87,8 @@ def read_plain(composed: DictConfig) -> dict[str, Any]:
     config: Any = OmegaConf.to_container(composed, resolve=True)
     known = (*SECTIONS, *VALUES)
     for name in config:
-        require(name in known, f"{name} is not a section of the configuration; {nearest(str(name), known)}")
+        hint = suggest_key(str(name), known) or nearest(str(name), known)
+        require(name in known, f"{name} is not a section of the configuration; {hint}")
     for name in known:
         require(name in config, f"{name} is missing from the configuration; leave out ~{name}")
     for name in SECTIONS:
@@ -94,7 +96,9 @@ def read_plain(composed: DictConfig) -> dict[str, Any]:
     seed, resume, dry_run = (config[name] for name in VALUES)
     whole = isinstance(seed, int) and not isinstance(seed, bool)
     require(whole and 0 <= seed < 2**63, f"seed={seed!r} must be a whole number in [0, 2^63)")
-    require(resume in (None, "last"), f"resume={resume!r} is unknown; allowed: last, null")
+    require(
+        resume in (None, "last"), f"resume={resume!r} is unknown; allowed: last, null; run.dir=RUN goes on with RUN"
+    )
     require(isinstance(dry_run, bool), f"dry_run={dry_run!r} must be true or false")
     return config | {"env": settle_niche(config["env"])}
 
@@ -119,6 +123,7 @@ def _checkpoints(section: Any, path: Path) -> Checkpoints:
 def _run_path(config: Mapping[str, Any]) -> Path:
     def path(root: str, name: str | None, dir: str | None) -> Path:
         require(name is None or "/" not in name, f"name={name} must not contain '/'; choose a folder with run.root=")
+        require(dir != "", "run.dir= names no folder; give one, or leave it out")
         if dir is not None:
             return Path(dir)
         if config["resume"] == "last":

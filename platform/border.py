@@ -14,6 +14,8 @@ from typing import Any, Literal, Union
 
 from envs.errors import ConfigError, nearest, require, resolve
 
+from .vocabulary import find_usual
+
 Section = Mapping[str, Any]
 
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -71,12 +73,14 @@ def _check(
     values = {}
     for name, value in settings.items():
         if name not in known and not (open_ended and name not in offered):
-            raise ConfigError(f"{path}.{name} is not a key of {path}; {nearest(str(name), known)}")
+            usual = [key for key in known if f"{path}.{key}" in find_usual(str(name))]
+            raise ConfigError(f"{path}.{name} is not a key of {path}; {nearest(*usual[:1] or [str(name)], known)}")
         # A number such as 1e6 is a float in YAML, whole or not.
         if isinstance(value, float) and value.is_integer() and not _fits(value, hints.get(name)):
             value = int(value)
         if not _fits(value, hints.get(name)):
-            raise ConfigError(f"{path}.{name}={value!r} has the wrong type; allowed: {_spell(hints[name])}")
+            shown = name.removesuffix("_")  # an argument whose key is a word of Python's own
+            raise ConfigError(f"{path}.{shown}={value!r} has the wrong type; allowed: {_spell(hints[name])}")
         values[name] = tuple(value) if isinstance(value, list) else value
     for name in known:
         needed = named[name].default is inspect.Parameter.empty

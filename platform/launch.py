@@ -17,7 +17,7 @@ from typing import Any
 from hydra import version
 from hydra._internal.utils import _run_hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
+from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -28,10 +28,11 @@ from .assembly import Assembly, assemble, build_algorithm, env_name, packages
 from .border import build
 from .checkpoint import StorageError
 from .command import complain, fall_silent
-from .compose import check_sweep, composition_error, hydra_parser, register_search_path
+from .compose import check_sweep, hydra_parser, register_search_path
 from .console import Console
 from .folder import RunFolder, read_config
 from .guide import print_guide
+from .mistakes import check_arguments, composition_error
 from .run import Outcome, Progress, RunFailed, restore, run
 from .status import print_table
 from .submit import check_runs_here
@@ -40,6 +41,14 @@ from .track import Tracker
 from .trial import find_reporter
 
 log = logging.getLogger(__name__)
+
+
+def script() -> int:
+    """Run the console script, which finds modules of the working directory as `python -m paddock` does."""
+    # Last, so that no file there hides what the command itself imports.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    return main()
 
 
 def main() -> int:
@@ -68,10 +77,11 @@ def main() -> int:
         if arguments.help:
             print_guide(arguments)
             return 0
+        check_arguments(arguments)
         version.setbase("1.3")
         register_search_path()
-        if arguments.multirun:
-            _prepare_sweep(arguments)
+        if arguments.multirun and _prepare_sweep(arguments, job):
+            return 0
         _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
         for failure in failures:
             raise failure
@@ -93,8 +103,12 @@ def main() -> int:
     return 0
 
 
-def _prepare_sweep(arguments: argparse.Namespace) -> None:
-    """Make what sweeps are of known to Hydra, and check all jobs before the first one runs."""
+def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction) -> bool:
+    """Make what sweeps are of known to Hydra, and check all jobs before the first one runs.
+
+    Returns:
+        Whether it was a dry run, and is over.
+    """
     # Optuna and the places where runs go take longer to import than the help of a single run.
     from .launchers import register_launchers
     from .sweep import register_sweeper
@@ -104,7 +118,7 @@ def _prepare_sweep(arguments: argparse.Namespace) -> None:
 
     register_launchers()
     register_sweeper(check)
-    check_sweep(arguments, check)
+    return check_sweep(arguments, check, job)
 
 
 def experiment(parts: Assembly) -> float | None:

@@ -96,8 +96,36 @@ ARGUMENTS = {
     "compute.task_timeout_s=0": ["compute.task_timeout_s=0 must be positive"],
     "run.name=a/b": ["run.name=a/b", "run.root="],
     "algo.hidden=[1,": ["cannot read the argument 'algo.hidden=[1,'", "write key=value"],
-    "es": ["cannot read the argument 'es'", "write key=value"],
-    "seed=1,2": ["seed=1,2", "--multirun"],
+    "algo.hidden=(8,8)": ["cannot read the argument 'algo.hidden=(8,8)'", "a list as [1,2]"],
+    "es": ["cannot read the argument 'es'", "write key=value, such as algo=es"],
+    "algo es": ["cannot read the argument 'algo'", "write algo=NAME"],
+    "train": ["cannot read the argument 'train'", "write key=value"],
+    "doctor": ["cannot read the argument 'doctor'", "python -m paddock.doctor?"],
+    "stats": ["cannot read the argument 'stats'", "python -m paddock.status?"],
+    "seed=1,2": ["seed=1,2 is several values; add --multirun", "seed=[1,2]"],
+    "algo=PPO": ["algo=PPO is not an option", "did you mean 'ppo'?"],
+    "compute=gpu": ["compute=gpu is not an option", "known: dask, local, serial, slurm"],
+    "env=CartPole-v1": ["did you mean 'cartpole'?", "env=gymnasium env.id=CartPole-v1"],
+    "+algo=es": ["+algo=es adds a group that is there already", "leave out the +: algo=es"],
+    "+experiment=es_cartpole": ["leave out the +: experiment=es_cartpole"],
+    "+agent=es": ["agent is not a section", "did you mean 'algo'?"],
+    "agent=es": ["agent is not a", "did you mean 'algo'?"],
+    "algo.lr=0.1": ["algo.lr is not a key", "did you mean 'algo.learning_rate'?"],
+    "+algo.lr=0.1": ["algo.lr is not a key", "did you mean 'learning_rate'?"],
+    "trainer.lr=0.1": ["trainer.lr is not a key", "did you mean 'algo.learning_rate'?"],
+    "total_timesteps=100": ["did you mean 'budget.steps'?"],
+    "algo.gamma=0.9": ["algo=a2c and algo=ppo have algo.discount", "known: activation, "],
+    "algo=ppo algo.gamma=0.9": ["did you mean 'algo.discount'?"],
+    "algo.foo=1": ["algo.foo is not a key of the configuration; known: activation, "],
+    "env.foo=1": ["env.foo is not a key of the configuration; known: fresh, id, "],
+    "budget.return=abc": ["budget.return='abc' has the wrong type"],
+    "hydra.run.dir=here": ["hydra.run.dir=here would be ignored", "run.dir=here"],
+    "run.dir=": ["run.dir= names no folder"],
+    "resume=runs/7": ["resume='runs/7' is unknown", "run.dir=RUN goes on with RUN"],
+    "--experimental-rerun job.pickle": ["--experimental-rerun is not supported", "python -m paddock.rerun"],
+    "--seed 3": ["--seed is not a flag", "without dashes, as in seed=..."],
+    "--lr=3": ["--lr is not a flag", "as in algo.learning_rate=..."],
+    "--config-path conf": ["--config-path=conf is not a folder", "--config-dir"],
     "algo.sigma=${algo.sigm}": ["algo.sigm"],
     "--sweep": ["--sweep", "see --help"],
     "--cfg all_of_it": ["all_of_it", "'job'"],
@@ -112,7 +140,9 @@ ENVIRONMENTS = {
     "env.id=Cart!": ["env.id=Cart!"],
     "env.id=3": ["env.id=3", "allowed: text"],
     "env=gymnasium": ["env.id has no value", "env.id=..."],
-    "env.id=notapackage:X-v0": ["env.id=notapackage:X-v0", "pip install notapackage"],
+    "env.id=notapackage:X-v0": ["env.id=notapackage:X-v0", "start where notapackage lies"],
+    "env.id=ale_py:ALE/Pong-v5": ["env.id=ale_py:ALE/Pong-v5", "No module named 'ale_py'", "pip install ale-py"],
+    "env.id=Foo-v1": ["env.id=Foo-v1", "gymnasium.pprint_registry() lists"],
     "env.id=ALE/Pong-v5": ["env.id=ALE/Pong-v5", "pip install ale-py", "env.id=ale_py:ALE/Pong-v5"],
     "env.kwargs=3": ["env.kwargs=3", "a mapping"],
     "env.max_episode_steps=0": ["env.max_episode_steps=0", "at least 1"],
@@ -121,7 +151,7 @@ ENVIRONMENTS = {
     "env.wrappers=3": ["env.wrappers=3", "a list"],
     "env.wrappers=[3]": ["env.wrappers=[3]", "a list, each a mapping"],
     "env.wrappers=[{frames: 3}]": ["env.wrappers: {'frames': 3} lacks '_target_'"],
-    "env.wrappers=[{_target_: no.such.Thing}]": ["no.such.Thing cannot be imported", "install its package"],
+    "env.wrappers=[{_target_: no.such.Thing}]": ["no.such.Thing cannot be imported", "install the package"],
     "env.wrappers=[{_target_: gymnasium.wrappers.TimeLimitt}]": ["TimeLimitt", "did you mean 'TimeLimit'?"],
     "env.wrappers=[{_target_: gymnasium.wrappers.TimeLimit}]": ["TimeLimit refuses {}", "max_episode_steps"],
     "env.wrappers=[{_target_: builtins.id}]": ["builtins.id does not give an environment", "name a wrapper"],
@@ -283,6 +313,17 @@ def test_a_sweep_with_one_bad_value_dies_before_its_first_job(arguments: str, pa
     assert part in refused("--multirun", *(tiny if "algo=" not in arguments else tiny[1:]), *split(arguments))
 
 
+@pytest.mark.parametrize("launcher", ["basic", "local"])
+def test_a_dry_run_of_a_sweep_shows_every_job_and_leaves_no_trace(
+    launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call_main("-m", *TINY, "compute=serial", f"hydra/launcher={launcher}", "seed=1,2", "dry_run=true") == 0
+    out, err = capfd.readouterr()
+    assert len(re.findall(r"^folder .*/[01]$" if launcher == "basic" else "^would run .*seed=[12]", out, re.M)) == 2
+    assert err == "" and not any(tmp_path.iterdir())
+
+
 def test_a_large_sweep_is_checked_for_every_single_value(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paddock.compose.CHECKED_JOBS", 3)
     assert "algo.population=7 is odd" in refused("--multirun", "seed=range(0,100)", "algo.population=7,8")
@@ -315,6 +356,11 @@ def test_a_run_does_not_go_on_with_another_configuration(run: Path, refused: Ref
     assert "algo.sigma was 0.1 and is now 0.3" in line
     assert "seed was 0 and is now 4" in line
     assert "use the run's own values, or another run.dir=" in line
+
+
+def test_of_another_algorithm_or_environment_the_name_alone_is_told(run: Path, refused: Refused) -> None:
+    line = refused("algo=ppo", "env=pendulum", "compute=serial", "seed=4", "run.dir=run")
+    assert "algo was es and is now ppo, env was CartPole-v1 and is now Pendulum-v1, seed was 0 and is now 4;" in line
 
 
 def test_the_last_run_does_not_go_on_with_another_configuration(run: Path, refused: Refused) -> None:

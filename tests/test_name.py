@@ -19,6 +19,9 @@ from pathlib import Path
 
 import pytest
 
+import paddock
+from paddock import vocabulary
+
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = ("platform", "algos", "envs")
 MINORS = (11, 12, 13, 14)
@@ -185,6 +188,36 @@ def test_door_opens_from_another_folder(python, small_house, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     assert run(python, "-m", "paddock", cwd=elsewhere, path=small_house, status=3).startswith("opened\n")
     assert run(python, "-m", "paddock.evaluate", cwd=elsewhere, path=small_house) == "paddock.evaluate paddock.room\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("paddock.doctr", "did you mean python -m paddock.doctor?"),
+        ("paddock.eval", "did you mean python -m paddock.evaluate?"),
+        ("paddock.run", "did you mean python -m paddock?"),  # a module of ours, which runs nothing
+        ("paddock.compute", "there are paddock, paddock.evaluate, "),
+        ("paddock.xyz", "there are paddock, paddock.evaluate, "),
+        (".".join(("platform", "status")), "did you mean python -m paddock.status?"),
+    ],
+)
+def test_a_mistyped_command_is_answered_with_the_nearest(name, answer):
+    done = subprocess.run([sys.executable, "-B", "-m", name, "x"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith(f"paddock: python -m {name} is not a command; {answer}")
+
+
+def test_the_commands_that_a_mistyped_one_may_stand_for_are_those_there_are():
+    guarded = {path.stem for path in find_sources("platform") if '__name__ == "__main__"' in path.read_text()}
+    assert set(paddock.COMMANDS) == guarded - {"__main__"}
+    assert set(vocabulary.COMMANDS) == {"paddock", *(f"paddock.{name}" for name in paddock.COMMANDS)}
+
+
+def test_a_module_that_another_program_imports_as_it_starts_need_not_be_a_command(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/__init__.py").write_text("import paddock.vocabulary")
+    (tmp_path / "mine/train.py").write_text("print('trained')")
+    assert run(sys.executable, "-m", "mine.train", cwd=tmp_path, path=ROOT) == "trained\n"
 
 
 @pytest.mark.parametrize("name", ["platform.__main__", "paddock.__main__", "paddock"])
@@ -400,7 +433,8 @@ def test_imports_run_downward_only(floor, above):
 
 
 def test_imports_inside_the_folder_are_relative():
-    inside = [path for path in find_sources("platform") if path != ROOT / "platform/__main__.py"]
+    doors = [ROOT / "platform/__main__.py", ROOT / "platform/__init__.py"]
+    inside = [path for path in find_sources("platform") if path not in doors]
     absolute = {
         (str(path), node.lineno)
         for path in inside

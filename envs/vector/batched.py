@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError, require, resolve
+from envs.errors import ConfigError, provide, require, resolve
 from envs.spec import REFUSALS, EnvSpec
 from envs.vector.attributes import load_attributes, save_attributes
 from envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask
@@ -220,7 +220,7 @@ def _entry_point(env_id: str) -> Callable[..., Any]:
         try:
             importlib.import_module(module)
         except ImportError as error:
-            raise ConfigError(f"env.id={env_id} cannot be imported ({error}); pip install {error.name}") from error
+            raise ConfigError(f"env.id={env_id} cannot be imported ({error}); {provide(error)}") from error
     found = gymnasium.registry.get(name)
     require(
         found is not None and found.vector_entry_point is not None,

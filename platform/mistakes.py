@@ -1,0 +1,167 @@
+"""What is wrong with a command line or with a file of configuration, in one line with the nearest valid name."""
+
+import argparse
+import contextlib
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from envs.errors import ConfigError, nearest, require
+
+from . import CONF
+from .compose import loading
+from .guide import config_folders
+from .vocabulary import find_usual, suggest_command, suggest_key
+
+SHOWN = 12  # names in a list of what there is
+
+
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """Refuse what Hydra would take and Paddock ignore, and what Hydra answers in words of its own.
+
+    Raises:
+        ConfigError: such an argument.
+    """
+    remedy = "python -m paddock.rerun RUN repeats a run"
+    require(not arguments.experimental_rerun, f"--experimental-rerun is not supported; {remedy}")
+    path = arguments.config_path
+    remedy = "--config-dir=FOLDER adds one of yours to Paddock's"
+    require(path is None or Path(path).is_dir(), f"--config-path={path} is not a folder; {remedy}")
+    for argument in arguments.overrides:
+        key, equals, value = argument.partition("=")
+        # A job of a sweep is given hydra.sweep.dir, which does count.
+        require(key != "hydra.run.dir", f"{argument} would be ignored; a run is kept in run.dir={value}")
+        if not equals and re.fullmatch(r"[A-Za-z][\w.-]*", argument):
+            raise ConfigError(f"cannot read the argument '{argument}'; {_suggest_argument(argument, arguments)}")
+
+
+def composition_error(error: BaseException, arguments: argparse.Namespace) -> ConfigError | None:
+    """A composition error of Hydra or OmegaConf as one line with the nearest valid name; None for any other error."""
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, option = str(error.missing_cfg_file).rpartition("/")
+        return ConfigError(f"{group}={option} is not an option of {group}; {_suggest_option(group, option, error)}")
+    if isinstance(error, OverrideParseException):
+        remedy = "write key=value, a list as [1,2], and text with brackets or signs in quotes"
+        return ConfigError(f"cannot read the argument '{error.override}'; {remedy}")
+    if isinstance(error, yaml.YAMLError | UnicodeDecodeError):
+        mark = getattr(error, "problem_mark", None)
+        where = f" {mark.name}, line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        return ConfigError(f"cannot read the YAML{where}: {getattr(error, 'problem', None) or _one_line(error)}")
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        # Hydra answers some mistakes, such as flags that do not go together, with exceptions of Python's own.
+        return ConfigError(_one_line(error)) if _raised_in(error).startswith(("hydra.", "omegaconf.")) else None
+    text = f"{error} {error.__cause__ or ''}"
+    several = re.search(r"Ambiguous value for argument '([^=]+)=(.*?)'\n", text)
+    if several:
+        key, values = several.groups()
+        remedy = f"add --multirun for a run of each, or write a list as {key}=[{values}]"
+        return ConfigError(f"{key}={values} is several values; {remedy}")
+    twice = re.search(r"Multiple values for (\S+?)\.|^(\S+) appears more than once", text)
+    if twice:
+        return ConfigError(_explain_twice(twice.group(1) or twice.group(2), arguments))
+    unknown = re.search(r"Could not (?:override|append to config|delete from config)[^']*'([^'@=]+)", text)
+    if unknown and "already at" in text:
+        return ConfigError(f"{unknown.group(1)} has a value already; change it without the +")
+    if unknown:
+        key = unknown.group(1).lstrip("+~")
+        inner = re.search(r"Key '([^']+)' is not in struct", text)
+        return ConfigError(
+            _explain_unknown(key, inner and inner.group(1), "No match in the defaults" in text, arguments)
+        )
+    return ConfigError(_one_line(error))
+
+
+def _explain_unknown(key: str, inner: str | None, group: bool, arguments: argparse.Namespace) -> str:
+    """Say what a key that is not there may stand for."""
+    known = _known_keys(key, arguments)
+    if inner and key in known:
+        return f"{key}.{inner} is not there yet; add it with a +: +{key}.{inner}=..."
+    section, _, name = key.rpartition(".")
+    what = f"{key} is not a {'group' if group else 'key'} of the configuration"
+    hint = suggest_key(key, known)
+    if hint:
+        return f"{what}; {hint}"
+    here = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == section]
+    if not here and section in known:
+        return f"{what}; +{key}=... would add it"
+    elsewhere = [having for other in (*find_usual(name), key) if (having := _options_with(other))][:1]
+    listed = sorted(other for other in here if not other.startswith("_")) or [k for k in known if "." not in k]
+    more = ", ..." if listed[SHOWN:] else ""
+    return "; ".join((what, *elsewhere, f"known: {', '.join(listed[:SHOWN])}{more}"))
+
+
+def _explain_twice(group: str, arguments: argparse.Namespace) -> str:
+    """Say how a group came to be chosen twice."""
+    added = next((argument for argument in arguments.overrides if argument.startswith(f"+{group}=")), None)
+    if added:
+        return f"{added} adds a group that is there already; leave out the +: {added[1:]}"
+    return f"{group} is chosen twice; leave one out, or write `override /{group}` in the defaults of a file"
+
+
+def _suggest_option(group: str, option: str, error: MissingConfigException) -> str:
+    """Say which option of a group is meant."""
+    hint = nearest(option, error.options or ())
+    if group == "env" and re.search(r"-v\d+$", option):  # a Gymnasium id
+        hint += f" (any id of Gymnasium's is chosen by env=gymnasium env.id={option})"
+    return hint
+
+
+def _suggest_argument(word: str, arguments: argparse.Namespace) -> str:
+    """Say what an argument without a value may stand for: a group, one of its options, or another command."""
+    options = [path for folder in config_folders(arguments) for path in folder.glob("*/*.yaml")]
+    if word in {path.parent.name for path in options}:
+        return f"write {word}=NAME"
+    chosen = list(dict.fromkeys(f"{path.parent.name}={path.stem}" for path in options if path.stem == word.lower()))
+    if chosen:
+        return f"write key=value, such as {' or '.join(chosen)}"
+    hint = suggest_command(word)
+    return hint if "paddock." in hint and hint.startswith("did") else "write key=value, such as algo=es env=cartpole"
+
+
+def _options_with(key: str) -> str:
+    """Say which options of its group have a key; nothing where none has."""
+    section, _, name = key.partition(".")
+    line = re.compile(rf"^{re.escape(name.partition('.')[0])}:", re.M)
+    found = sorted(path.stem for path in (CONF / section).glob("*.yaml") if name and line.search(path.read_text()))
+    return " and ".join(f"{section}={option}" for option in found) + f" {'have' if found[1:] else 'has'} {key}" * bool(
+        found
+    )
+
+
+def _known_keys(key: str, arguments: argparse.Namespace) -> list[str]:
+    """The paths of all keys, for the groups that were chosen."""
+    choices = [choice for choice in arguments.overrides if re.match(r"[\w/]+=", choice)]
+    mode = RunMode.MULTIRUN if arguments.multirun else RunMode.RUN
+    with loading(arguments) as loader:
+        for overrides in ([choice for choice in choices if not choice.startswith(f"{key}=")], []):
+            with contextlib.suppress(HydraException, OmegaConfBaseException):
+                composed = loader.load_configuration("config", overrides, mode)
+                break
+    known = ["experiment", *_paths(OmegaConf.to_container(composed), "")]
+    # Hydra's own are many, and seldom what is meant.
+    meant = ("hydra.",) if key.startswith("hydra") else tuple(find_usual(key.rpartition(".")[2]))
+    return [other for other in known if not other.startswith("hydra.") or other.startswith(meant)]
+
+
+def _paths(node: Any, path: str) -> Iterator[str]:
+    for key, value in node.items() if isinstance(node, dict) else ():
+        yield f"{path}{key}"
+        yield from _paths(value, f"{path}{key}.")
+
+
+def _raised_in(error: BaseException) -> str:
+    return [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+
+
+def _one_line(error: BaseException) -> str:
+    """The first paragraph of a message, or of its cause's where it has none; search paths are left out."""
+    text = str(error) if str(error).strip() else str(error.__cause__ or type(error).__name__)
+    return " ".join(text.strip().partition("\n\n")[0].partition("full_key:")[0].split())

@@ -1,0 +1,187 @@
+"""What the field calls the things that are chosen and set here: for whoever writes the name that he knows.
+
+Other libraries' names by our own: Stable-Baselines3, CleanRL, RLlib, Tianshou, evosax, estool, PyTorch Lightning.
+"""
+
+import re
+import sys
+from collections.abc import Iterable
+from typing import NoReturn
+
+from envs.errors import closest
+
+USUAL: dict[str, tuple[str, ...]] = {
+    # groups
+    "algo": ("agent", "algorithm", "learner", "method", "model", "optimizer", "strategy", "trainer"),
+    "env": ("environment", "game", "gym", "task"),
+    "vec": ("envs", "vec_env", "vecenv", "vector", "vectorization", "vectorizer"),
+    "compute": ("backend", "cluster", "executor", "pool", "scheduler"),
+    "track": ("log", "logger", "loggers", "logging", "tensorboard", "tracker", "tracking", "use_wandb", "wandb"),
+    # environments
+    "env.id": ("env_id", "env_name", "environment_id", "environment_name", "gym_id", "task_id"),
+    "env.kwargs": ("env_args", "env_config", "env_kwargs", "kwargs", "make_kwargs"),
+    "env.wrappers": ("env_wrapper", "wrapper", "wrappers"),
+    "env.max_episode_steps": ("episode_length", "max_ep_len", "max_episode_length", "time_limit"),
+    "vec.num_envs": ("n_env", "n_envs", "num_env", "num_environments", "num_envs", "num_envs_per_worker"),
+    # learning
+    "algo.learning_rate": ("alpha", "learn_rate", "learningrate", "lr", "lrate", "step_size", "stepsize"),
+    "algo.anneal_steps": ("anneal_lr", "lr_schedule"),
+    "algo.learning_rate_decay": ("anneal_lr", "lr_decay", "lrate_decay", "lr_schedule"),
+    "algo.discount": ("discount_factor", "gamma"),
+    "algo.trace": ("gae_lambda", "lam", "lambda", "lambda_", "lmbda", "td_lambda"),
+    "algo.steps": (
+        *("horizon", "n_steps", "nsteps", "num_steps", "rollout_fragment_length", "rollout_length", "rollout_steps"),
+        *("t_max", "unroll_length"),
+    ),
+    "algo.minibatch_size": (
+        *("batch_size", "batchsize", "mini_batch_size", "minibatches", "n_minibatches", "nminibatches"),
+        *("num_mini_batch", "num_minibatches", "sgd_minibatch_size"),
+    ),
+    "algo.epochs": ("k_epochs", "n_epochs", "noptepochs", "num_epochs", "num_sgd_iter", "ppo_epoch", "update_epochs"),
+    "algo.clip": (
+        *("clip_coef", "clip_eps", "clip_epsilon", "clip_param", "clip_range", "clip_ratio", "cliprange", "eps_clip"),
+    ),
+    "algo.value_clip": ("clip_range_vf", "clip_vloss", "vf_clip_param"),
+    "algo.entropy_coefficient": ("beta", "ent_coef", "ent_coeff", "entropy_coef", "entropy_coeff", "entropy_weight"),
+    "algo.value_coefficient": ("value_coef", "value_loss_coef", "vf_coef", "vf_coeff", "vf_loss_coeff"),
+    "algo.max_grad_norm": ("clip_grad", "grad_clip", "grad_norm", "gradient_clip", "gradient_clip_val", "max_norm"),
+    "algo.target_kl": ("kl_target", "max_kl"),
+    "algo.adam_epsilon": ("adam_eps", "eps"),
+    "algo.normalize_advantages": ("adv_norm", "norm_adv", "normalize_adv", "normalize_advantage"),
+    "algo.normalize_observations": ("norm_obs", "normalize_input", "normalize_obs", "obs_norm"),
+    "algo.normalize_rewards": ("norm_reward", "normalize_reward", "reward_norm", "reward_scaling"),
+    "algo.hidden": (
+        *("fcnet_hiddens", "hidden_dim", "hidden_dims", "hidden_layers", "hidden_size", "hidden_sizes", "layers"),
+        *("mlp", "net_arch", "policy_kwargs", "units"),
+    ),
+    "algo.activation": ("activation_fn", "fcnet_activation", "nonlinearity"),
+    "algo.encoder": ("cnn", "feature_extractor", "features_extractor", "policy_type"),
+    "algo.lstm": ("gru", "memory", "recurrent", "rnn", "use_lstm", "use_rnn"),
+    "algo.initial_log_std": ("init_log_std", "log_std_init"),
+    "algo.device": ("accelerator", "cuda", "gpu", "gpus", "num_gpus", "use_cuda", "use_gpu"),
+    "algo.precision": ("amp", "bf16", "dtype", "fp16", "mixed_precision"),
+    "algo.compiled": ("compile", "torch_compile"),
+    "algo.threads": ("n_threads", "num_threads", "torch_threads"),
+    "algo.eval_every": ("eval_freq", "eval_interval", "evaluation_interval"),
+    "algo.eval_episodes": ("evaluation_duration", "n_eval_episodes", "num_eval_episodes"),
+    # search
+    "algo.population": ("n_pop", "npop", "num_population", "pop_size", "population_size", "popsize"),
+    "algo.members": ("n_pop", "npop", "num_members", "pop_size", "population", "population_size", "popsize"),
+    "algo.sigma": ("noise_scale", "noise_std", "noise_stdev", "sigma0", "sigma_init", "std", "stdev"),
+    "algo.sigma_floor": ("sigma_limit", "sigma_min"),
+    "algo.weight_decay": ("l2", "l2_coeff", "l2coeff"),
+    "algo.episodes_per_member": ("n_episodes", "num_episodes", "num_evals", "num_rollouts"),
+    "algo.max_niches": ("max_num_envs", "max_envs"),
+    "algo.transfer_every": ("steps_before_transfer", "transfer_interval"),
+    "algo.reproduce_every": ("adjust_interval", "mutation_interval"),
+    # every run
+    "seed": ("random_seed", "random_state", "rng", "rng_seed", "seeds"),
+    "resume": ("continue", "load", "load_model", "reload", "restore", "resume_from"),
+    "dry_run": ("debug", "dry", "dryrun", "test"),
+    "budget.steps": (
+        *("env_steps", "frames", "max_frames", "max_steps", "max_timesteps", "n_timesteps", "num_env_steps"),
+        *("num_frames", "num_timesteps", "steps", "timesteps", "total_frames", "total_steps", "total_timesteps"),
+    ),
+    "budget.iterations": (
+        *("generations", "iters", "max_generations", "max_iter", "max_iterations", "n_generations", "n_iter"),
+        *("n_iterations", "num_generations", "num_iterations", "num_updates", "total_iterations", "updates"),
+    ),
+    "budget.minutes": ("hours", "max_minutes", "max_time", "seconds", "time", "time_budget"),
+    "budget.return": ("reward_threshold", "stop_reward", "target_return", "target_reward", "target_score"),
+    "run.root": ("log_dir", "logdir", "root_dir", "runs_dir", "save_dir"),
+    "run.dir": (
+        *("dir", "folder", "out", "out_dir", "outdir", "output", "output_dir", "path", "run_dir", "rundir"),
+        *("save_path", "workdir"),
+    ),
+    "run.name": ("exp_name", "experiment_name", "run_id", "run_name", "tag"),
+    "checkpoint.every_s": ("checkpoint_every", "checkpoint_freq", "checkpoint_interval", "save_freq", "save_interval"),
+    "checkpoint.keep": ("keep_checkpoints", "max_to_keep", "num_to_keep", "save_total_limit"),
+    # workers
+    "compute.workers": (
+        *("cores", "cpu", "cpus", "n_cpu", "n_cpus", "n_jobs", "n_procs", "n_workers", "ncpu", "nproc", "num_cpus"),
+        *("num_proc", "num_processes", "num_workers", "processes", "worker", "workers"),
+    ),
+    "compute.address": ("host", "hostname", "scheduler_address", "url"),
+    "compute.gpus": ("gpu", "gpus", "num_gpus"),
+    "compute.memory_gb": ("mem", "memory", "ram"),
+    "compute.partition": ("queue",),
+    "compute.walltime": ("time",),
+    "compute.task_timeout_s": ("task_timeout", "timeout"),
+    "compute.retries": ("max_retries",),
+    "track.mirrors.wandb.project": ("project", "project_name", "wandb_project", "wandb_project_name"),
+    "track.mirrors.wandb.entity": ("entity", "wandb_entity"),
+    "track.mirrors.wandb.mode": ("wandb_mode",),
+    "hydra.sweeper.n_trials": ("n_trials", "num_samples", "num_trials", "trials"),
+}
+COMMANDS: dict[str, tuple[str, ...]] = {  # a command: what else it might be called
+    "paddock": ("experiment", "launch", "learn", "main", "run", "search", "start", "sweep", "train"),
+    "paddock.evaluate": ("enjoy", "eval", "film", "play", "record", "render", "show", "test", "video", "visualize"),
+    "paddock.plot": ("curves", "draw", "graph", "plots"),
+    "paddock.report": ("compare", "html", "reports", "summary"),
+    "paddock.rerun": ("reproduce", "repeat", "replay"),
+    "paddock.status": ("jobs", "list", "ls", "ps", "queue", "runs", "stat"),
+    "paddock.doctor": ("check", "checks", "diagnose", "env", "info", "version"),
+    "paddock.upload": ("mirror", "push", "sync"),
+}
+
+
+def find_usual(name: str) -> list[str]:
+    """Our keys for what is called so elsewhere, in the table's order."""
+    name = name.lower().replace("-", "_")
+    return [key for key, names in USUAL.items() if name in names]
+
+
+def suggest_key(key: str, known: Iterable[str]) -> str | None:
+    """Say what a key that is not there is called here: "did you mean 'algo.discount'?"; None where nothing is near.
+
+    Args:
+        key: its dotted path, as it was written.
+        known: the dotted paths of all keys.
+    """
+    known = [other for other in known if not _name(other).startswith("_")]
+    section, _, name = key.rpartition(".")
+    usual, same = find_usual(name), [other for other in known if _name(other) == name]
+    here = [other for other in known if not section or _section(other) == section]
+    found: list[str] = []
+    if section and section not in known:
+        near = closest(key, same)
+        found = [other for other in same if other == near or not usual]
+    if not found and usual:  # what it is called is certain, and that it is not here may be too
+        found = [other for other in usual if other in known]
+        found = [other for other in found if _section(other) in (section, *find_usual(section))] or found
+    elif not found:
+        near = closest(name, map(_name, here))
+        found = [other for other in here if _name(other) == near] or (same if len(same) == 1 else [])
+    return f"did you mean {' or '.join(map(repr, found[:3]))}?" if found else None
+
+
+def suggest_flag(message: str) -> str:
+    """Explain what argparse says of a flag that may be one of our keys."""
+    flag = re.search(r"unrecognized arguments: (--?([a-zA-Z][\w./@-]+))", message)
+    if flag is None:
+        return message
+    key = [*find_usual(flag.group(2)), flag.group(2)][0]
+    return f"{flag.group(1)} is not a flag; keys are written without dashes, as in {key}=..."
+
+
+def refuse_command(module: str) -> NoReturn:
+    """End the process with a line where Python is asked to run a module of ours that is no command."""
+    print(f"paddock: python -m {module} is not a command; {suggest_command(module)}", file=sys.stderr)
+    sys.exit(2)
+
+
+def suggest_command(name: str) -> str:
+    """Say which command is meant by a name that is none's, or list them."""
+    name = _name(name).lower()
+    usual = [command for command, names in COMMANDS.items() if name in names]
+    near = closest(name, map(_name, COMMANDS))
+    usual += [command for command in COMMANDS if _name(command) == near]
+    return f"did you mean python -m {usual[0]}?" if usual else f"there are {', '.join(COMMANDS)}"
+
+
+def _section(key: str) -> str:
+    return key.rpartition(".")[0]
+
+
+def _name(key: str) -> str:
+    return key.rpartition(".")[2]
