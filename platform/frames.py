@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from .folder import FolderError
-from .results import JOURNALS, parse_rows, to_number
+from .results import EVALUATION_OF, JOURNALS, parse_rows, to_number
 
 PLACE = ("run", "iteration", "step")  # columns that are no metrics
 CHUNK_BYTES = 1 << 26  # of journals that are parsed at once
@@ -19,14 +19,16 @@ CHUNK_BYTES = 1 << 26  # of journals that are parsed at once
 def read_journals(runs: Sequence[Path]) -> pl.DataFrame:
     """The rows of both journals of runs, joined: `run`, `iteration`, `step`, then metrics, in the order of the runs.
 
+    An evaluation stands in the row of the iteration whose policy was evaluated.
+
     Raises:
         FolderError: a journal cannot be read.
     """
     learned, how = (_read_journal(runs, journal) for journal in JOURNALS)
-    rows = learned.join(how, on=["run", "iteration", "again"], how="full", coalesce=True, suffix="_too")
+    rows = learned.join(how, on=["run", "iteration"], how="full", coalesce=True, suffix="_too")
     rows = rows.with_columns(pl.coalesce("step", "step_too")).drop("step_too")
-    names = [name for name in rows.columns if name not in (*PLACE, "again")]
-    rows = rows.sort("run", "iteration", "again").select(*PLACE, *names)
+    names = [name for name in rows.columns if name not in PLACE]
+    rows = _move_evaluations(rows.sort("run", "iteration").select(*PLACE, *names))
     paths = pl.Series([str(run) for run in runs], dtype=pl.String)
     return rows.with_columns(paths.gather(rows["run"]).alias("run"))
 
@@ -45,7 +47,7 @@ def to_series(name: str, values: Sequence[Any]) -> pl.Series:
 
 
 def _read_journal(runs: Sequence[Path], name: str) -> pl.DataFrame:
-    """The rows of a journal of all runs: `run` is its place in the sequence, `again` counts rows of one iteration."""
+    """The rows of a journal of all runs, with the place of the run in the sequence as `run`."""
     frames = [pl.DataFrame(schema={"run": pl.Int64, "iteration": pl.Int64, "step": pl.Int64})]
     chunk: dict[int, bytes] = {}
     for k, run in enumerate(runs):
@@ -56,7 +58,21 @@ def _read_journal(runs: Sequence[Path], name: str) -> pl.DataFrame:
             chunk = {}
     frames += [_parse(chunk)] if chunk else []
     rows = pl.concat(frames, how="diagonal_relaxed")
-    return rows.with_columns(again=pl.int_range(pl.len()).over("run", "iteration"))
+    return rows.unique(["run", "iteration"], keep="last")
+
+
+def _move_evaluations(rows: pl.DataFrame) -> pl.DataFrame:
+    """Move evaluations that were reported later to the rows of the iterations whose policies they are of."""
+    if EVALUATION_OF not in rows.columns:
+        return rows
+    names = [name for name in rows.columns if name.startswith("eval/")]
+    evaluated = pl.col(EVALUATION_OF).cast(pl.Int64, strict=False)
+    late = rows.filter(evaluated != pl.col("iteration")).with_columns(reported="iteration", iteration=evaluated)
+    late = late.join(rows, on=["run", "iteration"], how="semi").select("run", "iteration", "reported", *names)
+    moved = late.select("run", iteration="reported", moved=pl.lit(True))
+    rows = rows.join(moved, on=["run", "iteration"], how="left", maintain_order="left")
+    kept = pl.when(pl.col("moved").is_null()).then(pl.col(names)).name.keep()
+    return rows.with_columns(kept).drop("moved").update(late.drop("reported"), on=["run", "iteration"])
 
 
 def _parse(chunk: Mapping[int, bytes]) -> pl.DataFrame:

@@ -13,7 +13,6 @@ None of this needs Paddock; in plain polars, of runs that have ended:
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,25 +32,25 @@ if TYPE_CHECKING:
 Columns = dict[str, NDArray[np.float64]]
 
 JOURNALS = ("metrics.jsonl", "system.jsonl")
+EVALUATION_OF = "eval/of_iteration"  # the iteration whose policy was evaluated, where a later row reports it
 FIXED = ("run", "state", "started")  # columns of read_runs that are neither of the configuration nor metrics
 
 
 def read_columns(run: Path) -> Columns:
     """Every metric of a run by its name, the group `system/` included: [R] each, one row an iteration.
 
-    Rows of evaluations that a run's end has added repeat the last iteration. NaN stands where a row lacks the metric,
-    or had a NaN or an infinity. The run may still be going on: a line that is not whole ends the reading.
+    NaN stands where a row lacks the metric, or had a NaN or an infinity. An evaluation stands in the row of the
+    iteration whose policy was evaluated. The run may still be going on: a line that is not whole ends the reading.
 
     Raises:
         FolderError: a journal cannot be read.
     """
-    rows: dict[tuple[int, int], dict[str, Any]] = {}
+    rows: dict[int, dict[str, Any]] = {}
     for journal in JOURNALS:
-        met: Counter[int] = Counter()
         for row in _read_rows(run / journal):
-            rows.setdefault((row["iteration"], met[row["iteration"]]), {}).update(row)
-            met[row["iteration"]] += 1
+            rows.setdefault(row["iteration"], {}).update(row)
     names = dict.fromkeys(name for row in rows.values() for name in row)
+    _move_evaluations(rows)
     return {name: np.array([to_number(row.get(name)) for row in rows.values()]) for name in names}
 
 
@@ -104,9 +103,9 @@ def read_runs(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
 def read_metrics(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
     """A row for each iteration of every run in some folders, with `run`, `iteration`, `step`, then metrics.
 
-    Both journals are joined; rows of evaluations that a run's end has added repeat the last iteration. Metrics are
-    Float64, null where a row lacks one. What a run that goes on is just writing is left out, and so is all that follows
-    a damaged line.
+    Both journals are joined, and an evaluation stands in the row of the iteration whose policy was evaluated. Metrics
+    are Float64, null where a row lacks one. What a run that goes on is just writing is left out, and so is all that
+    follows a damaged line.
 
     Raises:
         ConfigError: there is no such folder, or no run in one.
@@ -213,6 +212,14 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
         return
     except OSError as error:
         raise FolderError(f"{path} cannot be read ({error.strerror})") from error
+
+
+def _move_evaluations(rows: Mapping[int, dict[str, Any]]) -> None:
+    """Move evaluations that were reported later to the rows of the iterations whose policies they are of, in place."""
+    for iteration, row in rows.items():
+        evaluated = row.get(EVALUATION_OF)
+        if evaluated != iteration and evaluated in rows:
+            rows[evaluated] |= {name: row.pop(name) for name in list(row) if name.startswith("eval/")}
 
 
 def _read_config(run: Path) -> dict[str, Any]:
