@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from .folder import FolderError
-from .results import EVALUATION_OF, JOURNALS, parse_rows, to_number
+from .results import EVALUATION, EVALUATION_OF, JOURNALS, parse_rows, to_number
 
 PLACE = ("run", "iteration", "step")  # columns that are no metrics
 CHUNK_BYTES = 1 << 26  # of journals that are parsed at once
@@ -28,7 +28,7 @@ def read_journals(runs: Sequence[Path]) -> pl.DataFrame:
     rows = learned.join(how, on=["run", "iteration"], how="full", coalesce=True, suffix="_too")
     rows = rows.with_columns(pl.coalesce("step", "step_too")).drop("step_too")
     names = [name for name in rows.columns if name not in PLACE]
-    rows = _move_evaluations(rows.sort("run", "iteration").select(*PLACE, *names))
+    rows = rows.sort("run", "iteration").select(*PLACE, *names)
     paths = pl.Series([str(run) for run in runs], dtype=pl.String)
     return rows.with_columns(paths.gather(rows["run"]).alias("run"))
 
@@ -58,21 +58,21 @@ def _read_journal(runs: Sequence[Path], name: str) -> pl.DataFrame:
             chunk = {}
     frames += [_parse(chunk)] if chunk else []
     rows = pl.concat(frames, how="diagonal_relaxed")
-    return rows.unique(["run", "iteration"], keep="last")
+    return _move_evaluations(rows).unique(["run", "iteration"], keep="first")
 
 
 def _move_evaluations(rows: pl.DataFrame) -> pl.DataFrame:
     """Move evaluations that were reported later to the rows of the iterations whose policies they are of."""
     if EVALUATION_OF not in rows.columns:
         return rows
-    names = [name for name in rows.columns if name.startswith("eval/")]
-    evaluated = pl.col(EVALUATION_OF).cast(pl.Int64, strict=False)
-    late = rows.filter(evaluated != pl.col("iteration")).with_columns(reported="iteration", iteration=evaluated)
-    late = late.join(rows, on=["run", "iteration"], how="semi").select("run", "iteration", "reported", *names)
-    moved = late.select("run", iteration="reported", moved=pl.lit(True))
-    rows = rows.join(moved, on=["run", "iteration"], how="left", maintain_order="left")
-    kept = pl.when(pl.col("moved").is_null()).then(pl.col(names)).name.keep()
-    return rows.with_columns(kept).drop("moved").update(late.drop("reported"), on=["run", "iteration"])
+    names = [name for name in rows.columns if name.startswith(EVALUATION)]
+    known = rows.select("run", evaluated="iteration", known=pl.lit(True)).unique()
+    rows = rows.with_columns(evaluated=pl.col(EVALUATION_OF).cast(pl.Int64, strict=False))
+    rows = rows.join(known, on=["run", "evaluated"], how="left", maintain_order="left")
+    moved = rows.filter("known").select("run", "evaluated", *names).rename({"evaluated": "iteration"})
+    kept = pl.when(pl.col("known").is_null()).then(pl.col(names)).name.keep()
+    rows = rows.with_columns(kept).drop("evaluated", "known")
+    return rows.update(moved.unique(["run", "iteration"], keep="last"), on=["run", "iteration"])
 
 
 def _parse(chunk: Mapping[int, bytes]) -> pl.DataFrame:

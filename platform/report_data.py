@@ -1,6 +1,7 @@
 """What a report is about: runs as far as they can be read, those equal but for the seed as groups, and their scores."""
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from envs.errors import PaddockError, nearest, require
 
 from .folder import FolderError, read_config, short_name
 from .plot import Run, group_by_seed
-from .results import JOURNALS, find_runs, find_sweeps, read_states
+from .results import JOURNALS, find_runs, find_sweeps, parse_rows, read_states
 
 Array = NDArray[np.float64]
 
@@ -128,7 +129,7 @@ def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dic
         config = read_config(run)
         rows = read_journals([run]).drop("run")
         columns = {column.name: column.to_numpy().astype(np.float64) for column in rows} if rows.height else {}
-        if rows.height < max(_count_lines(run / journal) for journal in JOURNALS):
+        if max(_last_iteration(run / journal) for journal in JOURNALS) > max(rows["iteration"], default=0):
             wrong = "a journal is damaged, and what follows is left out"
         elif EVALUATION not in columns:
             wrong = "no evaluation yet" if columns else "no row yet"
@@ -139,8 +140,12 @@ def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dic
     return Entry(name, Run(run, config, columns), state, why, _provenance(run), in_sweep)
 
 
-def _count_lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+def _last_iteration(path: Path) -> float:
+    """That of a journal's last whole line; 0 of an empty one, infinity of a line that cannot be read."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    whole = [line for line in lines[-2:] if line.endswith(b"\n")]
+    row = next(parse_rows(whole[-1:]), None)
+    return 0 if not whole else math.inf if row is None else row["iteration"]
 
 
 def _provenance(run: Path) -> dict[str, Any]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Columns = dict[str, NDArray[np.float64]]
 
 JOURNALS = ("metrics.jsonl", "system.jsonl")
+EVALUATION = "eval/"  # how the metrics of an evaluation begin
 EVALUATION_OF = "eval/of_iteration"  # the iteration whose policy was evaluated, where a later row reports it
 FIXED = ("run", "state", "started")  # columns of read_runs that are neither of the configuration nor metrics
 
@@ -48,9 +49,11 @@ def read_columns(run: Path) -> Columns:
     rows: dict[int, dict[str, Any]] = {}
     for journal in JOURNALS:
         for row in _read_rows(run / journal):
-            rows.setdefault(row["iteration"], {}).update(row)
+            rows.setdefault(row["iteration"], {})
+            if (evaluated := row.get(EVALUATION_OF)) in rows:
+                rows[evaluated] |= {name: row.pop(name) for name in list(row) if name.startswith(EVALUATION)}
+            rows[row["iteration"]] |= row
     names = dict.fromkeys(name for row in rows.values() for name in row)
-    _move_evaluations(rows)
     return {name: np.array([to_number(row.get(name)) for row in rows.values()]) for name in names}
 
 
@@ -212,14 +215,6 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
         return
     except OSError as error:
         raise FolderError(f"{path} cannot be read ({error.strerror})") from error
-
-
-def _move_evaluations(rows: Mapping[int, dict[str, Any]]) -> None:
-    """Move evaluations that were reported later to the rows of the iterations whose policies they are of, in place."""
-    for iteration, row in rows.items():
-        evaluated = row.get(EVALUATION_OF)
-        if evaluated != iteration and evaluated in rows:
-            rows[evaluated] |= {name: row.pop(name) for name in list(row) if name.startswith("eval/")}
 
 
 def _read_config(run: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .checkpoint import write_atomically
+from .results import EVALUATION, EVALUATION_OF
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +65,14 @@ class Reporter:
         """Report an evaluation if the row has one; says why the run should stop, if it should.
 
         Args:
-            share: of the budget that is spent.
+            share: of the budget that is spent; the policy evaluated may be of an earlier iteration.
         """
-        value = row.get(self._metrics[0])
+        metric = self._metrics[0]
+        value = row.get(metric)
         if self._off or value is None or share is None:
             return None
+        if metric.startswith(EVALUATION):
+            share *= row.get(EVALUATION_OF, row["iteration"]) / row["iteration"]
         percent = min(100, math.floor(100 * share + 1e-9))
         try:
             for step in range(self._percent + 1, percent + 1):

@@ -138,8 +138,12 @@ def test_a_row_of_one_journal_alone_is_a_row(tmp_path: Path) -> None:
 
 def test_an_evaluation_stands_in_the_row_of_the_policy_evaluated(tmp_path: Path) -> None:
     late = [{"a": 1}, {"a": 2}, {"a": 3, "eval/return_mean": 50, "eval/of_iteration": 1}, {"a": 4}]
-    late += [{"a": 5, "eval/return_mean": 70, "eval/of_iteration": 3}, {"eval/return_mean": 90, "eval/of_iteration": 6}]
-    write(tmp_path / "late", late)
+    late += [{"a": 5, "eval/return_mean": 70, "eval/of_iteration": 3}, {"a": 6}]
+    run = write(tmp_path / "late", late)
+    # At the end of the budget, what has not been reported yet follows the last row.
+    with open(run / "metrics.jsonl", "a") as journal:
+        for row in ({"eval/return_mean": 75, "eval/of_iteration": 5}, {"eval/return_mean": 95, "eval/of_iteration": 6}):
+            journal.write(json.dumps({"iteration": 6, "step": 60} | row) + "\n")
     write(tmp_path / "unknown", [{"eval/return_mean": 1, "eval/of_iteration": 0}])
     write(tmp_path / "prompt", [{"a": 1}, {"a": 2, "eval/return_mean": 60}])
     frame = read_metrics(tmp_path)
@@ -150,15 +154,17 @@ def test_an_evaluation_stands_in_the_row_of_the_policy_evaluated(tmp_path: Path)
     assert evaluated.rows() == [
         ("late", 10, 1, 50, 1),
         ("late", 30, 3, 70, 3),
-        ("late", 60, None, 90, 6),
+        ("late", 50, 5, 75, 5),
+        ("late", 60, 6, 95, 6),
         ("prompt", 20, 2, 60, None),
         ("unknown", 10, None, 1, 0),
     ]
+    assert frame.height == 6 + 2 + 1
     for name in ("late", "prompt", "unknown"):
         rows = frame.filter(pl.col("run") == str(tmp_path / name))
         for metric, values in read_columns(tmp_path / name).items():
             np.testing.assert_array_equal(rows[metric].cast(pl.Float64).fill_null(np.nan).to_numpy(), values, metric)
-    assert read_runs(tmp_path / "late")["eval/return_mean"].to_list() == [90]
+    assert read_runs(tmp_path / "late")["eval/return_mean"].to_list() == [95]
 
 
 def test_slurm_is_not_asked_of_runs_that_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

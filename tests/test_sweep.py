@@ -15,6 +15,7 @@ import psutil
 import pytest
 from conftest import ROOT, TINY, rows, wait_until
 from optuna.trial import TrialState
+from run_folders import write_sweep
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 
 from envs.errors import PaddockError
@@ -288,6 +289,20 @@ def test_a_study_out_of_reach_costs_the_pruning_and_not_the_run(desk: Desk, capl
     for percent in (10, 20):
         assert reporter.judge({"iteration": 1, "step": 1, "eval/return_mean": 1.0}, percent / 100) is None
     assert caplog.text.count("out of reach") == 1
+
+
+def test_an_evaluation_is_reported_at_the_share_of_the_policy_evaluated(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    study = open_study(sweep)
+    trial = study.ask()
+    note = Note(trial.number, "me")
+    note.write(sweep / str(trial.number))
+    reporter = Reporter(sweep / str(trial.number), note)
+    for iteration, late, value in ((10, 10, 1.0), (20, 10, 2.0), (30, 20, 3.0), (30, 30, 4.0)):
+        row = {"iteration": iteration, "step": 1, "eval/return_mean": value, "eval/of_iteration": late}
+        assert reporter.judge(row, iteration / 100) is None
+    reported = study.get_trials()[trial.number].intermediate_values
+    assert reported == {p: 1.0 if p <= 10 else 3.0 if p <= 20 else 4.0 for p in range(1, 31)}
 
 
 def test_runs_of_a_grid_side_by_side_are_those_of_one_after_the_other(desk: Desk) -> None:
