@@ -233,6 +233,16 @@ def new_path(root: Path, name: str) -> Path:
     return path
 
 
+def spell_command(words: Sequence[str]) -> str:
+    """A process's command as people type it: without the places of the interpreter and of Paddock's own script."""
+    python, rest = Path(words[0]).name, list(words[1:])
+    if rest[:1] == ["-u"]:  # what launchers add, for output that is not held back
+        del rest[0]
+    if rest and Path(rest[0]).is_absolute() and Path(rest[0]).name == "paddock":
+        return shlex.join(["paddock", *rest[1:]])
+    return shlex.join([re.sub(r"^python[\d.]+$", "python", python), *rest])
+
+
 def short_name(id: str) -> str:
     """What people call an environment: BipedalWalker-v3 of `envs.bipedal:paddock/BipedalWalker-v3`."""
     return re.split("[:/]", id)[-1]
@@ -289,7 +299,7 @@ def find_source(folder: Path) -> tuple[str | None, str | None]:
 def _write_provenance(path: Path, commit: str | None) -> None:
     packages = {dist.name: dist.version for dist in importlib.metadata.distributions()}
     provenance = {
-        "command": shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+        "command": spell_command(sys.orig_argv),
         "folder": os.getcwd(),
         "started": _now(),
         "commit": commit,

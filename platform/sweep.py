@@ -10,7 +10,6 @@ killed, the next one, or another that is still there, takes over and goes on wit
 import contextlib
 import hashlib
 import json
-import shlex
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,7 @@ from envs.errors import ConfigError, require
 
 from .border import call_checked
 from .compose import job_config, load_job
-from .folder import short_name
+from .folder import short_name, spell_command
 from .launchers import LocalKeys
 from .places import Place
 from .plan import LEFT_OUT, Plan, plan_job, shown
@@ -204,7 +203,7 @@ class OptunaSweeper(Sweeper):
             pruner=settings.pruner,
             pruner_options=settings.pruner_options,
             fixed=tuple(item for item in self._fixed if not item.startswith(LEFT_OUT)),
-            command=shlex.join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+            command=spell_command(sys.orig_argv),
         )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
