@@ -1,10 +1,11 @@
-"""The history of POET's niches: who came from whom, who lived when, and whose agents moved where.
+"""What POET's niches and PBT's members went through: who came from whom, who lived when, and who took over what.
 
 It is read from a run's folder alone, so that it can be drawn while the run goes on.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,27 @@ class History:
     now: int  # iteration
 
 
+@dataclass(frozen=True)
+class Span:
+    """The rounds of a member with the same hyperparameters."""
+
+    member: int
+    begun: int  # the first round
+    settings: Mapping[str, float]
+    origin: int  # the first member that its parameters descend from
+    source: int | None = None  # whose parameters it took over before; None: it began with its own
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """All that happened in a run of population based training up to now."""
+
+    config: Mapping[str, Any]
+    columns: Columns
+    spans: Mapping[int, Sequence[Span]]  # of each member, in order
+    now: int  # round
+
+
 def read_history(run: Path, config: Mapping[str, Any], columns: Columns) -> History | None:
     """The history of a run's niches; None where no birth has been told: of other algorithms, or before an iteration.
 
@@ -64,10 +86,51 @@ def read_history(run: Path, config: Mapping[str, Any], columns: Columns) -> Hist
         FolderError: a journal cannot be read.
     """
     events = read_events(run)
-    if not any(event.get("event") == "birth" for event in events):
+    if not any(event["event"] == "birth" and "niche" in event for event in events):
         return None
     now = max([events[-1]["iteration"], *(int(i) for i in columns.get("iteration", ())[-1:])])
     return History(config, columns, _lives(events, columns), _attempts(events), now)
+
+
+def read_population(run: Path, config: Mapping[str, Any], columns: Columns) -> Population | None:
+    """The history of a run's members; None where no birth of one has been told.
+
+    Args:
+        columns: as `results.read_columns` gives them.
+
+    Raises:
+        FolderError: a journal cannot be read.
+    """
+    events = read_events(run)
+    first = {
+        event["member"]: event["hyperparameters"] for event in events if event["event"] == "birth" if "member" in event
+    }
+    if not first:
+        return None
+    spans = {member: [Span(member, 1, settings, member)] for member, settings in first.items()}
+    for iteration, together in groupby(
+        (e for e in events if e["event"] == "exploit"), lambda event: event["iteration"]
+    ):
+        origins = {member: lives[-1].origin for member, lives in spans.items()}
+        for event in together:
+            origin = origins[event["source"]]
+            spans[event["member"]].append(
+                Span(event["member"], iteration + 1, event["hyperparameters"], origin, event["source"])
+            )
+    now = max(events[-1]["iteration"], *(int(i) for i in columns.get("iteration", ())[-1:]), 1)
+    return Population(config, columns, spans, now)
+
+
+def trace_back(population: Population, member: int) -> list[tuple[int, int, Span]]:
+    """The spans that a member's parameters went through: (first round, last round, whose span), the last one first."""
+    way: list[tuple[int, int, Span]] = []
+    last = population.now
+    while True:
+        span = next(span for span in reversed(population.spans[member]) if span.begun <= last)
+        way.append((span.begun, last, span))
+        if span.source is None:
+            return way
+        member, last = span.source, span.begun - 1
 
 
 def order_lines(lives: Mapping[int, Life]) -> list[int]:

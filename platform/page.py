@@ -33,7 +33,7 @@ p { margin: .2rem 0 .8rem; max-width: 75ch; overflow-wrap: anywhere; }
 .bad { color: var(--bad); }
 .grid { display: grid; gap: 1rem; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr)); }
-.grid figure { max-width: 36rem; }
+.grid figure { max-width: 42rem; }
 figure { margin: 0; padding: .8rem; background: var(--card); border: 1px solid var(--line); border-radius: .5rem;
   min-width: 0; }
 figcaption { margin-bottom: .4rem; overflow-wrap: anywhere; }
@@ -48,7 +48,9 @@ video, img { display: block; max-width: 100%; margin: 0 auto; }
 .scroll { overflow: auto; width: fit-content; max-width: 100%; max-height: 34rem; background: var(--card);
   border: 1px solid var(--line); border-radius: .5rem; margin: .4rem 0 1rem; }
 table { border-collapse: collapse; font-size: .87rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .38rem .7rem; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th, td { padding: .38rem .7rem; text-align: left; border-bottom: 1px solid var(--line); overflow-wrap: break-word; }
+td.number { white-space: nowrap; }
+figure > .scroll { border: 0; }
 th { position: sticky; top: 0; z-index: 1; background: var(--card); color: var(--dim); font-weight: 600; }
 tr:last-child td { border-bottom: 0; }
 th.number, td.number { text-align: right; }
@@ -61,7 +63,7 @@ th.number, td.number { text-align: right; }
 .bar i { display: block; height: 100%; background: var(--accent); }
 pre { margin: .4rem 0 1rem; padding: .7rem .9rem; overflow: auto; max-height: 24rem; background: var(--card);
   border: 1px solid var(--line); border-radius: .5rem; font: .83rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
-pre.one { white-space: pre-wrap; overflow-wrap: anywhere; width: fit-content; max-width: 100%; }
+pre div { white-space: pre-wrap; overflow-wrap: anywhere; padding-left: 2ch; text-indent: -2ch; }
 """
 
 
@@ -102,9 +104,8 @@ def paragraph(text: object, kind: str = "dim") -> Html:
 
 
 def code(*lines: str) -> Html:
-    """Commands: one is wrapped where it is too long, several scroll."""
-    kind = ' class="one"' if len(lines) == 1 else ""
-    return Html(f"<pre{kind}>{escape(chr(10).join(lines))}</pre>")
+    """Commands, each wrapped where it is too long."""
+    return Html(f"<pre>{join(Html(f'<div>{escape(line)}</div>') for line in lines)}</pre>")
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], words: Collection[int] = (0,)) -> Html:
@@ -151,7 +152,10 @@ def key(letter: str, color: str) -> Html:
 
 
 def keys(marks: Iterable[tuple[Html, object]]) -> Html:
-    """What marks stand for, side by side."""
+    """What marks stand for, side by side; nothing if there are none."""
+    marks = list(marks)
+    if not marks:
+        return Html("")
     return Html(f'<div class="keys">{join(Html(f"<span>{mark} {escape(text)}</span>") for mark, text in marks)}</div>')
 
 

@@ -1,47 +1,50 @@
-"""Draw the learning curves of runs, one colour for those that differ in nothing but the seed; of POET, its history too.
+"""Draw the learning curves of runs, one colour for those that differ in nothing but the seed; of one run, its history.
 
-python -m paddock.plot RUN... out=FILE.png
+python -m paddock.plot DIR... out=FILE.png
 """
 
 import io
 import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
-from numpy.typing import NDArray
 
-from envs.errors import ConfigError, nearest, require
+from envs.errors import ConfigError, PaddockError, nearest, require
 
+from . import plot_pbt, plot_poet
 from .command import Readers, check_output, parse, run_command, write_output
-from .folder import computation, read_config, short_name
-from .lineage import read_history
-from .plot_poet import PICTURES
-from .results import Columns, read_columns
+from .curves import COLORS, EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, label_x, read_line
+from .folder import read_config, short_name
+from .groups import Run, find_repeats, group_by_seed, sort_groups
+from .lineage import read_history, read_population
+from .results import find_runs, read_columns
 
 log = logging.getLogger(__name__)
 
 
 GUIDE = """\
-Draw the learning curves of runs, and the history of the niches of POET; runs may still be going on.
+Draw the learning curves of runs, and the history of the niches of POET or of the members of PBT; runs may still be
+going on.
 
-    python -m paddock.plot RUN... [key=value ...]
+    python -m paddock.plot DIR... [key=value ...]
 
-    RUN...                    run folders; those that differ in nothing but the seed get one colour: each a thin
-                              line, and a bold one for their mean as far as all of them have come
-    show=picture,picture      else curves; and for one run of POET all of these, unless out=, x= or y= is given:
-                              curves:    metrics over time, of any number of runs; the others are of one run of POET
-                              lineage:   the tree of niches, how difficult they are, and which agents moved where
-                              grounds:   what the niches look like, for families that have a ground
-                              transfers: how often agents were taken over, from niche to niche
-                              annecs:    novel environments that were created and solved
-    out=FILE.png              the picture, also .pdf or .svg, if it is one; else RUN/lineage.png and so on for one run,
+    DIR...                    runs, multiruns, sweeps, or folders with some of them; runs that differ in nothing but
+                              the seed get one colour: each a thin line, and a bold one for their interquartile mean as
+                              far as all of them have come, with its 95 % interval; of many groups, the best ten
+    show=picture,picture      else curves; and for one run of POET or PBT all it has, unless out=, x= or y= is given:
+                              curves:    metrics over time, of any number of runs; the others are of one run
+                              lineage:   POET: the tree of niches, how difficult they are, which agents moved where;
+                                         PBT: who took over from whom, and from which first members all descend
+                              grounds:   POET: what the niches look like, for families that have a ground
+                              transfers: POET: how often agents were taken over, from niche to niche
+                              annecs:    POET: novel environments that were created and solved
+                              schedule:  PBT: the hyperparameters of all members, and the last leader's way through them
+    out=FILE.png              the picture, also .pdf or .svg, if it is one; else DIR/curves.png and so on for one DIR,
                               curves.png for several
     x=step                    of curves: step: environment steps; iteration; minutes: of computing, over all sittings
     y=group/name,group/name   of curves: metrics, as metrics.jsonl and system.jsonl name them; those of one name, or of
@@ -61,31 +64,25 @@ READERS: Readers = {
     "y": (_split, "names of metrics, with commas between"),
 }
 FORMATS = (".png", ".pdf", ".svg")
-X_AXES = {  # name -> metric, its unit, label
-    "step": ("step", 1, "environment steps"),
-    "iteration": ("iteration", 1, "iteration"),
-    "minutes": ("system/seconds", 60, "computing time (minutes)"),
-}
 CURVES = "curves"  # the picture that any run has
-EVALUATION, TRAINING = "eval/return_mean", "train/return_mean"
 SPOKEN = {EVALUATION: "evaluation", TRAINING: "training", "return_mean": "mean return of an episode"}
-FEW_POINTS = 30  # up to so many are marked
+MOST_GROUPS = 10  # in a picture
+MOST_INSIDE = 4  # names of lines that have room beside them
 
-Line = tuple[NDArray[np.float64], NDArray[np.float64]]  # x [n] rising, y [n], both finite
+
+class History(NamedTuple):
+    """What some algorithms tell beside numbers."""
+
+    title: str
+    read: Callable[..., Any]  # its content, or None where there is none
+    pictures: Mapping[str, Callable[[Any, str], Figure]]  # name -> how to draw the content, given a title
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One run's configuration and numbers."""
-
-    path: Path
-    config: dict[str, Any]
-    columns: Columns
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What it computes, the seed excepted."""
-        return {key: value for key, value in computation(self.config).items() if key != "seed"}
+HISTORIES = (
+    History("Niches of POET", read_history, plot_poet.PICTURES),
+    History("Population based training", read_population, plot_pbt.PICTURES),
+)
+KNOWN = list(dict.fromkeys([CURVES, *(name for history in HISTORIES for name in history.pictures)]))
 
 
 def main() -> int:
@@ -97,7 +94,7 @@ def plot(runs: Sequence[Path], out: Path, *, x: str = "step", y: Sequence[str] |
     """Draw metrics of runs into a file.
 
     Args:
-        runs: their folders, which are only read.
+        runs: their folders, or folders with some of them, which are only read.
         out: a PNG, PDF or SVG; written whole or not at all.
         x: step, iteration or minutes.
         y: names of metrics; None for the return.
@@ -115,15 +112,21 @@ def draw(runs: Sequence[Run], x: str = "step", y: Sequence[str] | None = None) -
     require(x in X_AXES, f"x={x} is not an axis; allowed: {', '.join(X_AXES)}")
     begun = [run for run in runs if run.columns]
     require(bool(begun), f"no run has metrics yet ({', '.join(str(run.path) for run in runs)}); wait for an iteration")
-    groups = group_by_seed(begun)
+    repeats = find_repeats(begun)
+    for repeat, other in repeats.items():
+        log.warning("%s is left out: it repeats the settings and the seed of %s", repeat.path, other.path)
+    every = group_by_seed([run for run in begun if run not in repeats])
+    metrics = _default_metrics(every) if y is None else list(dict.fromkeys(y))
+    groups = label_groups(sort_groups(every, metrics[0])[:MOST_GROUPS])
     known = {name for run in begun for name in run.columns}
     panels: dict[str, list[str]] = {}
-    for metric in _default_metrics(groups) if y is None else dict.fromkeys(y):
+    for metric in metrics:
         require(metric in known, f"y={metric} is not a metric of these runs; {nearest(metric, known)}")
         group, _, name = metric.rpartition("/")
         panels.setdefault(group if name.isdigit() else name, []).append(metric)
 
-    figure = Figure(figsize=(8, 1.5 + 3 * len(panels)), layout="constrained")
+    below = -(-len(groups) // 2) if len(groups) > MOST_INSIDE and len(panels) == 1 else 0  # rows of names
+    figure = Figure(figsize=(8, 1.5 + 3 * len(panels) + 0.2 * below), layout="constrained")
     missing = {run.path: None for run in runs if run not in begun}
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     for ax, (name, shown) in zip(axes, panels.items(), strict=True):
@@ -131,103 +134,97 @@ def draw(runs: Sequence[Run], x: str = "step", y: Sequence[str] | None = None) -
         require(bool(ax.lines), f"no number of {' and '.join(shown)} has been logged yet; wait, or choose another y=")
         missing |= {run.path: None for run in left_out}
         ax.set_ylabel(SPOKEN.get(name, shown[0] if len(shown) == 1 else name))
-    axes[0].set_title(_title(groups))
-    axes[-1].set_xlabel(X_AXES[x][2])
-    if x == "step":
-        axes[-1].xaxis.set_major_formatter(EngFormatter(sep=""))
-    elif x == "iteration":
-        axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+        if not below and len(groups) * len(shown) > 1:
+            ax.legend(frameon=False, fontsize="small")
+    if below:
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    cut = f": the best {MOST_GROUPS} of {len(every)} groups" if len(every) > MOST_GROUPS else ""
+    several = any(len(group) > 1 for group in groups.values())
+    axes[0].set_title(_title(groups) + cut, pad=20 if several else None)
+    if several:
+        place: dict[str, Any] = {"ha": "center", "va": "bottom", "transform": axes[0].transAxes, "color": GREY}
+        axes[0].text(0.5, 1.02, EXPLAINED, fontsize="x-small", **place)
+    label_x(axes[-1], x)
     for path in missing:
         log.warning("%s is not in all of the picture: it has no such numbers yet", path)
     return figure
 
 
-def group_by_seed(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs that compute the same but for the seed, in groups labelled by what tells them apart."""
-    groups: list[list[Run]] = []
-    for run in runs:
-        same = next((group for group in groups if group[0].settings == run.settings), None)
-        if same is None:
-            groups.append([run])
-        else:
-            same.append(run)
-    return dict(zip(_labels([group[0] for group in groups]), groups, strict=True))
+def label_groups(groups: Sequence[list[Run]]) -> dict[str, list[Run]]:
+    """Groups by what tells them apart: algorithm and environment, or up to three keys, or else names of folders."""
+    runs = [group[0] for group in groups]
+    keys = {key for run in runs for key in run.settings}
+    differing = sorted(key for key in keys if len({repr(run.settings.get(key)) for run in runs}) > 1)
+    subject = [key for key in ("algo.name", "env.id") if key in differing]
+    labels = [str(run.path) for run in runs]
+    for chosen in (differing, subject):
+        named = [", ".join(_setting(key, run.settings.get(key)) for key in chosen) for run in runs]
+        if 0 < len(chosen) <= 3 and len(set(named)) == len(runs):
+            labels = named
+    return dict(zip(labels, groups, strict=True))
 
 
-def mean_line(lines: Sequence[Line]) -> Line:
-    """The mean of lines over the range that all of them cover; empty where there is none."""
-    low, high = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
-    points = np.unique(np.concatenate([x for x, _ in lines]))
-    points = points[(points >= low) & (points <= high)]
-    return points, np.mean([np.interp(points, x, y) for x, y in lines], axis=0)
+def read_pictures(run: Run) -> tuple[str, dict[str, Callable[[str], Figure]]]:
+    """What there is to draw of one run beside its curves.
+
+    Returns:
+        (what it is, name -> how to draw it, given a title); empty of runs that tell nothing, or have not yet.
+
+    Raises:
+        FolderError: its events cannot be read.
+    """
+    for history in HISTORIES:
+        content = history.read(run.path, run.config, run.columns)
+        if content is not None:
+            return history.title, {name: partial(draw, content) for name, draw in history.pictures.items()}
+    return "", {}
 
 
 def _draw_panel(ax: Axes, groups: Mapping[str, list[Run]], x: str, metrics: Sequence[str]) -> list[Run]:
-    """Draw one line for each run and metric, and their means; returns the runs that lack numbers."""
+    """Draw each group's lines of each metric; returns the runs that lack numbers."""
     missing: list[Run] = []
     series = [(label, group, metric) for label, group in groups.items() for metric in metrics]
     for k, (label, group, metric) in enumerate(series):
-        every = [(run, _line(run, x, metric)) for run in group]
+        every = [(run, read_line(run.columns, x, metric)) for run in group]
         lines = [line for _, line in every if len(line[0])]
         missing += [run for run, line in every if not len(line[0])]
         if not lines:
             continue
         parts = [label] * (len(groups) > 1) + [SPOKEN.get(metric, metric)] * (len(metrics) > 1 or len(groups) == 1)
+        seeds = f" ({len(lines)} seeds)" if len(lines) > 1 else ""
+        color = GREY if metric == TRAINING and EVALUATION in metrics else COLORS[k % len(COLORS)]
         # What comes first lies on top.
-        style: dict[str, Any] = {"color": f"C{k % 10}", "zorder": 3 - k / len(series)}
-        xs, ys = lines[0]
-        if len(lines) > 1:
-            parts[-1] += f" (mean of {len(lines)} seeds)"
-            for line in lines:
-                ax.plot(*line, linewidth=0.8, alpha=0.45, marker=_marker(line[0]), markersize=2, **style)
-            xs, ys = mean_line(lines)
-        # The points of a mean line are those of all its seeds: no measurements of its own, so no marks.
-        marker = _marker(xs) if len(lines) == 1 or len(xs) == 1 else None
-        ax.plot(xs, ys, linewidth=2, marker=marker, markersize=4, **style)
-        ax.lines[-1].set_label(", ".join(parts))
+        draw_group(ax, lines, color, ", ".join(parts) + seeds, zorder=3 - k / len(series))
     ax.grid(color="0.9", linewidth=0.8)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.margins(x=0.02)
-    if len(series) > 1 or len(ax.lines) > 1:
-        ax.legend(frameon=False, fontsize="small")
     return missing
 
 
-def _line(run: Run, x: str, metric: str) -> Line:
-    name, unit, _ = X_AXES[x]
-    nothing = np.full(len(run.columns["step"]), np.nan)
-    xs, ys = run.columns.get(name, nothing) / unit, run.columns.get(metric, nothing)
-    finite = np.isfinite(xs) & np.isfinite(ys)
-    return xs[finite], ys[finite]
-
-
-def _marker(xs: NDArray[np.float64]) -> str | None:
-    return "o" if len(xs) <= FEW_POINTS else None
-
-
-def _default_metrics(groups: Mapping[str, list[Run]]) -> list[str]:
-    known = [{name for run in group for name in run.columns} for group in groups.values()]
+def _default_metrics(groups: Sequence[list[Run]]) -> list[str]:
+    known = [{name for run in group for name in run.columns} for group in groups]
     if not all(EVALUATION in names for names in known):
         return [TRAINING]
     return [EVALUATION, TRAINING] if len(groups) == 1 and TRAINING in known[0] else [EVALUATION]
 
 
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """What tells runs apart: algorithm and environment, or up to three keys, or else the names of their folders."""
-    keys = {key for run in runs for key in run.settings}
-    differing = sorted(key for key in keys if len({repr(run.settings.get(key)) for run in runs}) > 1)
-    subject = [key for key in ("algo.name", "env.id") if key in differing]
-    for chosen in (subject, differing):
-        if 0 < len(chosen) <= 3:
-            labels = [", ".join(_setting(key, run.settings.get(key)) for key in chosen) for run in runs]
-            if len(set(labels)) == len(runs):
-                return labels
-    return [str(run.path) for run in runs]
+def _find(folder: Path) -> list[Path]:
+    """The runs in a folder, or the folder itself, which may be none."""
+    return find_runs(folder) if folder.is_dir() and not (folder / "config.yaml").exists() else [folder]
 
 
-def _read(runs: Iterable[Path]) -> list[Run]:
-    return [Run(run, read_config(run), read_columns(run)) for run in runs]
+def _read(folders: Iterable[Path]) -> list[Run]:
+    """Read runs; of a folder with several, those that cannot be read are named and left out."""
+    read: dict[Path, Run] = {}
+    for folder in folders:
+        for path in _find(folder):
+            try:
+                read.setdefault(path.resolve(), Run(path, read_config(path), read_columns(path)))
+            except PaddockError as error:
+                if path == folder:
+                    raise
+                log.warning("%s is left out: %s", path, error)
+    return list(read.values())
 
 
 def _setting(key: str, value: Any) -> str:
@@ -235,17 +232,13 @@ def _setting(key: str, value: Any) -> str:
         return short_name(str(value))
     if key == "env._target_":
         return str(value).rpartition(".")[2]
-    return str(value) if key == "algo.name" else f"{key.rpartition('.')[2]}={value}"
-
-
-def _env_key(runs: Sequence[Run]) -> str:
-    """Where an environment has its name: families, which have no id, are called by their class."""
-    return "env.id" if all("env.id" in run.settings for run in runs) else "env._target_"
+    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return shown if key == "algo.name" else f"{key.rpartition('.')[2]}={shown}"
 
 
 def _title(groups: Mapping[str, list[Run]]) -> str:
     runs = [run for group in groups.values() for run in group]
-    names = [{_setting(key, run.settings.get(key, "")) for run in runs} for key in ("algo.name", _env_key(runs))]
+    names = [{str(run.settings.get("algo.name", "")) for run in runs}, {run.env for run in runs}]
     subject = " on ".join(name for choice in names if len(choice) == 1 for name in choice if name) or "learning curves"
     if len(groups) > 1:
         return subject
@@ -256,30 +249,22 @@ def _title(groups: Mapping[str, list[Run]]) -> str:
 
 def _command(arguments: Sequence[str]) -> None:
     given, options = parse("plot", arguments, READERS)
-    require(bool(given), "plot needs a RUN; write python -m paddock.plot RUN... out=FILE.png")
-    runs = list({run.resolve(): run for run in given}.values())
+    require(bool(given), "plot needs a DIR; write python -m paddock.plot DIR... out=FILE.png")
+    folders = list({folder.resolve(): folder for folder in given}.values())
     shown, out = options.pop("show", None), options.pop("out", None)
-    _check_choice(runs, shown, out, options)
+    _check_choice(shown, out, options)
+    read = _read(folders)
+    require(bool(read), f"no run in {', '.join(map(str, folders))} can be read; see paddock.status")
     # Where nothing says what to draw, it is all there is; what there is not yet is then no mistake.
-    open_choice = shown is None and out is None and not options and len(runs) == 1
+    open_choice = shown is None and out is None and not options and len(read) == 1
     asked = shown or [CURVES]
-    read = _read(runs)
-    history = read_history(runs[0], read[0].config, read[0].columns) if open_choice or asked != [CURVES] else None
-    require(
-        history is not None or asked == [CURVES],
-        f"show={','.join(asked)}: {runs[0] / 'events.jsonl'} tells of no niche; wait for the first iteration of "
-        f"algo=poet, or choose show={CURVES}, which any run has",
-    )
-    names = [CURVES, *PICTURES] if open_choice and history is not None else asked
-    files = {name: out or (runs[0] if len(runs) == 1 else Path()) / f"{name}.png" for name in names}
+    pictures = _list_pictures(read, asked) if open_choice or asked != [CURVES] else {}
     figures: dict[Path, Figure] = {}
-    for name, file in files.items():
+    for name in [CURVES, *pictures] if open_choice else asked:
+        file = out or (folders[0] if len(folders) == 1 else Path()) / f"{name}.png"
         check_output("out", file, FORMATS)
         try:
-            if name == CURVES:
-                figures[file] = draw(read, **options)
-            elif history is not None:
-                figures[file] = PICTURES[name](history, _title({"": read}))
+            figures[file] = draw(read, **options) if name == CURVES else pictures[name](_title({"": read}))
         except ConfigError as error:
             if name in asked:
                 raise
@@ -289,17 +274,28 @@ def _command(arguments: Sequence[str]) -> None:
         print(file)
 
 
-def _check_choice(runs: Sequence[Path], shown: Sequence[str] | None, out: Path | None, curves: Iterable[str]) -> None:
+def _list_pictures(runs: Sequence[Run], asked: Sequence[str]) -> dict[str, Callable[[str], Figure]]:
+    """What there is to draw of one run beside its curves; all that is asked for is there."""
+    listed = f"show={','.join(asked)}"
+    remedy = f"give one RUN, or choose show={CURVES}"
+    require(len(runs) == 1 or asked == [CURVES], f"{listed}: {len(runs)} runs were given, and this is of one; {remedy}")
+    _, pictures = read_pictures(runs[0])
+    if asked != [CURVES] and not pictures:
+        events = runs[0].path / "events.jsonl"
+        remedy = f"wait for the first iteration of algo=poet or algo=pbt, or choose show={CURVES}, which any run has"
+        raise ConfigError(f"{listed}: {events} tells of no niche and no member; {remedy}")
+    for name in asked:
+        there = f"{name} is not a picture of {runs[0].path}; allowed: {', '.join([CURVES, *pictures])}"
+        require(name in (CURVES, *pictures), f"{listed}: {there}")
+    return pictures
+
+
+def _check_choice(shown: Sequence[str] | None, out: Path | None, curves: Iterable[str]) -> None:
     """Check which pictures were asked for (None: it was not said), and keys that are of the curves."""
-    known = (CURVES, *PICTURES)
     for name in shown or ():
-        require(name in known, f"show={name} is not a picture; {nearest(name, known)}")
+        require(name in KNOWN, f"show={name} is not a picture; {nearest(name, KNOWN)}")
     names = list(shown or [CURVES])
     listed = f"show={','.join(names)}"
-    require(
-        len(runs) == 1 or names == [CURVES],
-        f"{listed}: {len(runs)} runs were given, and this is of one; give one RUN, or choose show={CURVES}",
-    )
     require(out is None or len(names) == 1, f"out={out} is one file, and {listed} are {len(names)}; leave out= away")
     for key in curves:
         require(CURVES in names, f"{key}= is of curves, and {listed} has none; leave {key}= away, or add {CURVES}")

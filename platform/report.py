@@ -13,7 +13,7 @@ from envs.errors import PaddockError, require
 
 from .command import Readers, check_output, parse, run_command, write_output
 from .page import Html, document, join, paragraph, section
-from .report_data import Material, choose_metric, gather, group
+from .report_data import Entry, Material, choose_metric, gather, group
 from .report_groups import compare
 from .report_runs import list_commands, list_runs, show_histories, show_speed, show_videos
 from .report_sweep import describe
@@ -31,7 +31,8 @@ Write one HTML page about runs, which may still be going on. It needs no network
 
 Runs that differ in nothing but the seed are a group. The page has what there are data for: groups with interquartile
 means and 95 % intervals, learning curves, scores, performance profiles and probabilities of improvement; of sweeps
-history, parameters, importances and the best command; speed; the niches of POET; videos; states; commands.
+history, parameters, importances and the best command; speed; the niches of POET and the members of PBT; videos; states;
+commands.
 """
 READERS: Readers = {
     "out": (Path, "a file *.html"),
@@ -65,14 +66,14 @@ def report(folders: Sequence[Path], score: str | None = None, videos_mb: float =
     compared = [entry for entry in material.entries if not entry.in_sweep]
     metric = choose_metric(material.entries, score)
     groups = group(compared, metric)
-    title = ", ".join(str(folder) for folder in folders)
+    title = ", ".join(str(folder) if folder.name.strip(".") else folder.resolve().name for folder in folders)
     return document(
         title,
         _head(title, material),
         *compare(groups),
-        *(_sweep(folder, k) for k, folder in enumerate(material.sweeps)),
+        *(_sweep(folder, k, material.entries) for k, folder in enumerate(material.sweeps)),
         show_speed(groups),
-        show_histories(compared),
+        *show_histories(compared),
         show_videos(material.entries, videos_mb),
         list_runs(material.entries, metric),
         list_commands(material.entries),
@@ -95,9 +96,9 @@ def _head(title: str, material: Material) -> Html:
     return join(parts)
 
 
-def _sweep(folder: Path, k: int) -> Html:
+def _sweep(folder: Path, k: int, entries: Sequence[Entry]) -> Html:
     try:
-        return describe(folder, k)
+        return describe(folder, k, {entry.run.path: entry.run.columns for entry in entries})
     except PaddockError as error:
         return section(f"Sweep: {folder}", "", paragraph(error))
 

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from envs.errors import PaddockError, nearest, require
 
-from .folder import FolderError, read_config, short_name
-from .plot import Run, group_by_seed
+from .curves import COLORS, EVALUATION, TRAINING
+from .folder import FolderError, read_config
+from .groups import Run, find_repeats, group_by_seed, sort_groups
 from .results import JOURNALS, find_runs, find_sweeps, parse_rows, read_states
 
 Array = NDArray[np.float64]
 
-EVALUATION, TRAINING = "eval/return_mean", "train/return_mean"
-COLORS = ("#2f6fd0", "#d9762b", "#2d9a6a", "#c9435a", "#8562c0", "#1f93a8", "#a8763f", "#6f7a8a", "#b1498f", "#7a9a2a")
 MOST_KEYS = 6  # in the name of a group
 
 
@@ -37,9 +36,7 @@ class Entry:
 
     def last(self, metric: str) -> float | None:
         """The last value of a metric; None if there is none."""
-        values = self.run.columns.get(metric, np.empty(0))
-        values = values[np.isfinite(values)]
-        return float(values[-1]) if len(values) else None
+        return self.run.last(metric)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +85,13 @@ def gather(folders: Sequence[Path]) -> Material:
         _read(run, name, *states[run], any(sweep in run.parents for sweep in sweeps), notes)
         for run, name in found.items()
     ]
+    begun = {
+        entry.run: entry.name for entry in entries if not entry.in_sweep and entry.run.columns and entry.run.config
+    }
+    repeats = find_repeats(list(begun))
+    if repeats:
+        wrong = "counted once, as they repeat the settings and the seed of another run"
+        notes[wrong] = [f"{begun[repeat]} (of {begun[other]})" for repeat, other in repeats.items()]
     return Material(entries, sweeps, notes)
 
 
@@ -105,16 +109,22 @@ def choose_metric(entries: Sequence[Entry], asked: str | None) -> str:
 
 
 def group(entries: Sequence[Entry], metric: str) -> list[Group]:
-    """Groups of runs with numbers, those of one environment together, the best first."""
-    begun = {entry.run.path: entry for entry in entries if entry.run.columns and entry.run.config}
-    runs = [entry.run for entry in begun.values()]
-    every = [[begun[run.path] for run in same] for same in group_by_seed(runs).values()] if runs else []
-    scored = [(same, np.array([s for e in same if (s := e.last(metric)) is not None])) for same in every]
-    scored.sort(key=lambda pair: (_env(pair[0][0]), -np.median(pair[1]) if len(pair[1]) else np.inf))
-    labels = _labels([same[0] for same, _ in scored])
+    """Groups of runs with numbers, each seed once, those of one environment together, the best first."""
+    begun = {entry.run: entry for entry in entries if entry.run.columns and entry.run.config}
+    repeats = find_repeats(list(begun))
+    every = sort_groups(group_by_seed([run for run in begun if run not in repeats]), metric)
+    labels = _labels([same[0] for same in every])
     return [
-        Group(_letter(k), COLORS[k % len(COLORS)], label, _env(same[0]), same, metric, scores)
-        for k, ((same, scores), label) in enumerate(zip(scored, labels, strict=True))
+        Group(
+            _letter(k),
+            COLORS[k % len(COLORS)],
+            label,
+            same[0].env,
+            [begun[run] for run in same],
+            metric,
+            np.array([score for run in same if (score := run.last(metric)) is not None]),
+        )
+        for k, (same, label) in enumerate(zip(every, labels, strict=True))
     ]
 
 
@@ -160,30 +170,26 @@ def _name(run: Path, folder: Path, folders: int) -> str:
     return str(run) if folders > 1 or run == folder else os.path.relpath(run, folder)
 
 
-def _env(entry: Entry) -> str:
-    settings = entry.run.settings
-    # Families, which have no id, are called by their class.
-    return short_name(str(settings.get("env.id") or str(settings.get("env._target_", "?")).rpartition(".")[2]))
-
-
 def _letter(k: int) -> str:
     """A, B, ... Z, AA, AB, ..."""
     return (_letter(k // 26 - 1) if k >= 26 else "") + chr(65 + k % 26)
 
 
-def _labels(firsts: Sequence[Entry]) -> list[str]:
+def _labels(firsts: Sequence[Run]) -> list[str]:
     """The algorithm, and the keys in which groups of one algorithm on one environment differ."""
-    subjects = [(str(entry.run.settings.get("algo.name", "?")), _env(entry)) for entry in firsts]
+    subjects = [(str(run.settings.get("algo.name", "?")), run.env) for run in firsts]
     labels = []
-    for entry, subject in zip(firsts, subjects, strict=True):
-        settings = [other.run.settings for other, same in zip(firsts, subjects, strict=True) if same == subject]
+    for run, subject in zip(firsts, subjects, strict=True):
+        settings = [other.settings for other, same in zip(firsts, subjects, strict=True) if same == subject]
         keys = sorted({key for other in settings for key in other})
         differing = [key for key in keys if len({repr(other.get(key)) for other in settings}) > 1]
-        named = [f"{key}={_value(entry.run.settings.get(key))}" for key in differing[:MOST_KEYS]]
+        named = [f"{key}={_value(run.settings.get(key))}" for key in differing[:MOST_KEYS]]
         more = [f"and {len(differing) - MOST_KEYS} more"] if len(differing) > MOST_KEYS else []
         labels.append(", ".join([subject[0], *named, *more]))
     return labels
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(value, default=str)

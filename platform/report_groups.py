@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.ticker import EngFormatter
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from . import scores
 from .console import short
+from .curves import EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, label_x, read_line
 from .page import INK, Html, axes, grid, heading, join, key, keys, panel, picture, section, table
-from .report_data import TRAINING, Group
+from .report_data import Group
 from .report_tasks import compare_over_tasks, draw_profile, span
 
 Array = NDArray[np.float64]
-Line = tuple[Array, Array]  # x [n] rising, y [n], both finite
 
-POINTS = 80  # of the grid that learning curves are compared on
 MOST = 10  # groups in a picture
 SPOKEN = {"eval/return_mean": "mean return of evaluations", "train/return_mean": "mean return in training"}
 
@@ -23,19 +22,6 @@ SPOKEN = {"eval/return_mean": "mean return of evaluations", "train/return_mean":
 def compare(groups: Sequence[Group]) -> list[Html]:
     """The sections about groups; those without data are empty."""
     return [_summary(groups), _curves(groups), _scores(groups), _improvements(groups), compare_over_tasks(groups)]
-
-
-def common_grid(lines: Sequence[Line], points: int = POINTS) -> tuple[Array, Array]:
-    """Lines on one grid over the range that all of them cover.
-
-    Returns:
-        (x [G], y [R, G]); empty where there is no such range.
-    """
-    low, high = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
-    if high < low:
-        return np.empty(0), np.empty((len(lines), 0))
-    grid_x = np.unique(np.linspace(low, high, points))
-    return grid_x, np.array([np.interp(grid_x, x, y) for x, y in lines])
 
 
 def shown(groups: Sequence[Group]) -> dict[str, list[Group]]:
@@ -46,10 +32,15 @@ def shown(groups: Sequence[Group]) -> dict[str, list[Group]]:
     }
 
 
+def list_marks(groups: Sequence[Group]) -> Html:
+    """What the marks of groups stand for, if there is more than one."""
+    return keys((key(group.letter, group.color), group.label) for group in groups) if len(groups) > 1 else Html("")
+
+
 def _summary(groups: Sequence[Group]) -> Html:
     metric = groups[0].metric if groups else ""
     rows = [_row(group) for group in groups]
-    head = ("", "group", "environment", "runs", "IQM", "95 % interval", "median", "lowest", "highest", "steps")
+    head = ("", "group", "environment", "seeds", "IQM", "95 % interval", "median", "lowest", "highest", "steps")
     training = " Nothing has been evaluated, so these are returns in training." if metric == TRAINING else ""
     note = (
         f"Runs that differ in nothing but the seed. Their score is the last {SPOKEN.get(metric, metric)}; IQM is the "
@@ -72,38 +63,50 @@ def _row(group: Group) -> list[object]:
 
 
 def _curves(groups: Sequence[Group]) -> Html:
+    """Curves over environment steps, and of a single environment over time too."""
     by_env = {env: [group for group in groups if group.env == env] for env in dict.fromkeys(g.env for g in groups)}
     metric = groups[0].metric if groups else ""
     panels = [
-        panel(env, drawn, f"{SPOKEN.get(metric, metric)} over environment steps{_cut(same)}")
+        panel(env, drawn, f"{SPOKEN.get(metric, metric)} over {X_AXES[x][2]}{_cut(same)}{_say_training(same)}")
         for k, (env, same) in enumerate(by_env.items())
-        if (drawn := _draw_curves(same[:MOST], metric, f"curves{k}"))
+        for x in (("step", "minutes") if len(by_env) == 1 else ("step",))
+        if (drawn := _draw_curves(same[:MOST], metric, x, f"curves{k}-{x}"))
     ]
-    note = "Bold: IQM over seeds as far as all have come, with its 95 % bootstrap interval; thin: each seed."
+    several = any(len(group.entries) > 1 for group in groups)
+    note = f"{EXPLAINED[0].upper()}{EXPLAINED[1:]}." if several else ""
     return section("Learning curves", note, _legend(groups), grid(panels)) if panels else Html("")
 
 
-def _draw_curves(groups: Sequence[Group], metric: str, name: str) -> Html | None:
+def _draw_curves(groups: Sequence[Group], metric: str, x: str, name: str) -> Html | None:
     ax = axes(height_in=3.1)
+    if _has_training(groups):
+        _draw_lines(ax, groups[0], x, TRAINING, GREY, 1)
+    before = len(ax.lines)
     for group in groups:
-        lines = [line for entry in group.entries if len((line := _line(group, entry.run.columns))[0])]
-        for x, y in lines:
-            alone = len(lines) == 1
-            marker = "o" if len(x) == 1 else None
-            ax.plot(x, y, color=group.color, linewidth=2 if alone else 0.6, alpha=1 if alone else 0.4, marker=marker)
-        if len(lines) < 2:
-            continue
-        x, y = common_grid(lines)
-        if len(x):
-            low, high = scores.interval(y.T[:, :, None])
-            ax.fill_between(x, low, high, color=group.color, alpha=0.18, linewidth=0)
-            ax.plot(x, scores.interquartile_mean(y.T[:, :, None]), color=group.color, linewidth=2)
-    if not ax.lines:
+        _draw_lines(ax, group, x, metric, group.color, 2)
+    if len(ax.lines) == before:
         return None
-    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
-    ax.set_xlabel("environment steps")
-    ax.margins(x=0.02)
-    return picture(ax.figure, name, f"learning curves: {metric}")
+    label_x(ax, x)
+    return picture(ax.figure, name, f"learning curves: {metric} over {X_AXES[x][2]}")
+
+
+def _draw_lines(ax: Axes, group: Group, x: str, metric: str, color: str, zorder: float) -> None:
+    lines = [line for entry in group.entries if len((line := read_line(entry.run.columns, x, metric))[0])]
+    if lines:
+        draw_group(ax, lines, color, zorder=zorder)
+
+
+def _has_training(groups: Sequence[Group]) -> bool:
+    """Whether training is drawn beside evaluation, as `paddock.plot` does for a group alone."""
+    return (
+        len(groups) == 1
+        and groups[0].metric == EVALUATION
+        and any(TRAINING in entry.run.columns for entry in groups[0].entries)
+    )
+
+
+def _say_training(groups: Sequence[Group]) -> str:
+    return "; grey: mean return in training" if _has_training(groups) else ""
 
 
 def _scores(groups: Sequence[Group]) -> Html:
@@ -161,13 +164,7 @@ def _improvement(x: Array, y: Array) -> tuple[str, str]:
 
 def _legend(groups: Sequence[Group]) -> Html:
     known = [group for same in shown(groups).values() for group in same] or groups[:MOST]
-    return keys((key(group.letter, group.color), group.label) for group in known) if len(groups) > 1 else Html("")
-
-
-def _line(group: Group, columns: dict[str, Array]) -> Line:
-    y = columns.get(group.metric, np.empty(0))
-    finite = np.isfinite(y)
-    return columns["step"][finite] if len(y) else y, y[finite]
+    return list_marks(known) if len(groups) > 1 else Html("")
 
 
 def _cut(groups: Sequence[Group]) -> str:

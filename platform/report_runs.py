@@ -1,17 +1,19 @@
 """The parts of a report about single runs: their speed, the history of POET's niches, videos, states and commands."""
 
 import base64
+import shlex
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
-from envs.errors import PaddockError
+from envs.errors import ConfigError, PaddockError
 
 from .console import duration, short
-from .lineage import read_history
+from .folder import spell_command
 from .page import (
     INK,
     Html,
@@ -30,8 +32,9 @@ from .page import (
     table,
     wide,
 )
-from .plot_poet import PICTURES
+from .plot import read_pictures
 from .report_data import Entry, Group
+from .report_groups import list_marks
 from .survey import WRONG
 
 TIMES = {  # metric -> what it is
@@ -41,8 +44,15 @@ TIMES = {  # metric -> what it is
     "system/wait_s": "waiting for rollouts",
     "system/eval_wait_s": "waiting for evaluations",
 }
-TITLES = {"lineage": "Lineage", "grounds": "Grounds", "transfers": "Transfers", "annecs": "ANNECS"}
+TITLES = {
+    "lineage": "Lineage",
+    "grounds": "Grounds",
+    "transfers": "Transfers",
+    "annecs": "ANNECS",
+    "schedule": "Schedule of hyperparameters",
+}
 MOST_GROUPS = 12  # in a picture
+MOST_BARS = 4  # in a line of a table
 MOST_HISTORIES = 3
 MOST_RUNS = 1000  # in a table
 VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm", ".webp": "image/webp"}
@@ -54,61 +64,62 @@ def show_speed(groups: Sequence[Group]) -> Html:
     fast = [group for group in groups if any(entry.last("system/steps_per_s") for entry in group.entries)]
     if not fast:
         return Html("")
-    drawn = panel(
-        "Steps a second", _draw_speed(fast[:MOST_GROUPS]), "median of each run's iterations; line: of its runs"
-    )
-    kinds = [name for name in TIMES if any(_share(group, name) is not None for group in fast)]
-    idle = [group for group in fast if _idle(group) is not None]
-    head = [
-        "",
-        "group",
-        "environment",
-        "steps/s",
-        *(TIMES[name] for name in kinds),
-        *(["idle workers"] if idle else []),
-    ]
+    note = "median of each run's iterations; line: of its runs"
+    panels = [panel("Steps a second", _draw_speed(fast[:MOST_GROUPS]), note), _tabulate_times(fast)]
+    return section("Speed", "", list_marks(fast), grid(panels))
+
+
+def _tabulate_times(groups: Sequence[Group]) -> Html:
+    """A column for each group: what its iterations spent their time on."""
+    shares: dict[str, list[float | None]] = {
+        **{said: [_share(group, name) for group in groups] for name, said in TIMES.items()},
+        "idle workers": [_idle(group) for group in groups],
+    }
+    show = bar if len(groups) <= MOST_BARS else "{:.0%}".format
     rows = [
-        [
-            key(group.letter, group.color),
-            group.label,
-            group.env,
-            short(float(np.median(_speeds(group)))),
-            *(_bar(_share(group, name)) for name in kinds),
-            *([_bar(_idle(group))] if idle else []),
-        ]
-        for group in fast
+        [said, *("–" if share is None else show(share) for share in of)]
+        for said, of in shares.items()
+        if any(share is not None for share in of)
     ]
-    note = "Shares are of the time of iterations; what goes on side by side may add up to more than all of it."
-    return section("Speed", note if kinds else "", grid([drawn]), table(head, rows, words=(0, 1, 2)))
+    if not rows:
+        return Html("")
+    head = ("", *(key(group.letter, group.color) for group in groups))
+    speeds = ["steps/s", *(short(float(np.median(_speeds(group)))) for group in groups)]
+    note = "shares of the time of iterations; what goes on side by side may add up to more than all of it"
+    return panel("Where the time goes", table(head, [speeds, *rows]), note)
 
 
-def show_histories(entries: Sequence[Entry]) -> Html:
-    """The pictures of `paddock.plot` of POET's runs, a few of them."""
-    parts: list[Html] = []
-    shown = 0
+def show_histories(entries: Sequence[Entry]) -> list[Html]:
+    """The pictures of `paddock.plot` of runs that have more than curves, a few of them: a section for each kind."""
+    parts: dict[str, list[Html]] = {}
     left_out: list[str] = []
+    shown = 0
     for entry in entries:
         try:
-            history = read_history(entry.run.path, entry.run.config, entry.run.columns)
-            if history is None:
+            title, pictures = read_pictures(entry.run)
+            if not pictures:
                 continue
             if shown == MOST_HISTORIES:
                 left_out.append(entry.name)
                 continue
             shown += 1
-            parts.append(heading(entry.name))
-            for name, draw in PICTURES.items():
-                try:
-                    with matplotlib.rc_context({"svg.fonttype": "none"}):
-                        figure = draw(history, "POET")
-                    parts.append(wide(TITLES[name], picture(figure, f"poet{shown}-{name}", f"{name} of {entry.name}")))
-                except PaddockError as error:
-                    parts.append(paragraph(f"{name} is left out: {error}"))
+            drawn = [_draw_history(entry, name, draw, shown) for name, draw in pictures.items()]
+            parts.setdefault(title, []).extend([heading(entry.name), *drawn])
         except (PaddockError, LookupError, TypeError, ValueError) as error:
-            parts.append(paragraph(f"{entry.name}: its events.jsonl cannot be drawn ({type(error).__name__}: {error})"))
+            said = f"{entry.name}: its events.jsonl cannot be drawn ({type(error).__name__}: {error})"
+            parts.setdefault("Histories", []).append(paragraph(said))
     if left_out:
-        parts.append(paragraph(f"left out, to keep the page small: {', '.join(left_out)}"))
-    return section("Niches of POET", "", *parts)
+        parts[next(reversed(parts))].append(paragraph(f"left out, to keep the page small: {', '.join(left_out)}"))
+    return [section(title, "", *drawn) for title, drawn in parts.items()]
+
+
+def _draw_history(entry: Entry, name: str, draw: Callable[[str], Figure], number: int) -> Html:
+    try:
+        with matplotlib.rc_context({"svg.fonttype": "none"}):
+            figure = draw(str(entry.run.settings.get("algo.name", "")).upper())
+    except ConfigError as error:
+        return paragraph(f"{name} is left out: {error}")
+    return wide(TITLES.get(name, name), picture(figure, f"history{number}-{name}", f"{name} of {entry.name}"))
 
 
 def show_videos(entries: Sequence[Entry], most_mb: float) -> Html:
@@ -170,11 +181,20 @@ def list_commands(entries: Sequence[Entry]) -> Html:
         edits = f", with edits that code.diff has in {edited} of the folders" if edited else ""
         first = same[0].provenance
         machine = f"Python {first.get('python', '?')} on {first.get('host', '?')} ({first.get('cpu', '?')})"
-        commands = dict.fromkeys(str(entry.provenance.get("command", "?")) for entry in same)
+        commands = dict.fromkeys(_spell(str(entry.provenance.get("command", "?"))) for entry in same)
         parts.append(heading(f"Commit {commit[:12]}"))
         parts.append(paragraph(f"{commit}{edits}; first on {machine}, {first.get('started', '?')}"))
         parts.append(code(*list(commands)[:MOST_RUNS]))
     return section("Commands", "", join(parts))
+
+
+def _spell(command: str) -> str:
+    """A command without places of this machine, whoever noted it."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return command
+    return spell_command(words) if words else command
 
 
 def _draw_speed(groups: Sequence[Group]) -> Html:
@@ -212,7 +232,3 @@ def _idle(group: Group) -> float | None:
         if np.isfinite(c := e.run.columns.get("system/idle_share", np.array([np.nan]))).any()
     ]
     return float(np.mean(values)) if values else None
-
-
-def _bar(share: float | None) -> object:
-    return "–" if share is None else bar(share)

@@ -13,9 +13,9 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from .console import duration, short
+from .curves import COLORS, Line, label_x, read_line
 from .page import INK, Html, axes, code, grid, heading, panel, picture, section, table
-from .report_data import COLORS
-from .results import read_trials
+from .results import Columns, read_trials
 from .study import Sheet, open_study
 from .summary import as_command, best_trials
 from .trial import Note
@@ -31,11 +31,12 @@ MOST_PARAMETERS = 7  # in a picture
 MOST_TRIALS = 500  # in a table
 
 
-def describe(folder: Path, k: int) -> Html:
+def describe(folder: Path, k: int, columns: Mapping[Path, Columns]) -> Html:
     """The section about a sweep.
 
     Args:
         k: its number in the page.
+        columns: what its trials' runs measured, by their folders.
 
     Raises:
         PaddockError: its study cannot be read.
@@ -50,7 +51,12 @@ def describe(folder: Path, k: int) -> Html:
     parts = [code(sheet.command)]
     if done:
         importances, why_not = _importances(study)
-        panels = _pictures(study, trials, metrics, importances, f"sweep{k}")
+        lines = {
+            trial.number: line
+            for trial in trials
+            if len((line := read_line(columns.get(folder / str(trial.number), {}), "step", metrics[0]))[0])
+        }
+        panels = _pictures(study, trials, lines, metrics, importances, f"sweep{k}")
         if why_not:
             panels.append(panel("Importances", "", why_not))
         parts += [_best(study, folder, sheet), grid(panels)]
@@ -73,7 +79,12 @@ def _best(study: "Study", folder: Path, sheet: Sheet) -> Html:
 
 
 def _pictures(
-    study: "Study", trials: Sequence["FrozenTrial"], metrics: Sequence[str], importances: Mapping[str, float], name: str
+    study: "Study",
+    trials: Sequence["FrozenTrial"],
+    lines: Mapping[int, Line],
+    metrics: Sequence[str],
+    importances: Mapping[str, float],
+    name: str,
 ) -> list[Html]:
     done = [trial for trial in trials if trial.state.name == "COMPLETE"]
     signs = [1.0 if direction.name == "MAXIMIZE" else -1.0 for direction in study.directions]
@@ -84,8 +95,8 @@ def _pictures(
     if len(metrics) > 1:
         drawn = _draw_front(study, done, metrics, f"{name}-front")
         panels.append(panel("Trade-off", drawn, "trials, and in orange those that no other dominates"))
-    if any(len(trial.intermediate_values) > 1 for trial in trials):
-        panels.append(panel("Learning", _draw_reports(trials, f"{name}-reports"), "what trials reported on their way"))
+    if drawn := _draw_learning(trials, lines, f"{name}-learning"):
+        panels.append(panel("Learning", drawn, f"{metrics[0]} over environment steps, each trial a line"))
     if importances:
         drawn = _draw_importances(importances, f"{name}-importances")
         panels.append(panel("Importances", drawn, f"of parameters for {metrics[0]} (PED-ANOVA)"))
@@ -135,16 +146,23 @@ def _draw_front(study: "Study", done: Sequence["FrozenTrial"], metrics: Sequence
     return picture(ax.figure, name, "trade-off between objectives")
 
 
-def _draw_reports(trials: Sequence["FrozenTrial"], name: str) -> Html:
+def _draw_learning(trials: Sequence["FrozenTrial"], lines: Mapping[int, Line], name: str) -> Html | None:
+    """What each trial's run measured on its way; a study repeats it at every percent of the budget in between."""
+    if not lines:
+        return None
     ax = axes()
     for trial in trials:
-        if trial.intermediate_values:
-            x, y = zip(*sorted(trial.intermediate_values.items()), strict=True)
+        if trial.number in lines:
             complete = trial.state.name == "COMPLETE"
-            ax.plot(x, y, color=BLUE if complete else GREY, linewidth=1, alpha=0.7 if complete else 0.4)
-            ax.plot(x[-1], y[-1], "o" if complete else "x", color=BLUE if complete else GREY, markersize=4)
-    ax.set_xlabel("share of the run's budget (%); crosses were pruned")
-    return picture(ax.figure, name, "intermediate values of trials")
+            color, alpha = (BLUE, 0.7) if complete else (GREY, 0.5)
+            x, y = lines[trial.number]
+            ax.plot(x, y, color=color, linewidth=1, alpha=alpha)
+            ax.plot(x[-1], y[-1], "o" if complete else "x", color=color, markersize=4)
+    label_x(ax, "step")
+    for mark, color, label in (("o", BLUE, "complete"), ("x", GREY, "pruned or not complete")):
+        ax.plot([], [], mark, color=color, markersize=4, linestyle="-", linewidth=1, label=label)
+    ax.legend(frameon=False, fontsize=8.5, labelcolor=INK)
+    return picture(ax.figure, name, "learning curves of trials")
 
 
 def _draw_importances(importances: Mapping[str, float], name: str) -> Html:

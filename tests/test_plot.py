@@ -15,9 +15,12 @@ from conftest import ROOT, TINY, Command
 from matplotlib.image import imread
 
 from paddock import plot as command
+from paddock.curves import COLORS, EXPLAINED, GREY
 from paddock.folder import read_config
-from paddock.plot import Run, draw, group_by_seed, mean_line, plot
+from paddock.groups import Run, find_repeats, group_by_seed, sort_groups
+from paddock.plot import draw, label_groups, plot
 from paddock.results import read_columns
+from paddock.scores import interquartile_mean, interval
 
 Main = Callable[..., tuple[int, str, str]]
 
@@ -102,28 +105,97 @@ def test_one_run_shows_evaluation_and_training(tmp_path: Path) -> None:
     rows = [{"train/return_mean": 1.0}, {"train/return_mean": 2.0, "eval/return_mean": 5.0}, {"train/return_mean": 3.0}]
     ax = drawn(write(tmp_path / "run", rows, seed=7)).axes[0]
     assert labelled(ax) == {"evaluation": [[200], [5]], "training": [[100, 200, 300], [1, 2, 3]]}
+    assert [line.get_color() for line in ax.lines] == [COLORS[0], GREY]
     assert ax.get_title() == "es on CartPole-v1, seed 7"
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("environment steps", "mean return of an episode")
     assert ax.xaxis.get_major_formatter()(1_500_000) == "1.5M"
 
 
-def test_runs_that_differ_in_the_seed_share_a_colour_and_a_mean(tmp_path: Path) -> None:
+def test_runs_that_differ_in_the_seed_share_a_colour_a_mean_and_an_interval(tmp_path: Path) -> None:
     first = write(tmp_path / "first", returns(0, 2, 4), seed=1)
     second = write(tmp_path / "second", returns(4, 6), seed=2, vec__num_envs=16)
     ax = drawn(first, second).axes[0]
-    assert labelled(ax) == {"evaluation (mean of 2 seeds)": [[100, 200], [2, 4]]}
-    assert [list(line.get_ydata()) for line in ax.lines] == [[0, 2, 4], [4, 6], [2, 4]]
+    # From 100 to 200 steps, where both have come, the first rises from 0 to 2 and the second from 4 to 6.
+    (x, y) = labelled(ax)["evaluation (2 seeds)"]
+    assert (x[0], x[-1]) == (100, 200)
+    np.testing.assert_allclose(y, 2 + (np.array(x) - 100) / 50)
+    assert [list(line.get_ydata()) for line in ax.lines[:2]] == [[0, 2, 4], [4, 6]]
     assert len({line.get_color() for line in ax.lines}) == 1
+    (band,) = ax.collections
+    edges = band.get_paths()[0].vertices
+    assert {tuple(point) for point in edges} >= {(100.0, 0.0), (100.0, 4.0), (200.0, 2.0), (200.0, 6.0)}
     assert ax.get_title() == "es on CartPole-v1, seeds 1, 2"
+    assert [text.get_text() for text in ax.texts] == [EXPLAINED]
 
 
-def test_mean_line_is_interpolated_where_all_lines_are() -> None:
-    first = (np.array([0.0, 10.0, 20.0]), np.array([0.0, 10.0, 20.0]))
-    second = (np.array([5.0, 15.0]), np.array([1.0, 3.0]))
-    x, y = mean_line([first, second])
-    # At 5: (5 + 1) / 2; at 10: (10 + 2) / 2; at 15: (15 + 3) / 2.
-    assert (x.tolist(), y.tolist()) == ([5, 10, 15], [3, 6, 9])
-    assert mean_line([first, (first[0] + 21, first[1])])[0].size == 0
+def test_the_mean_and_the_interval_are_those_of_reports(tmp_path: Path) -> None:
+    scores = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+    ax = drawn(*(write(tmp_path / f"{seed}", returns(score), seed) for seed, score in enumerate(scores))).axes[0]
+    # One point each: the mean of 2, 4 and 8, the middle ones of 5.
+    assert labelled(ax) == {"evaluation (5 seeds)": [[100], [14 / 3]]}
+    longer = [write(tmp_path / f"longer{seed}", returns(s, s), seed, algo__rate=9) for seed, s in enumerate(scores)]
+    (band,) = drawn(*longer).axes[0].collections
+    low, high = interval(scores[:, None])
+    np.testing.assert_allclose(np.unique(band.get_paths()[0].vertices[:, 1]), [low, high])
+    assert low < interquartile_mean(scores[:, None]) < high
+
+
+def test_copies_and_repeated_seeds_count_once_and_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = write(tmp_path / "first", returns(0, 2), seed=1)
+    again = write(tmp_path / "again", returns(0, 2), seed=1)
+    farther = write(tmp_path / "farther", returns(0, 2, 4), seed=1, vec__num_envs=16)
+    other = write(tmp_path / "other", returns(4, 6), seed=2)
+    ax = drawn(first, again, farther, other).axes[0]
+    assert [list(line.get_ydata()) for line in ax.lines[:2]] == [[0, 2, 4], [4, 6]]
+    assert list(labelled(ax)) == ["evaluation (2 seeds)"]
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"{path} is left out: it repeats the settings and the seed of {farther}" for path in (first, again)]
+
+
+def test_an_evaluation_is_drawn_at_the_steps_of_the_policy_evaluated(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{}, {}, {"eval/return_mean": 5, "eval/of_iteration": 1}, {}]
+    run = write(tmp_path / "run", rows)
+    with open(run / "metrics.jsonl", "a") as journal:
+        row = {"iteration": 4, "step": 400, "eval/return_mean": 7, "eval/of_iteration": 4}
+        journal.write(json.dumps(row) + "\n")
+    for x, expected in (("step", [100, 400]), ("iteration", [1, 4]), ("minutes", [1, 4])):
+        assert labelled(drawn(run, x=x).axes[0]) == {"evaluation": [expected, [5, 7]]}
+
+
+def test_folders_of_runs_become_one_picture_beside_them(
+    tmp_path: Path, main: Main, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "multirun"
+    folder.mkdir()
+    for k in range(3):
+        write(folder / str(k), returns(1, 2), seed=k)
+    (write(folder / "damaged", returns(1)) / "config.yaml").write_text("a: [")
+    assert main(folder) == (0, f"{folder / 'curves.png'}\n", "")
+    assert [record.getMessage().split()[0] for record in caplog.records] == [str(folder / "damaged")]
+    assert main(folder, folder / "1", "out=a.svg")[:2] == (0, "a.svg\n")
+    code, _, err = main(tmp_path / "here")
+    assert (code, err) == (2, f"paddock: there is no run in {tmp_path / 'here'}; a run's folder holds config.yaml\n")
+
+
+def test_of_many_groups_the_best_ten_are_drawn_the_best_first(tmp_path: Path) -> None:
+    figure = drawn(*(write(tmp_path / f"{rate}", returns(rate), algo__rate=rate) for rate in range(12)))
+    assert list(labelled(figure.axes[0])) == [f"rate={rate}" for rate in range(11, 1, -1)]
+    assert figure.axes[0].get_title() == "es on CartPole-v1: the best 10 of 12 groups"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [f"rate={rate}" for rate in range(11, 1, -1)]
+
+
+def test_groups_are_sorted_by_environment_and_median(tmp_path: Path) -> None:
+    def made(name: str, env: str, rate: int, value: float | None, seed: int = 0) -> Run:
+        path = write(tmp_path / name, returns(value), seed, env__id=env, algo__rate=rate)
+        return Run(path, read_config(path), read_columns(path))
+
+    runs = [made("a", "B-v1", 1, 1), made("b", "A-v1", 1, None), made("c", "A-v1", 2, 3), made("d", "A-v1", 3, 0)]
+    runs += [made("e", "A-v1", 3, 8, seed=1), made("f", "A-v1", 3, 5, seed=1)]
+    repeats = find_repeats(runs)
+    assert {repeat.path.name: other.path.name for repeat, other in repeats.items()} == {"f": "e"}
+    groups = group_by_seed([run for run in runs if run not in repeats])
+    ordered = sort_groups(groups, "eval/return_mean")
+    assert [[run.path.name for run in group] for group in ordered] == [["d", "e"], ["c"], ["b"], ["a"]]
 
 
 def test_runs_are_told_apart_by_what_differs(tmp_path: Path) -> None:
@@ -131,7 +203,7 @@ def test_runs_are_told_apart_by_what_differs(tmp_path: Path) -> None:
         number = len(list(tmp_path.iterdir()))
         rows = [dict(zip(changes, values, strict=True)) for values in zip(*changes.values(), strict=True)]
         paths = [write(tmp_path / f"{number}-{k}", returns(1), **row) for k, row in enumerate(rows)]
-        return list(group_by_seed([Run(path, read_config(path), {}) for path in paths]))
+        return list(label_groups(group_by_seed([Run(path, read_config(path), {}) for path in paths])))
 
     assert labels(algo__rate=[1, 2]) == ["rate=1", "rate=2"]
     assert labels(algo__rate=[1, 1, 2], vec__num_envs=[1, 2, 1]) == ["rate=1", "rate=2"]
@@ -163,8 +235,15 @@ def test_families_are_called_by_their_class(tmp_path: Path) -> None:
     assert draw([Run(run, config, read_columns(run))]).axes[0].get_title() == "poet on Poles, seed 0"
 
 
+def labels_of_floats(folder: Path) -> list[str]:
+    rates = (0.007963234721775595, 1e-5)
+    paths = [write(folder / f"float{rate}", returns(1), algo__rate=rate) for rate in rates]
+    return list(label_groups([[Run(path, read_config(path), {})] for path in paths]))
+
+
 def test_many_groups_and_metrics_are_named_in_full(tmp_path: Path) -> None:
     rows = [{"eval/return_mean": 1, "train/return_mean": 2}]
+    assert labels_of_floats(tmp_path) == ["rate=0.007963", "rate=1e-05"]
     runs = [write(tmp_path / f"run{rate}", rows, algo__rate=rate) for rate in (1, 2)]
     assert list(labelled(drawn(*runs).axes[0])) == ["rate=1", "rate=2"]
     both = drawn(*runs, y=["eval/return_mean", "train/return_mean"]).axes[0]
@@ -195,7 +274,8 @@ def test_null_is_no_point(tmp_path: Path) -> None:
 def test_a_run_without_numbers_is_left_out_and_named(
     tmp_path: Path, main: Main, caplog: pytest.LogCaptureFixture
 ) -> None:
-    begun, null, new = (write(tmp_path / f"run{k}", rows) for k, rows in enumerate([returns(1, 2), returns(None), []]))
+    given = [returns(1, 2), returns(None), []]
+    begun, null, new = (write(tmp_path / f"run{k}", rows, seed=k) for k, rows in enumerate(given))
     code, out, _ = main(begun, null, new)
     assert (code, out) == (0, "curves.png\n")
     assert [record.getMessage().split()[0] for record in caplog.records] == [str(new), str(null)]
@@ -204,7 +284,7 @@ def test_a_run_without_numbers_is_left_out_and_named(
 # Bad input
 
 BAD = {
-    "no run": ((), "plot needs a RUN"),
+    "no run": ((), "plot needs a DIR"),
     "no such run": (("RUNN",), "runN is not a run folder; did you mean"),
     "unknown key": (("RUN", "ot=a.png"), "ot is not a key of plot; did you mean 'out'?"),
     "an option": (("RUN", "-o"), "-o is not an option of plot; keys are written key=value"),
@@ -212,7 +292,7 @@ BAD = {
     "unknown metric": (("RUN", "y=eval/retrun_mean"), "did you mean 'eval/return_mean'?"),
     "empty metric": (("RUN", "y="), "y= is not a metric"),
     "unknown picture": (("RUN", "show=curve"), "show=curve is not a picture; did you mean 'curves'?"),
-    "not of POET": (("RUN", "show=lineage"), "tells of no niche; wait for the first iteration of algo=poet, or choose"),
+    "not of POET": (("RUN", "show=lineage"), "tells of no niche and no member; wait for the first iteration"),
     "one of many": (("RUN", "NULL", "show=annecs"), "show=annecs: 2 runs were given, and this is of one; give one RUN"),
     "two in one file": (("RUN", "show=curves,annecs", "out=a.png"), "is one file, and show=curves,annecs are 2"),
     "key of curves": (("RUN", "show=lineage", "x=step"), "x= is of curves, and show=lineage has none"),

@@ -367,5 +367,5 @@ def test_a_run_without_a_birth_has_no_lineage(journal: str | None, tmp_path: Pat
     for name in PICTURES:
         code, out, err = main(run, f"show={name}")
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert f"show={name}: {run / 'events.jsonl'} tells of no niche; wait" in err
+        assert f"show={name}: {run / 'events.jsonl'} tells of no niche and no member; wait" in err
     assert main(run) == (0, f"{run / 'curves.png'}\n", "")

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +17,11 @@ from conftest import TINY, call_main
 from run_folders import CONFIG, write, write_sweep
 
 from paddock import report as command
+from paddock.curves import common_grid
 from paddock.page import Html, document, picture, table
 from paddock.page import axes as page_axes
 from paddock.report import report
 from paddock.report_data import Group, gather, group
-from paddock.report_groups import common_grid
 from paddock.report_sweep import describe
 from paddock.report_tasks import normalize
 from scripts.bench_report import copy_runs, measure, read_with_pandas
@@ -254,8 +255,71 @@ def test_environments_are_brought_to_one_scale(tmp_path: Path) -> None:
 
 
 def test_the_best_command_is_one_of_a_single_run(tmp_path: Path) -> None:
-    page = describe(write_sweep(tmp_path / "sweep"), 0)
+    page = describe(write_sweep(tmp_path / "sweep"), 0, {})
     assert "python -m paddock algo=es algo.rate=0.1 algo.kind=a" in Reader(page.encode()).text
+
+
+def test_copies_and_repeated_seeds_count_once_and_are_named(tmp_path: Path) -> None:
+    rows = [{"eval/return_mean": 3.0}, {"eval/return_mean": 4.0}]
+    for name, seed, length in (("one", 1, 2), ("copy", 1, 2), ("short", 1, 1), ("two", 2, 2)):
+        write(tmp_path / name, rows[:length], CONFIG | {"seed": seed})
+    material = gather([tmp_path])
+    said = "counted once, as they repeat the settings and the seed of another run"
+    assert material.notes == {said: ["one (of copy)", "short (of copy)"]}
+    (only,) = group(material.entries, "eval/return_mean")
+    assert [entry.name for entry in only.entries] == ["copy", "two"]
+    assert only.scores.tolist() == [4, 4]
+    text = Reader(report([tmp_path])).text
+    assert f"{said}: one (of copy), short (of copy)" in text
+
+
+def test_a_group_alone_is_drawn_with_its_training(tmp_path: Path) -> None:
+    rows = [{"train/return_mean": 1.0, "eval/return_mean": 2.0}] * 2
+    write(tmp_path / "es", rows, CONFIG)
+    assert "grey: mean return in training" in Reader(report([tmp_path])).text
+    write(tmp_path / "ppo", rows, CONFIG | {"algo": {"name": "ppo"}})
+    assert "grey: mean return in training" not in Reader(report([tmp_path])).text
+
+
+def test_trials_are_drawn_by_what_their_runs_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=2)
+    rows = [{"iteration": k, "step": 10 * k, "eval/return_mean": 100.0 * k} for k in (1, 2)]
+    (sweep / "1/metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    drawn: list[Any] = []
+    monkeypatch.setattr("paddock.report_sweep.picture", lambda figure, *_: drawn.append(figure) or Html("<svg></svg>"))
+    report([tmp_path])
+    (learning,) = (figure.axes[0] for figure in drawn if figure.axes[0].get_xlabel() == "environment steps")
+    lines = [line.get_xydata().tolist() for line in learning.lines if len(line.get_xdata())]
+    # A line and its end each: one evaluation of the first, at all percents up to 40 % of its study, is one point.
+    assert lines == [[[10, 0]], [[10, 0]], [[10, 100], [20, 200]], [[20, 200]]]
+
+
+@pytest.mark.parametrize(
+    ("noted", "shown"),
+    [
+        ("/home/me/.venv/bin/python3.11 -u -m paddock algo=es", "python -m paddock algo=es"),
+        ("python3 /home/me/.venv/bin/paddock algo=es 'a=[1, 2]'", "paddock algo=es 'a=[1, 2]'"),
+        ("python -m platform algo=es", "python -m platform algo=es"),
+        ("python 'a", "python 'a"),
+    ],
+)
+def test_commands_have_no_places_of_the_machine(noted: str, shown: str, tmp_path: Path) -> None:
+    run = write(tmp_path / "run", [{"eval/return_mean": 1.0}])
+    (run / "provenance.json").write_text(json.dumps({"command": noted}))
+    assert Reader(report([run])).text.rstrip().endswith(shown)
+
+
+def test_rows_of_evaluations_alone_are_no_damage(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", [{"a": 1.0}, {"a": 2.0, "eval/return_mean": 3.0, "eval/of_iteration": 1}])
+    with open(run / "metrics.jsonl", "a") as journal:
+        journal.write('{"iteration": 2, "step": 20, "eval/return_mean": 4.0, "eval/of_iteration": 2}\n')
+    assert gather([run]).notes == {}
+    assert [group.scores.tolist() for group in group(gather([run]).entries, "eval/return_mean")] == [[4]]
+    for wrong in ("\0\n", '\0\n{"iteration": 9, "step": 90}\n'):
+        whole = (run / "metrics.jsonl").read_text()
+        (run / "metrics.jsonl").write_text(whole + wrong)
+        assert list(gather([run]).notes) == ["a journal is damaged, and what follows is left out"]
+        (run / "metrics.jsonl").write_text(whole)
 
 
 # The command

@@ -1,0 +1,79 @@
+"""Learning curves as plots and pages draw them: of a group, its colour, interquartile mean and interval over seeds."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import EngFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from .results import Columns
+from .scores import interquartile_mean, interval
+
+Array = NDArray[np.float64]
+Line = tuple[Array, Array]  # x [n] rising, y [n], both finite
+
+COLORS = ("#2f6fd0", "#d9762b", "#2d9a6a", "#c9435a", "#8562c0", "#1f93a8", "#a8763f", "#6f7a8a", "#b1498f", "#7a9a2a")
+GREY = COLORS[7]  # of training beside evaluation
+EVALUATION, TRAINING = "eval/return_mean", "train/return_mean"
+X_AXES = {  # name -> metric, its unit, label
+    "step": ("step", 1, "environment steps"),
+    "iteration": ("iteration", 1, "iteration"),
+    "minutes": ("system/seconds", 60, "computing time (minutes)"),
+}
+EXPLAINED = "bold: interquartile mean (IQM) over seeds as far as all have come, with its 95 % interval; thin: each seed"
+GRID_POINTS = 80  # on which seeds are compared
+FEW_POINTS = 30  # up to so many are marked
+
+
+def read_line(columns: Columns, x: str, metric: str) -> Line:
+    """The points of a metric over an axis of `X_AXES`; none where either is missing."""
+    name, unit, _ = X_AXES[x]
+    nothing = np.full(len(columns.get("step", ())), np.nan)
+    xs, ys = columns.get(name, nothing) / unit, columns.get(metric, nothing)
+    finite = np.isfinite(xs) & np.isfinite(ys)
+    return xs[finite], ys[finite]
+
+
+def common_grid(lines: Sequence[Line], points: int = GRID_POINTS) -> tuple[Array, Array]:
+    """Lines on one grid over the range that all of them cover.
+
+    Returns:
+        (x [G], y [R, G]); empty where there is no such range.
+    """
+    low, high = max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines)
+    if high < low:
+        return np.empty(0), np.empty((len(lines), 0))
+    grid_x = np.unique(np.linspace(low, high, points))
+    return grid_x, np.array([np.interp(grid_x, x, y) for x, y in lines])
+
+
+def draw_group(ax: Axes, lines: Sequence[Line], color: str, label: str | None = None, zorder: float = 2) -> None:
+    """Draw the lines of a group's seeds, at least one: the only one bold, or several thin below their mean."""
+    bold, thin = {"color": color, "linewidth": 2, "zorder": zorder}, {"color": color, "zorder": zorder - 0.5}
+    xs, ys = lines[0]
+    # The points of a mean line are those of a grid: no measurements, so no marks.
+    marked = len(lines) == 1 and len(xs) <= FEW_POINTS
+    if len(lines) > 1:
+        for line in lines:
+            ax.plot(*line, linewidth=0.7, alpha=0.4, marker=_marker(line[0]), markersize=2, **thin)
+        xs, every = common_grid(lines)
+        ys = interquartile_mean(every.T[:, :, None]) if len(xs) else np.empty(0)
+        marked = len(xs) == 1
+        if len(xs) > 1:
+            ax.fill_between(xs, *interval(every.T[:, :, None]), alpha=0.18, linewidth=0, **thin)
+    ax.plot(xs, ys, label=label, marker="o" if marked else None, markersize=4, **bold)
+
+
+def label_x(ax: Axes, x: str) -> None:
+    """Name an axis of `X_AXES` and its ticks."""
+    ax.set_xlabel(X_AXES[x][2])
+    ax.margins(x=0.02)
+    if x == "step":
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    elif x == "iteration":
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _marker(xs: Array) -> str | None:
+    return "o" if len(xs) <= FEW_POINTS else None

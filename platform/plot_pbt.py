@@ -1,0 +1,157 @@
+"""Pictures of population based training (arXiv:1711.09846): who took over from whom, and schedules that came of it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+from .curves import COLORS, FEW_POINTS, GREY
+from .lineage import Population, Span, trace_back
+
+FAINT = "0.75"  # of members that the last leader has nothing of
+SCORES = {"pbt/best": ("best", COLORS[0], 2.0), "pbt/median": ("median", GREY, 1.2), "pbt/worst": ("worst", FAINT, 1.2)}
+
+
+def draw_lineage(population: Population, title: str) -> Figure:
+    """A row a member over rounds: the colour says from which first member it descends, arrows who took over."""
+    members = list(population.spans)
+    colors = _colors(members)
+    height = min(max(0.3 * len(members), 2.0), 12.0)
+    figure = Figure(figsize=(9, height + 1.4), layout="constrained")
+    ax = figure.subplots()
+    thickness = min(0.5 * height / len(members) * 72, 11.0)
+    for row, member in enumerate(members):
+        for first, last, span in _ends(population, member):
+            ax.plot(
+                [first - 0.5, last + 0.5],
+                [row, row],
+                color=colors[span.origin],
+                linewidth=thickness,
+                solid_capstyle="butt",
+                zorder=2,
+            )
+    _draw_takeovers(ax, population)
+    leaders = [(t, members.index(m)) for t, m in _leaders(population) if m in population.spans]
+    ax.plot(*np.array(leaders).reshape(-1, 2).T, "*", color="white", markeredgecolor="black", markersize=8, zorder=4)
+    ax.set_yticks(range(len(members)), [str(member) for member in members])
+    ax.set_ylim(len(members) - 0.5, -0.5)
+    ax.set_ylabel("member")
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    _span_rounds(ax, population.now)
+    left = sorted({_ends(population, member)[-1][2].origin for member in members})
+    taken = sum(len(_ends(population, member)) - 1 for member in members)
+    ax.set_title(
+        f"{title}: {taken} takeover{'' if taken == 1 else 's'}, all members descend from {_enumerate(left)}", pad=24
+    )
+    marks = [
+        Line2D([], [], linestyle="", marker="*", color="white", markeredgecolor="black", markersize=9, label="leader"),
+        Line2D([], [], linestyle="", marker="$\\downarrow$", color="black", markersize=8, label="takes over"),
+        *(Line2D([], [], color=colors[origin], linewidth=6, label=f"from {origin}") for origin in left[:6]),
+    ]
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
+    ax.legend(handles=marks, ncols=len(marks), frameon=False, fontsize="small", **place)
+    return figure
+
+
+def draw_schedule(population: Population, title: str) -> Figure:
+    """Scores and hyperparameters over rounds: each member's, and bold those that the last leader has come by."""
+    names = sorted({name for spans in population.spans.values() for span in spans for name in span.settings})
+    figure = Figure(figsize=(9, 1.2 + 2.1 * (1 + len(names))), layout="constrained")
+    top, *panels = figure.subplots(1 + len(names), sharex=True, squeeze=False)[:, 0]
+    rounds = population.columns.get("iteration", np.empty(0))
+    for metric, (label, color, width) in SCORES.items():
+        scores = population.columns.get(metric, np.full(len(rounds), np.nan))
+        marker = "o" if len(rounds) <= FEW_POINTS else None
+        top.plot(rounds, scores, color=color, linewidth=width, label=label, marker=marker, markersize=3)
+    top.set_ylabel("mean return")
+    top.legend(frameon=False, fontsize="small")
+    leader = (_leaders(population) or [(population.now, next(iter(population.spans)))])[-1][1]
+    way = trace_back(population, leader)[::-1]
+    for ax, name in zip(panels, names, strict=True):
+        for member in population.spans:
+            _steps(ax, _ends(population, member), name, color=FAINT, linewidth=1, zorder=1)
+        _steps(ax, way, name, color=COLORS[0], linewidth=2.2, zorder=3)
+        if population.config.get("algo", {}).get("explore", {}).get(name, {}).get("log"):
+            _scale_log(ax)
+        ax.set_ylabel(name)
+    for ax in (top, *panels):
+        ax.grid(color="0.9", linewidth=0.8)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+    _span_rounds((panels or [top])[-1], population.now)
+    if panels:
+        lines = [("the last leader's way", COLORS[0], 2.2), ("all members", FAINT, 1)]
+        handles = [Line2D([], [], color=color, linewidth=width, label=label) for label, color, width in lines]
+        panels[0].legend(handles=handles, frameon=False, fontsize="small")
+    top.set_title(f"{title}: schedule of the last leader, member {leader}")
+    return figure
+
+
+PICTURES: Mapping[str, Callable[[Population, str], Figure]] = {"lineage": draw_lineage, "schedule": draw_schedule}
+
+
+def _ends(population: Population, member: int) -> list[tuple[int, int, Span]]:
+    """A member's spans: (first round, last round, span)."""
+    spans = population.spans[member]
+    starts = [span.begun for span in spans[1:]] + [population.now + 1]
+    # What was taken over after the last round has not been used yet.
+    return [(span.begun, end - 1, span) for span, end in zip(spans, starts, strict=True) if span.begun < end]
+
+
+def _draw_takeovers(ax: Axes, population: Population) -> None:
+    """Arrows from member to member between two rounds, side by side."""
+    members = list(population.spans)
+    taken: dict[int, list[Span]] = {}
+    for member in members:
+        for first, _, span in _ends(population, member)[1:]:
+            taken.setdefault(first, []).append(span)
+    for first, spans in taken.items():
+        apart = min(0.5 / len(spans), 0.015 * population.now)
+        for k, span in enumerate(spans):
+            x = first - 0.5 + apart * (k - (len(spans) - 1) / 2)
+            source = members.index(span.source if span.source is not None else span.member)
+            arrow = {"arrowstyle": "-|>", "color": "black", "alpha": 0.7, "shrinkA": 0, "shrinkB": 0}
+            ax.annotate("", xy=(x, members.index(span.member)), xytext=(x, source), arrowprops=arrow, zorder=3)
+            ax.plot(x, source, "o", color="black", markersize=3, zorder=3)
+
+
+def _steps(ax: Axes, ends: list[tuple[int, int, Span]], name: str, **style: Any) -> None:
+    points = [(x, span.settings[name]) for first, last, span in ends for x in (first - 0.5, last + 0.5)]
+    ax.plot(*np.array(points).reshape(-1, 2).T, **style)
+
+
+def _scale_log(ax: Axes) -> None:
+    """A logarithmic axis with plain numbers, of which some are named where there are few decades."""
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    few = high < 100 * low
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _leaders(population: Population) -> list[tuple[int, int]]:
+    """(round, member) of each round that has told."""
+    columns = population.columns
+    rounds, leaders = (columns.get(name, np.empty(0)) for name in ("iteration", "pbt/leader"))
+    return [(int(t), int(m)) for t, m in zip(rounds, leaders, strict=False) if np.isfinite(m)]
+
+
+def _span_rounds(ax: Axes, last: int) -> None:
+    ax.set_xlim(0.4, last + 0.6)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.set_xlabel("round")
+
+
+def _colors(members: list[int]) -> dict[int, Any]:
+    several = matplotlib.colormaps["turbo"](np.linspace(0.05, 0.95, len(members)))
+    return {member: COLORS[k] if len(members) <= len(COLORS) else several[k] for k, member in enumerate(members)}
+
+
+def _enumerate(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers)) if len(numbers) <= 6 else f"{len(numbers)} first ones"
