@@ -7,6 +7,7 @@ never stops a run, and a stream that breaks is given up in silence.
 import contextlib
 import errno
 import io
+import logging
 import math
 import os
 import threading
@@ -22,7 +23,11 @@ PLAIN_INTERVAL_S = 1.0  # between two plain lines
 CLOSE_TIMEOUT_S = 2.0  # that the end of a run waits for a stream which takes nothing
 WAITING_LINES = 1000  # that may wait for the stream; further ones are dropped
 
+LOG_INTERVAL_S = 10.0  # between two rows of a log file
 CLEAR = "\r\x1b[K"
+LEGEND = (
+    "mean, best: return of episodes in training, on average and the highest so far; eval: mean return of an evaluation"
+)
 
 
 class Console:
@@ -50,6 +55,9 @@ class Console:
         self._best = -math.inf
         self._drawn_at = -math.inf
         self._pending = False  # the last row is not shown yet
+        self._explained = False
+        self._file: logging.Handler | None = None
+        self._filed_at, self._filed = -math.inf, True  # whether the last row is in the file
         # Mirrors speak from their own threads, and a signal handler may in the midst of `log`: hence re-entrant.
         self._lock = threading.RLock()
         self._closed = self._stuck = False
@@ -63,11 +71,19 @@ class Console:
         with self._lock:
             self._known |= {key: value for key, value in metrics.items() if math.isfinite(value)}
             self._best = max(self._best, self._known.get("train/return_max", -math.inf))
-            self._pending = True
+            self._pending, self._filed = True, False
             now = self._clock()
+            if self._file is not None and now - self._filed_at >= LOG_INTERVAL_S:
+                self._filed_at = now
+                self._file_row()
             if now - self._drawn_at >= (LIVE_INTERVAL_S if self._live else PLAIN_INTERVAL_S):
                 self._drawn_at = now
                 self._draw()
+
+    def keep(self, file: logging.Handler) -> None:
+        """Keep some of the rows from now on, and the last one, in a log file too."""
+        with self._lock:
+            self._file = file
 
     def message(self, text: str) -> None:
         """Show a line on its own, above the live line."""
@@ -85,11 +101,21 @@ class Console:
             self._closed = True
             if self._pending:
                 self._draw()
+            self._file_row()
             self._feed.close(partial(_write, self._out, "\n" if self._live and self._known else ""))
         self._stuck = not self._feed.wait(CLOSE_TIMEOUT_S)
 
+    def _file_row(self) -> None:
+        if self._file is not None and not self._filed:
+            self._filed = True
+            line = self._line(None)
+            self._file.handle(logging.LogRecord("paddock.console", logging.INFO, __file__, 0, line, None, None))
+
     def _draw(self) -> None:
         self._pending = False
+        if not self._explained and {"train/return_mean", "eval/return_mean"} & self._known.keys():
+            self._explained = True
+            self._feed.offer(partial(_write, self._out, (CLEAR if self._live else "") + LEGEND + "\n"))
         if self._live:
             self._feed.offer(partial(_write, self._out, CLEAR + self._line(_columns(self._out) - 1)))
         else:
@@ -121,24 +147,53 @@ class Console:
             fields.append((5, f"best {short(self._best)}"))
         if "eval/return_mean" in known:
             fields.append((6, f"eval {short(known['eval/return_mean'])}"))
-        fields.append((3, f"{self._time_left()} left"))
+        if math.isfinite(left := self._seconds_left()):
+            fields.append((3, f"{duration(left)} left"))
         # On a narrow terminal the fields of the highest rank go first.
         while width is not None and len(fields) > 1 and len(" | ".join(text for _, text in fields)) > width:
             fields.remove(max(fields))
         return " | ".join(text for _, text in fields)[:width]
 
-    def _time_left(self) -> str:
+    def _seconds_left(self) -> float:
+        """Until the budget is spent; infinity where there is none, or no time is known."""
         seconds = self._known.get("system/seconds")
-        if seconds is None:
-            return "-"
         left = [math.inf]
+        if seconds is None:
+            return math.inf
         for bound, key in (("iterations", "iteration"), ("steps", "step")):
             limit = self._budget.get(bound)
             if limit is not None and self._known[key] > 0:
                 left.append(seconds * (limit / self._known[key] - 1))
         if (minutes := self._budget.get("minutes")) is not None:
             left.append(60 * minutes - seconds)
-        return duration(min(left))
+        return min(left)
+
+
+class LiveLine:
+    """One line on a terminal that says how far something is, and goes at its end; elsewhere now and then a line.
+
+    Args:
+        stream: where it is shown.
+        clock: seconds, to space what is shown.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._live = _is_terminal(stream)
+        self._shown_at = -math.inf if self._live else clock()
+
+    def show(self, text: str) -> None:
+        """Show a text in place of the last one, unless that was a moment ago."""
+        now = self._clock()
+        if now - self._shown_at >= (LIVE_INTERVAL_S if self._live else LOG_INTERVAL_S):
+            self._shown_at = now
+            shown = CLEAR + text[: _columns(self._stream) - 1] if self._live else text + "\n"
+            _write(self._stream, shown)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._live:
+            _write(self._stream, CLEAR)
 
 
 def _write(stream: TextIO, text: str) -> None:

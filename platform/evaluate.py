@@ -3,6 +3,7 @@
 python -m paddock.evaluate RUN video=FILE.mp4
 """
 
+import itertools
 import os
 import sys
 import time
@@ -27,6 +28,7 @@ from .assembly import build_algorithm
 from .border import build
 from .checkpoint import CheckpointError, Checkpoints
 from .command import Readers, check_output, parse, run_command, write_output
+from .console import LiveLine
 from .folder import read_config
 from .matrix import write_matrix
 from .run import Progress, restore
@@ -213,10 +215,12 @@ def _film(spec: EnvSpec, policy: Any, seed: int, path: Path) -> Film:
     known = f"{spec.id} cannot draw to an array; its modes: {', '.join(modes)}; {remedy}"
     require("rgb_array" in modes, f"video={path}: {known}")
     drawing = replace(spec, kwargs={**dict(spec.kwargs), "render_mode": "rgb_array"})
-    with closing(SerialVectorEnv(drawing, 1, AutoresetMode.DISABLED)) as venv:
-        encoder = Mp4(fps)
+    progress = LiveLine(sys.stderr)
+    with closing(SerialVectorEnv(drawing, 1, AutoresetMode.DISABLED)) as venv, closing(progress):
+        encoder, frames = Mp4(fps), itertools.count(1)
 
         def watch() -> None:
+            progress.show(f"filming: frame {next(frames):,}")
             try:
                 frame: Any = venv.envs[0].render()
             except Exception as error:

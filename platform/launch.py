@@ -37,7 +37,7 @@ from .run import Outcome, Progress, RunFailed, restore, run
 from .status import print_table
 from .submit import check_runs_here
 from .survey import last_metrics, survey
-from .track import Tracker
+from .track import Shown, Tracker
 from .trial import find_reporter
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ def experiment(parts: Assembly) -> float | None:
         return None
     outcome, played = play(parts)
     if played:
-        _print_end(parts.path, outcome)
+        _print_end(parts, outcome)
     if outcome.signal is not None:
         raise SystemExit(128 + outcome.signal)
     return outcome.metrics.get("eval/return_mean")
@@ -243,6 +243,7 @@ def _messages(console: Console) -> Iterator[Any]:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         handlers.append(handler)
         add(handler)
+        console.keep(handler)
 
     add(handlers[0])
     try:
@@ -269,7 +270,8 @@ def _print_dry_run(parts: Assembly) -> None:
         print(f"{name:12} {text}")
 
 
-def _print_end(path: Path, outcome: Outcome) -> None:
+def _print_end(parts: Assembly, outcome: Outcome) -> None:
+    path = parts.path
     sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
     arguments = HydraConfig.get().overrides.task if sweeping else sys.argv[1:]
     kept = [argument for argument in arguments if not argument.startswith(("run.dir=", "resume="))]
@@ -278,4 +280,6 @@ def _print_end(path: Path, outcome: Outcome) -> None:
     print(f"{end} {outcome.reason} after {iterations} iteration{'s' if iterations != 1 else ''}: {path}")
     print(f"  python -m paddock.evaluate {path} video={path / 'episode.mp4'}")
     print(f"  python -m paddock.plot {path}")
+    for command in (command for mirror in parts.mirrors if isinstance(mirror, Shown) for command in mirror.commands()):
+        print(f"  {command}")
     print(f"  python -m paddock {shlex.join([*kept, f'run.dir={path}'])}{hint}")

@@ -21,12 +21,13 @@ from envs.errors import require
 
 from .border import call_checked
 from .compute.recipes import Dask
+from .console import duration, short
 from .places import End, Here, OnWorkers, Place, Running
 from .plan import Plan, plan_job, shown
 from .run import RunFailed, Signals
 from .status import print_table
 from .submit import PLUGINS, SlurmLauncher
-from .survey import WRONG, survey
+from .survey import WRONG, last_metrics, read_end, survey
 
 POLL_S = 0.2
 
@@ -145,7 +146,7 @@ def register_launchers() -> None:
 
 
 def _run_all(place: Place, plans: Sequence[Plan], sweep: Path) -> None:
-    waiting, begun = deque(plans), list[Path]()
+    waiting, begun, took = deque(plans), dict[Path, float](), list[float]()
     running: dict[Path, Running] = {}
     with contextlib.closing(place), Signals(_say_stopping) as signals:
         stopped = False
@@ -156,18 +157,25 @@ def _run_all(place: Place, plans: Sequence[Plan], sweep: Path) -> None:
                 if started is None:
                     raise RunFailed(f"{shown(plan.run)} is in use by another process; wait for it")
                 running[plan.run] = started
-                begun.append(plan.run)
+                begun[plan.run] = time.monotonic()
                 print(f"started {shown(plan.run)}: {' '.join(plan.overrides)}", flush=True)
             time.sleep(POLL_S)
             for path, end in [(path, run.ended()) for path, run in running.items()]:
                 if end is not None:
                     del running[path]
-                    _tell(path, end)
+                    took.append(time.monotonic() - begun[path])
+                    ages = [time.monotonic() - begun[other] for other in running]
+                    left_s = 0 if stopped else estimate_left_s(took, ages, len(waiting), place.slots)
+                    _tell(
+                        path,
+                        end,
+                        f"{len(took)} of {len(plans)}" + (f", about {duration(left_s)} left" if left_s else ""),
+                    )
             if signals.caught is not None and not stopped:
                 stopped = True
                 for run in running.values():
                     run.stop()
-    standings = survey(begun)
+    standings = survey(list(begun))
     print_table(sweep, standings, 0)
     if signals.caught is not None:
         raise SystemExit(128 + signals.caught)
@@ -180,7 +188,27 @@ def _say_stopping(number: int) -> None:
     print("stopping: the runs finish their iterations and save; Ctrl-C again leaves at once", flush=True)
 
 
-def _tell(run: Path, end: End) -> None:
+def estimate_left_s(took: Sequence[float], ages: Sequence[float], waiting: int, slots: int) -> float:
+    """Estimate how long the rest of some runs takes, if each takes as long as those did on average that have ended.
+
+    Args:
+        took: seconds of each that has ended, at least one.
+        ages: seconds since each began that still runs.
+        waiting: how many have not begun.
+        slots: how many run at once.
+    """
+    mean = sum(took) / len(took)
+    left = [max(0.0, mean - age) for age in ages] + [mean] * waiting
+    # Neither less than their work on all slots, nor than the longest of them.
+    return max(sum(left) / max(1, min(slots, len(left))), max(left, default=0.0))
+
+
+def _tell(run: Path, end: End, count: str) -> None:
     if end.code:
         lines = "".join(f"\n    | {line}" for line in end.said)
-        print(f"{shown(run)} ended with exit code {end.code}{lines}", file=sys.stderr, flush=True)
+        print(f"{shown(run)} ended with exit code {end.code}  ({count}){lines}", file=sys.stderr, flush=True)
+        return
+    metrics = last_metrics(run)[0]
+    value = metrics.get("eval/return_mean", metrics.get("train/return_mean"))
+    reached = "" if value is None else f", return {short(value)}"
+    print(f"ended {shown(run)}: {read_end(run) or 'done'}{reached}  ({count})", flush=True)

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import socket
 import struct
 import sys
@@ -40,6 +41,7 @@ class TensorBoard:
         _require_package("tensorboard")
         self.queue_rows = queue_rows
         self.close_timeout_s = close_timeout_s
+        self._run_dir = run_dir
         self._folder = run_dir / "tensorboard"
         self._file: IO[bytes] | None = None
         self._crc32c = Crc32c()
@@ -72,6 +74,10 @@ class TensorBoard:
 
     def abandon(self) -> None:
         pass
+
+    def commands(self) -> list[str]:
+        """See `track.Shown`."""
+        return [f"tensorboard --logdir {shlex.quote(str(self._run_dir))}"]
 
     def _write(self, event: Any) -> None:
         # The TFRecord format: length, its checksum, data, its checksum, little-endian.
@@ -169,6 +175,13 @@ class Wandb(InChild):
         environment = {"WANDB_DATA_DIR": str(folder.absolute() / "data"), **os.environ}
         environment.pop("WANDB_SERVICE", None)
         self._child = Child("wandb_child", folder, settings, environment, say)
+
+    def commands(self) -> list[str]:
+        """See `track.Shown`: what is still to be uploaded."""
+        folder = self._run_dir / "wandb"
+        sessions = sorted(folder.glob("offline-run-*"))
+        listed = shlex.join(map(str, sessions)) if len(sessions) < 2 else f"{shlex.quote(str(folder))}/offline-run-*"
+        return [f"wandb sync {listed}"] if sessions else []
 
 
 class Mlflow(InChild):

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from .checkpoint import StorageError
 from .console import Console
@@ -44,6 +44,15 @@ class Mirror(Protocol):
 
     def abandon(self) -> None:
         """Called without warning, from any thread, once the mirror failed or is overdue; must not block."""
+
+
+@runtime_checkable
+class Shown(Protocol):
+    """A mirror that can be looked at, or sent on, by commands."""
+
+    def commands(self) -> list[str]:
+        """Return the commands, for who reads the end of a run; none where there is nothing to see."""
+        ...
 
 
 class Journal:

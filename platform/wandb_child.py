@@ -1,6 +1,8 @@
 """The process that holds a W&B run for `mirrors.Wandb`; see `child.serve` for what it is fed."""
 
 import itertools
+import os
+import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,14 +78,21 @@ def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:
 
 
 def keep_files(run: Any, folder: Path, step: int | None) -> None:
-    """Add the films to the last row, and the policy as it is now as an artifact; W&B stores nothing twice."""
+    """Add the films to the last row, and the policy as it is now as an artifact; W&B stores nothing twice.
+
+    What is to be uploaded, perhaps much later, is linked beside the session's rows: a run that goes on replaces its
+    checkpoints, and copies of W&B's own making would stay under names that say nothing.
+    """
     videos, policy = find_videos(folder), find_policy(folder)
     if videos and step is not None:
         run.log({f"video/{file.stem}": wandb.Video(str(file), format="mp4") for file in videos}, step=step)
     if policy:
         artifact = wandb.Artifact(f"policy-{run.id}", "model")
+        kept = _policy_folder(run)
+        kept.mkdir()
         for file in policy:
-            artifact.add_file(str(file), skip_cache=True)
+            _link(file, kept / file.name)
+            artifact.add_file(str(kept / file.name), skip_cache=True, policy="immutable")
         run.log_artifact(artifact)
 
 
@@ -93,4 +102,19 @@ def finish(run: Any, inbox: Inbox) -> None:
         run.finish(exit_code=int(inbox.killed))
     except TimeoutError:
         inbox.say(f"W&B had no time to upload all; do it later: wandb sync {Path(run.dir).parent}")
+    else:
+        if not run.offline:
+            shutil.rmtree(_policy_folder(run), ignore_errors=True)
     wandb.teardown()
+
+
+def _policy_folder(run: Any) -> Path:
+    return Path(run.dir).parent / "policy"
+
+
+def _link(file: Path, link: Path) -> None:
+    """Give a file, which is never written again, another name."""
+    try:
+        os.link(file, link)
+    except OSError:  # a file system that has no such links
+        shutil.copyfile(file, link)

@@ -15,12 +15,14 @@ import psutil
 import pytest
 from conftest import ROOT, TINY, rows, wait_until
 from optuna.trial import TrialState
-from run_folders import write_sweep
+from run_folders import write, write_sweep
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 
 from envs.errors import PaddockError
-from paddock.launchers import LocalKeys
+from paddock.launchers import LocalKeys, _run_all, estimate_left_s
+from paddock.places import End
 from paddock.plan import Plan
+from paddock.run import RunFailed
 from paddock.study import open_study
 from paddock.trial import Note, Reporter
 
@@ -316,6 +318,47 @@ def test_runs_of_a_grid_side_by_side_are_those_of_one_after_the_other(desk: Desk
     for number in "012":
         one, other = (desk.here / folder / number / "metrics.jsonl" for folder in outs)
         assert one.read_bytes() == other.read_bytes()
+
+
+def test_time_left_is_that_of_runs_like_those_that_have_ended() -> None:
+    # Two took 15 s on average: one that has run for 5 s needs 10 s more, and three have not begun.
+    assert estimate_left_s([10.0, 20.0], [5.0], waiting=3, slots=2) == (10 + 3 * 15) / 2
+    assert estimate_left_s([10.0], [], waiting=1, slots=4) == 10
+    assert estimate_left_s([10.0], [2.0, 40.0], waiting=0, slots=4) == 8
+    assert estimate_left_s([10.0], [], waiting=0, slots=4) == 0
+
+
+def test_each_run_of_a_grid_tells_its_end_and_the_time_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Ended:
+        def __init__(self, run: Path) -> None:
+            self.run = run
+
+        def ended(self) -> End:
+            if self.run.name == "wrong":
+                return End(1, ["it burned"])
+            write(self.run, [{"eval/return_mean": 7.0}])
+            return End(0, [])
+
+        def stop(self) -> None:
+            raise AssertionError
+
+    class OneByOne:
+        stays, slots = False, 1
+
+        def start(self, plan: Plan) -> Ended:
+            return Ended(plan.run)
+
+        def close(self) -> None:
+            pass
+
+    plans = [Plan([f"seed={name}"], tmp_path / name, []) for name in ("a", "b", "wrong")]
+    with pytest.raises(RunFailed):
+        _run_all(OneByOne(), plans, tmp_path)
+    out, err = capsys.readouterr()
+    lines = [re.sub(r"about \S+ left", "about T left", line) for line in out.splitlines()]
+    assert f"ended {tmp_path / 'a'}: budget.iterations=2, return 7  (1 of 3, about T left)" in lines
+    assert f"ended {tmp_path / 'b'}: budget.iterations=2, return 7  (2 of 3, about T left)" in lines
+    assert err.splitlines() == [f"{tmp_path / 'wrong'} ended with exit code 1  (3 of 3)", "    | it burned"]
 
 
 def test_runs_side_by_side_have_their_share_of_cores_and_a_gpu_each(tmp_path: Path) -> None:

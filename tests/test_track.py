@@ -3,6 +3,7 @@
 import fcntl
 import io
 import json
+import logging
 import os
 import pkgutil
 import pty
@@ -21,12 +22,13 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from conftest import TINY, call_main
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import paddock
 from envs.errors import ConfigError
-from paddock.console import Console
+from paddock.console import LEGEND, Console, LiveLine
 from paddock.crc32c import Crc32c
 from paddock.mirrors import TensorBoard, Wandb
 from paddock.track import Journal, Tracker
@@ -317,19 +319,69 @@ def test_a_pipe_gets_plain_lines_at_most_one_a_second_and_always_the_last() -> N
         # Shown at 0.4 s, 1.6 s (the first a second later) and the last. 20 s an iteration: nine more are 180 s, but
         # the two minutes end after 100 s; after iteration 5, both have 100 s and 20 s left.
         assert text.read() == (
+            f"{LEGEND}\n"
             "iteration 1 | 300.0k steps | 15.0k steps/s | mean 211 | best 299 | eval 1.2k | 1m40s left\n"
             "iteration 4 | 1.2M steps | 15.0k steps/s | mean 214 | best 299 | eval 1.2k | 40s left\n"
             "iteration 5 | 1.5M steps | 15.0k steps/s | mean 215 | best 299 | eval 1.2k | 20s left\n"
         )
 
 
-def test_time_left_is_unknown_without_a_budget_or_an_elapsed_time() -> None:
+def test_no_time_left_is_said_without_a_budget_or_an_elapsed_time() -> None:
     for budget, extra in (({}, {"system/seconds": 3.0}), ({"steps": 100}, {})):
         out = io.StringIO()
         console = Console(out, io.StringIO(), budget)
         console.log({"iteration": 1, "step": 10, **extra})
         console.close()
-        assert out.getvalue() == "iteration 1 | 10 steps | - left\n"
+        assert out.getvalue() == "iteration 1 | 10 steps\n"
+
+
+def test_what_rows_say_is_explained_once_before_the_first_that_says_it() -> None:
+    out, clock = io.StringIO(), Clock()
+    console = Console(out, io.StringIO(), {}, clock)
+    for i in range(1, 5):
+        clock.now = 2.0 * i
+        console.log({"iteration": i, "step": 10 * i} | ({"train/return_mean": 5.0} if i > 2 else {}))
+    console.close()
+    explained = [line == LEGEND for line in out.getvalue().splitlines()]
+    assert explained == [False, False, True, False, False]
+
+
+def test_a_log_file_keeps_a_row_every_ten_seconds_and_the_last(tmp_path: Path) -> None:
+    clock = Clock()
+    console = Console(io.StringIO(), io.StringIO(), {}, clock)
+    console.log({"iteration": 1, "step": 10})
+    handler = logging.FileHandler(tmp_path / "log.txt")
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    console.keep(handler)
+    for i in range(2, 26):
+        clock.now = float(i)
+        console.log({"iteration": i, "step": 10 * i})
+    console.close()
+    console.close()
+    handler.close()
+    kept = [f"INFO paddock.console: iteration {i} | {10 * i} steps" for i in (2, 12, 22, 25)]
+    assert (tmp_path / "log.txt").read_text().splitlines() == kept
+
+
+def test_progress_is_one_line_on_a_terminal_which_goes_and_elsewhere_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    main, side = pty.openpty()
+    out, clock = io.StringIO(), Clock()
+    with open(side, "w") as terminal:
+        lines = [LiveLine(terminal, clock), LiveLine(out, clock)]
+        for k in range(300):
+            clock.now = k / 20
+            for line in lines:
+                line.show(f"frame {k}")
+        for line in lines:
+            line.close()
+        terminal.write("END")
+    shown = os.read(main, 65536).decode()
+    os.close(main)
+    assert shown.startswith("\r\x1b[Kframe 0\r\x1b[Kframe 2") and shown.endswith("\r\x1b[KEND") and "\n" not in shown
+    assert out.getvalue() == "frame 200\n"
 
 
 def test_a_signal_handler_may_speak_in_the_midst_of_a_row() -> None:
@@ -342,7 +394,7 @@ def test_a_signal_handler_may_speak_in_the_midst_of_a_row() -> None:
     console = Console(out, io.StringIO(), {}, interrupted)
     console.log({"iteration": 1, "step": 10})
     console.close()
-    assert out.getvalue() == "iteration 1 | 10 steps | - left\nstopping\niteration 1 | 10 steps | - left\n"
+    assert out.getvalue() == "iteration 1 | 10 steps\nstopping\niteration 1 | 10 steps\n"
 
 
 def on_terminal(columns: int, use: Callable[[Console, Clock], None]) -> str:
@@ -375,6 +427,7 @@ def test_a_terminal_has_one_live_line_and_messages_above_it(monkeypatch: pytest.
     clear = "\r\x1b[K"
     # Drawn at 0.06 s, for the message, and at 0.18 s (0.1 s after the first); iteration 4 comes at the end.
     assert on_terminal(80, show_rows) == (
+        f"{clear}{LEGEND}\r\n"
         f"{clear}iteration 1 | 100 steps | mean 0.5 | 9s left"
         f"{clear}a worker was lost\r\n"
         f"{clear}iteration 2 | 200 steps | mean 0.5 | 8s left"
@@ -557,6 +610,9 @@ def test_wandb_offline_holds_the_rows_and_the_config_and_a_resume_continues_the_
         assert folder and Path(folder.group(1)).is_dir()
         assert mirror._child is not None and mirror._child.process.poll() == 0
         ids.append((run_dir / "wandb" / "run_id").read_text())
+        assert mirror.commands() == [
+            f"wandb sync {folder.group(1) if restored == 0 else run_dir / 'wandb/offline-run-*'}"
+        ]
     first, second = history(run_dir)
     assert ids[0] == ids[1] == first[0].run_id == second[0].run_id
     for (run, rows), iterations in ((first, range(1, 5)), (second, range(3, 6))):
@@ -679,6 +735,20 @@ def test_a_missing_package_is_said_with_the_command_that_installs_it(
 
 
 # The choices
+
+
+def test_the_end_of_a_run_names_what_shows_its_mirrors(
+    tmp_path: Path, wandb_home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "a run"
+    track = ["track=all", "track.mirrors.wandb.mode=offline"]
+    assert call_main(*TINY, "compute=serial", "budget.iterations=1", f"run.dir='{run}'", *track) == 0
+    (session,) = (run / "wandb").glob("offline-run-*")
+    lines = capfd.readouterr().out.splitlines()
+    assert f"  tensorboard --logdir '{run}'" in lines
+    assert f"  wandb sync '{session}'" in lines
+    kept = [line for line in (run / "log.txt").read_text().splitlines() if "paddock.console: iteration 1 | " in line]
+    assert len(kept) == 1
 
 
 @pytest.mark.parametrize("name", TRACKS)
