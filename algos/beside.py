@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from algos.actor import ActorPolicy, Architecture, Weights
 from algos.broadcast import Broadcast
@@ -17,6 +16,7 @@ from algos.evaluate import Episodes, count_cut, play
 from algos.noise import Stream, episode_seed
 from algos.pool import Pool
 from algos.rollout import Stage
+from algos.threads import one_thread
 from envs.vector import Serial
 
 log = logging.getLogger(__name__)
@@ -46,11 +46,13 @@ class Evaluation:
         self.best: Weights = weights
 
     def start(self, weights: Weights) -> None:
-        """Begin to play these weights."""
+        """Begin to play these weights; a pool that is this process plays them when they are asked for."""
         self._judged, self._running = weights, True
         self._ends, self._error, self._given_up = {}, None, False
-        self._thread = threading.Thread(target=self._play, name="evaluation", daemon=True)
-        self._thread.start()
+        # Beside the learner in its own process, evaluation would change the threads of the learner's arithmetic.
+        if not self._pool.in_process:
+            self._thread = threading.Thread(target=self._play, name="evaluation", daemon=True)
+            self._thread.start()
 
     def finish(self) -> dict[str, float]:
         """Wait for what was started and report it; nothing where nothing was, or all of it was lost."""
@@ -74,10 +76,11 @@ class Evaluation:
         """Wait for what was started; nothing is kept of it."""
         if not self._running:
             return {}
-        if self._thread is None:  # the run was resumed in the middle of it
-            self.start(self._judged)
-        assert self._thread is not None
-        self._thread.join()
+        if self._thread is None:  # or the run was resumed in the middle of it
+            self._ends, self._error, self._given_up = {}, None, False
+            self._play()
+        else:
+            self._thread.join()
         if self._error is not None:
             raise self._error
         played = [self._ends[index] for index in sorted(self._ends)]
@@ -138,8 +141,7 @@ def evaluate_on_worker(stage: Stage, max_steps: int, task: tuple[Broadcast[Weigh
     seeds = [episode_seed(stage.seed, Stream.EVALUATION, weights.version, k) for k in range(first, last)]
     venv = Serial(num_envs=SLOTS).make(stage.env, AutoresetMode.DISABLED)
     try:
-        # One thread: a product's last bit may depend on how many threads share it.
-        with threadpool_limits(1):
+        with one_thread():
             players = OneForAll(stage.architecture, weights)
             return play(venv, players, seeds, cap=max_steps, observe=[False] * len(seeds))
     finally:

@@ -96,6 +96,11 @@ class Pool(Protocol):
         """Workers alive now; may change from call to call."""
         ...
 
+    @property
+    def in_process(self) -> bool:
+        """Whether tasks run in this process, one after the other, when they are asked for."""
+        ...
+
     def imap_unordered(
         self,
         fn: Callable[[Task], Any],

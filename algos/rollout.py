@@ -20,6 +20,7 @@ from algos.actor import Architecture, Weights, make_actor
 from algos.broadcast import Broadcast
 from algos.heads import Head
 from algos.noise import Stream, episode_seed, keyed_generator
+from algos.threads import one_thread
 from envs.spec import EnvSpec
 from envs.vector import Vec, VectorEnv, VectorMisuse
 from envs.vector.contract import keyed_seed
@@ -345,7 +346,7 @@ class Performer:
         self._stage = stage
         self._index = index
         self._collector: Collector | None = None
-        self._threads = ThreadpoolController()
+        self._libraries = ThreadpoolController()
 
     def play(
         self, weights: Broadcast[Weights], start: ResumePoint, iteration: int, whole: bool
@@ -363,8 +364,7 @@ class Performer:
         if self._collector is None:
             self._collector = Collector(self._stage, self._index)
         try:
-            # One thread: a product's last bit may depend on how many threads share it.
-            with self._threads.limit(limits=1):
+            with one_thread(self._libraries):
                 return self._collector.collect(weights.value, start, iteration)
         except BaseException:
             # The environments are in an unknown state; the next call builds new ones.

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from algos.evaluate import Episodes, play
 from algos.hyperparameters import Value
 from algos.noise import Stream, episode_seed
 from algos.serial import SerialPool
+from algos.threads import one_thread
 from envs.spec import EnvSpec
 from envs.vector import Serial, Vec
 
@@ -69,8 +69,7 @@ class Course:
         """A member's algorithm, at its beginning, on a pool that is this process."""
         parts = {"env": self.env, "vec": self.vec, "pool": SerialPool(), "seed": seed}
         named = inspect.signature(self.member.func).parameters
-        # One thread: the last bits of a network's first weights may depend on how many threads made them.
-        with threadpool_limits(1):
+        with one_thread():  # for the last bits of a network's first weights, too
             return self.member(**settings, **{name: part for name, part in parts.items() if name in named})
 
 
@@ -87,8 +86,7 @@ class Round:
 def play_round(course: Course, task: tuple[Member, int]) -> Round:
     """Let a member learn for a round, and evaluate it, on a worker."""
     member, number = task
-    # One thread: a product's last bit may depend on how many threads share it.
-    with threadpool_limits(1):
+    with one_thread():
         algorithm = course.make(member.settings, member.seed)
         algorithm.load_state_dict(member.state)
         metrics: dict[str, float] = {}

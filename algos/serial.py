@@ -16,6 +16,7 @@ class SerialPool:
     """Runs each task when its result is asked for."""
 
     size = 1
+    in_process = True
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> "SerialPool":
         """This pool needs no opening."""

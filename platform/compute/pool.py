@@ -22,6 +22,8 @@ MOST_AHEAD = 1 << 16  # tasks taken and not ended, at most
 class DaskPool:
     """Tasks run on Dask workers; a worker may come or die at any time, and what a dead one had runs again elsewhere."""
 
+    in_process = False
+
     def __init__(self, client: Client, dispatcher: Dispatcher, roster: Roster, fleet: Fleet | None, where: str) -> None:
         self._client = client
         self._dispatcher = dispatcher

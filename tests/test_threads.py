@@ -1,0 +1,63 @@
+"""Threads of arithmetic: what plays elsewhere in a process changes nothing of them for the others."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from algos import beside
+from algos.beside import Evaluation
+from algos.evaluate import Episodes
+from algos.serial import SerialPool
+from algos.threads import one_thread
+
+
+def blas_threads() -> set[int]:
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_one_thread_is_kept_until_the_last_that_asked_for_it_has_left() -> None:
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        with one_thread():
+            entered.set()
+            leave.wait(60)
+        left.set()
+
+    with threadpool_limits(2):
+        threading.Thread(target=first).start()
+        assert entered.wait(60)
+        with one_thread():
+            leave.set()
+            assert left.wait(60)
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+
+
+def test_nested_one_threads_are_one() -> None:
+    with threadpool_limits(2):
+        with one_thread():
+            with one_thread():
+                pass
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+
+
+def test_evaluation_in_this_process_changes_no_threads_beside_the_learner(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[threading.Thread] = []
+
+    def evaluate(stage: Any, task: tuple[Any, int, int]) -> Episodes:
+        seen.append(threading.current_thread())
+        return Episodes(np.ones(task[2] - task[1]), np.ones(task[2] - task[1], int), [])
+
+    monkeypatch.setattr(beside, "evaluate_on_worker", evaluate)
+    weights: Any = type("Weights", (), {"version": 3})()
+    evaluation = Evaluation(None, SerialPool(), 10, weights)  # type: ignore[arg-type]
+    before = threading.active_count()
+    evaluation.start(weights)
+    assert threading.active_count() == before and not seen
+    assert evaluation.finish()["eval/episodes"] == 10
+    assert set(seen) == {threading.current_thread()} and not evaluation.finish()
