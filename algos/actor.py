@@ -162,13 +162,22 @@ class DenseActor:
 
 
 class ActorPolicy:
-    """A policy as evaluation uses it: the most likely action; the state is that of the LSTM."""
+    """A policy as evaluation uses it: the most likely action, or one drawn; the state is that of the LSTM."""
 
-    def __init__(self, architecture: Architecture, weights: Weights) -> None:
+    def __init__(
+        self, architecture: Architecture, weights: Weights, generator: np.random.Generator | None = None
+    ) -> None:
         self.parameters = weights.parameters
-        self._architecture = architecture
+        self._architecture, self._weights, self._generator = architecture, weights, generator
         self._actor = make_actor(architecture)
         self._actor.load(weights)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._architecture, self._weights, self._generator)
+
+    def drawing(self, generator: np.random.Generator) -> "ActorPolicy":
+        """Return the same policy with actions as training takes them: drawn, from this generator."""
+        return ActorPolicy(self._architecture, self._weights, generator)
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
         """Map obs [B, ...] to actions [B, ...]; state None begins new episodes."""
@@ -176,7 +185,8 @@ class ActorPolicy:
             state = np.zeros((len(obs), self._architecture.state_width), np.float32)
         out, state = self._actor.act(obs, state)
         head = self._architecture.head
-        return head.to_env(head.sample(out, self._actor.log_std, None)), {}, state
+        noise = None if self._generator is None else head.draw(self._generator, (len(obs),))
+        return head.to_env(head.sample(out, self._actor.log_std, noise)), {}, state
 
 
 def as_features(obs: NDArray[Any]) -> NDArray[np.float32]:

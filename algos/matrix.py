@@ -8,9 +8,11 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from algos.broadcast import Broadcast
+from algos.episodes import exact_task
 from algos.evaluate import play
-from algos.members import Members
+from algos.members import Compiled, Members
 from algos.policy import MLP, Population
+from envs.native.rollout import supports
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
 
@@ -25,15 +27,24 @@ class Tournament:
     agents: NDArray[np.float32]  # [A, P]
     envs: tuple[EnvSpec, ...]
     seeds: tuple[int, ...]  # of the episodes, in any of the environments
+    max_steps: int  # of an episode
 
 
 def play_match(task: tuple[Broadcast[Tournament], int, int]) -> tuple[float, int]:
     """One agent in one environment, on a worker: its mean return, and the steps of all episodes."""
     shared, agent, env = task
     tournament = shared.value
+    task = exact_task(tournament.envs[env])
+    network, cap = tournament.mlp.network, tournament.max_steps
+    if task is not None and supports(task, network):
+        everyone = [0] * len(tournament.seeds)
+        compiled = Compiled(task, network, threads=1)
+        parameters, observe = tournament.agents[agent : agent + 1], [False] * len(everyone)
+        episodes = compiled.play(parameters, everyone, None, tournament.seeds, cap=cap, observe=observe)
+        return float(episodes.returns.mean()), int(episodes.lengths.sum())
     slots = min(len(tournament.seeds), SLOTS)
     players = Members(Population(tournament.mlp, slots), lambda _: tournament.agents[agent], None)
     observe = [False] * len(tournament.seeds)
     with closing(SerialVectorEnv(tournament.envs[env], slots, AutoresetMode.DISABLED)) as venv:
-        episodes = play(venv, players, tournament.seeds, cap=None, observe=observe)
+        episodes = play(venv, players, tournament.seeds, cap=cap, observe=observe)
     return float(episodes.returns.mean()), int(episodes.lengths.sum())

@@ -5,7 +5,7 @@ alone.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -207,7 +207,7 @@ class Compiled:
         parameters: NDArray[np.float32],
         member: list[int],
         normalizer: Normalizer | None,
-        seeds: list[int],
+        seeds: Sequence[int],
         *,
         cap: int | None,
         observe: list[bool],

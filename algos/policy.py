@@ -162,14 +162,17 @@ class FlatPolicy:
 
     def __init__(self, mlp: MLP, parameters: NDArray[np.float32], normalizer: Normalizer | None) -> None:
         self.parameters = parameters
-        self._mlp = mlp
-        self._normalizer = normalizer
+        self.mlp = mlp
+        self.normalizer = normalizer
         self._network = Population(mlp, 1)
         self._network.load(0, parameters)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.mlp, self.parameters, self.normalizer)
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
         """Map obs [B, ...] to actions [B, ...]."""
         flat = obs.reshape(len(obs), -1).astype(np.float32)
-        if self._normalizer is not None:
-            flat = self._normalizer(flat)
+        if self.normalizer is not None:
+            flat = self.normalizer(flat)
         return np.concatenate([self._network.act(row[None]) for row in flat]), {}, state

@@ -12,11 +12,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from envs.errors import ConfigError, nearest, require, resolve
+from envs.vector import Vec
 
 from .border import build, call_checked, prepare
 from .checkpoint import Checkpoints
 from .compute.late import LatePool
-from .folder import check_usable, last_path, new_path, short_name
+from .folder import algorithm_name, check_usable, last_path, new_path, short_name
 from .niche import settle_niche
 from .run import Budget
 from .track import Mirror
@@ -52,10 +53,14 @@ def assemble(composed: DictConfig) -> Assembly:
     return Assembly(config, budget, pool, algorithm, path, checkpoints, mirrors)
 
 
-def build_algorithm(config: Mapping[str, Any], pool: Any) -> Any:
-    """The algorithm of a configuration, on a pool; nothing is left behind if it cannot be built."""
+def build_algorithm(config: Mapping[str, Any], pool: Any, vec: Vec | None = None) -> Any:
+    """The algorithm of a configuration, on a pool; nothing is left behind if it cannot be built.
+
+    Args:
+        vec: in place of the configuration's own.
+    """
     recipe = build("env", config["env"])
-    vec = build("vec", config["vec"])
+    vec = vec or build("vec", config["vec"])
     section = {key: value for key, value in config["algo"].items() if key != "name"}
     parts = {"vec": vec, "pool": pool, "seed": config["seed"]}
     # A family makes environments; an algorithm says by the name of its argument which of the two it takes.
@@ -131,7 +136,7 @@ def _run_path(config: Mapping[str, Any]) -> Path:
         if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
             return Path(HydraConfig.get().runtime.output_dir)
         short = short_name(env_name(config))
-        return new_path(Path(root), name or f"{config['algo'].get('name', 'run')}_{short}_seed{config['seed']}")
+        return new_path(Path(root), name or f"{algorithm_name(config)}_{short}_seed{config['seed']}")
 
     return call_checked("run", path, config["run"])
 

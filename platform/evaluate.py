@@ -4,22 +4,26 @@ python -m paddock.evaluate RUN video=FILE.mp4
 """
 
 import itertools
+import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import cloudpickle
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
+from algos.episodes import Performance, perform, perform_share, policy_of_episode
 from algos.noise import Stream, episode_seed, keyed_generator
 from algos.serial import SerialPool
+from algos.threads import one_thread
+from envs.cores import usable_cores
 from envs.errors import ConfigError, require
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
@@ -28,10 +32,13 @@ from .assembly import build_algorithm
 from .border import build
 from .checkpoint import CheckpointError, Checkpoints
 from .command import Readers, check_output, parse, run_command, write_output
+from .compute.recipes import Local
 from .console import LiveLine
+from .elsewhere import place, read_env
 from .folder import read_config
 from .matrix import write_matrix
-from .run import Progress, restore
+from .results import read_columns
+from .run import KeepsPolicies, Progress, restore
 from .video import Mp4
 from .visit import Visit, find_policy, plan_visit, write_control
 
@@ -42,9 +49,18 @@ Play a run's policy on fresh episodes, from its newest checkpoint; the run may s
 
     RUN                 the run's folder
     episodes=20         whole number >= 1; played in full, whatever cap the training has
+    max_steps=100000    steps after which an episode is cut off, whole number >= 1, as it may never end by itself
     seed=0              whole number >= 0; with episodes it decides every number, and other runs meet the same episodes
     which=last          last: the policy as it is now; best: the best that an evaluation met
+    stochastic=false    true: draw actions as training does, of PPO and A2C; false: the most likely ones
+    workers=4           play in so many processes, whole number >= 1; else in this one; changes no number
     video=FILE.mp4      film the first episode, one frame a step; needs no screen
+    json=FILE.json      write all of it, each episode's return and length too
+
+Any machine will do: the training's vec=, device and compiler are not needed. Elsewhere than in training:
+
+    env=NAME            an option of conf/env with as many observations and actions
+    env.KEY=VALUE       another value of a key of the environment, such as env.kwargs.hardcore=true
 
 Of a run of POET, niches by their numbers, as events.jsonl has them:
 
@@ -54,6 +70,14 @@ Of a run of POET, niches by their numbers, as events.jsonl has them:
     matrix=FILE.csv     the mean return of every agent in every environment, also .png, .pdf or .svg: a picture;
                         of episodes=5, from seed=0, played by as many processes as there are cores, or workers=2
 """
+
+
+def _read_bool(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(text)
+    return text == "true"
+
+
 READERS: Readers = {
     "episodes": (int, "a whole number >= 1"),
     "seed": (int, "a whole number >= 0"),
@@ -64,7 +88,11 @@ READERS: Readers = {
     "on": (Path, "the folder of a POET run"),
     "matrix": (Path, "a file *.csv, *.png, *.pdf or *.svg"),
     "workers": (int, "a whole number >= 1"),
+    "max_steps": (int, "a whole number >= 1"),
+    "stochastic": (_read_bool, "true or false"),
+    "json": (Path, "a file *.json"),
 }
+MAX_STEPS = 100_000
 RESAMPLES = 10_000  # of the bootstrap
 
 
@@ -85,8 +113,11 @@ class Evaluation:
     returns: NDArray[np.float64]  # [E], undiscounted sum of rewards
     lengths: NDArray[np.int64]  # [E], steps
     interval: tuple[float, float]  # of the mean return, 95 %; NaN for one episode
+    cut: int  # of the episodes, by max_steps
     seconds: float
+    iteration: int  # that the policy is of
     progress: Progress  # of the run, at the checkpoint that was played
+    env: EnvSpec
     film: Film | None  # of episode 0, where a video was asked for
     visit: Visit | None  # who played where, if it was in a niche
 
@@ -105,7 +136,11 @@ def evaluate(
     episodes: int = 20,
     seed: int = 0,
     which: str = "last",
+    max_steps: int = MAX_STEPS,
+    stochastic: bool = False,
+    workers: int | None = None,
     video: Path | None = None,
+    env: Sequence[str] = (),
     niche: int | None = None,
     agent: int | None = None,
     on: Path | None = None,
@@ -114,7 +149,10 @@ def evaluate(
 
     Args:
         run: the run's folder; it is only read, and may be in use.
-        episodes: E, played until the environment ends them.
+        episodes: E, played until the environment ends them, or `max_steps` are over.
+        stochastic: draw actions, where the policy has a distribution of them.
+        workers: processes that play; None: this one alone.
+        env: another environment, as on the command line: `env=NAME`, `env.KEY=VALUE`.
         seed: episode k depends on (seed, k) alone.
         which: last or best, where the algorithm keeps one.
         video: an MP4 of episode 0.
@@ -124,37 +162,62 @@ def evaluate(
         PaddockError: no run, no checkpoint, an argument out of range, or an environment that cannot draw.
     """
     seeds = _seeds(seed, episodes)
+    require(max_steps >= 1, f"max_steps={max_steps} must be at least 1; {MAX_STEPS} suits most")
     if video is not None:
         check_output("video", video, (".mp4",))
     algorithm, progress = load(run)
     host = algorithm if on is None else load(on)[0]
     visit = plan_visit(algorithm, run, niche, agent, host, on)
-    policy = find_policy(algorithm, which, visit)
-    spec = algorithm.env if hasattr(algorithm, "env") else build("env", read_config(run)["env"])
-    spec = spec if visit is None else visit.env
-    # One thread: a product's last bit may depend on how many threads share it.
-    with threadpool_limits(1):
-        film = None if video is None else _film(spec, policy, seeds[0], video)
-        started = time.perf_counter()
-        with closing(SerialVectorEnv(spec, 1, AutoresetMode.DISABLED)) as venv:
-            played = [_play(venv, policy, seed) for seed in seeds]
-        seconds = time.perf_counter() - started
+    if which == "best" and visit is None and _ended_best(run, algorithm, progress):
+        which = "last"  # an evaluation at the run's end, which its state does not know
+    policy, iteration = find_policy(algorithm, which, visit, int(progress.metrics["iteration"]))
+    if env:
+        require(visit is None, f"{env[0]}: {run} plays in niches; choose with niche= and on=")
+        spec = place(algorithm, read_env(read_config(run)["env"], env))
+    elif visit is not None:
+        spec = visit.env
+    else:
+        spec = algorithm.env if hasattr(algorithm, "env") else build("env", read_config(run)["env"])
+    drawn = "has no distribution of actions to draw from; leave stochastic= out"
+    require(not stochastic or hasattr(policy, "drawing"), f"stochastic=true: {type(algorithm).__name__} {drawn}")
+    what = Performance(spec, policy, max_steps, stochastic)
+    film = None if video is None else _film(what, seeds[0], video)
+    started = time.perf_counter()
+    returns, lengths = _play_all(what, seeds, workers)
+    seconds = time.perf_counter() - started
     if video is not None and film is not None:
         write_output("video", video, film.content)
-    returns, lengths = np.array([r for r, _ in played]), np.array([n for _, n in played])
-    resampler = keyed_generator(seed, Stream.FRESH, iteration=1)
-    return Evaluation(returns, lengths, bootstrap_interval(returns, resampler), seconds, progress, film, visit)
+    interval = bootstrap_interval(returns, keyed_generator(seed, Stream.FRESH, iteration=1))
+    cut = int((lengths >= max_steps).sum())
+    return Evaluation(returns, lengths, interval, cut, seconds, iteration, progress, spec, film, visit)
+
+
+@dataclass(frozen=True)
+class Unplayed:
+    """In place of a run's `vec`, which this machine may lack: training goes on elsewhere."""
+
+    num_envs: int
+    seeded_slots = True
+
+    def check(self, spec: EnvSpec) -> None:
+        """See `Vec.check`."""
+
+    def make(self, spec: EnvSpec, autoreset: Any = None, copy: bool = True) -> NoReturn:
+        """See `Vec.make`."""
+        raise AssertionError("a policy that is evaluated does not train")
 
 
 def load(run: Path) -> tuple[Any, Progress]:
-    """The algorithm of a run as its newest whole checkpoint left it, and where that was.
+    """The algorithm of a run as its newest whole checkpoint left it, on this machine's CPU, and where that was.
+
+    Neither the environments of its training can be stepped nor its network be taught where the run has a GPU for it.
 
     Raises:
         FolderError: there is no run.
         CheckpointError: there is no checkpoint, or none is whole.
     """
     config = read_config(run)
-    algorithm = build_algorithm(config, SerialPool())
+    algorithm = build_algorithm(_at_home(config), SerialPool(), Unplayed(config["vec"].get("num_envs", 1)))
     checkpoints = Checkpoints(run / "checkpoints", keep=config["checkpoint"]["keep"])
     while True:
         paths = checkpoints.paths()
@@ -165,6 +228,56 @@ def load(run: Path) -> tuple[Any, Progress]:
             # A run that is going on may have replaced them in the meantime.
             if checkpoints.paths() == paths:
                 raise
+
+
+def _at_home(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with all that computes on the CPU, in this process."""
+    ours = {"device": "cpu", "compiled": False, "learners": 1}
+    algo = {
+        key: ours.get(key, value) if type(value) is type(ours.get(key)) else value
+        for key, value in config["algo"].items()
+    }
+    if isinstance(algo.get("member"), Mapping):
+        algo["member"] = _at_home({"algo": algo["member"]})["algo"]
+    return {**config, "algo": algo}
+
+
+def _ended_best(run: Path, algorithm: Any, progress: Progress) -> bool:
+    """Whether the evaluation of the last policy that a run's end has added is better than all before."""
+    columns = read_columns(run)
+    if not isinstance(algorithm, KeepsPolicies) or "eval/of_iteration" not in columns:
+        return False
+    returns, end = columns["eval/return_mean"], columns["iteration"]
+    added = len(end) > 1 and end[-1] == end[-2] == columns["eval/of_iteration"][-1] == progress.metrics["iteration"]
+    return added and bool(returns[-1] > np.nanmax(np.append(returns[:-1], -np.inf)))
+
+
+def _play_all(
+    what: Performance, seeds: Sequence[int], workers: int | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Returns and lengths of one episode from each seed, each [E]."""
+    if workers is None:
+        played = perform(what, seeds, usable_cores())
+        return played.returns, played.lengths
+    recipe = Local(workers=workers, retries=3, task_timeout_s=None)
+    try:
+        cloudpickle.dumps(what)
+    except Exception as error:  # of whatever a policy is made of
+        why = f"{type(what.policy).__name__} cannot be sent to another process ({type(error).__name__}: {error})"
+        raise ConfigError(f"workers={workers}: {why}; leave workers= out") from error
+    size = -(-len(seeds) // (4 * workers))
+    parts: dict[int, Any] = {}
+    with closing(
+        recipe.open({"algos", "envs", what.env.id.partition(":")[0]} if ":" in what.env.id else {"algos", "envs"})
+    ) as pool:
+        shared = pool.broadcast(what)
+        tasks = [(shared, seeds[start : start + size]) for start in range(0, len(seeds), size)]
+        for done in pool.imap_unordered(perform_share, tasks):
+            if done.error is not None:
+                raise done.error
+            parts[done.index] = done.value
+    returns, lengths = (np.concatenate([parts[index][k] for index in sorted(parts)]) for k in range(2))
+    return returns, lengths
 
 
 def bootstrap_interval(returns: NDArray[np.float64], generator: np.random.Generator) -> tuple[float, float]:
@@ -188,26 +301,13 @@ def _seeds(seed: int, episodes: int) -> list[int]:
     return [episode_seed(seed, Stream.FRESH, 0, k) for k in range(episodes)]
 
 
-def _play(venv: SerialVectorEnv, policy: Any, seed: int, watch: Callable[[], None] = lambda: None) -> tuple[float, int]:
-    """Play one episode in a vector of one environment, one look a step; its return and its length."""
-    obs, _ = venv.reset(seed=[seed])
-    state, total, length = None, 0.0, 0
-    while True:
-        actions, _, state = policy.act(obs, state)
-        obs, reward, terminated, truncated, _ = venv.step(actions)
-        total += float(reward[0])
-        length += 1
-        watch()
-        if terminated[0] or truncated[0]:
-            return total, length
-
-
-def _film(spec: EnvSpec, policy: Any, seed: int, path: Path) -> Film:
-    """Film one episode.
+def _film(what: Performance, seed: int, path: Path) -> Film:
+    """Film one episode, in an environment of its own that draws.
 
     Raises:
         ConfigError: the environment cannot draw.
     """
+    spec, policy = what.env, policy_of_episode(what, seed)
     remedy = "leave video= out"
     with closing(spec.make()) as env:
         modes, fps = env.metadata.get("render_modes") or ["none"], env.metadata.get("render_fps") or 30
@@ -216,7 +316,7 @@ def _film(spec: EnvSpec, policy: Any, seed: int, path: Path) -> Film:
     require("rgb_array" in modes, f"video={path}: {known}")
     drawing = replace(spec, kwargs={**dict(spec.kwargs), "render_mode": "rgb_array"})
     progress = LiveLine(sys.stderr)
-    with closing(SerialVectorEnv(drawing, 1, AutoresetMode.DISABLED)) as venv, closing(progress):
+    with one_thread(), closing(SerialVectorEnv(drawing, 1, AutoresetMode.DISABLED)) as venv, closing(progress):
         encoder, frames = Mp4(fps), itertools.count(1)
 
         def watch() -> None:
@@ -231,23 +331,35 @@ def _film(spec: EnvSpec, policy: Any, seed: int, path: Path) -> Film:
             require(drawn, f"video={path}: {spec.id} draws no [H, W, 3] array of uint8; {remedy}")
             encoder.add(frame)
 
-        total, length = _play(venv, policy, seed, watch)
+        obs, _ = venv.reset(seed=[seed])
+        state, total, length, over = None, 0.0, 0, False
+        while not over:
+            actions, _, state = policy.act(obs, state)
+            obs, reward, terminated, truncated, _ = venv.step(actions)
+            total += float(reward[0])
+            length += 1
+            over = bool(terminated[0] or truncated[0]) or length >= what.max_steps
+            watch()
     return Film(total, length, encoder.codec, encoder.finish())
 
 
 def _command(arguments: Sequence[str]) -> None:
-    runs, options = parse("evaluate", arguments, READERS)
+    env = [word for word in arguments if word.startswith(("env=", "env."))]
+    runs, options = parse("evaluate", [word for word in arguments if word not in env], READERS)
     usage = "python -m paddock.evaluate RUN episodes=20"
     require(len(runs) == 1, f"evaluate plays one RUN, and {len(runs)} are given; write {usage}")
     if "matrix" in options:
-        _matrix(runs[0], **options)
+        _matrix(runs[0], **options, **({"env": env} if env else {}))
         return
-    require("workers" not in options, "workers= goes with matrix=; one policy is played by this process: leave it out")
-    result = evaluate(runs[0], **options)
+    out = options.pop("json", None)
+    if out is not None:
+        check_output("json", out, (".json",))
+    result = evaluate(runs[0], **options, env=env)
     returns, lengths, n = result.returns, result.lengths, len(result.returns)
     lines = {
         "run": runs[0],
-        "policy": f"{options.get('which', 'last')}, {_moment(result.progress)}",
+        "policy": _name_policy(options.get("which", "last"), result),
+        **({"environment": result.env.id + "".join(f" {word}" for word in env)} if env else {}),
         **({} if result.visit is None else result.visit.describe()),
         "episodes": f"{n:,}, fresh, from seed {options.get('seed', 0)}",
         "mean return": _show(returns.mean()),
@@ -258,23 +370,70 @@ def _command(arguments: Sequence[str]) -> None:
         + ("" if n == 1 else f", standard deviation {_show(returns.std(ddof=1))}"),
         "mean length": f"{_show(lengths.mean())} steps",
     }
+    if options.get("stochastic"):
+        lines["actions"] = "drawn, as in training"
+    if result.cut:
+        limit = options.get("max_steps", MAX_STEPS)
+        lines["cut off"] = f"{result.cut:,} episodes after max_steps={limit} steps; raise it to see them end"
     if result.film is not None:
         film = result.film
         note = "; MPEG-4, as PyAV has no H.264 here: browsers may refuse it" if film.codec == "mpeg4" else ""
         lines["video"] = f"{options['video']}, episode 0: {film.frames} frames, return {_show(film.return_)}{note}"
     if result.visit is not None and result.visit.guest is result.visit.niche:
         lines["control"] = write_control(options.get("on", runs[0]), result.visit)
+    if out is not None:
+        write_output("json", out, json.dumps(_as_plain(runs[0], options, env, result), indent=2).encode())
+        lines["json"] = out
     _print(lines)
     _print_speed(int(lengths.sum()), result.seconds)
 
 
+def _name_policy(which: str, result: Evaluation) -> str:
+    if result.iteration == result.progress.metrics["iteration"]:
+        return f"{which}, {_moment(result.progress)}"
+    return f"{which}, at iteration {result.iteration:,} (of a run {_moment(result.progress)})"
+
+
+def _as_plain(run: Path, options: Mapping[str, Any], env: Sequence[str], result: Evaluation) -> dict[str, Any]:
+    """All that an evaluation has found, as strict JSON has it."""
+    low, high = (None if np.isnan(bound) else bound for bound in result.interval)
+    visit = result.visit
+    return {
+        "run": str(run),
+        "policy": options.get("which", "last"),
+        "iteration": int(result.iteration),
+        "step": int(result.progress.metrics["step"]),
+        "niche": None if visit is None else visit.niche.number,
+        "agent": None if visit is None or visit.guest is None else visit.guest.number,
+        "env": result.env.fields,
+        "seed": options.get("seed", 0),
+        "stochastic": options.get("stochastic", False),
+        "return_mean": _finite(float(result.returns.mean())),
+        "return_interval_95": [low, high],
+        "returns": [_finite(value) for value in result.returns.tolist()],
+        "lengths": result.lengths.tolist(),
+        "max_steps": options.get("max_steps", MAX_STEPS),
+        "cut": result.cut,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
 def _matrix(
-    run: Path, matrix: Path, episodes: int = 5, seed: int = 0, workers: int | None = None, **others: Any
+    run: Path,
+    matrix: Path,
+    episodes: int = 5,
+    seed: int = 0,
+    workers: int | None = None,
+    max_steps: int = MAX_STEPS,
+    **others: Any,
 ) -> None:
     named = " and ".join(f"{key}=" for key in others)
     require(not others, f"{named} cannot go with matrix=, where every agent plays everywhere; leave it out")
     algorithm, progress = load(run)
-    result = write_matrix(run, algorithm, _seeds(seed, episodes), matrix, workers)
+    result = write_matrix(run, algorithm, _seeds(seed, episodes), matrix, workers, max_steps)
     _print({"run": run, "policies": f"{len(result.niches)} agents, {_moment(progress)}"})
     _print({"episodes": f"{episodes:,}, fresh, from seed {seed}, the same for all agents and environments"})
     print("", *result.table(), "", sep="\n")

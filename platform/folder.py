@@ -248,6 +248,13 @@ def short_name(id: str) -> str:
     return re.split("[:/]", id)[-1]
 
 
+def algorithm_name(config: Mapping[str, Any]) -> str:
+    """The algorithm's name, or that of its class as names are written: random_search for RandomSearch."""
+    algo = config["algo"]
+    name = str(algo.get("_target_", "run")).rpartition(".")[2]
+    return str(algo.get("name") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower())
+
+
 def last_path(root: Path) -> Path:
     """The run under root that was started last.
 

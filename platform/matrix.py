@@ -110,13 +110,16 @@ class Matrix:
         return content.getvalue()
 
 
-def write_matrix(run: Path, algorithm: Any, seeds: Sequence[int], out: Path, workers: int | None) -> Matrix:
+def write_matrix(
+    run: Path, algorithm: Any, seeds: Sequence[int], out: Path, workers: int | None, max_steps: int
+) -> Matrix:
     """Play every agent in every environment on this machine, and write their scores.
 
     Args:
         run: where the algorithm is from, for the messages.
         out: the file, of one of `FORMATS`.
         workers: processes; None is one for each core.
+        max_steps: after which an episode is cut off.
 
     Raises:
         PaddockError: the algorithm has no niches, the file cannot be written, or an argument is out of range.
@@ -126,25 +129,26 @@ def write_matrix(run: Path, algorithm: Any, seeds: Sequence[int], out: Path, wor
     kind = f"is a run of {type(algorithm).__name__}, which has no niches"
     require(has_niches(algorithm), f"matrix={out}: {run} {kind}; name the folder of a POET run")
     with closing(recipe.open({"algos", "envs"})) as pool:
-        matrix = play_matrix(algorithm, pool, seeds)
+        matrix = play_matrix(algorithm, pool, seeds, max_steps)
     write_output("matrix", out, matrix.encode(out.suffix))
     return matrix
 
 
-def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int]) -> Matrix:
+def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int], max_steps: int) -> Matrix:
     """Play every agent of POET in every environment of it, active or archived.
 
     Args:
         algorithm: as `paddock.evaluate.load` gives it.
         pool: which cannot change any number.
         seeds: of the episodes, which are the same for all agents and environments.
+        max_steps: after which an episode is cut off.
     """
     started = time.perf_counter()
     known = algorithm.archive | algorithm.niches
     niches = tuple(known[number] for number in sorted(known))
     agents = np.array([niche.mean for niche in niches], np.float32)
     envs = tuple(niche.problem.env for niche in niches)
-    shared = pool.broadcast(Tournament(algorithm.mlp, agents, envs, tuple(seeds)))
+    shared = pool.broadcast(Tournament(algorithm.mlp, agents, envs, tuple(seeds), max_steps))
     cells = [(agent, env) for env in range(len(niches)) for agent in range(len(niches))]
     scores, steps, lost = np.full((len(niches), len(niches)), np.nan), 0, []
     ends = pool.imap_unordered(play_match, [(shared, agent, env) for agent, env in cells])

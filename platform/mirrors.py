@@ -23,6 +23,7 @@ from envs.errors import ConfigError, nearest, require
 from .checkpoint import Checkpoints
 from .child import Child
 from .crc32c import Crc32c
+from .folder import algorithm_name
 
 WANDB_MODES = ("online", "offline", "disabled")
 
@@ -240,11 +241,6 @@ class Mlflow(InChild):
 
 
 # What is known of a run from its folder
-
-
-def algorithm_name(config: Mapping[str, Any]) -> str | None:
-    """The algorithm's name, as in the names of run folders."""
-    return config.get("algo", {}).get("name")
 
 
 def sweep_name(run_dir: Path) -> str | None:

@@ -29,7 +29,7 @@ from envs.errors import ConfigError, require
 
 from .border import call_checked
 from .compose import job_config, load_job
-from .folder import short_name, spell_command
+from .folder import algorithm_name, short_name, spell_command
 from .launchers import LocalKeys
 from .places import Place
 from .plan import LEFT_OUT, Plan, plan_job, shown
@@ -170,7 +170,7 @@ class OptunaSweeper(Sweeper):
         rest = [list(settings.objectives), list(settings.constraints), settings.sampler, settings.seed, settings.pruner]
         digest = hashlib.sha256(json.dumps([kept, space, rest, dict(settings.options)]).encode()).hexdigest()[:6]
         env = config.env.get("id") or str(config.env._target_).rpartition(".")[2]
-        return f"{config.algo.get('name', 'run')}_{short_name(env)}_{digest}"
+        return f"{algorithm_name(config)}_{short_name(env)}_{digest}"
 
     def _check(self, overrides: Sequence[str], number: int) -> None:
         config = load_job(self._loader, self._config, overrides, number)

@@ -117,8 +117,11 @@ def plan_visit(
     return Visit(there, guest, newest=niche is None)
 
 
-def find_policy(algorithm: Any, which: str, visit: Visit | None) -> Any:
-    """The visiting agent, or the algorithm's policy of that name.
+def find_policy(algorithm: Any, which: str, visit: Visit | None, iteration: int) -> tuple[Any, int]:
+    """The visiting agent, or the algorithm's policy of that name; and the iteration that it is of.
+
+    Args:
+        iteration: of the run.
 
     Raises:
         ConfigError: the algorithm keeps no such policy.
@@ -129,8 +132,10 @@ def find_policy(algorithm: Any, which: str, visit: Visit | None) -> Any:
     name = type(algorithm).__name__
     require(which in allowed, f"which={which} is not a policy that {name} keeps; allowed: {', '.join(allowed)}")
     if guest is not None:
-        return algorithm.policy(guest.number)
-    return algorithm.policy(which) if keeps else algorithm.policy()
+        return algorithm.policy(guest.number), iteration if guest.retired is None else guest.retired
+    if keeps:
+        return algorithm.policy(which), algorithm.policy_iteration(which)
+    return algorithm.policy(), iteration
 
 
 def _find(key: str, number: int | None, algorithm: Any, run: Path) -> Niche:

@@ -293,7 +293,7 @@ def test_a_sweeps_job_is_the_run_that_it_would_be_alone(call: Callable[..., str]
     again = shlex.split(re.findall(r"python -m paddock (.*seed=2.*)  #", said)[0])
     assert "--multirun" not in again
     call(*[argument for argument in again if not argument.startswith("budget.")], "budget.iterations=3")
-    assert len(metrics[1].read_text().splitlines()) == 3
+    assert len(metrics[1].read_text().splitlines()) == 4  # the last is the evaluation at its end
 
 
 def test_a_sweep_goes_on_in_its_folder(call: Callable[..., str], tmp_path: Path) -> None:
@@ -302,4 +302,4 @@ def test_a_sweep_goes_on_in_its_folder(call: Callable[..., str], tmp_path: Path)
     before = (tmp_path / "sweep/1/metrics.jsonl").read_bytes()
     call(*sweep, "budget.iterations=3")
     after = (tmp_path / "sweep/1/metrics.jsonl").read_bytes()
-    assert after.startswith(before) and after.count(b"\n") == 3
+    assert after.startswith(before) and after.count(b"\n") == 4

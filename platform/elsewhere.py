@@ -1,0 +1,74 @@
+"""Another environment for a policy than the one that its run learned in."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from envs.errors import ConfigError, nearest, require
+from envs.spec import EnvSpec
+
+from . import CONF
+from .border import build
+from .compose import compose_alone
+from .niche import settle_niche
+
+
+def read_env(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Return the section env that `env=NAME` and `env.KEY=VALUE` describe.
+
+    Args:
+        own: the run's, which keys change where no name is given.
+
+    Raises:
+        ConfigError: there is no such option, or no such key.
+    """
+    names = [word.removeprefix("env=") for word in words if word.startswith("env=")]
+    require(len(names) <= 1, f"env={names[-1] if names else ''} is given twice; name one")
+    section: dict[str, Any] = copy.deepcopy(dict(own))
+    for name in names:
+        try:
+            section = OmegaConf.to_container(compose_alone([f"env={name}"]).env, resolve=True)  # type: ignore[assignment]
+        except Exception as error:  # Hydra has many
+            known = [path.stem for path in (CONF / "env").glob("*.yaml")]
+            raise ConfigError(f"env={name} is not an option of env; {nearest(name, known)}") from error
+    for word in words:
+        if not word.startswith("env="):
+            _set(section, word)
+    return settle_niche(section)
+
+
+def place(algorithm: Any, section: Mapping[str, Any]) -> EnvSpec:
+    """Build the environment of a section, for the policy of an algorithm.
+
+    Raises:
+        ConfigError: it cannot be built, or has other observations or actions.
+    """
+    recipe = build("env", section)
+    require(
+        isinstance(recipe, EnvSpec), "env: a family of environments cannot be played in; choose one, as env=terrain"
+    )
+    env = recipe.as_array()
+    if hasattr(algorithm, "env"):
+        for kind, own, new in zip(("observations", "actions"), algorithm.env.spaces, env.spaces, strict=True):
+            same = (own.shape, own.dtype) == (new.shape, new.dtype) and type(own) is type(new)
+            same = same and getattr(own, "n", None) == getattr(new, "n", None)
+            what = f"env: {env.id} has {kind} {new}, and the policy was made for {own}"
+            require(same, f"{what}; choose an environment of that kind")
+    return env
+
+
+def _set(section: dict[str, Any], word: str) -> None:
+    path, _, text = word.partition("=")
+    *parents, last = path.split(".")[1:]
+    inner: Any = section
+    for key in parents:
+        inner = inner.get(key) if isinstance(inner, dict) else None
+    known = isinstance(inner, dict) and (last in inner or parents == ["kwargs"])
+    require(known, f"{path} is not a key of this environment; {nearest(path, [f'env.{key}' for key in section])}")
+    try:
+        inner[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{word} cannot be read; write a value as in conf/env") from error
