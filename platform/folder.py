@@ -34,7 +34,8 @@ from .checkpoint import StorageError, write_atomically
 
 # These decide where and for how long a run computes and who watches, and not what: they may change when it goes on.
 CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume", "dry_run")
-
+# These choose a processor, and change last bits at most: a run may go on where there is no GPU or compiler.
+PROCESSORS = ("algo.device", "algo.compiled", "algo.member.device", "algo.member.compiled")
 
 # All that a run may have which has been submitted, or was killed at once.
 BEGUN = (
@@ -224,6 +225,11 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def changed_processors(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The keys, with old and new values, in which two configurations compute on other processors."""
+    return [change for change in changed_keys(old, new) if change.split(" ")[0] in PROCESSORS]
+
+
 def new_path(root: Path, name: str) -> Path:
     """A path under root that no run has yet: the time, then the name."""
     stem = f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
@@ -282,7 +288,9 @@ def _lock(file: IO[str], path: Path) -> None:
 
 
 def _check_same(path: Path, config: Mapping[str, Any]) -> None:
-    changed = changed_keys(read_config(path), config)
+    old = read_config(path)
+    moved = changed_processors(old, config)
+    changed = [change for change in changed_keys(old, config) if change not in moved]
     if changed:
         remedy = "use the run's own values, or another run.dir="
         raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")

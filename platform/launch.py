@@ -21,7 +21,9 @@ from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.errors import ConfigError, PaddockError
+from envs.errors import ConfigError, PaddockError, resolve
+from envs.native.settings import native_task
+from envs.vector import Auto, Multiprocess, Native, Serial
 
 from . import CONF
 from .assembly import Assembly, assemble, build_algorithm, env_name, packages
@@ -30,7 +32,7 @@ from .checkpoint import StorageError
 from .command import complain, fall_silent
 from .compose import check_sweep, hydra_parser, register_search_path
 from .console import Console
-from .folder import RunFolder, read_config
+from .folder import RunFolder, changed_processors, read_config
 from .guide import print_guide
 from .mistakes import check_arguments, composition_error
 from .run import Outcome, Progress, RunFailed, restore, run
@@ -147,6 +149,8 @@ def play(parts: Assembly) -> tuple[Outcome, bool]:
             if reached is not None and folder.ended is not None:
                 console.message(f"{parts.path} has reached {reached} before; raise it to go on")
                 return Outcome(reached, last_metrics(parts.path)[0], None), False
+            for change in _moved(parts):
+                console.warn(f"{change}: from here on numbers may differ in their last bits")
             parts.pool.open(packages(parts.config), parts.path)
             folder.begin(parts.config)
             record(parts.path / "log.txt")
@@ -168,6 +172,26 @@ def settle(parts: Assembly, console: Console) -> Assembly:
             console.message(f"vec=auto: not as before, for {error}")
     elsewhere = getattr(parts.algorithm, "plays_on_pool", True) and not parts.pool.in_process
     return _with_vec(parts, vec.settle(parts.algorithm.env, elsewhere, console.message))
+
+
+def _moved(parts: Assembly) -> list[str]:
+    """What is not as it was in an earlier session of the run, and gives other numbers."""
+    if not (parts.path / "config.yaml").exists():
+        return []
+    old = read_config(parts.path)
+    before, now = (config["vec"]["_target_"] for config in (old, parts.config))
+    other = before != now and any(_has_own_numbers(target, parts) for target in (before, now))
+    names = [target.rpartition(".")[2].lower() for target in (before, now)]
+    vec = [f"vec was {names[0]} and is now {names[1]}, with arithmetic of their own"] if other else []
+    return [*changed_processors(old, parts.config), *vec]
+
+
+def _has_own_numbers(target: str, parts: Assembly) -> bool:
+    """Whether a vector environment steps otherwise than the environment itself, which the others share."""
+    vec = resolve(target, "vec._target_")
+    if vec is Native:
+        return not native_task(parts.algorithm.env).exact
+    return vec not in (Serial, Multiprocess, Auto)
 
 
 def _with_vec(parts: Assembly, section: dict[str, Any]) -> Assembly:

@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 from conftest import ROOT, call_main
 
+from envs.errors import ConfigError
+from paddock.evaluate import evaluate
+from paddock.folder import algorithm_name
+
 FILES = {
     "pyproject.toml": """
 [build-system]
@@ -197,6 +201,35 @@ def test_an_installed_package_runs_anywhere_with_the_same_numbers(
     workers = [] if compute == "compute=serial" else ["compute.workers=2"]
     paddock("experiment=trotting", compute, *workers, "run.dir=run", cwd=tmp_path, path=installed)
     assert read(tmp_path / "run")[0] == expected
+
+
+def test_a_run_is_called_by_the_algorithms_class_where_that_has_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = write_sources(tmp_path / "source")
+    monkeypatch.syspath_prepend(source)
+    monkeypatch.chdir(tmp_path)
+    words = ["hydra.searchpath=[pkg://stable_hands.conf]", "experiment=trotting", "compute=serial"]
+    assert call_main(*words, "budget.iterations=1", "run.root=runs") == 0
+    [run] = (tmp_path / "runs").iterdir()
+    assert run.name.endswith("_random_search_Trot-v0_seed0")
+    # It says of no policy but the present one that it keeps it, whatever its method takes.
+    monkeypatch.setattr("stable_hands.search.RandomSearch.policy", lambda self, which="last": None)
+    with pytest.raises(ConfigError, match="which=best is not a policy that RandomSearch keeps; allowed: last"):
+        evaluate(run, which="best")
+
+
+@pytest.mark.parametrize(
+    ("algo", "name"),
+    [
+        ({"_target_": "mine.search.RandomSearch"}, "random_search"),
+        ({"_target_": "mine.CMAES"}, "cmaes"),
+        ({"_target_": "mine.HERBuffer2"}, "her_buffer2"),
+        ({"_target_": "mine.ES", "name": "evolution"}, "evolution"),
+    ],
+)
+def test_names_of_classes_are_written_as_names_are(algo: dict[str, str], name: str) -> None:
+    assert algorithm_name({"algo": algo}) == name
 
 
 def test_a_run_of_a_package_goes_on(installed: Path, expected: bytes, tmp_path: Path) -> None:

@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from conftest import TINY, Command, call_main, final_state, rows, wait_until
 
 import paddock.checkpoint
 from algos.pool import PoolError
+from envs.errors import ConfigError
+from envs.native import library
 from paddock.checkpoint import CheckpointError, Checkpoints, check_fits, read
 from paddock.compute.late import LatePool
 from paddock.folder import FolderError, RunFolder, changed_keys
@@ -161,6 +164,52 @@ def test_a_pool_that_cannot_open_leaves_no_folder(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(LatePool, "open", refuse)
     assert call_main(*arguments(tmp_path / "new" / "run", 2)) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+# On another machine
+
+
+def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise ConfigError("vec=native needs the native environments, which were not built")
+
+    monkeypatch.setattr(library, "load", missing)
+
+
+def test_what_vec_auto_chose_before_is_chosen_anew_where_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    walk = ["algo=es", "env=bipedal", "env.max_episode_steps=20", "algo.population=2", "algo.eval_episodes=1"]
+    run = [*walk, "compute=serial", "vec.num_envs=1", f"run.dir={tmp_path / 'run'}"]
+    assert call_main(*run, "budget.iterations=1") == 0
+    without_library(monkeypatch)
+    assert call_main(*run, "budget.iterations=2") == 0
+    out, err = capsys.readouterr()
+    assert "vec=auto: not as before, for" in out and err == ""
+    assert [row["iteration"] for row in rows(tmp_path / "run")] == [1, 2, 2]
+
+
+def test_a_run_goes_on_without_the_layout_or_the_compiler_it_began_with_and_says_what_that_means(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    small = ["algo=ppo", "env=cartpole", "algo.steps=8", "algo.minibatch_size=16", "vec.num_envs=2", "compute=serial"]
+    assert call_main(*small, "vec=native", "budget.iterations=1", f"run.dir={run}") == 0
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["algo"] |= {"device": "cuda:7", "compiled": True}
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    without_library(monkeypatch)
+    capsys.readouterr()
+    assert call_main(*small, "vec=serial", "budget.iterations=2", f"run.dir={run}") == 0
+    err = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[2].strip() for line in err if "last bits" in line] == [
+        "algo.compiled was True and is now False: from here on numbers may differ in their last bits",
+        "algo.device was cuda:7 and is now cpu: from here on numbers may differ in their last bits",
+        "vec was native and is now serial, with arithmetic of their own: from here on numbers may differ in their last "
+        "bits",
+    ]
+    assert call_main(*small, "vec=multiprocess", "budget.iterations=3", f"run.dir={run}") == 0
+    assert "last bits" not in capsys.readouterr().err  # the same numbers
 
 
 # A full disk
