@@ -25,31 +25,39 @@ INLINE hf narrow_h(hd x) { return __builtin_convertvector(x, hf); }
 INLINE hf load_h(const float *lanes, int half) { return *(const hf *)(lanes + half * HALF); }
 INLINE void store_h(float *lanes, int half, hd x) { *(hf *)(lanes + half * HALF) = narrow_h(x); }
 
-INLINE int any_h(hl m)
-{
-    int64_t some = 0;
-    for (int i = 0; i < HALF; i++) some |= m[i];
-    return some != 0;
-}
+INLINE int any_h(hl m) { return any((vi)m); }
 
-/* Bit i is lane i of the mask whose halves these are. */
-INLINE unsigned to_bits_h(const hl m[2])
-{
-    hl low, high;
-    for (int i = 0; i < HALF; i++) low[i] = 1 << i, high[i] = 1 << (i + HALF);
-    hl bit = (m[0] & low) | (m[1] & high);
-    int64_t bits = 0;
-    for (int i = 0; i < HALF; i++) bits |= bit[i];
-    return (unsigned)bits;
-}
-
-/* One half of the mask that `bits` has of all lanes. */
+/* Bit i of `to_bits_h` is lane i of the mask whose halves these are; `from_bits_h` is one half of the mask. */
+#if defined(__x86_64__) && LANES == 16
+INLINE unsigned half_bits(hl m) { return _mm512_movepi64_mask((__m512i)m); }
+INLINE hl from_bits_h(unsigned bits, int half) { return (hl)_mm512_movm_epi64((__mmask8)(bits >> half * HALF)); }
+#else
+#if LANES == 4
+#define HALF_BITS 1, 2
+#elif LANES == 8
+#define HALF_BITS 1, 2, 4, 8
+#else
+#define HALF_BITS 1, 2, 4, 8, 16, 32, 64, 128
+#endif
 INLINE hl from_bits_h(unsigned bits, int half)
 {
-    hl bit;
-    for (int i = 0; i < HALF; i++) bit[i] = 1 << (i + half * HALF);
-    return ((bit & (int64_t)bits) != 0);
+    int64_t own = bits >> half * HALF;
+    return ((own - (hl){0}) & (hl){HALF_BITS}) != 0;
 }
+#if defined(__x86_64__) && LANES == 8
+INLINE unsigned half_bits(hl m) { return (unsigned)_mm256_movemask_pd((__m256d)m); }
+#elif defined(__x86_64__) && LANES == 4
+INLINE unsigned half_bits(hl m) { return (unsigned)_mm_movemask_pd((__m128d)m); }
+#else
+INLINE unsigned half_bits(hl m)
+{
+    unsigned bits = 0;
+    for (int i = 0; i < HALF; i++) bits |= (unsigned)(m[i] & 1) << i;
+    return bits;
+}
+#endif
+#endif
+INLINE unsigned to_bits_h(const hl m[2]) { return half_bits(m[0]) | half_bits(m[1]) << HALF; }
 
 /* The nearest multiple of pi/2, in the last bits of `quadrant`, and what is left of x, as the sum of two numbers. */
 struct reduced {

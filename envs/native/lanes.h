@@ -1,12 +1,19 @@
 /* Lanes: every operation on LANES numbers at once, each lane of them another environment.
  *
  * Only the compiler's vector types are used, and only operations that IEEE 754 rounds exactly: a lane's numbers depend
- * neither on the width nor on the processor. Files that include this are compiled once for each width. */
+ * neither on the width nor on the processor. Files that include this are compiled once for each width. Square roots and
+ * masks have instructions that no operator of these types stands for, and the compiler is not to look for them: its
+ * vectorizer, which would, fuses operations as well. */
 
 #ifndef PADDOCK_LANES_H
 #define PADDOCK_LANES_H
 
 #include <stdint.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 #ifndef LANES
 #error "define LANES (4, 8, 16 or 32) before this header"
@@ -51,6 +58,35 @@ INLINE vf most(vf a, vf b) { return pick(a > b, a, b); }
 INLINE vf clamp(vf x, vf low, vf high) { return most(low, least(x, high)); }
 INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
 
+#if LANES == 4
+#define LANE_BITS 1, 2, 4, 8
+#elif LANES == 8
+#define LANE_BITS 1, 2, 4, 8, 16, 32, 64, 128
+#elif LANES == 16
+#define LANE_BITS 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768
+#endif
+
+/* Square roots; whether any bit is set; bit i of `to_bits` is lane i of the mask, and `from_bits` is the mask of it. */
+#if defined(__x86_64__) && LANES == 16
+INLINE vf root(vf x) { return (vf)_mm512_sqrt_ps((__m512)x); }
+INLINE int any(vi m) { return _mm512_test_epi32_mask((__m512i)m, (__m512i)m) != 0; }
+INLINE unsigned to_bits(vi m) { return _mm512_movepi32_mask((__m512i)m); }
+INLINE vi from_bits(unsigned bits) { return (vi)_mm512_movm_epi32((__mmask16)bits); }
+#else
+INLINE vi from_bits(unsigned bits) { return (splat_i((int32_t)bits) & (vi){LANE_BITS}) != 0; }
+#if defined(__x86_64__) && LANES == 8
+INLINE vf root(vf x) { return (vf)_mm256_sqrt_ps((__m256)x); }
+INLINE int any(vi m) { return !_mm256_testz_si256((__m256i)m, (__m256i)m); }
+INLINE unsigned to_bits(vi m) { return (unsigned)_mm256_movemask_ps((__m256)m); }
+#elif defined(__x86_64__) && LANES == 4
+INLINE vf root(vf x) { return (vf)_mm_sqrt_ps((__m128)x); }
+INLINE int any(vi m) { return _mm_movemask_epi8((__m128i)(m == 0)) != 0xffff; }
+INLINE unsigned to_bits(vi m) { return (unsigned)_mm_movemask_ps((__m128)m); }
+#elif defined(__aarch64__) && LANES == 4
+INLINE vf root(vf x) { return (vf)vsqrtq_f32((float32x4_t)x); }
+INLINE int any(vi m) { return vmaxvq_u32((uint32x4_t)m) != 0; }
+INLINE unsigned to_bits(vi m) { return vaddvq_u32((uint32x4_t)(m & (vi){LANE_BITS})); }
+#else
 INLINE vf root(vf x)
 {
     vf y;
@@ -60,31 +96,19 @@ INLINE vf root(vf x)
 
 INLINE int any(vi m)
 {
-    typedef int64_t half __attribute__((vector_size(4 * LANES)));
-    half x = (half)m;
-    int64_t some = 0;
-    for (int i = 0; i < LANES / 2; i++) some |= x[i];
+    int32_t some = 0;
+    for (int i = 0; i < LANES; i++) some |= m[i];
     return some != 0;
 }
 
-/* Bit i of the result is lane i of the mask. */
 INLINE unsigned to_bits(vi m)
 {
-    typedef int64_t half __attribute__((vector_size(4 * LANES)));
-    vi bit;
-    for (int i = 0; i < LANES; i++) bit[i] = (int32_t)(1u << i);
-    half pairs = (half)(m & bit);
-    int64_t both = 0;
-    for (int i = 0; i < LANES / 2; i++) both |= pairs[i];
-    return (unsigned)both | (unsigned)(both >> 32);
+    unsigned bits = 0;
+    for (int i = 0; i < LANES; i++) bits |= (unsigned)(m[i] & 1) << i;
+    return bits;
 }
-
-INLINE vi from_bits(unsigned bits)
-{
-    vi bit;
-    for (int i = 0; i < LANES; i++) bit[i] = (int32_t)(1u << i);
-    return (splat_i((int32_t)bits) & bit) != 0;
-}
+#endif
+#endif
 
 /* Sine and cosine in double precision: polynomials and constants of ARM's optimized routines (sincosf), which glibc has
  * too, so that the results are libm's but for one in millions. For |x| < 1e6. */

@@ -36,7 +36,10 @@ INLINE void gather_actions(const struct task *task, const void *action, int lane
     const float *row = action;
     const int64_t *choice = action;
     if (task->choices && lanes == LANES && mask == ALL_LANES) {
-        for (int i = 0; i < LANES; i++) gathered[i] = (float)(int32_t)choice[i];
+        for (int h = 0; h < 2; h++) {
+            hi number = __builtin_convertvector(*(const hl_row *)(choice + h * HALF), hi);
+            ((hf *)gathered)[h] = __builtin_convertvector(number, hf);
+        }
         return;
     }
     for (; mask; mask &= mask - 1) {
@@ -84,7 +87,17 @@ INLINE unsigned keep_books(
     return truncated;
 }
 
-/* The same for LANES environments at once. */
+/* A byte, 0 or 1, for every bit. */
+INLINE void spread_bits(unsigned bits, uint8_t bytes[LANES])
+{
+    for (int k = 0; k < LANES; k += 8) {
+        uint64_t one_each = (bits >> k & 0xff) * 0x0101010101010101u & 0x8040201008040201u;
+        uint64_t spread = (one_each + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
+        memcpy(bytes + k, &spread, LANES < 8 ? LANES : 8);
+    }
+}
+
+/* The same as `keep_books` for LANES environments at once. */
 INLINE unsigned keep_all_books(
     const struct rows *rows, int base, unsigned terminated, const double *reward, int64_t limit
 )
@@ -99,11 +112,9 @@ INLINE unsigned keep_all_books(
         *(hl_row *)(rows->running_length + i) = length;
         late[h] = (limit - 1 - length) >> 63;
     }
-    uint8_t ends[LANES], cuts[LANES];
     unsigned truncated = to_bits_h(late);
-    for (int i = 0; i < LANES; i++) ends[i] = terminated >> i & 1, cuts[i] = truncated >> i & 1;
-    memcpy(rows->terminated + base, ends, LANES);
-    memcpy(rows->truncated + base, cuts, LANES);
+    spread_bits(terminated, rows->terminated + base);
+    spread_bits(truncated, rows->truncated + base);
     return truncated;
 }
 
