@@ -65,19 +65,19 @@ def draw(space: Any, num_envs: int) -> Iterator[Any]:
 
 
 def native(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    """Ours: what a step gives is written into arrays of the caller's."""
+    """Ours, as rollouts step it (algos/rollout.py): actions are sent, and a batch with its infos is received."""
     from envs.native.settings import native_task
     from envs.native.vector import NativeVectorEnv
 
     N = setting["num_envs"]
-    venv = NativeVectorEnv(native_task(row.spec), N, threads=setting["workers"])
+    venv = NativeVectorEnv(native_task(row.spec), N, copy=False, threads=setting["workers"])
     stack.callback(venv.close)
     venv.reset(seed=0)
-    into = np.zeros_like(venv.arrays.observation), np.zeros(N), np.zeros(N, np.bool_), np.zeros(N, np.bool_)
-    actions, step_into = draw(venv.single_action_space, N), venv.step_into
+    actions = draw(venv.single_action_space, N)
 
     def advance() -> int:
-        step_into(next(actions), *into)
+        venv.send(next(actions))
+        venv.recv()
         return N
 
     return advance

@@ -122,8 +122,7 @@ def render(report: Report) -> str:
 @contextmanager
 def built(folder: Path, width: str) -> Iterator[ctypes.CDLL]:
     """Have `library.load` find a library with the counters, for these instructions."""
-    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
-    (module,) = [one for one in table if one["name"] == "envs.native._lanes"]
+    module = _extension()
     compile_ = [_compiler(), *module["extra-compile-args"], COUNTERS, "-fPIC", "-c"]
     objects = [str(folder / Path(source).with_suffix(".o").name) for source in module["sources"]]
     running = [
@@ -142,6 +141,12 @@ def built(folder: Path, width: str) -> Iterator[ctypes.CDLL]:
     finally:
         library.FOLDER = before
         library.load.cache_clear()
+
+
+def _extension() -> Report:
+    """What pyproject.toml says of the library."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
+    return next(one for one in table if one["name"] == "envs.native._lanes")
 
 
 def _effort(source: str, width: str) -> list[str]:
@@ -174,9 +179,8 @@ def _play(c: ctypes.CDLL, env_id: str, seconds: float) -> tuple[Split, int]:
 def _limit(folder: Path, width: str) -> tuple[dict[str, int] | None, float]:
     """Vector instructions of an iteration, part by part, and how many of them the processor does in a cycle at most."""
     lanes, flags = WIDTHS[width]
-    compile_ = [_compiler(), "-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", *flags]
+    compile_ = [_compiler(), *_extension()["extra-compile-args"], *flags]
     compile_ += [
-        "-Wno-psabi",
         COUNTERS,
         f"-DLANES={lanes}",
         f"-I{ROOT / 'envs' / 'native'}",

@@ -1,5 +1,6 @@
 """Native environments behind the vector contract: one or many, saved or not, on any threads, the same bits."""
 
+import itertools
 import json
 import os
 import pickle
@@ -24,7 +25,6 @@ from envs.native import NATIVE, library
 from envs.native.settings import FAMILIES, native_ids, native_task
 from envs.spec import EnvSpec
 from envs.vector import Auto, Native, Serial, VectorEnv, VectorMisuse
-from envs.vector.table import Arrays
 
 N = 19  # some lanes of any width are left over
 POINTED = {"pit_gap": [0.2, 0.8], "stump_height": [0.1, 0.4], "stair_height": [0.1, 0.3], "roughness": 1.0}
@@ -168,6 +168,23 @@ def test_a_state_saved_within_episodes_goes_on_with_the_same_bits(make: Any, tas
 
 
 @each_task
+def test_a_saved_state_goes_on_in_other_instructions(make: Any, task: EnvSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = []
+    for name, other in itertools.permutations(library.available(), 2):
+        monkeypatch.setenv(library.CHOICE, name)
+        vec = make(task)
+        actions = actions_for(vec, 40)
+        vec.begin(8)
+        play(vec, actions[:20])
+        monkeypatch.setenv(library.CHOICE, other)
+        heir = make(task)
+        heir.load_state_dict(vec.state_dict())
+        played.append(play(heir, actions[20:]))
+        assert played[-1] == play(vec, actions[20:])
+    assert all(one == played[0] for one in played)
+
+
+@each_task
 def test_a_key_enters_any_episode(make: Any, task: EnvSpec) -> None:
     vec = make(task)
     vec.begin(9)
@@ -271,29 +288,7 @@ def test_views_are_of_the_memory_that_is_written(make: Any) -> None:
             assert np.shares_memory(batch[0], vec.arrays.observation) != copy
 
 
-@each_task
-def test_steps_may_be_written_into_the_callers_arrays(make: Any, task: EnvSpec) -> None:
-    vec, other = make(task), make(task)
-    mine = Arrays.allocate(vec.single_observation_space, vec.single_action_space, N, np.zeros)
-    vec.reset(seed=4), other.reset(seed=4)
-    for action in actions_for(vec, 40):
-        mine.action[...] = action
-        vec.step_into(mine.action, mine.observation, mine.reward, mine.terminated, mine.truncated)
-        *expected, infos = other.step(action)
-        assert plain([mine.observation, mine.reward, mine.terminated, mine.truncated]) == plain(expected)
-        for i in np.flatnonzero(mine.terminated | mine.truncated):
-            np.testing.assert_array_equal(vec.arrays.final[i], infos["final_obs"][i])
-            assert vec.arrays.final_length[i] == infos["final_info"]["episode"]["l"][i]
-
-
 # Bad input
-
-
-def into(vec: Any, **changes: Any) -> Any:
-    arrays = Arrays.allocate(vec.single_observation_space, vec.single_action_space, N, np.zeros)
-    given = {name: getattr(arrays, name) for name in ("observation", "reward", "terminated", "truncated")}
-    given = {"actions": arrays.action} | given | changes
-    return vec.step_into(*given.values())
 
 
 WRONG = np.zeros(N, int)
@@ -303,7 +298,7 @@ WRONG[7] = 2
 @pytest.mark.parametrize(
     ("misuse", "named"),
     [
-        (lambda vec: into(vec), "step_into: .* call reset first"),
+        (lambda vec: vec.step(np.zeros(N, int)), "send: .* call reset first"),
         (lambda vec: vec.reset(seed=-1), "seed=-1 must be at least 0"),
         (lambda vec: vec.reset(seed=[None] * (N - 1) + [2**63]), r"seed=9223372036854775808 must be .* below 2\^63"),
         (lambda vec: vec.reset(options={"low": 0}), r"take no options, got \['low'\]"),
@@ -312,13 +307,7 @@ WRONG[7] = 2
         (lambda vec: (vec.reset(), vec.step(WRONG)), "action of environment 7 is 2; pass a choice of 0 to 1"),
         (lambda vec: (vec.reset(), vec.step(-WRONG)), "action of environment 7 is -2; pass a choice of 0 to 1"),
         (lambda vec: (vec.reset(), vec.send(WRONG[7:8], [7]), vec.recv()), "action of environment 7 is 2"),
-        (lambda vec: (vec.reset(), into(vec, actions=WRONG)), "action of environment 7 is 2"),
-        (
-            lambda vec: (vec.reset(), into(vec, reward=np.zeros(N, np.float32))),
-            r"reward is float32 \(19,\); pass a .*64",
-        ),
-        (lambda vec: (vec.reset(), into(vec, observation=np.zeros((N, 8), np.float32)[:, ::2])), "pass a contiguous"),
-        (lambda vec: (vec.reset(), vec.send(np.zeros(1, int), [0]), into(vec)), "call recv first"),
+        (lambda vec: (vec.reset(), vec.send(np.zeros(1, int), [0]), vec.step(np.zeros(N, int))), "call recv first"),
         (lambda vec: vec.render(), "there is no render_mode"),
         (lambda vec: vec.load_state_dict({}), r"got keys \[\]"),
         (lambda vec: vec.load_state_dict(vec.state_dict() | {"task": "chess"}), "a state of chess"),

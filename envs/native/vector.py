@@ -1,7 +1,6 @@
 """The vector of native environments: C code steps them all in one call, straight in arrays that the caller sees."""
 
 import ctypes
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -21,7 +20,6 @@ from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_ope
 from envs.vector.storage import RowIndex
 from envs.vector.table import FREE, NEW, SENT, Arrays, Table
 
-INTO = ("action", "observation", "reward", "terminated", "truncated")  # what `step_into` is given, by its C name
 BITS = 2**64
 
 
@@ -84,10 +82,9 @@ class NativeVectorEnv(VectorEnv):
         self._free = FREE * num_envs
         self._chosen = np.zeros(num_envs, np.uint8)
         self._chosen_at = self._chosen.ctypes.data
-        # Three sets of rows: our own arrays; with the caller's actions; and with all that `step_into` is given.
-        self._own, self._direct, self._target = (rows_of(self.arrays) for _ in range(3))
-        self._own_at, self._direct_at, self._target_at = map(ctypes.addressof, (self._own, self._direct, self._target))
-        self._into: tuple[Any, ...] = (None,) * len(INTO)
+        # Our own arrays, and the same with the caller's actions.
+        self._own, self._direct = rows_of(self.arrays), rows_of(self.arrays)
+        self._own_at, self._direct_at = ctypes.addressof(self._own), ctypes.addressof(self._direct)
         self._vector = self._c.vector_open(
             library.find(task.name),
             num_envs,
@@ -153,41 +150,6 @@ class NativeVectorEnv(VectorEnv):
         if refused >= 0:
             raise self._refusal(refused, actions)
         return table.batch(table.everyone)
-
-    def step_into(
-        self,
-        actions: NDArray[Any],
-        observation: NDArray[np.float32],
-        reward: NDArray[np.float64],
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
-    ) -> None:
-        """Step every environment and write what it gives into the caller's arrays; nothing else is built.
-
-        Where an episode ended and restarted, `arrays` has what it ended with; what `arrays` has of the others is of
-        earlier steps. An array that was given last time is not checked again.
-
-        Args:
-            actions: [N, ...], contiguous, of the action space's dtype; as are all of them of theirs.
-            observation: [N, O].
-            reward: [N].
-            terminated: [N].
-            truncated: [N].
-
-        Raises:
-            VectorMisuse: no episode has begun, a batch is still to be received, or an array has another shape, dtype or
-                layout, or an action is no element of its space. Nothing has changed then.
-        """
-        check_open(self, "step_into")
-        given = (actions, observation, reward, terminated, truncated)
-        if any(map(operator.is_not, given, self._into)):
-            self._aim(given)
-        if self._table.flags != self._free:
-            remedy = "call reset first" if NEW in self._table.flags else "call recv first"
-            raise VectorMisuse(f"step_into: not every environment waits for an action; {remedy}")
-        refused = self._c.vector_step(self._vector, None, self._target_at)
-        if refused >= 0:
-            raise self._refusal(refused, actions)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as arrays and plain data: a vector of the same recipe that loads it gives the same bits."""
@@ -266,21 +228,6 @@ class NativeVectorEnv(VectorEnv):
     def _started(self, status: int) -> None:
         if status:
             raise VectorMisuse(f"reset: no memory for {self.num_envs} episodes of {self.task.source.id}; take fewer")
-
-    def _aim(self, given: tuple[Any, ...]) -> None:
-        """Check the arrays of `step_into` that are new, and note where they are."""
-        changed = [(k, name) for k, name in enumerate(INTO) if given[k] is not self._into[k]]
-        for k, name in changed:
-            array, mine = given[k], getattr(self.arrays, name)
-            if not _lies_as(array, mine) or not (k == 0 or array.flags.writeable):
-                got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-                raise VectorMisuse(
-                    f"step_into: {name} is {got}; pass a contiguous{' writeable' if k else ''} array of {mine.dtype} "
-                    f"{mine.shape}"
-                )
-        for k, name in changed:
-            setattr(self._target, name, given[k].ctypes.data)
-        self._into = given
 
     def _refusal(self, i: int, actions: NDArray[Any]) -> VectorMisuse:
         space = self.single_action_space
