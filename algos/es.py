@@ -114,18 +114,19 @@ class ES:
                 self.observed = self.observed.merge(sample)
             self.iteration += 1
             self.step += int(lengths.sum())
+            kept, size = np.isfinite(returns), np.sum(self.mean**2)
             metrics = {
                 "iteration": self.iteration,
                 "step": self.step,
                 "train/return_mean": float(np.nanmean(returns)),
                 "train/return_max": float(np.nanmax(returns)),
                 "train/return_min": float(np.nanmin(returns)),
-                "train/length_mean": float(lengths.sum() / (np.isfinite(returns).sum() * self.episodes_per_member)),
+                "train/length_mean": float(lengths[kept].mean() / self.episodes_per_member),
                 "es/sigma": sigma,
                 "es/learning_rate": rate,
                 "es/gradient_norm": float(np.sqrt(np.sum(gradient**2))),
-                "es/update_ratio": float(np.sqrt(np.sum(update**2) / np.sum(self.mean**2))),
-                "es/lost_members": int(np.isnan(returns).sum()),
+                "es/update_ratio": float(np.sqrt(np.sum(update**2) / size)) if size else 0.0,
+                "es/lost_members": int((~kept).sum()),
                 "system/retries": generation.retries,
             }
             clock.lap("learn")

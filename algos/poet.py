@@ -198,7 +198,7 @@ class POET:
             after = replace(niche, mean=stepped.mean, adam=stepped.adam, recent=recent, learned=learned)
             self.niches[number] = self._judged(after, score)
             self.step += stepped.steps + scored.steps
-        return {"train/return_mean": float(np.mean([stepped.return_mean for stepped, _ in ends.values()]))}
+        return _mean("train/return_mean", [stepped.return_mean for stepped, _ in ends.values()])
 
     def _judged(self, niche: Niche, score: float) -> Niche:
         """The niche with a new score of its agent."""
@@ -384,7 +384,7 @@ class POET:
         return {
             "iteration": self.iteration,
             "step": self.step,
-            "eval/return_mean": float(np.mean(list(scores.values()))),
+            **_mean("eval/return_mean", list(scores.values())),
             "eval/return_max": max(scores.values()),
             "poet/active": len(self.niches),
             "poet/archived": len(self.archive),
@@ -454,6 +454,12 @@ class _Clock:
 
     def _now(self) -> tuple[float, float, float, int]:
         return time.perf_counter(), time.thread_time(), self._together.worker_s, self._together.retries
+
+
+def _mean(name: str, values: Sequence[float]) -> dict[str, float]:
+    """The mean of what was not lost, as a metric; none where all was."""
+    finite = [value for value in values if np.isfinite(value)]
+    return {name: float(np.mean(finite))} if finite else {}
 
 
 def _explain(offer: Offer | None, bound: float, accepted: bool) -> str:

@@ -159,6 +159,34 @@ def test_a_lost_task_takes_whole_pairs_and_the_run_goes_on() -> None:
     assert np.isfinite(es.mean).all()
 
 
+class SteppedPool(SerialPool):
+    """Every task of four pairs returns these: a pair that broke off, and one that lasted."""
+
+    def imap_unordered(self, fn: Any, tasks: Any, **place: Any) -> Any:
+        for index, _ in enumerate(tasks):
+            returns = np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]])
+            lengths = np.array([[900, 900], [20, 30], [40, 50], [60, 70]])
+            yield Done(index, (returns, lengths, []))
+
+
+def test_lost_members_count_for_no_mean_and_all_steps_count() -> None:
+    row = advance(ES(**settings(pool=SteppedPool(), episodes_per_member=2, eval_every=100)), 1)[0]
+    assert row["es/lost_members"] == 4
+    assert (row["train/return_mean"], row["train/return_min"], row["train/return_max"]) == (4.5, 2.0, 7.0)
+    assert row["train/length_mean"] == 45 / 2
+    assert row["step"] == 2 * (1800 + 270)
+
+
+def test_an_update_of_nothing_is_none_of_its_size() -> None:
+    class Equal(SteppedPool):
+        def imap_unordered(self, fn: Any, tasks: Any, **place: Any) -> Any:
+            for done in super().imap_unordered(fn, tasks):
+                yield Done(done.index, (np.ones((4, 2)), *done.value[1:]))
+
+    row = advance(ES(**settings(pool=Equal(), initial_std=0.0, eval_every=100)), 1)[0]
+    assert (row["es/update_ratio"], row["es/gradient_norm"]) == (0.0, 0.0)
+
+
 def test_losing_everyone_ends_the_run_with_the_reason() -> None:
     with pytest.raises(EvaluationLost, match="RuntimeError: gone"):
         advance(ES(**settings(pool=LosingPool({0, 1}))), 1)

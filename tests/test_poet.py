@@ -442,6 +442,23 @@ def test_a_lost_pair_leaves_the_others_and_losing_all_leaves_the_agent() -> None
     assert np.isnan(lost.return_mean)
 
 
+def test_a_lost_niche_counts_for_no_mean() -> None:
+    poet, _ = scripted(ScriptedArena({}), {0: LOST, 1: 20.0, 2: 30.0})
+    niches, fresh = dict(poet.niches), Adam.fresh(1)
+
+    def settle(*ends: tuple[float, float]) -> dict[str, float]:
+        poet.niches = dict(niches)
+        given = [(Stepped(np.zeros(1), fresh, 10, trained), Scored(score, 5)) for trained, score in ends]
+        return poet._settle(dict(enumerate(given))) | poet._summary()
+
+    row = settle((float("nan"), LOST), (10.0, 40.0), (14.0, LOST))
+    assert (row["train/return_mean"], row["eval/return_mean"], row["eval/return_max"]) == (12.0, 35.0, 40.0)
+    poet.niches = {0: niches[0]}
+    niches = dict(poet.niches)
+    row = settle((float("nan"), LOST))
+    assert not {"train/return_mean", "eval/return_mean"} & row.keys()
+
+
 def test_an_attempt_that_does_not_beat_the_bound_learns_nothing() -> None:
     here, place, poet = arena(SerialPool())
     niche = poet.niches[0]
