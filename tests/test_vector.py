@@ -21,7 +21,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
-from envs.vector import EnvError, Multiprocess, Native, Serial, VectorMisuse
+from envs.vector import EnvError, Multiprocess, Native, Serial, VectorMisuse, shared
+from envs.vector import multiprocess as multiprocess_module
 from envs.vector.crew import LOSSES_IN_A_ROW
 
 N = 6
@@ -226,6 +227,25 @@ def test_two_sends_to_one_worker_are_both_answered(make: Any, backend: Any) -> N
     for i in (0, 1):
         obs, *_ = vec.recv(np.array([i]))
         np.testing.assert_array_equal(obs[0], expected[0][i])
+
+
+def test_a_batch_is_whole_where_others_were_received_by_their_numbers(make: Any) -> None:
+    vec, alone = make(multiprocess(batch_size=2), TASKS["box"]), make(SERIAL, TASKS["box"])
+    vec.reset(seed=1), alone.reset(seed=1)
+    ones = np.ones(N, int)
+    expected = alone.step(ones)[0]
+    vec.send(ones[:2], np.arange(2))
+    vec.recv(np.array([0]))  # the other of this worker's two is ready, and was first
+    vec.send(ones[:4], np.arange(2, 6))
+    received = []
+    for _ in range(2):
+        obs, *_, infos = vec.recv()
+        assert len(obs) == 2
+        np.testing.assert_array_equal(obs, expected[infos["env_id"]])
+        received += infos["env_id"].tolist()
+    assert 1 in received[:2] and len(set(received)) == 4
+    vec.send(ones[:2])
+    assert set(vec.recv(np.array(received[2:]))[-1]["env_id"]) == set(received[2:])
 
 
 def test_a_reset_drops_what_was_sent(make: Any, backend: Any) -> None:
@@ -489,6 +509,25 @@ def test_closing_leaves_nothing_and_is_quick() -> None:
     del vec
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("step", ["lay_out", "initialize", "Table"])
+def test_a_vector_that_cannot_begin_leaves_no_file_open(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any) -> None:
+        raise ConfigError("no semaphores here")
+
+    places = {"lay_out": shared.Board, "initialize": shared.Semaphore, "Table": multiprocess_module}
+    real = shared.Board.lay_out
+    gc.collect()
+    before = set(os.listdir("/proc/self/fd"))
+    # Laid out once to be measured, and then in memory.
+    calls = iter([real, fail])
+    later = staticmethod(lambda *given: next(calls)(*given))
+    monkeypatch.setattr(places[step], step, later if step == "lay_out" else fail)
+    with pytest.raises(ConfigError, match="no semaphores here"):
+        multiprocess().make(TASKS["box"])
+    gc.collect()
+    assert set(os.listdir("/proc/self/fd")) == before
 
 
 SCRIPT = """

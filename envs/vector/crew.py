@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from envs.errors import PaddockError
 from envs.vector.contract import EnvError
@@ -239,25 +240,35 @@ class Crew:
             self._order(w, self._queue[w].pop(0))
 
     def _first(self, size: int) -> RowIndex:
-        """READY rows of the workers that came first, as many as a batch takes."""
+        """READY rows of the workers that came first, as many as a batch takes; there are so many."""
         chosen: list[int] = []
         found = 0
+        rest: NDArray[np.intp] | None = None
         for w in list(self._arrived):
             ready = self._table.flags.count(READY, self.rows[w].start, self.rows[w].stop)
-            if found + ready > size:
+            if found + ready > size:  # some of an earlier worker's were received by their numbers
+                rest = self._ready(w)[: size - found]
                 break
             del self._arrived[w]
             if ready:
                 found += ready
                 chosen.append(w)
+            if found == size:
+                break
         chosen.sort()
-        first, last = self.rows[chosen[0]], self.rows[chosen[-1]]
-        if last.stop - first.start == found:
-            return slice(first.start, last.stop)
-        ids = np.concatenate([self._ids[w] for w in chosen])
-        if len(ids) == found:
-            self._latest = ids, chosen
-            return ids
+        if rest is None:
+            first, last = self.rows[chosen[0]], self.rows[chosen[-1]]
+            if last.stop - first.start == found:
+                return slice(first.start, last.stop)
+            ids = np.concatenate([self._ids[w] for w in chosen])
+            if len(ids) == found:
+                self._latest = ids, chosen
+                return ids
+        parts = [self._ready(w) for w in chosen]
+        return np.sort(np.concatenate(parts if rest is None else [*parts, rest]))
+
+    def _ready(self, w: int) -> NDArray[np.intp]:
+        ids = self._ids[w]
         return ids[self._table.flag[ids] == READY[0]]
 
     def _look(self) -> None:

@@ -76,24 +76,28 @@ class MultiprocessVectorEnv(VectorEnv):
 
         spaces = self.single_observation_space, self.single_action_space
         size = size_of(*spaces, num_envs, workers)
-        memory = os.memfd_create("paddock-board")
-        os.ftruncate(memory, size)
-        board = Board.lay_out(*spaces, num_envs, workers, Arena(memory, size).new)
-        for semaphore in (board.ready, *board.go):
-            semaphore.initialize()
-        self._table = Table(board.arrays, autoreset, copy)
-        registered = gymnasium.registry.get(spec.id)  # where the id names a package, importing it does this
-        jobs = [
-            Job(number, workers, num_envs, spec, registered, spaces, autoreset, memory, size, life=-1, log=-1)
-            for number in range(workers)
-        ]
-        self._latest: RowIndex = self._table.everyone  # of the last recv
+        self._latest: RowIndex = slice(0, num_envs)  # of the last recv
         self._key: int | None = None  # as `begin` gave it
         self._seeds: list[int | None] = [None] * num_envs  # as `reset` gave them
         self._attributes: dict[str, list[Any]] = {}  # as `set_attr` gave them
+        registered = gymnasium.registry.get(spec.id)  # where the id names a package, importing it does this
+        memory = os.memfd_create("paddock-board")
+        try:
+            os.ftruncate(memory, size)
+            board = Board.lay_out(*spaces, num_envs, workers, Arena(memory, size).new)
+            for semaphore in (board.ready, *board.go):
+                semaphore.initialize()
+        except BaseException:
+            os.close(memory)
+            raise
         processes: list[WorkerProcess] = []
         self._finalizer = weakref.finalize(self, end, processes, board, memory, os.getpid())
         try:
+            self._table = Table(board.arrays, autoreset, copy)
+            jobs = [
+                Job(number, workers, num_envs, spec, registered, spaces, autoreset, memory, size, life=-1, log=-1)
+                for number in range(workers)
+            ]
             self._crew = Crew(jobs, board, self._table, processes, self._revive, restart=restart, timeout_s=timeout_s)
         except BaseException:
             self.close()
