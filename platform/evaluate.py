@@ -35,7 +35,7 @@ from .command import Readers, check_output, parse, run_command, write_output
 from .compute.recipes import Local
 from .console import LiveLine
 from .elsewhere import place, read_env
-from .folder import read_config
+from .folder import import_from_where_it_began, read_config
 from .matrix import write_matrix
 from .results import read_columns
 from .run import KeepsPolicies, Progress, restore
@@ -217,6 +217,7 @@ def load(run: Path) -> tuple[Any, Progress]:
         CheckpointError: there is no checkpoint, or none is whole.
     """
     config = read_config(run)
+    import_from_where_it_began(run)
     algorithm = build_algorithm(_at_home(config), SerialPool(), Unplayed(config["vec"].get("num_envs", 1)))
     checkpoints = Checkpoints(run / "checkpoints", keep=config["checkpoint"]["keep"])
     while True:

@@ -194,6 +194,16 @@ def read_config(path: Path) -> dict[str, Any]:
         raise FolderError(f"{path} is not a run folder; {hint}") from error
 
 
+def import_from_where_it_began(run: Path) -> None:
+    """Let modules be imported from the folder that a run was started in, after all others."""
+    try:
+        began = json.loads((run / "provenance.json").read_text())["folder"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # a run's folder is whole without it
+    if Path(began).is_dir() and began not in sys.path:
+        sys.path.append(began)
+
+
 def computation(config: Mapping[str, Any]) -> dict[str, Any]:
     """What decides a run's numbers: each value by its dotted key."""
     return dict(_leaves({name: section for name, section in config.items() if name not in CHANGEABLE}))

@@ -18,7 +18,7 @@ from . import CONF
 from .assembly import assemble
 from .command import Readers, parse, run_command
 from .compose import compose_alone
-from .folder import FolderError, find_source, read_config
+from .folder import FolderError, find_source, import_from_where_it_began, read_config
 from .launch import play
 
 GUIDE = """\
@@ -72,6 +72,7 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
         PaddockError: the run cannot be repeated here, or has not come so far.
     """
     config = read_config(run)
+    import_from_where_it_began(run)
     config |= {
         "budget": {"iterations": iterations, "steps": None, "minutes": None, "return": None},
         "run": {"root": "runs", "name": None, "dir": str(out)},

@@ -17,7 +17,7 @@ from envs.errors import ConfigError, PaddockError, nearest, require
 from . import CONF
 from .assembly import build_mirrors
 from .command import Readers, parse, run_command
-from .folder import FolderError, check_usable, read_config
+from .folder import FolderError, check_usable, import_from_where_it_began, read_config
 from .track import Mirror
 
 GUIDE = """\
@@ -102,6 +102,7 @@ def _read_options() -> dict[str, dict[str, dict[str, Any]]]:
 def _mirrors_of(run: Path, chosen: Mapping[str, Any] | None, values: Mapping[str, Any]) -> list[Mirror]:
     """The mirrors to be made of a run: those that were chosen, or else its own."""
     config = read_config(run)
+    import_from_where_it_began(run)
     check_usable(run, config)
     require(any(True for _ in read_rows(run)), f"{run} has no iteration yet; wait for one")
     own = config.get("track", {}).get("mirrors") or {}

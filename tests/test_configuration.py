@@ -19,6 +19,7 @@ from paddock.border import call_checked
 from paddock.compose import compose_alone
 from paddock.folder import read_config
 from paddock.guide import GROUPS, summary
+from paddock.vocabulary import USUAL, suggest_key
 
 CONF = ROOT / "conf"
 FILES = sorted(CONF.rglob("*.yaml"))
@@ -188,6 +189,66 @@ def test_the_border_takes_any_signature() -> None:
         call_checked("x", lambda b, *rest: b, {"b": 1, "rest": 2})
     with pytest.raises(ConfigError, match=r"x\.env is not a key of x"):
         call_checked("x", lambda b, env, **more: b, {"b": 1, "env": 2}, env=3)
+
+
+def paths_of(node: Any, path: str = "") -> Iterator[str]:
+    """Every key of plain data, by its dotted path."""
+    for key, value in node.items() if isinstance(node, dict) else ():
+        yield f"{path}{key}"
+        yield from paths_of(value, f"{path}{key}.")
+
+
+@pytest.fixture(scope="module")
+def keys() -> set[str]:
+    """The paths of all keys that some choice of options has."""
+    composed = [
+        OmegaConf.to_container(compose_alone([option])) for option in OPTIONS if not option.startswith("sweep=")
+    ]
+    sweeper = yaml.safe_load((CONF / "hydra/sweeper/optuna.yaml").read_text())
+    return {path for node in composed for path in paths_of(node)} | set(paths_of(sweeper))
+
+
+def test_every_usual_name_stands_for_a_key_that_there_is(keys: set[str]) -> None:
+    assert set(USUAL) <= keys
+    for names in USUAL.values():
+        assert len(set(names)) == len(names)
+        for name in names:
+            assert name == name.lower().replace("-", "_")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        *(
+            ("lr", "algo.learning_rate"),
+            ("algo.lr", "algo.learning_rate"),
+            ("agent.learning_rate", "algo.learning_rate"),
+        ),
+        *(("gamma", "algo.discount"), ("algo.gae_lambda", "algo.trace"), ("algo.lam", "algo.trace")),
+        *(("batch_size", "algo.minibatch_size"), ("algo.n_epochs", "algo.epochs"), ("rollout_length", "algo.steps")),
+        *(("n_envs", "vec.num_envs"), ("algo.num_envs", "vec.num_envs"), ("vec.n-envs", "vec.num_envs")),
+        *(("ent_coef", "algo.entropy_coefficient"), ("vf_coef", "algo.value_coefficient"), ("clip_range", "algo.clip")),
+        *(
+            ("agent", "algo"),
+            ("trainer", "algo"),
+            ("environment", "env"),
+            ("env_id", "env.id"),
+            ("device", "algo.device"),
+        ),
+        *(("total_timesteps", "budget.steps"), ("run.steps", "budget.steps"), ("num_workers", "compute.workers")),
+        *(("output_dir", "run.dir"), ("wandb", "track"), ("sedd", "seed")),
+        *(("comput.workers", "compute.workers"), ("hiden", "algo.hidden"), ("checkpoint.every", "checkpoint.every_s")),
+    ],
+)
+def test_a_key_is_found_by_its_usual_name_and_by_its_spelling(written: str, meant: str) -> None:
+    composed = OmegaConf.to_container(compose_alone(["algo=ppo", "compute=dask"]))
+    found = suggest_key(written, paths_of(composed))
+    assert (found or "").startswith(f"did you mean '{meant}'"), found
+
+
+@pytest.mark.parametrize("written", ["gamma", "algo.gamma", "device", "foo", "algo.foo", "env.name", "algo.members"])
+def test_where_no_key_is_near_none_is_guessed(written: str) -> None:
+    assert suggest_key(written, paths_of(OmegaConf.to_container(compose_alone(["algo=es"])))) is None
 
 
 # The commands

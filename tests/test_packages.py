@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT, call_main
 
 from envs.errors import ConfigError
-from paddock.evaluate import evaluate
+from paddock import evaluate, rerun
 from paddock.folder import algorithm_name
 
 FILES = {
@@ -216,7 +216,7 @@ def test_a_run_is_called_by_the_algorithms_class_where_that_has_no_name(
     # It says of no policy but the present one that it keeps it, whatever its method takes.
     monkeypatch.setattr("stable_hands.search.RandomSearch.policy", lambda self, which="last": None)
     with pytest.raises(ConfigError, match="which=best is not a policy that RandomSearch keeps; allowed: last"):
-        evaluate(run, which="best")
+        evaluate.evaluate(run, which="best")
 
 
 @pytest.mark.parametrize(
@@ -303,6 +303,42 @@ def test_an_environment_needs_no_file_at_all(tmp_path: Path, expected: bytes) ->
     # Started where the package lies: the workers are told where that is.
     paddock(*arguments, cwd=source, path=None)
     assert b"eval/return_mean" in read(tmp_path / "run")[0]
+
+
+def test_the_console_script_finds_modules_of_the_working_directory_last(tmp_path: Path) -> None:
+    source = write_sources(tmp_path / "source")
+    (source / "yaml.py").write_text("raise SystemExit('this yaml.py is no package that Paddock needs')")
+    arguments = ["hydra.searchpath=[pkg://stable_hands.conf]", "experiment=trotting", "compute=serial", "run.dir=run"]
+    code = "import sys; sys.path.remove(''); from paddock.launch import script; sys.exit(script())"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", code, *arguments, "dry_run=true"]
+    ended = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    assert "algorithm    stable_hands.search.RandomSearch" in ended.stdout
+
+
+def test_a_run_is_read_from_any_folder_with_the_modules_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source = write_sources(tmp_path / "source")
+    (source / "poles_of_mine.py").write_text("""
+import gymnasium
+gymnasium.register("MinePole-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv", max_episode_steps=9)
+""")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    tiny = ["env.id=poles_of_mine:MinePole-v0", "algo.population=4", "algo.eval_every=1", "budget.iterations=2"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(source)
+        patch.syspath_prepend(source)
+        assert call_main(*tiny, "compute=serial", f"run.dir={tmp_path}/run") == 0
+    del sys.modules["poles_of_mine"]
+    monkeypatch.chdir(tmp_path)
+    for command, main in (("evaluate", evaluate.main), ("rerun", rerun.main)):
+        monkeypatch.setattr(sys, "argv", [command, "run"])
+        assert main() == 0, capfd.readouterr().err
+        assert sys.modules.pop("poles_of_mine").__file__ == str(source / "poles_of_mine.py")
+        monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(source)])
 
 
 def test_a_mirror_of_the_users_own_gets_every_row(
