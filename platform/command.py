@@ -95,3 +95,8 @@ def write_output(key: str, path: Path, content: bytes) -> None:
         write_atomically(path, content)
     except OSError as error:
         raise ConfigError(f"{key}={path} cannot be written ({error.strerror}); choose another place") from error
+
+
+def shown(path: Path) -> str:
+    """Return a path as people write it: from here, if it is below."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

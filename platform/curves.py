@@ -1,14 +1,19 @@
 """Learning curves as plots and pages draw them: of a group, its colour, interquartile mean and interval over seeds."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import NDArray
 
+from .late import matplotlib
 from .results import Columns
 from .scores import interquartile_mean, interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
 Line = tuple[Array, Array]  # x [n] rising, y [n], both finite
@@ -70,9 +75,9 @@ def label_x(ax: Axes, x: str) -> None:
     ax.set_xlabel(X_AXES[x][2])
     ax.margins(x=0.02)
     if x == "step":
-        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+        ax.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=""))
     elif x == "iteration":
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
 
 
 def _marker(xs: Array) -> str | None:

@@ -20,10 +20,11 @@ from envs.cores import usable_cores
 from envs.errors import require
 
 from .border import call_checked
+from .command import shown
 from .compute.recipes import Dask
 from .console import duration, short
 from .places import End, Here, OnWorkers, Place, Running
-from .plan import Plan, plan_job, shown
+from .plan import Plan, plan_job
 from .run import RunFailed, Signals
 from .status import print_table
 from .submit import PLUGINS, SlurmLauncher

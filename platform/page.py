@@ -3,15 +3,19 @@
 Text becomes HTML here alone, and all of it is escaped unless it is `Html` already: it may come from any file.
 """
 
+from __future__ import annotations
+
 import html
 import io
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from .late import matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 # Colours that stand for the page's own, which differ between light and dark.
 INK, LINE = "#0a0b0c", "#0d0e0f"
@@ -162,7 +166,7 @@ def keys(marks: Iterable[tuple[Html, object]]) -> Html:
 def axes(width_in: float = 4.5, height_in: float = 2.9) -> Axes:
     """Empty axes of a picture in the page's colours."""
     with matplotlib.rc_context(FONT):
-        ax = Figure(figsize=(width_in, height_in), layout="constrained").subplots()
+        ax = matplotlib.figure.Figure(figsize=(width_in, height_in), layout="constrained").subplots()
     ax.set_axisbelow(True)
     ax.grid(color=LINE, linewidth=0.7)
     ax.spines[["top", "right"]].set_visible(False)
@@ -180,7 +184,7 @@ def picture(figure: Figure | SubFigure, name: str, label: str) -> Html:
         name: a word, the only one of its kind in the page: identifiers of all pictures share one space.
         label: what a screen reader says.
     """
-    assert isinstance(figure, Figure)  # as far as types tell, axes might lie in a part of one
+    assert isinstance(figure, matplotlib.figure.Figure)  # as far as types tell, axes might lie in a part of one
     buffer = io.StringIO()
     with matplotlib.rc_context(FONT | {"svg.hashsalt": name}):
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))

@@ -52,8 +52,3 @@ def plan_job(
     kept += [item for item in overrides if not item.startswith(LEFT_OUT)]
     command = [sys.executable, "-u", "-m", "paddock", *(word for pair in named.items() if pair[1] for word in pair)]
     return Plan(overrides, run, [*command, *kept, f"run.dir={quoted}"])
-
-
-def shown(path: Path) -> str:
-    """A path as people write it: from here, if it is below."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -3,16 +3,15 @@
 python -m paddock.plot DIR... out=FILE.png
 """
 
+from __future__ import annotations
+
 import io
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envs.errors import ConfigError, PaddockError, nearest, require
 
@@ -21,8 +20,13 @@ from .command import Readers, check_output, parse, run_command, write_output
 from .curves import COLORS, EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, label_x, read_line
 from .folder import read_config, short_name
 from .groups import Run, find_repeats, group_by_seed, sort_groups
+from .late import matplotlib
 from .lineage import read_history, read_population
 from .results import find_runs, read_columns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +130,7 @@ def draw(runs: Sequence[Run], x: str = "step", y: Sequence[str] | None = None) -
         panels.setdefault(group if name.isdigit() else name, []).append(metric)
 
     below = -(-len(groups) // 2) if len(groups) > MOST_INSIDE and len(panels) == 1 else 0  # rows of names
-    figure = Figure(figsize=(8, 1.5 + 3 * len(panels) + 0.2 * below), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(8, 1.5 + 3 * len(panels) + 0.2 * below), layout="constrained")
     missing = {run.path: None for run in runs if run not in begun}
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     for ax, (name, shown) in zip(axes, panels.items(), strict=True):

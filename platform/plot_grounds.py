@@ -1,15 +1,21 @@
 """What the niches of a run of POET look like, for environments that have a ground to walk on."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError
 
 from .folder import short_name
+from .late import matplotlib
 from .lineage import History, Life
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 
@@ -32,7 +38,9 @@ def draw_grounds(history: History, title: str) -> Figure:
     width = (9.0 if columns == 1 else 12.0) / columns
     true_height = width * (high - low) / length
     stretch = min(max(round(2 * 0.6 / true_height) / 2, 1.0), 4.0)
-    figure = Figure(figsize=(width * columns, rows * (stretch * true_height + 0.32) + 1.0), layout="constrained")
+    figure = matplotlib.figure.Figure(
+        figsize=(width * columns, rows * (stretch * true_height + 0.32) + 1.0), layout="constrained"
+    )
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for ax in panels.flat[len(chosen) :]:
         ax.remove()

@@ -1,17 +1,19 @@
 """Pictures of population based training (arXiv:1711.09846): who took over from whom, and schedules that came of it."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from __future__ import annotations
 
-import matplotlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from .curves import COLORS, FEW_POINTS, GREY
+from .late import matplotlib
 from .lineage import Population, Span, trace_back
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FAINT = "0.75"  # of members that the last leader has nothing of
 SCORES = {"pbt/best": ("best", COLORS[0], 2.0), "pbt/median": ("median", GREY, 1.2), "pbt/worst": ("worst", FAINT, 1.2)}
@@ -22,7 +24,7 @@ def draw_lineage(population: Population, title: str) -> Figure:
     members = list(population.spans)
     colors = _colors(members)
     height = min(max(0.3 * len(members), 2.0), 12.0)
-    figure = Figure(figsize=(9, height + 1.4), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(9, height + 1.4), layout="constrained")
     ax = figure.subplots()
     thickness = min(0.5 * height / len(members) * 72, 11.0)
     for row, member in enumerate(members):
@@ -49,9 +51,16 @@ def draw_lineage(population: Population, title: str) -> Figure:
         f"{title}: {taken} takeover{'' if taken == 1 else 's'}, all members descend from {_enumerate(left)}", pad=24
     )
     marks = [
-        Line2D([], [], linestyle="", marker="*", color="white", markeredgecolor="black", markersize=9, label="leader"),
-        Line2D([], [], linestyle="", marker="$\\downarrow$", color="black", markersize=8, label="takes over"),
-        *(Line2D([], [], color=colors[origin], linewidth=6, label=f"from {origin}") for origin in left[:6]),
+        matplotlib.lines.Line2D(
+            [], [], linestyle="", marker="*", color="white", markeredgecolor="black", markersize=9, label="leader"
+        ),
+        matplotlib.lines.Line2D(
+            [], [], linestyle="", marker="$\\downarrow$", color="black", markersize=8, label="takes over"
+        ),
+        *(
+            matplotlib.lines.Line2D([], [], color=colors[origin], linewidth=6, label=f"from {origin}")
+            for origin in left[:6]
+        ),
     ]
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
     ax.legend(handles=marks, ncols=len(marks), frameon=False, fontsize="small", **place)
@@ -61,7 +70,7 @@ def draw_lineage(population: Population, title: str) -> Figure:
 def draw_schedule(population: Population, title: str) -> Figure:
     """Scores and hyperparameters over rounds: each member's, and bold those that the last leader has come by."""
     names = sorted({name for spans in population.spans.values() for span in spans for name in span.settings})
-    figure = Figure(figsize=(9, 1.2 + 2.1 * (1 + len(names))), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(9, 1.2 + 2.1 * (1 + len(names))), layout="constrained")
     top, *panels = figure.subplots(1 + len(names), sharex=True, squeeze=False)[:, 0]
     rounds = population.columns.get("iteration", np.empty(0))
     for metric, (label, color, width) in SCORES.items():
@@ -86,7 +95,9 @@ def draw_schedule(population: Population, title: str) -> Figure:
     _span_rounds((panels or [top])[-1], population.now)
     if panels:
         lines = [("the last leader's way", COLORS[0], 2.2), ("all members", FAINT, 1)]
-        handles = [Line2D([], [], color=color, linewidth=width, label=label) for label, color, width in lines]
+        handles = [
+            matplotlib.lines.Line2D([], [], color=color, linewidth=width, label=label) for label, color, width in lines
+        ]
         panels[0].legend(handles=handles, frameon=False, fontsize="small")
     top.set_title(f"{title}: schedule of the last leader, member {leader}")
     return figure
@@ -130,9 +141,9 @@ def _scale_log(ax: Axes) -> None:
     ax.set_yscale("log")
     low, high = ax.get_ylim()
     few = high < 100 * low
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
+    ax.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5) if few else (1,)))
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
 def _leaders(population: Population) -> list[tuple[int, int]]:
@@ -144,7 +155,7 @@ def _leaders(population: Population) -> list[tuple[int, int]]:
 
 def _span_rounds(ax: Axes, last: int) -> None:
     ax.set_xlim(0.4, last + 0.6)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, min_n_ticks=1))
     ax.set_xlabel("round")
 
 

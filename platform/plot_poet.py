@@ -1,26 +1,27 @@
 """Pictures of a run of POET (arXiv:1901.01753, arXiv:2003.08536): its niches, its transfers, and what came of them."""
 
+from __future__ import annotations
+
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize, PowerNorm
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from envs.errors import require
 from envs.family import Family
 
 from .border import build
+from .late import matplotlib
 from .lineage import Attempt, History, Life, count_attempts, order_lines, split_attempts
 from .plot_grounds import draw_grounds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 
@@ -37,10 +38,10 @@ def draw_lineage(history: History, title: str) -> Figure:
     order = order_lines(lives)
     row = {number: k for k, number in enumerate(order)}
     difficulty, label = measure_difficulty(history)
-    colors, scale = _colors(), Normalize(0, max(difficulty.values()) or 1)
+    colors, scale = _colors(), matplotlib.colors.Normalize(0, max(difficulty.values()) or 1)
 
     height = min(max(0.26 * len(order), 2.0), 12.0)
-    figure = Figure(figsize=(10, height + 1.3), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(10, height + 1.3), layout="constrained")
     ax = figure.subplots()
     _span_iterations(ax, now)
     pitch = min(height / len(order), 0.26) / POINT  # points between lines
@@ -66,7 +67,9 @@ def draw_lineage(history: History, title: str) -> Figure:
     ax.set_title(f"{title}: {_count(len(lives), 'niche')}, {active} active", pad=24)
     _explain_marks(ax, lives, any(attempt.accepted for attempt in history.attempts))
     if any(difficulty.values()):
-        bar = figure.colorbar(ScalarMappable(scale, colors), ax=ax, aspect=6 * height, pad=0.01, fraction=0.05)
+        bar = figure.colorbar(
+            matplotlib.cm.ScalarMappable(scale, colors), ax=ax, aspect=6 * height, pad=0.01, fraction=0.05
+        )
         width = max(int(height / 0.075), 24)
         bar.set_label("\n".join(textwrap.fill(line, width) for line in label.splitlines()), fontsize="small")
     return figure
@@ -79,10 +82,10 @@ def draw_transfers(history: History, title: str) -> Figure:
     counts = [(first, last, *count_attempts(attempts)) for first, last, attempts in spans]
     shares = [_shares(accepted, attempted) for *_, accepted, attempted in counts]
     # Most shares are far below those of pairs that met once.
-    scale = PowerNorm(0.5, 0, max(float(np.nanmax(share)) for share in shares) or 1)
+    scale = matplotlib.colors.PowerNorm(0.5, 0, max(float(np.nanmax(share)) for share in shares) or 1)
     columns = min(len(spans), 2)
     rows = -(-len(spans) // columns)
-    figure = Figure(figsize=(5 * columns + 1, 4.6 * rows + 0.5), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(5 * columns + 1, 4.6 * rows + 0.5), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False)
     for ax in panels.flat[len(spans) :]:
         ax.remove()
@@ -108,7 +111,7 @@ def draw_annecs(history: History, title: str) -> Figure:
     """The accumulated number of novel environments created and solved, and what goes on beside it."""
     columns = history.columns
     require("poet/annecs" in columns, "no number of poet/annecs has been logged yet; wait for an iteration")
-    figure = Figure(figsize=(8, 6), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(8, 6), layout="constrained")
     upper, lower = figure.subplots(2, sharex=True)
     other = lower.twinx()
     x = columns["iteration"]
@@ -127,7 +130,7 @@ def draw_annecs(history: History, title: str) -> Figure:
             top = max(top, float(np.nanmax(y, initial=0)))
         # Lines of both scales would else end at one height.
         ax.set_ylim(-0.03 * top, (1.3 if ax is lower else 1.06) * top)
-        ax.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        ax.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, min_n_ticks=1))
         ax.spines["top"].set_visible(False)
         if ax is not upper:
             ax.set_ylabel(label, color=color)
@@ -163,7 +166,7 @@ def measure_difficulty(history: History) -> tuple[dict[int, float], str]:
 def _span_iterations(ax: Axes, last: int) -> None:
     room = max(0.04 * (last - 1), 0.5)
     ax.set_xlim(1 - room, last + 1.5 * room)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, min_n_ticks=1))
     ax.set_xlabel("iteration")
 
 
@@ -205,7 +208,7 @@ def _name_lines(ax: Axes, ends: Sequence[tuple[int, int]], pitch: float) -> None
     every = int(np.ceil(7 / pitch))
     for k, (end, number) in list(enumerate(ends))[::every]:
         text = ax.annotate(str(number), (end, k), (6, 0), textcoords="offset points", va="center", fontsize=7, zorder=6)
-        text.set_path_effects([withStroke(linewidth=2, foreground="white")])
+        text.set_path_effects([matplotlib.patheffects.withStroke(linewidth=2, foreground="white")])
 
 
 def _explain_marks(ax: Axes, lives: Mapping[int, Life], moves: bool) -> None:
@@ -218,7 +221,9 @@ def _explain_marks(ax: Axes, lives: Mapping[int, Life], moves: bool) -> None:
     ]
     style: dict[str, Any] = {"linestyle": "", "color": "black", "markersize": 7}
     handles = [
-        Line2D([], [], marker=mark, label=label, markerfacecolor="white" if mark == "*" else "black", **style)
+        matplotlib.lines.Line2D(
+            [], [], marker=mark, label=label, markerfacecolor="white" if mark == "*" else "black", **style
+        )
         for mark, label, there in marks
         if there
     ]
@@ -243,7 +248,7 @@ def _write_counts(ax: Axes, accepted: NDArray[np.int64], attempted: NDArray[np.i
 
 
 def _colors() -> Colormap:
-    return LinearSegmentedColormap.from_list("difficulty", DIFFICULTY)
+    return matplotlib.colors.LinearSegmentedColormap.from_list("difficulty", DIFFICULTY)
 
 
 def _count(number: int, noun: str) -> str:

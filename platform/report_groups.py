@@ -1,9 +1,11 @@
 """The part of a report that compares groups of runs: a table, learning curves, scores, and who is likely better."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from . import scores
@@ -12,6 +14,9 @@ from .curves import EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, l
 from .page import INK, Html, axes, grid, heading, join, key, keys, panel, picture, section, table
 from .report_data import Group
 from .report_tasks import compare_over_tasks, draw_profile, span
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
 

@@ -1,19 +1,21 @@
 """The parts of a report about single runs: their speed, the history of POET's niches, videos, states and commands."""
 
+from __future__ import annotations
+
 import base64
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 
 from envs.errors import ConfigError, PaddockError
 
 from .console import duration, short
 from .folder import spell_command
+from .late import matplotlib
 from .page import (
     INK,
     Html,
@@ -36,6 +38,9 @@ from .plot import read_pictures
 from .report_data import Entry, Group
 from .report_groups import list_marks
 from .survey import WRONG
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TIMES = {  # metric -> what it is
     "system/env_s": "environments",

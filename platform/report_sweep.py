@@ -1,5 +1,7 @@
 """The part of a report about one sweep: how the search went, what mattered, and the command that does best."""
 
+from __future__ import annotations
+
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from .console import duration, short
 from .curves import COLORS, Line, label_x, read_line
+from .late import matplotlib
 from .page import INK, Html, axes, code, grid, heading, panel, picture, section, table
 from .results import Columns, read_trials
 from .study import Sheet, open_study
@@ -21,6 +21,7 @@ from .summary import as_command, best_trials
 from .trial import Note
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from optuna import Study
     from optuna.trial import FrozenTrial
 
@@ -64,7 +65,7 @@ def describe(folder: Path, k: int, columns: Mapping[Path, Columns]) -> Html:
     return section(f"Sweep: {folder}", f"{aims}; {listed}.", *parts)
 
 
-def _best(study: "Study", folder: Path, sheet: Sheet) -> Html:
+def _best(study: Study, folder: Path, sheet: Sheet) -> Html:
     parts: list[Html] = []
     best = best_trials(study)
     for trial in best[:5]:
@@ -79,8 +80,8 @@ def _best(study: "Study", folder: Path, sheet: Sheet) -> Html:
 
 
 def _pictures(
-    study: "Study",
-    trials: Sequence["FrozenTrial"],
+    study: Study,
+    trials: Sequence[FrozenTrial],
     lines: Mapping[int, Line],
     metrics: Sequence[str],
     importances: Mapping[str, float],
@@ -108,7 +109,7 @@ def _pictures(
     return panels
 
 
-def _importances(study: "Study") -> tuple[dict[str, float], str]:
+def _importances(study: Study) -> tuple[dict[str, float], str]:
     """(importances of parameters, the most important first; why there are none)."""
     from optuna.importance import get_param_importances
 
@@ -119,7 +120,7 @@ def _importances(study: "Study") -> tuple[dict[str, float], str]:
         return {}, f"not known yet: {error}"
 
 
-def _draw_history(trials: Sequence["FrozenTrial"], j: int, sign: float, name: str) -> Html:
+def _draw_history(trials: Sequence[FrozenTrial], j: int, sign: float, name: str) -> Html:
     ax = axes()
     done = [trial for trial in trials if trial.state.name == "COMPLETE"]
     pruned = [trial for trial in trials if trial.state.name == "PRUNED" and trial.intermediate_values]
@@ -131,12 +132,12 @@ def _draw_history(trials: Sequence["FrozenTrial"], j: int, sign: float, name: st
     best = sign * np.maximum.accumulate(sign * y)
     ax.step(x, best, where="post", color=ORANGE, linewidth=1.8, label="best so far")
     ax.set_xlabel("trial")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, min_n_ticks=1))
     ax.legend(frameon=False, fontsize=8.5, labelcolor=INK)
     return picture(ax.figure, name, "optimization history")
 
 
-def _draw_front(study: "Study", done: Sequence["FrozenTrial"], metrics: Sequence[str], name: str) -> Html:
+def _draw_front(study: Study, done: Sequence[FrozenTrial], metrics: Sequence[str], name: str) -> Html:
     ax = axes()
     for trials, color in ((done, GREY), (study.best_trials, ORANGE)):
         values = np.array([trial.values[:2] for trial in trials])
@@ -146,7 +147,7 @@ def _draw_front(study: "Study", done: Sequence["FrozenTrial"], metrics: Sequence
     return picture(ax.figure, name, "trade-off between objectives")
 
 
-def _draw_learning(trials: Sequence["FrozenTrial"], lines: Mapping[int, Line], name: str) -> Html | None:
+def _draw_learning(trials: Sequence[FrozenTrial], lines: Mapping[int, Line], name: str) -> Html | None:
     """What each trial's run measured on its way; a study repeats it at every percent of the budget in between."""
     if not lines:
         return None
@@ -176,14 +177,14 @@ def _draw_importances(importances: Mapping[str, float], name: str) -> Html:
     return picture(ax.figure, name, "importances of parameters")
 
 
-def _draw_coordinates(trials: Sequence["FrozenTrial"], names: Sequence[str], sign: float, name: str) -> Html:
+def _draw_coordinates(trials: Sequence[FrozenTrial], names: Sequence[str], sign: float, name: str) -> Html:
     ax = axes(height_in=3.1)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     heights = np.array([_place(ax, k, key, trials) for k, key in enumerate(names)])  # [parameters, trials]
     values = sign * np.array([trial.values[0] for trial in trials])
     ranks = np.argsort(np.argsort(values)) / (len(values) - 1)
-    colors = LinearSegmentedColormap.from_list("rank", ["#b9c4d6", BLUE])
+    colors = matplotlib.colors.LinearSegmentedColormap.from_list("rank", ["#b9c4d6", BLUE])
     for k in np.argsort(values):
         ax.plot(heights[:, k], color=colors(ranks[k]), linewidth=0.8 + ranks[k], alpha=0.35 + 0.6 * ranks[k])
     ax.set_xticks(range(len(names)), [_short_name(key) for key in names], parse_math=False, rotation=20, ha="right")
@@ -192,7 +193,7 @@ def _draw_coordinates(trials: Sequence["FrozenTrial"], names: Sequence[str], sig
     return picture(ax.figure, name, "parallel coordinates of parameters")
 
 
-def _place(ax: Axes, k: int, key: str, trials: Sequence["FrozenTrial"]) -> Array:
+def _place(ax: Axes, k: int, key: str, trials: Sequence[FrozenTrial]) -> Array:
     """Draw the axis of a parameter; returns the height of each trial on it, in [0, 1]."""
     distribution: Any = trials[0].distributions[key]
     ax.axvline(k, color=INK, linewidth=0.8, alpha=0.5)

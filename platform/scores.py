@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import mannwhitneyu, trim_mean
+
+from .late import scipy
 
 Array = NDArray[np.float64]
 Statistic = Callable[[Array], Array]  # [..., R, N] -> [...]
@@ -27,7 +28,7 @@ def interquartile_mean(scores: ArrayLike) -> Array:
         [...].
     """
     scores = np.asarray(scores, np.float64)
-    return np.asarray(trim_mean(scores.reshape(*scores.shape[:-2], -1), 0.25, axis=-1))
+    return np.asarray(scipy.stats.trim_mean(scores.reshape(*scores.shape[:-2], -1), 0.25, axis=-1))
 
 
 def mean(scores: ArrayLike) -> Array:
@@ -95,7 +96,7 @@ def improvement(x: ArrayLike, y: ArrayLike) -> Array:
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     # The statistic U is wanted alone, and the asymptotic p-value is the cheaper one.
-    wins = mannwhitneyu(x, y, axis=-2, method="asymptotic").statistic
+    wins = scipy.stats.mannwhitneyu(x, y, axis=-2, method="asymptotic").statistic
     return np.mean(wins / (x.shape[-2] * y.shape[-2]), axis=-1)
 
 

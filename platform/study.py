@@ -4,6 +4,8 @@ In the sweep's folder `sweep.json` says what the study is about, and `study.jour
 Optuna's own tools read both: `optuna trials --storage-class JournalFileStorage --storage FOLDER/study.journal ...`.
 """
 
+from __future__ import annotations
+
 import inspect
 import json
 import logging
@@ -13,32 +15,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import optuna
-from optuna.pruners import BasePruner
-from optuna.samplers import BaseSampler
-from optuna.storages import BaseStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend
-
 from envs.errors import ConfigError, nearest, require
 
 from .checkpoint import write_atomically
 from .folder import FolderError
+from .late import optuna
 
 SHEET, JOURNAL = "sweep.json", "study.journal"  # in the sweep's folder
 SAMPLERS = {
-    "tpe": optuna.samplers.TPESampler,
-    "cmaes": optuna.samplers.CmaEsSampler,
-    "gp": optuna.samplers.GPSampler,
-    "nsga2": optuna.samplers.NSGAIISampler,
-    "qmc": optuna.samplers.QMCSampler,
-    "random": optuna.samplers.RandomSampler,
+    "tpe": "TPESampler",
+    "cmaes": "CmaEsSampler",
+    "gp": "GPSampler",
+    "nsga2": "NSGAIISampler",
+    "qmc": "QMCSampler",
+    "random": "RandomSampler",
 }
 PRUNERS = {
-    "median": optuna.pruners.MedianPruner,
-    "percentile": optuna.pruners.PercentilePruner,
-    "successive_halving": optuna.pruners.SuccessiveHalvingPruner,
-    "hyperband": optuna.pruners.HyperbandPruner,
-    "none": optuna.pruners.NopPruner,
+    "median": "MedianPruner",
+    "percentile": "PercentilePruner",
+    "successive_halving": "SuccessiveHalvingPruner",
+    "hyperband": "HyperbandPruner",
+    "none": "NopPruner",
 }
 DIRECTIONS = ("maximize", "minimize")
 COMPARISON = re.compile(r"\s*(\S+)\s*(<=|>=)\s*(\S+)\s*")
@@ -53,7 +50,7 @@ class Constraint:
     bound: float
 
     @classmethod
-    def parse(cls, text: str) -> "Constraint":
+    def parse(cls, text: str) -> Constraint:
         """Read `group/name <= number`, or with >=.
 
         Raises:
@@ -105,7 +102,7 @@ class Sheet:
     command: str
 
     @classmethod
-    def read(cls, folder: Path) -> "Sheet":
+    def read(cls, folder: Path) -> Sheet:
         """The sheet of a sweep's folder.
 
         Raises:
@@ -128,7 +125,7 @@ class Sheet:
         write_atomically(folder / SHEET, json.dumps(noted, indent=2).encode())
 
 
-def open_storage(folder: Path, url: str | None) -> BaseStorage:
+def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
     """The storage of a sweep: the journal in its folder, or what the URL names.
 
     Raises:
@@ -137,7 +134,7 @@ def open_storage(folder: Path, url: str | None) -> BaseStorage:
     optuna.logging.set_verbosity(logging.ERROR)  # who sweeps has lines of his own
     if url is None:
         # Its lock is a link, which shared file systems make in one step; one that a killed process left expires.
-        return JournalStorage(JournalFileBackend(str(folder / JOURNAL)))
+        return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL)))
     try:
         return optuna.storages.get_storage(url)
     except Exception as error:  # of whatever database, or of the module for it that is missing
@@ -145,7 +142,7 @@ def open_storage(folder: Path, url: str | None) -> BaseStorage:
         raise ConfigError(f"storage={url} cannot be opened ({why}); mend the URL, or leave it out") from error
 
 
-def open_study(folder: Path, sampler: BaseSampler | None = None) -> optuna.Study:
+def open_study(folder: Path, sampler: optuna.samplers.BaseSampler | None = None) -> optuna.Study:
     """The study of a sweep's folder, with its own pruner; nothing is made that is not there.
 
     Raises:
@@ -164,24 +161,24 @@ def open_study(folder: Path, sampler: BaseSampler | None = None) -> optuna.Study
         raise FolderError(f"the study {sheet.study} cannot be read from {place} ({type(error).__name__})") from error
 
 
-def make_sampler(name: str, options: Mapping[str, Any], seed: int) -> BaseSampler:
+def make_sampler(name: str, options: Mapping[str, Any], seed: int) -> optuna.samplers.BaseSampler:
     """A sampler by its name here.
 
     Raises:
         ConfigError: the name or an option is unknown, or a value is out of range.
     """
     require(name in SAMPLERS, f"sampler={name} is unknown; {nearest(name, SAMPLERS)}")
-    return _make(name, SAMPLERS[name], dict(options), {"seed": seed})
+    return _make(name, getattr(optuna.samplers, SAMPLERS[name]), dict(options), {"seed": seed})
 
 
-def make_pruner(name: str, options: Mapping[str, Any]) -> BasePruner:
+def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePruner:
     """A pruner by its name here.
 
     Raises:
         ConfigError: the name or an option is unknown, or a value is out of range.
     """
     require(name in PRUNERS, f"pruner={name} is unknown; {nearest(name, PRUNERS)}")
-    return _make(name, PRUNERS[name], dict(options), {})
+    return _make(name, getattr(optuna.pruners, PRUNERS[name]), dict(options), {})
 
 
 def _make(name: str, target: Any, options: dict[str, Any], ours: Mapping[str, Any]) -> Any:

@@ -30,8 +30,9 @@ from envs.errors import ConfigError, require
 from . import CONF
 from .border import call_checked
 from .checkpoint import write_atomically
+from .command import shown
 from .places import SHOWN, End
-from .plan import Plan, plan_job, shown
+from .plan import Plan, plan_job
 from .run import RunFailed
 from .snapshot import find_tree
 from .status import print_table

@@ -1,5 +1,7 @@
 """The end of a sweep in a few lines: how the trials ended, the best one as a command, and what mattered."""
 
+from __future__ import annotations
+
 import re
 import shlex
 import warnings
@@ -7,10 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import optuna
-from optuna.trial import FrozenTrial, TrialState
-
-from .plan import shown
+from .command import shown
+from .late import optuna
 from .study import JOURNAL, Sheet
 from .trial import Note
 
@@ -43,7 +43,7 @@ def print_summary(study: optuna.Study, folder: Path) -> None:
     print(f"study: optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)
 
 
-def best_trials(study: optuna.Study) -> list[FrozenTrial]:
+def best_trials(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
     """The best feasible trial, or of several objectives those that no other one beats in all; may be empty."""
     if len(study.directions) > 1:
         return study.best_trials
@@ -55,7 +55,7 @@ def best_trials(study: optuna.Study) -> list[FrozenTrial]:
 
 def importances(study: optuna.Study) -> dict[str, float]:
     """Each parameter's share in the differences between trials; empty where there are too few to tell."""
-    complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state == TrialState.COMPLETE]
+    complete = [trial for trial in study.get_trials(deepcopy=False) if trial.state == optuna.trial.TrialState.COMPLETE]
     if len(study.directions) > 1 or len(complete) < NEEDED:
         return {}
     try:

@@ -28,11 +28,12 @@ from optuna.trial import Trial, TrialState
 from envs.errors import ConfigError, require
 
 from .border import call_checked
+from .command import shown
 from .compose import job_config, load_job
 from .folder import algorithm_name, short_name, spell_command
 from .launchers import LocalKeys
 from .places import Place
-from .plan import LEFT_OUT, Plan, plan_job, shown
+from .plan import LEFT_OUT, Plan, plan_job
 from .run import RunFailed
 from .space import corners, read_space, suggest
 from .study import (

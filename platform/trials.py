@@ -21,10 +21,11 @@ from typing import Any, Protocol
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from .command import shown
 from .folder import has_ended, read_end
 from .launchers import POLL_S
 from .places import End, Place, Running
-from .plan import Plan, shown
+from .plan import Plan
 from .run import Signals
 from .study import Constraint, parse_objectives
 from .survey import is_held, last_metrics

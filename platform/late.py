@@ -1,0 +1,34 @@
+"""Libraries that take longer to import than a command's answer may take: imported when something of theirs is used."""
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+
+class Late(ModuleType):
+    """A module that is imported when it is first asked for something; its submodules too."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        module = importlib.import_module(self.__name__)
+        try:
+            value = getattr(module, name)
+        except AttributeError:
+            value = importlib.import_module(f"{self.__name__}.{name}")
+        setattr(self, name, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.cm
+    import matplotlib.colors
+    import matplotlib.figure
+    import matplotlib.lines
+    import matplotlib.patheffects
+    import matplotlib.ticker
+    import optuna
+    import scipy.stats
+else:
+    matplotlib, optuna, scipy = Late("matplotlib"), Late("optuna"), Late("scipy")
