@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,8 @@ def common_grid(lines: Sequence[Line], points: int = GRID_POINTS) -> tuple[Array
 
 def draw_group(ax: Axes, lines: Sequence[Line], color: str, label: str | None = None, zorder: float = 2) -> None:
     """Draw the lines of a group's seeds, at least one: the only one bold, or several thin below their mean."""
-    bold, thin = {"color": color, "linewidth": 2, "zorder": zorder}, {"color": color, "zorder": zorder - 0.5}
+    bold: dict[str, Any] = {"color": color, "linewidth": 2, "zorder": zorder}
+    thin: dict[str, Any] = {"color": color, "zorder": zorder - 0.5}
     xs, ys = lines[0]
     # The points of a mean line are those of a grid: no measurements, so no marks.
     marked = len(lines) == 1 and len(xs) <= FEW_POINTS

@@ -43,7 +43,7 @@ Commands
     python -m paddock.rerun RUN                          repeat a run from its folder, and compare
     python -m paddock.report DIR...                      one page on runs and sweeps: curves, intervals, importances
     python -m paddock.upload RUN... track=wandb          make a mirror from a run's folder
-    python -m paddock.plot RUN... out=FILE.png           draw learning curves; of algo=poet, the tree of its niches too
+    python -m paddock.plot DIR... out=FILE.png           draw learning curves; of algo=poet and algo=pbt, lineages too
     python -m paddock ...                                the same as `python -m platform`, in any folder
     eval "$(paddock -sc install=bash)"                   complete `paddock` with the Tab key (bash, zsh or fish)
 

@@ -14,6 +14,7 @@ from envs.errors import require
 from envs.family import Family
 
 from .border import build
+from .curves import COLORS
 from .late import matplotlib
 from .lineage import Attempt, History, Life, count_attempts, order_lines, split_attempts
 from .plot_grounds import draw_grounds
@@ -118,10 +119,10 @@ def draw_annecs(history: History, title: str) -> Figure:
     marker = "o" if len(x) == 1 else None
     novel = {
         "poet/annecs_admitted": ("admitted, solved or not", "#fdbe85", 4.5),
-        "poet/annecs": ("ANNECS: admitted, and solved since", "C0", 2.0),
+        "poet/annecs": ("ANNECS: admitted, and solved since", COLORS[0], 2.0),
     }
-    active = {"poet/active": ("active niches", "C2", 2.0)}
-    transfers = {"poet/transfers": ("accepted transfers", "C3", 2.0)}
+    active = {"poet/active": ("active niches", COLORS[2], 2.0)}
+    transfers = {"poet/transfers": ("accepted transfers", COLORS[3], 2.0)}
     for ax, drawn in ((upper, novel), (lower, active), (other, transfers)):
         top = 1.0
         for metric, (label, color, width) in drawn.items():

@@ -96,7 +96,8 @@ def _pictures(
     if len(metrics) > 1:
         drawn = _draw_front(study, done, metrics, f"{name}-front")
         panels.append(panel("Trade-off", drawn, "trials, and in orange those that no other dominates"))
-    if drawn := _draw_learning(trials, lines, f"{name}-learning"):
+    if lines:
+        drawn = _draw_learning(trials, lines, f"{name}-learning")
         panels.append(panel("Learning", drawn, f"{metrics[0]} over environment steps, each trial a line"))
     if importances:
         drawn = _draw_importances(importances, f"{name}-importances")
@@ -147,10 +148,8 @@ def _draw_front(study: Study, done: Sequence[FrozenTrial], metrics: Sequence[str
     return picture(ax.figure, name, "trade-off between objectives")
 
 
-def _draw_learning(trials: Sequence[FrozenTrial], lines: Mapping[int, Line], name: str) -> Html | None:
+def _draw_learning(trials: Sequence[FrozenTrial], lines: Mapping[int, Line], name: str) -> Html:
     """What each trial's run measured on its way; a study repeats it at every percent of the budget in between."""
-    if not lines:
-        return None
     ax = axes()
     for trial in trials:
         if trial.number in lines:

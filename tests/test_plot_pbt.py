@@ -90,7 +90,8 @@ def test_a_leader_is_traced_back_to_a_first_member(tmp_path: Path) -> None:
 
 
 def test_lineage_has_a_row_a_member_in_the_colours_of_their_origins(tmp_path: Path) -> None:
-    (ax,) = draw_lineage(population(write(tmp_path / "run", story())), "pbt").axes
+    figure: Any = draw_lineage(population(write(tmp_path / "run", story())), "pbt")
+    (ax,) = figure.axes
     assert ax.get_title() == "pbt: 3 takeovers, all members descend from 2"
     bars = {
         tuple(map(tuple, line.get_xydata())): to_hex(line.get_color())
@@ -113,7 +114,8 @@ def test_lineage_has_a_row_a_member_in_the_colours_of_their_origins(tmp_path: Pa
 
 
 def test_schedule_has_scores_and_the_last_leaders_way(tmp_path: Path) -> None:
-    top, rate = draw_schedule(population(write(tmp_path / "run", story())), "pbt").axes
+    figure: Any = draw_schedule(population(write(tmp_path / "run", story())), "pbt")
+    top, rate = figure.axes
     assert top.get_title() == "pbt: schedule of the last leader, member 0"
     scores = {str(line.get_label()): list(line.get_ydata()) for line in top.lines}
     assert scores == {"best": [10, 20, 30, 40], "median": [5, 10, 15, 20], "worst": [1, 2, 3, 4]}

@@ -286,7 +286,12 @@ def test_trials_are_drawn_by_what_their_runs_measured(tmp_path: Path, monkeypatc
     rows = [{"iteration": k, "step": 10 * k, "eval/return_mean": 100.0 * k} for k in (1, 2)]
     (sweep / "1/metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     drawn: list[Any] = []
-    monkeypatch.setattr("paddock.report_sweep.picture", lambda figure, *_: drawn.append(figure) or Html("<svg></svg>"))
+
+    def keep(figure: Any, *_: object) -> Html:
+        drawn.append(figure)
+        return Html("<svg></svg>")
+
+    monkeypatch.setattr("paddock.report_sweep.picture", keep)
     report([tmp_path])
     (learning,) = (figure.axes[0] for figure in drawn if figure.axes[0].get_xlabel() == "environment steps")
     lines = [line.get_xydata().tolist() for line in learning.lines if len(line.get_xdata())]
