@@ -67,11 +67,7 @@ def test_two_algorithms_are_compared(runs: Path, tmp_path: Path, monkeypatch: py
     notebook = execute("analysis", runs / "cartpole", tmp_path, monkeypatch)
     assert count_pictures(notebook) == 4
     lines = {
-        algorithm: [
-            np.array([(row["step"], row["eval/return_mean"]) for row in rows(run) if "eval/return_mean" in row]).T
-            for run in sorted((runs / "cartpole" / algorithm).iterdir())
-            if run.is_dir()
-        ]
+        algorithm: [evaluations(run) for run in sorted((runs / "cartpole" / algorithm).iterdir()) if run.is_dir()]
         for algorithm in ("es", "ppo")
     }
     end = min(line[0, -1] for of in lines.values() for line in of)
@@ -170,6 +166,14 @@ def test_each_cell_comes_after_a_sentence_and_one_names_the_runs(name: str) -> N
     assert all("markdown" in (before.cell_type, cell.cell_type) for before, cell in pairs)
     (parameters,) = [cell for cell in cells if "parameters" in cell.metadata.get("tags", ())]
     assert parameters is cells[1] and "RUNS = " in parameters.source
+
+
+def evaluations(run: Path) -> Any:
+    """[2, n]: environment steps of the policies that were evaluated, and their mean returns."""
+    steps = {row["iteration"]: row["step"] for row in rows(run)}
+    evaluated = [row for row in rows(run) if "eval/return_mean" in row]
+    points = [(steps[row.get("eval/of_iteration", row["iteration"])], row["eval/return_mean"]) for row in evaluated]
+    return np.array(points).T
 
 
 def execute(name: str, folder: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
