@@ -8,6 +8,7 @@ str, NumPy arrays and scalars of these, and lists, tuples and mappings of such d
 str, int, bool, float or None. Mappings become dicts. Anything else is refused when it is saved.
 """
 
+import errno
 import io
 import json
 import logging
@@ -40,7 +41,8 @@ class StorageError(PaddockError):
     def of(cls, path: Path, error: OSError) -> "StorageError":
         """Say what could not be written, and what to do."""
         why = error.strerror or type(error).__name__
-        return cls(f"{path} cannot be written ({why}); make room, and the same command with run.dir= goes on")
+        remedy = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
+        return cls(f"{path} cannot be written ({why}); {remedy}, and the same command with run.dir= goes on")
 
 
 class Checkpoints:
@@ -61,9 +63,14 @@ class Checkpoints:
         content = _pack(state)
         try:
             self._folder.mkdir(exist_ok=True)
+            for stale in self._folder.glob(".*.tmp"):  # of writers that were killed
+                stale.unlink(missing_ok=True)
             write_atomically(path, content)
-            for old in self.paths()[self._keep :]:
-                old.unlink(missing_ok=True)
+            # One of a later iteration could not be read when this run went on: it would push out those that can be.
+            older = [other for other in self.paths() if other.name <= path.name]
+            for other in self.paths():
+                if other not in older[: self._keep]:
+                    other.unlink(missing_ok=True)
         except OSError as error:
             raise StorageError.of(path, error) from error
         return path
@@ -76,13 +83,16 @@ class Checkpoints:
         """The newest checkpoint that can be read; None where there is none.
 
         Raises:
-            CheckpointError: there are checkpoints, and all of them are damaged.
+            CheckpointError: there are checkpoints, and all of them are damaged, or the newest cannot be read at all.
         """
         damaged: list[CheckpointError] = []
         for path in self.paths():
             try:
                 state = read(path)
             except CheckpointError as error:
+                # What the disk will not give now may be whole, and newer than the others.
+                if isinstance(error.__cause__, OSError) and error.__cause__.errno not in (None, errno.ENOENT):
+                    raise
                 damaged.append(error)
                 continue
             for damage in damaged:
@@ -181,9 +191,9 @@ def _encode(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
         keys = list(value)
         if any(key is not None and type(key) not in (bool, int, float, str) for key in keys):
             _refuse(value, path)
-        items = {key: _encode(item, _join(path, key), arrays) for key, item in value.items()}
+        pairs = [[key, _encode(item, _join(path, key), arrays)] for key, item in value.items()]
         simple = all(type(key) is str and not key.startswith("__") for key in keys)
-        return items if simple else {"__mapping__": [[key, item] for key, item in items.items()]}
+        return dict(pairs) if simple else {"__mapping__": pairs}
     return _refuse(value, path)
 
 

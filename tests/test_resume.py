@@ -446,6 +446,33 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
+def test_a_damaged_checkpoint_never_pushes_out_those_saved_after_it(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
+    checkpoints.save(9, state(9)).write_bytes(b"cut off")
+    (tmp_path / "checkpoints" / ".00000008.npz.tmp").write_bytes(b"of a writer that was killed")
+    checkpoints.save(5, state(5))
+    loaded = checkpoints.load()
+    assert loaded is not None and loaded["loop"]["iteration"] == 5
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000005.npz"]
+
+
+def test_a_checkpoint_that_the_disk_will_not_give_is_not_taken_for_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=3)
+    checkpoints.save(1, state(1))
+    newest, load = checkpoints.save(2, state(2)), np.load
+
+    def fail(path: Path, **settings: Any) -> Any:
+        if path == newest:
+            raise OSError(errno.EIO, "Input/output error")
+        return load(path, **settings)
+
+    monkeypatch.setattr(np, "load", fail)
+    with pytest.raises(CheckpointError, match="Input/output error"):
+        checkpoints.load()
+
+
 def test_a_misfit_names_the_leaf_and_both_shapes() -> None:
     expected = {"a": {"mean": np.zeros((3, 2))}, "n": 1}
     with pytest.raises(CheckpointError, match=r"'a.mean' has shape \(4,\) in the checkpoint and \(3, 2\)"):
