@@ -1,10 +1,13 @@
 """The PPO benchmark gives everyone the same work and judges what it measured; how fast they are is for its own runs."""
 
+import importlib
 import json
 import math
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -48,6 +51,18 @@ def test_shares_of_the_time_add_up() -> None:
     assert set(answer["split"]) == {"env", "policy", "learn", "wait"}
     assert sum(answer["split"].values()) == pytest.approx(1, abs=0.1)
     assert all(share > 0 for share in answer["split"].values())
+
+
+def test_stable_baselines_weighs_the_squared_error_as_we_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours is value_coefficient * MSE / 2, Stable-Baselines3's is vf_coef * MSE."""
+    fakes = ("", *(f".common{part}" for part in ("", ".callbacks", ".env_util", ".evaluation", ".vec_env")))
+    for name in fakes:
+        monkeypatch.setitem(sys.modules, f"stable_baselines3{name}", MagicMock())
+    monkeypatch.delitem(sys.modules, "scripts.peers.sb3_ppo", raising=False)
+    peer = importlib.import_module("scripts.peers.sb3_ppo")
+    peer.build(CLASSIC, 1, 0)
+    assert peer.PPO.call_args.kwargs["vf_coef"] == CLASSIC["value_coefficient"] / 2
+    assert peer.PPO.call_args.kwargs["ent_coef"] == CLASSIC["entropy_coefficient"]
 
 
 def test_the_single_file_learns() -> None:
