@@ -7,7 +7,22 @@ from typing import Any
 
 
 class PaddockError(Exception):
-    """Something the user can mend: its text is one line that says what, got, allowed and the remedy."""
+    """Something the user can mend: its text is one line that says what, got, allowed and the remedy.
+
+    Attributes:
+        details: whether lines of somebody else's may follow it, such as a traceback, to be shown as they are.
+    """
+
+    details = False
+
+
+def split_details(error: BaseException) -> tuple[str, str]:
+    """Return an error's one line, and what it or its cause has from somebody else's code, if anything."""
+    cause: BaseException | None = error
+    while cause is not None and not getattr(cause, "details", False):
+        cause = cause.__cause__
+    line, _, details = (" ".join(str(error).split()), "", "") if cause is None else str(error).partition("\n")
+    return line, details
 
 
 class ConfigError(PaddockError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from envs.errors import ConfigError, PaddockError, nearest, require
+from envs.errors import ConfigError, PaddockError, nearest, require, split_details
 
 from .checkpoint import write_atomically
 
@@ -42,8 +42,9 @@ def fall_silent() -> int:
 
 
 def complain(error: PaddockError, code: int) -> int:
-    """Put an error on the standard error stream, in one line; returns the code."""
-    print(f"paddock: {' '.join(str(error).split())}", file=sys.stderr)
+    """Put an error on the standard error stream, in one line after somebody else's traceback; returns the code."""
+    line, details = split_details(error)
+    print(*([details] if details else []), f"paddock: {line}", sep="\n", file=sys.stderr)
     return code
 
 

@@ -21,7 +21,7 @@ from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.errors import ConfigError, PaddockError, resolve
+from envs.errors import ConfigError, PaddockError, resolve, split_details
 from envs.native.settings import native_task
 from envs.vector import Auto, Multiprocess, Native, Serial
 
@@ -229,9 +229,10 @@ def _session(parts: Assembly, progress: Progress, reached: str | None, folder: R
             )
         folder.finish(outcome.reason, outcome.metrics)
     except PaddockError as error:
+        line, details = split_details(error)
         with contextlib.suppress(StorageError):
-            folder.finish(f"failed: {error}", progress.metrics)
-        raise RunFailed(f"{error} (the run so far is in {folder.path})") from error
+            folder.finish(f"failed: {line}", progress.metrics)
+        raise RunFailed(f"{line} (the run so far is in {folder.path})\n{details}".rstrip()) from error
     return outcome
 
 
@@ -253,7 +254,7 @@ def _messages(console: Console) -> Iterator[Any]:
     class ToConsole(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             show = console.warn if record.levelno >= logging.WARNING else console.message
-            show(self.format(record))
+            show(self.format(record).partition("\n")[0])  # tracebacks are for the log
 
     handlers: list[logging.Handler] = [ToConsole()]
     names = ("paddock", "algos", "envs")

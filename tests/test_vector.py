@@ -1,6 +1,7 @@
 """Vector environments: what all backends give alike, and what becomes of workers that fail."""
 
 import gc
+import json
 import logging
 import multiprocessing
 import os
@@ -10,16 +11,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import yaml
-from conftest import ROOT, wait_until
+from conftest import ROOT, call_main, wait_until
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from envs.errors import ConfigError
+from envs.errors import ConfigError, split_details
 from envs.spec import EnvSpec
 from envs.vector import EnvError, Multiprocess, Native, Serial, VectorMisuse, shared
 from envs.vector import multiprocess as multiprocess_module
@@ -489,6 +492,47 @@ def test_a_worker_that_fails_again_and_again_is_given_up(make: Any) -> None:
 def test_a_worker_that_cannot_start_says_why(restart: bool) -> None:
     with pytest.raises(EnvError, match=r"environment 0 .* raised in make: RuntimeError: no such thing"):
         multiprocess(restart=restart).make(faulty("make"))
+
+
+@pytest.mark.parametrize("vec", [SERIAL, multiprocess()], ids=["serial", "multiprocess"])
+def test_a_traceback_begins_at_the_environments_own_frames(make: Any, vec: Any) -> None:
+    wrapper = {"_target_": "gymnasium.wrappers.ClipReward", "max_reward": 1.0}
+    venv = make(vec, replace(faulty("raise"), wrappers=(wrapper,)))
+    venv.reset(seed=0)
+    venv.step(np.zeros(N, int))
+    with pytest.raises(EnvError) as caught:
+        venv.step(np.zeros(N, int))
+    line, details = split_details(pickle.loads(pickle.dumps(caught.value)))
+    assert line == "environment 4 (toy_envs:Faulty-v0) raised in step: RuntimeError: the gearbox jammed"
+    lines = details.splitlines()
+    assert lines[0] == "Traceback (most recent call last):" and lines[-1] == "RuntimeError: the gearbox jammed"
+    frames = [text for text in lines if text.startswith("  File ")]
+    assert len(frames) == 1 and "toy_envs.py" in frames[0] and frames[0].endswith("in step")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["algo=ppo"], "paddock: environment 0 ("),
+        (["algo=ppo", "vec=multiprocess"], "paddock: environment 0 ("),
+        (
+            ["algo=es", "algo.population=4"],
+            "paddock: every member of the population was lost; the first: EnvError: ",
+        ),
+    ],
+    ids=["serial", "multiprocess", "task"],
+)
+def test_a_users_traceback_is_shown_as_python_shows_it(
+    words: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["env=gymnasium", "env.id=toy_envs:Faulty-v0", "+env.kwargs.fault=raise", "vec.num_envs=1"]
+    where = ["compute=serial", f"run.dir={tmp_path / 'run'}", "budget.iterations=2"]
+    assert call_main(*words, *given, *where) == 1
+    shown = capsys.readouterr().err.splitlines()
+    begin = shown.index("Traceback (most recent call last):")
+    assert "toy_envs.py" in shown[begin + 1] and shown[-2] == "RuntimeError: the gearbox jammed"
+    assert shown[-1].startswith(line) and shown[-1].endswith(f"(the run so far is in {tmp_path / 'run'})")
+    assert json.loads((tmp_path / "run" / "done.json").read_text())["reason"].endswith("the gearbox jammed")
 
 
 # Ends

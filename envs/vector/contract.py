@@ -23,6 +23,8 @@ class VectorMisuse(PaddockError):
 class EnvError(PaddockError):
     """An environment raised, or its process died or hung; the message names it and ends in its traceback."""
 
+    details = True
+
 
 class VectorEnv(gymnasium.vector.VectorEnv, ABC):
     """N environments side by side: a `gymnasium.vector.VectorEnv` whose `step` is `send` and then `recv`.

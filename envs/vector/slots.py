@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -15,6 +16,11 @@ from envs.vector.infos import add_info
 from envs.vector.storage import RowIndex, fill, misfit, move, numbers, take_each
 from envs.vector.table import Arrays
 
+# Whose frames lead to an environment's own.
+LEADING = (
+    *(str(Path(__file__).parents[1] / part) for part in ("vector", "spec.py")),
+    *(str(Path(gymnasium.__file__).parent / part) for part in ("wrappers", "core.py", "envs/registration.py")),
+)
 IDLE = -1  # in place of the number of the environment at work
 
 
@@ -212,9 +218,16 @@ class Slots:
 
 
 def named(error: Exception, spec: EnvSpec, i: int, verb: str) -> PaddockError:
-    """What to raise for an error that environment i raised; its text names it and ends in the traceback."""
+    """Return what to raise for an error that environment i raised; its text names it and ends in the traceback."""
     if isinstance(error, PaddockError):
         return error
     what = " ".join(f"{type(error).__name__}: {error}".split())
-    trace = "".join(traceback.format_exception(error)).rstrip()
-    return EnvError(f"environment {i} ({spec.id}) raised in {verb}: {what}; mend the environment\n{trace}")
+    return EnvError(f"environment {i} ({spec.id}) raised in {verb}: {what}\n{shortened(error)}")
+
+
+def shortened(error: Exception) -> str:
+    """Return an error's traceback without the frames of ours, and of Gymnasium's wrappers, that led to it."""
+    told = traceback.TracebackException.from_exception(error)
+    theirs = [k for k, frame in enumerate(told.stack) if not frame.filename.startswith(LEADING)]
+    del told.stack[: theirs[0] if theirs else len(told.stack) - 1]
+    return "".join(told.format()).rstrip()
