@@ -74,7 +74,9 @@ def _check(
     for name, value in settings.items():
         if name not in known and not (open_ended and name not in offered):
             usual = [key for key in known if f"{path}.{key}" in find_usual(str(name))]
-            raise ConfigError(f"{path}.{name} is not a key of {path}; {nearest(*usual[:1] or [str(name)], known)}")
+            raise ConfigError(
+                f"{path}.{name} is not a key of {path}; {nearest(usual[0] if usual else str(name), known)}"
+            )
         # A number such as 1e6 is a float in YAML, whole or not.
         if isinstance(value, float) and value.is_integer() and not _fits(value, hints.get(name)):
             value = int(value)

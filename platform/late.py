@@ -21,6 +21,7 @@ class Late(ModuleType):
 
 
 if TYPE_CHECKING:
+    import av
     import matplotlib.axes
     import matplotlib.cm
     import matplotlib.colors
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import matplotlib.lines
     import matplotlib.patheffects
     import matplotlib.ticker
-    import optuna
+    import optuna.storages.journal
     import scipy.stats
 else:
-    matplotlib, optuna, scipy = Late("matplotlib"), Late("optuna"), Late("scipy")
+    av, matplotlib, optuna, scipy = (Late(name) for name in ("av", "matplotlib", "optuna", "scipy"))

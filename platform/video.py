@@ -3,9 +3,10 @@
 import io
 from fractions import Fraction
 
-import av
 import numpy as np
 from numpy.typing import NDArray
+
+from .late import av
 
 CODECS = ("libx264", "libopenh264", "mpeg4")  # the first one there is; all browsers play all but the last
 

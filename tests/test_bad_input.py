@@ -14,6 +14,7 @@ import psutil
 import pytest
 from conftest import ROOT, TINY, Command, call_main
 
+from paddock import COMMANDS, late
 from paddock.checkpoint import Checkpoints
 
 Refused = Callable[..., str]
@@ -281,6 +282,49 @@ def test_help_and_errors_do_not_wait_for_what_they_do_not_need(arguments: str, t
     if arguments.startswith("--") or "es" in arguments:
         assert "gymnasium" not in imported
     assert len([line for line in lines if not line.startswith("import time:")]) == (0 if arguments == "--help" else 1)
+
+
+EARLY = """
+import importlib, sys
+from paddock import COMMANDS
+
+def call(module, *arguments):
+    sys.argv = [module, *arguments]
+    code = importlib.import_module(module).main()
+    assert code == (0 if "--help" in arguments else 2), (module, arguments, code)
+
+for name in COMMANDS:
+    call(f"paddock.{name}", "--help")
+for name in {*COMMANDS} - {"doctor"}:
+    call(f"paddock.{name}", "nowhere")
+call("paddock.launch", "algo=ess")
+call("paddock.launch", "algo=ppo", "algo.lr=1")
+call("paddock.launch", "--seed", "1")
+print(*sys.modules, file=sys.__stderr__)
+"""
+HEAVY = ("av", "dask", "distributed", "matplotlib", "mlflow", "optuna", "polars", "scipy", "submitit", "tensorboard")
+
+
+def test_no_command_waits_for_a_library_that_its_help_and_its_errors_do_not_need(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", EARLY]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    *said, imported = ended.stderr.splitlines()
+    assert "paddock.report" in imported.split() and {*HEAVY, "torch", "wandb"}.isdisjoint(imported.split())
+    assert len(said) == len(COMMANDS) + 2 and all(line.startswith("paddock: ") for line in said)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_library_is_imported_when_it_is_first_asked_for_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "wsgiref"]:
+        monkeypatch.delitem(sys.modules, name)
+    library = late.Late("wsgiref")
+    assert "wsgiref" not in sys.modules and not hasattr(library, "__path__")
+    assert library.headers.Headers([("a", "b")])["a"] == "b"
+    assert library.headers is sys.modules["wsgiref.headers"]
+    with pytest.raises(ModuleNotFoundError, match=r"wsgiref\.nothing"):
+        library.nothing.whatever()
 
 
 def test_the_command_itself_answers_in_one_line_with_exit_code_2(start: Callable[..., Command], tmp_path: Path) -> None:
