@@ -4,6 +4,7 @@ The folder cannot be imported by its own name, which is a standard-library modul
 conf/ in _paddock/, where they can shadow nothing.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -22,6 +23,18 @@ if sys.argv[:1] == ["-m"] and "-m" in sys.orig_argv:
         from paddock.vocabulary import refuse_command
 
         refuse_command(f"{_package}.{_name}")
+
+
+def script() -> int:
+    """Run the console script, which finds modules of the working directory as `python -m paddock` does."""
+    # Here, since every worker process imports the script anew, and needs nothing of this.
+    from paddock.launch import main
+
+    # Last, so that no file there hides what the command itself imports.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    return main()
+
 
 if __name__ == "__main__":
     from paddock.launch import main

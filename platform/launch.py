@@ -45,14 +45,6 @@ from .trial import find_reporter
 log = logging.getLogger(__name__)
 
 
-def script() -> int:
-    """Run the console script, which finds modules of the working directory as `python -m paddock` does."""
-    # Last, so that no file there hides what the command itself imports.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    return main()
-
-
 def main() -> int:
     """The command `paddock`. Exit codes: 0 done, 1 the run failed, 2 bad input, 128 + n stopped by signal n."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and they can be put in one line

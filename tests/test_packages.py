@@ -309,7 +309,7 @@ def test_the_console_script_finds_modules_of_the_working_directory_last(tmp_path
     source = write_sources(tmp_path / "source")
     (source / "yaml.py").write_text("raise SystemExit('this yaml.py is no package that Paddock needs')")
     arguments = ["hydra.searchpath=[pkg://stable_hands.conf]", "experiment=trotting", "compute=serial", "run.dir=run"]
-    code = "import sys; sys.path.remove(''); from paddock.launch import script; sys.exit(script())"
+    code = "import sys; sys.path.remove(''); import paddock; sys.exit(paddock.script())"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", code, *arguments, "dry_run=true"]
     ended = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True, timeout=120)
