@@ -49,13 +49,13 @@ def test_nested_one_threads_are_one() -> None:
 def test_evaluation_in_this_process_changes_no_threads_beside_the_learner(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[threading.Thread] = []
 
-    def evaluate(stage: Any, task: tuple[Any, int, int]) -> Episodes:
+    def evaluate(stage: Any, max_steps: int, task: tuple[Any, int, int]) -> Episodes:
         seen.append(threading.current_thread())
         return Episodes(np.ones(task[2] - task[1]), np.ones(task[2] - task[1], int), [])
 
     monkeypatch.setattr(beside, "evaluate_on_worker", evaluate)
     weights: Any = type("Weights", (), {"version": 3})()
-    evaluation = Evaluation(None, SerialPool(), 10, weights)  # type: ignore[arg-type]
+    evaluation = Evaluation(None, SerialPool(), 10, 100, weights)  # type: ignore[arg-type]
     before = threading.active_count()
     evaluation.start(weights)
     assert threading.active_count() == before and not seen
