@@ -34,11 +34,11 @@ def play_match(task: tuple[Broadcast[Tournament], int, int]) -> tuple[float, int
     """One agent in one environment, on a worker: its mean return, and the steps of all episodes."""
     shared, agent, env = task
     tournament = shared.value
-    task = exact_task(tournament.envs[env])
+    native = exact_task(tournament.envs[env])
     network, cap = tournament.mlp.network, tournament.max_steps
-    if task is not None and supports(task, network):
+    if native is not None and supports(native, network):
         everyone = [0] * len(tournament.seeds)
-        compiled = Compiled(task, network, threads=1)
+        compiled = Compiled(native, network, threads=1)
         parameters, observe = tournament.agents[agent : agent + 1], [False] * len(everyone)
         episodes = compiled.play(parameters, everyone, None, tournament.seeds, cap=cap, observe=observe)
         return float(episodes.returns.mean()), int(episodes.lengths.sum())

@@ -350,7 +350,8 @@ def _command(arguments: Sequence[str]) -> None:
     usage = "python -m paddock.evaluate RUN episodes=20"
     require(len(runs) == 1, f"evaluate plays one RUN, and {len(runs)} are given; write {usage}")
     if "matrix" in options:
-        _matrix(runs[0], **options, **({"env": env} if env else {}))
+        require(not env, f"{' '.join(env)}: matrix= plays in the niches' own environments; leave it out")
+        _matrix(runs[0], **options)
         return
     out = options.pop("json", None)
     if out is not None:

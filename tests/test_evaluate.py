@@ -287,7 +287,13 @@ def test_walkers_are_evaluated_natively_to_the_same_bits(
 
     def counted(spec: EnvSpec, *settings: Any) -> Any:
         env = made(spec, *settings)
-        env.unwrapped.step = lambda action, step=env.unwrapped.step: (stepped.append(1), step(action))[1]
+        step = env.unwrapped.step
+
+        def count(action: Any) -> Any:
+            stepped.append(action)
+            return step(action)
+
+        monkeypatch.setattr(env.unwrapped, "step", count)
         return env
 
     monkeypatch.setattr(EnvSpec, "make", counted)
