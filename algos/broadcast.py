@@ -4,13 +4,12 @@ A `Broadcast` in a task's arguments travels as its number alone while a pool pic
 sees to it that the worker has the bytes by then. Pickled anywhere else it travels whole.
 """
 
-import pickle
 import threading
 import uuid
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-import cloudpickle
+from algos.script import Script, dump, load
 
 Value = TypeVar("Value")
 
@@ -32,8 +31,13 @@ class Broadcast(Generic[Value]):
     def data(self) -> bytes:
         """The value, pickled; made when it is first needed, since a pool in this process needs none."""
         if self._data is None:
-            self._data = cloudpickle.dumps(self.value)
+            self.pickle(None)
+            assert self._data is not None
         return self._data
+
+    def pickle(self, script: Script | None) -> None:
+        """Pickle the value for workers that have this process's script, or may not have it."""
+        self._data = dump(self.value, script)
 
     def __reduce__(self) -> Any:
         met = getattr(_local, "met", None)
@@ -55,7 +59,7 @@ class Blob:
         with _unpickling:
             if self._handle is None:
                 assert self._data is not None
-                self._handle, self._data = Broadcast(pickle.loads(self._data)), None
+                self._handle, self._data = Broadcast(load(self._data)), None
             return self._handle
 
 

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
 from typing import Any, Protocol
 
-import cloudpickle
-
 from algos.broadcast import Blob, read_from
 from algos.pool import RemoteError
+from algos.script import Script, dump, load, run_for
 
 FLUSH_S = 0.1  # ends of small tasks are gathered for so long
 
@@ -178,16 +177,6 @@ def perform(run: Callable[[bytes], Any], data: bytes) -> tuple[bool, bytes]:
         return False, dump_error(error)
 
 
-def dump(value: Any) -> bytes:
-    """Pickle a value; by value where the other side could not import it."""
-    try:
-        data = pickle.dumps(value, 5)
-    except Exception:
-        return cloudpickle.dumps(value)
-    # What was defined in the script itself has another script's name on the other side.
-    return cloudpickle.dumps(value) if b"__main__" in data else data
-
-
 def dump_error(error: BaseException) -> bytes:
     """Pickle an exception and its traceback; in words where it cannot travel."""
     text = "".join(traceback.format_exception(error))
@@ -202,9 +191,10 @@ def dump_error(error: BaseException) -> bytes:
 class Resident:
     """An object that lives here; its calls run one at a time, in their order."""
 
-    def __init__(self, desk: Desk, data: bytes, blobs: Mapping[str, Blob]) -> None:
+    def __init__(self, desk: Desk, data: bytes, blobs: Mapping[str, Blob], script: Script | None) -> None:
         self._desk = desk
         self._blobs = blobs
+        self._script = script
         self._data: bytes | None = data
         self._object: Any = None
         self._calls: deque[Job] = deque()  # the first runs, or waits for a thread
@@ -233,9 +223,10 @@ class Resident:
     def _run(self, data: bytes) -> Any:
         try:
             read_from(self._blobs)
+            run_for(self._script)
             if self._data is not None:
-                self._object, self._data = pickle.loads(self._data)(), None
-            method, args, kwargs = pickle.loads(data)
+                self._object, self._data = load(self._data)(), None
+            method, args, kwargs = load(data)
             if method == "close" and not hasattr(self._object, "close"):
                 return None
             return getattr(self._object, method)(*args, **kwargs)

@@ -33,6 +33,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from algos import broadcast, obituary
 from algos.desk import FLUSH_S, Desk, Job, Resident, memory_gb
+from algos.script import Script, load, run_for
 
 OPERATION = "paddock"  # the name under which drivers call
 ALIVE_S = 4.0  # between two signs of life
@@ -78,7 +79,9 @@ class Counter(WorkerPlugin):
         answer |= {"capacity": self._capacity, "pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
         answer |= {"stderr": self._stderr, "nanny": self._worker.nanny, "leaving": self._leaving}
         answer |= {"name": str(self._worker.name)}
-        session = Session(comm, self._desk, self._loop)
+        script = None if hello["script"] is None else Script(*hello["script"])
+        answer |= {"script": script is not None and script.is_here()}
+        session = Session(comm, self._desk, self._loop, script)
         self._sessions.add(session)
         try:
             await comm.write(answer)
@@ -115,8 +118,9 @@ class Counter(WorkerPlugin):
 class Session:
     """One driver's connection, from its greeting to its end."""
 
-    def __init__(self, comm: Any, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, comm: Any, desk: Desk, loop: asyncio.AbstractEventLoop, script: Script | None) -> None:
         self._comm = comm
+        self._script = script
         self._desk = desk
         self._loop = loop
         self._functions: dict[str, Any] = {}
@@ -207,7 +211,7 @@ class Session:
         self._give_back(self._desk.take_back(self, ids))
 
     def _make(self, id: str, factory: bytes) -> None:
-        self._residents[id] = Resident(self._desk, factory, self._values)
+        self._residents[id] = Resident(self._desk, factory, self._values, self._script)
 
     def _call(self, id: str, call: int, data: bytes, needs: tuple[int, float, int], limit_s: float | None) -> None:
         if self._leaving:  # the driver makes the object, and this call, elsewhere
@@ -226,10 +230,11 @@ class Session:
 
     def _apply(self, function: str, data: bytes) -> Any:
         broadcast.read_from(self._values)
+        run_for(self._script)
         fn = self._functions.get(function)
         if fn is None:
             fn = self._functions[function] = broadcast.received(function).value
-        return fn(pickle.loads(data))
+        return fn(load(data))
 
     def _give_back(self, ids: list[int]) -> None:
         self._open -= len(ids)

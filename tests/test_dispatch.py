@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pool_tasks import Counter, square
 
-from algos.desk import dump
 from algos.pool import ONE_CPU, Done, End, PoolError, WorkerLost
+from algos.script import dump
 from paddock.compute.dispatch import Dispatcher
 from paddock.compute.link import Link
 from paddock.compute.remote import Remote
@@ -267,7 +267,7 @@ def test_a_watch_that_cannot_go_on_ends_what_is_open() -> None:
             raise RuntimeError("a scheduler of another version")
 
         client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
-        roster = Roster(client, dispatcher, None, {}, lambda link: None, "nowhere", look)
+        roster = Roster(client, dispatcher, None, None, {}, lambda link: None, "nowhere", look)
         with pytest.raises(PoolError, match="a scheduler of another version"):
             await roster.open(1, timeout_s=60)
         await roster.close()

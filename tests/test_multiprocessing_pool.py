@@ -668,3 +668,8 @@ def _words(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.Error:
         return ""
+
+
+if __name__ == "__main__":
+    sys.modules[Path(__file__).stem] = sys.modules["__main__"]  # which pytest then takes for the module
+    sys.exit(pytest.main([__file__, *sys.argv[1:]]))

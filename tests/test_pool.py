@@ -340,7 +340,7 @@ def test_workers_killed_while_they_start_are_replaced_a_few_times(kills: int) ->
         while not opened.is_set() and len(killed) < kills:
             for child in set(psutil.Process().children(recursive=True)) - before:
                 with contextlib.suppress(psutil.Error):
-                    if "spawn_main" in str(child.cmdline()):
+                    if len(killed) < kills and "spawn_main" in str(child.cmdline()):
                         child.kill()
                         killed.append(child.pid)
                         before.add(child)

@@ -118,7 +118,7 @@ def test_closing_ends_a_watch_that_has_missed_its_cancellation() -> None:
     async def close() -> int:
         client: Any = SimpleNamespace(scheduler=Stubborn(), status="running")
         dispatcher = Dispatcher(asyncio.get_running_loop(), 0, None)
-        roster = Roster(client, dispatcher, None, {}, lambda link: None, "nowhere", lambda: None)
+        roster = Roster(client, dispatcher, None, None, {}, lambda link: None, "nowhere", lambda: None)
         with pytest.raises(TimeoutError):
             await roster.open(1, timeout_s=0.1)
         await asyncio.wait_for(roster.close(), 10)

@@ -43,3 +43,7 @@ class TestPoolWorkerLifetime(OfModule, cases._TestPoolWorkerLifetime, unittest.T
 
     @unittest.skip("a script of its own imports the standard class; see test_a_program_ends_though_its_pool_is_open")
     def test_worker_finalization_via_atexit_handler_of_multiprocessing(self) -> None: ...
+
+
+if __name__ == "__main__":
+    unittest.main()

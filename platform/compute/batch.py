@@ -12,7 +12,6 @@ from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from algos.broadcast import Broadcast, collecting
-from algos.desk import dump
 from algos.pool import Done, End, Needs, PoolError
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class Batch:
         mean_s: float | None,
     ) -> None:
         with collecting() as met:
-            data = dump(fn)
+            data = dispatcher.dump(fn)
         self.name = name  # of the function, under which the length of its tasks is remembered
         self.function = Shared(data)
         self.blobs = [*met.values(), self.function]
@@ -122,7 +121,7 @@ class Batch:
 
     def _item(self, task: Any) -> Item:
         with collecting() as met:
-            data = dump(task)
+            data = self._dispatcher.dump(task)
         with self._lock:
             index, self._count = self._count, self._count + 1
         return Item(self, index, data, [*met.values()] if met else ())

@@ -20,6 +20,7 @@ from distributed.versions import VersionMismatchWarning
 
 from algos import obituary
 from algos.pool import PoolError
+from algos.script import UNGUARDED_EXIT_CODE, Unguarded, find_script
 
 from .dispatch import Dispatcher
 from .echo import Echo, open_folder
@@ -35,6 +36,7 @@ HOST = "127.0.0.1"  # where the processes of this machine reach each other
 CONNECT_S = 5.0  # a scheduler that has not answered by then is out of reach
 WORKERS_S = 15.0  # a scheduler that has no worker by then is not given one
 TRIES = 4  # times that the first workers are started while all of them end at once
+UNGUARDED = f"exited with status {UNGUARDED_EXIT_CODE}"
 START_S = 60.0  # worker processes on this machine that have not started by then will not
 
 # Watching itself costs Dask a tenth of a core on two idle workers, and it shares the tasks' cores.
@@ -59,6 +61,7 @@ def local(
 
     Raises:
         PoolError: they cannot be reached, or do not start.
+        Unguarded: because the script opens workers when it is imported.
     """
     _check_loopback()
     quieten()
@@ -86,7 +89,9 @@ def local(
             pool = open_pool(client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, Echo(errors))
         except NoneCame as error:
             cause = obituary.last_cause() or "its errors are above"
-            raise PoolError(f"no worker process starts here, in {TRIES} tries: {cause}") from error
+            if cause == UNGUARDED:
+                raise Unguarded from error
+            raise PoolError(f"no worker process starts here, in {TRIES} tries: {cause}") from None
         except TimeoutError as error:
             remedy = "this machine is too busy, or short of memory; ask for fewer by compute.workers"
             raise PoolError(f"{bounds.min} worker processes did not start within {START_S:g} s; {remedy}") from error
@@ -149,7 +154,7 @@ def open_pool(
     """
     dispatcher = Dispatcher(client.sync(_this_loop), retries, task_timeout_s)
     dispatcher.obituary = Funeral(client.connection_args)
-    roster = Roster(client, dispatcher, fleet, hello(imports), Examination(imports), where, look)
+    roster = Roster(client, dispatcher, fleet, find_script(), hello(imports), Examination(imports), where, look)
     try:
         client.sync(roster.open, workers, timeout_s)
     except BaseException:
@@ -201,7 +206,13 @@ def _check_loopback() -> None:
 
 
 async def _closed(cluster: LocalCluster, names: Collection[Any]) -> list[Any]:
-    """Those of these workers that have ended for good: a nanny replaces its worker, unless it was the first."""
+    """Those of these workers that have ended for good: a nanny replaces its worker, unless it was the first.
+
+    Raises:
+        NoneCame: they ended because the script opens workers when it is imported, as the next would.
+    """
+    if obituary.last_cause() == UNGUARDED:
+        raise NoneCame(UNGUARDED)
     return [name for name in names if cluster.workers[name].status in (Status.failed, Status.closed)]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from algos.broadcast import Broadcast
 from algos.pool import End, PoolError, TaskTimeout, WorkerLost
+from algos.script import Script, dump
 
 from .batch import LONG_S, Batch, Ended, Item, chunk_size, drain
 from .homes import Homes
@@ -36,6 +37,7 @@ class Dispatcher:
         self.links: dict[str, Link] = {}
         self.slots = 0  # threads of the workers that may be given work
         self.failure: PoolError | None = None
+        self.script: Script | None = None  # where every worker has it
         self.obituary: Callable[[Link], Any] = _no_obituary  # coroutine: how a worker ended, in words
         self._loop = loop
         self._retries = retries
@@ -78,9 +80,13 @@ class Dispatcher:
     def broadcast(self, value: Any) -> Broadcast[Any]:
         """Make a handle that workers forget when it is gone here; may be called in any thread."""
         handle = Broadcast(value)
-        assert handle.data  # pickled here, where whoever called hears of it if it cannot be
+        handle.pickle(self.script)  # here, where whoever called hears of it if it cannot be
         weakref.finalize(handle, self._forgotten.append, handle.id)
         return handle
+
+    def dump(self, value: Any) -> bytes:
+        """Pickle something for the workers; may be called in any thread."""
+        return dump(value, self.script)
 
     def backlog(self) -> tuple[int, float]:
         """Tasks that no worker has begun, and the work in them, in seconds, as far as is known."""

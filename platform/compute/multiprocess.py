@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 from algos.calls import Initializer, Setup, call, map_chunk, starmap_chunk
 from algos.pool import ONE_CPU, Needs
 from algos.pool import Pool as SeamPool
+from algos.script import Unguarded, check_guarded
 from algos.serial import SerialPool
 from envs.errors import ConfigError
 
@@ -76,7 +77,11 @@ class Pool:
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         own = isinstance(compute, str)
-        self._workers: Any = _open(compute, processes, settings) if isinstance(compute, str) else compute
+        check_guarded()
+        try:
+            self._workers: Any = _open(compute, processes, settings) if isinstance(compute, str) else compute
+        except Unguarded as error:
+            raise SystemExit(f"paddock: {error}") from None  # of a script that cannot go on, in a line
         if not own and settings:
             raise ConfigError(f"compute is an open pool, which takes no {min(settings)}=; open it with that")
         self._retries = retry_errors

@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from algos.broadcast import Broadcast, collecting
-from algos.desk import dump
 from algos.pool import Needs, PoolError
 
 from .batch import Ended, Item
@@ -56,7 +55,7 @@ class Remote:
     def set_factory(self, factory: Callable[[], Any]) -> None:
         """Take what makes the object."""
         with collecting() as met:
-            self.data = dump(factory)
+            self.data = self._dispatcher.dump(factory)
         self.blobs = [*met.values()]
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
@@ -66,7 +65,7 @@ class Remote:
         if self._dispatcher.failure is not None:
             raise self._dispatcher.failure
         with collecting() as met:
-            data = dump((method, args, kwargs))
+            data = self._dispatcher.dump((method, args, kwargs))
         future: Future[Ended] = Future()
         with self._lock:
             index, self._count = self._count, self._count + 1

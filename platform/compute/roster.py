@@ -9,6 +9,7 @@ from typing import Any
 from distributed import Client
 
 from algos.pool import PoolError
+from algos.script import Script
 
 from .dispatch import Dispatcher
 from .elastic import Fleet
@@ -32,6 +33,7 @@ class Roster:
         client: Client,
         dispatcher: Dispatcher,
         fleet: Fleet | None,
+        script: Script | None,
         hello: dict[str, Any],
         examine: Callable[[Link], str | None],
         where: str,
@@ -40,6 +42,7 @@ class Roster:
         """Take what to do with a newcomer.
 
         Args:
+            script: that this process runs.
             hello: what each worker is asked.
             examine: says what is wrong with a worker; None where it may work.
             where: the scheduler, in words.
@@ -48,7 +51,8 @@ class Roster:
         self._client = client
         self._dispatcher = dispatcher
         self._fleet = fleet
-        self._hello = hello
+        self._script = script
+        self._hello = {**hello, "script": None if script is None else script.message}
         self._examine = examine
         self._where = where
         self._look = look
@@ -78,6 +82,7 @@ class Roster:
             await asyncio.sleep(0.02)
         if len(self._dispatcher.links) < workers:
             raise TimeoutError
+        self.agree_on_script()
         self._announced = len(self._dispatcher.links)  # those still on their way come later
 
     async def close(self) -> None:
@@ -125,6 +130,7 @@ class Roster:
         try:
             async with self._greeting:
                 link = await self._welcome(address)
+            self._check_script(link)
             await self._dispatcher.serve(link)
         except PoolError as error:
             self._refused[address] = str(error)
@@ -155,6 +161,23 @@ class Roster:
             link.abort()
             raise PoolError(fault)
         return link
+
+    def agree_on_script(self) -> None:
+        """Refer to what the script defines where every worker has its file."""
+        if self._script is not None and all(link.answer["script"] for link in self._dispatcher.links.values()):
+            self._dispatcher.script = self._script
+
+    def _check_script(self, link: Link) -> None:
+        """Do without the script's file where a newcomer does not have it, while that is possible.
+
+        Raises:
+            PoolError: it is too late, since tasks refer to the file.
+        """
+        if self._dispatcher.script is not None and not link.answer["script"]:
+            if self._dispatcher.script.travelled:
+                link.abort()
+                raise PoolError(f"has not the {self._dispatcher.script.path} that runs here; put it there, too")
+            self._dispatcher.script = None
 
     def _announce(self) -> None:
         """Tell a new number of workers, once it has held for two looks."""

@@ -1,0 +1,223 @@
+"""What a script itself defines, given to pools: as with the standard library's spawn, workers import the file."""
+
+import ast
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from algos.pool import PoolError
+from algos.script import Script, _bound
+from paddock.compute.dispatch import Dispatcher
+from paddock.compute.roster import Roster
+
+SCRIPT = """
+import sys
+from helper import double
+from paddock.compute import Pool
+
+TABLE, count = None, 0
+
+
+def fill(size):
+    global TABLE
+    TABLE = [double(x) for x in range(size)]
+
+
+def look(x):
+    return TABLE[x]
+
+
+def tick(_):
+    global count
+    count += 1
+    return count
+
+
+class Point:
+    pool = None
+
+    def __init__(self, x):
+        self.x = x
+
+    @classmethod
+    def make(cls, x):
+        return cls(x)
+
+
+if __name__ == "__main__":
+    settings = dict(compute="dask", address=sys.argv[1]) if sys.argv[1:] else dict(processes=1)
+    factor = 10
+
+    def of_the_block(x):
+        return factor * x
+
+    with Pool(initializer=fill, initargs=(9,), **settings) as pool:
+        print(pool.map(look, range(4)))
+        print([pool.apply(tick, (0,)) for _ in range(2)], pool.map(tick, range(3), 1), pool.map(tick, range(3), 3))
+        Point.pool = pool
+        points = pool.map(Point.make, range(3))
+        print([type(point) is Point for point in points], [point.x for point in points])
+        print(pool.map(of_the_block, range(3)), pool.map(lambda x: tick(x) + factor, range(2), 1))
+"""
+SAID = """[0, 2, 4, 6]
+[1, 2] [3, 4, 5] [6, 7, 8]
+[True, True, True] [0, 1, 2]
+[0, 10, 20] [19, 20]
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    (tmp_path / "helper.py").write_text("def double(x):\n    return 2 * x\n")
+    file = tmp_path / "of_a_user.py"
+    file.write_text(SCRIPT)
+    return file
+
+
+def run(*command: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, timeout=120, cwd=cwd)
+
+
+def test_functions_of_a_script_share_its_globals_on_a_worker(script: Path) -> None:
+    done = run(script, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, SAID, "")
+
+
+def test_functions_of_a_module_that_runs_do_so_too(script: Path) -> None:
+    package = script.parent / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (script.parent / "helper.py").rename(package / "helper.py")
+    (package / "tool.py").write_text(SCRIPT.replace("from helper", "from .helper"))
+    done = run("-m", "package.tool", cwd=script.parent)
+    assert (done.returncode, done.stdout, done.stderr) == (0, SAID, "")
+
+
+def test_workers_of_a_running_scheduler_import_the_file_anew_for_each_driver(
+    script: Path, scheduler: str, worker: Callable[..., str]
+) -> None:
+    worker("--preload", "algos.worker")
+    for _ in range(2):
+        done = run(script, scheduler, cwd=ROOT)
+        assert (done.returncode, done.stdout, done.stderr) == (0, SAID, "")
+    # A file that is another one by now is none.
+    script.write_text(SCRIPT.replace("count += 1", "count += 100"))
+    assert "[100, 200] [300, 400, 500]" in run(script, scheduler, cwd=ROOT).stdout
+
+
+def test_without_a_file_each_call_has_globals_of_its_own(script: Path) -> None:
+    text = SCRIPT.replace("initializer=fill, initargs=(9,), ", "").replace("map(look", "map(abs")
+    done = run("-c", text, cwd=script.parent)
+    assert done.stdout.splitlines()[:2] == ["[0, 1, 2, 3]", "[1, 1] [1, 2, 3] [1, 2, 3]"], done.stderr
+
+
+def test_a_pool_without_a_main_guard_is_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text("from paddock.compute import Pool\n\npool = Pool(2)\nprint(pool.map(abs, [-1]))\n")
+    done = run(script, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("paddock: ") and 'if __name__ == "__main__":' in done.stderr
+
+
+def test_a_worker_that_imports_a_script_opens_no_pool(
+    scheduler: str, worker: Callable[..., str], tmp_path: Path
+) -> None:
+    worker("--preload", "algos.worker")
+    script = tmp_path / "unguarded.py"
+    script.write_text(f"""
+from paddock.compute import Pool
+def same(x): return x
+with Pool(compute="dask", address={scheduler!r}) as pool:
+    print(pool.apply(same, (1,)))
+""")
+    done = run(script, cwd=ROOT)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("algos.script.Unguarded: the script opens")
+
+
+@pytest.mark.parametrize(
+    ("file", "chosen"),
+    [
+        ("test_multiprocessing_pool.py", ["-q", "-k", "initializer_runs or travel or lost_workers"]),
+        (
+            "test_stdlib_pool_cases.py",
+            ["TestPool.test_traceback"],
+        ),
+    ],
+)
+def test_the_laws_of_the_pool_hold_in_scripts_too(file: str, chosen: list[str]) -> None:
+    pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its tests")
+    done = run(Path(__file__).with_name(file), *chosen, cwd=ROOT / "tests")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# Who has the file
+
+
+def test_a_script_defines_what_its_import_binds() -> None:
+    text = """
+import a
+def f(): inner = 1
+class C: attribute = 1
+x, (y, *z) = w = 1, [2]
+annotated: int = 1
+if hidden: g = 1
+else:
+    def h(): pass
+try: t = 1
+except Exception: u = 1
+finally: v = 1
+with a as b: c = 1
+if __name__ == "__main__":
+    guarded = 1
+    def also_guarded(): pass
+else:
+    imported = 1
+"""
+    assert set(_bound(ast.parse(text).body)) == {*"fCxyzwghtuvc", "annotated", "imported"}
+
+
+def welcome(has_it: list[bool], travelled: bool) -> tuple[Dispatcher, list[str]]:
+    """A pool opened on the first of some workers that have the script or not, which the others join."""
+
+    async def join() -> tuple[Dispatcher, list[str]]:
+        script = Script("/of/a/user.py", "", "digest")
+        dispatcher = Dispatcher(asyncio.get_running_loop(), 0, None)
+        client: Any = SimpleNamespace(scheduler=None, status="running")
+        roster = Roster(client, dispatcher, None, script, {}, lambda link: None, "nowhere", lambda: None)
+        links: list[Any] = [SimpleNamespace(answer={"script": has}, abort=lambda: None) for has in has_it]
+        dispatcher.links = {"tcp://a:1": links[0]}
+        roster.agree_on_script()
+        script.travelled = travelled
+        refused = []
+        for link in links[1:]:
+            try:
+                roster._check_script(link)
+            except PoolError as error:
+                refused.append(str(error))
+        return dispatcher, refused
+
+    return asyncio.run(join())
+
+
+@pytest.mark.parametrize(
+    ("has_it", "travelled", "by_reference", "refused"),
+    [
+        ([True, True], True, True, 0),
+        ([False, True], False, False, 0),
+        ([True, False], False, False, 0),  # nothing refers to it yet
+        ([True, False, True], True, True, 1),
+    ],
+)
+def test_the_file_is_used_where_every_worker_has_it(
+    has_it: list[bool], travelled: bool, by_reference: bool, refused: int
+) -> None:
+    dispatcher, said = welcome(has_it, travelled)
+    assert (dispatcher.script is not None, len(said)) == (by_reference, refused)
+    assert all("has not the /of/a/user.py that runs here" in text for text in said)
