@@ -9,7 +9,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from algos.pool import PoolError
 from envs.errors import ConfigError, PaddockError, resolve, split_details
 from envs.native.settings import native_task
 from envs.vector import Auto, Multiprocess, Native, Serial
@@ -82,7 +83,10 @@ def main() -> int:
         if len(runs) > 1 and runs[0].exists():
             print_table(Path(os.path.commonpath(runs)), survey(runs), 0)
     except RunFailed as error:
-        return complain(error, 1)
+        code = complain(error, 1)
+        if isinstance(error.__cause__, PoolError) and not arguments.multirun:
+            print(f"  {_command(sys.argv[1:], runs[-1])}", file=sys.stderr)
+        return code
     except PaddockError as error:
         return complain(error, 2)
     except KeyboardInterrupt:
@@ -292,7 +296,6 @@ def _print_end(parts: Assembly, outcome: Outcome) -> None:
     path = parts.path
     sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
     arguments = HydraConfig.get().overrides.task if sweeping else sys.argv[1:]
-    kept = [argument for argument in arguments if not argument.startswith(("run.dir=", "resume="))]
     end, hint = ("stopped by", "") if outcome.signal is not None else ("ended by", "  # raise its budget to go on")
     iterations = int(outcome.metrics.get("iteration", 0))
     print(f"{end} {outcome.reason} after {iterations} iteration{'s' if iterations != 1 else ''}: {path}")
@@ -300,4 +303,10 @@ def _print_end(parts: Assembly, outcome: Outcome) -> None:
     print(f"  python -m paddock.plot {path}")
     for command in (command for mirror in parts.mirrors if isinstance(mirror, Shown) for command in mirror.commands()):
         print(f"  {command}")
-    print(f"  python -m paddock {shlex.join([*kept, f'run.dir={path}'])}{hint}")
+    print(f"  {_command(arguments, path)}{hint}")
+
+
+def _command(arguments: Sequence[str], path: Path) -> str:
+    """The command that goes on with a run which these arguments began."""
+    kept = [argument for argument in arguments if not argument.startswith(("run.dir=", "resume="))]
+    return f"python -m paddock {shlex.join([*kept, f'run.dir={path}'])}"

@@ -3,6 +3,7 @@
 import functools
 import os
 import random
+import shlex
 import shutil
 import signal
 import socket
@@ -26,6 +27,14 @@ from paddock.compute.pool import DaskPool
 from paddock.compute.recipes import Dask
 
 TASKS = 24
+
+
+def may_unshare() -> bool:
+    """Whether a process may have a network of its own, in which even the loopback is down."""
+    return (
+        shutil.which("unshare") is not None
+        and subprocess.call(["unshare", "-n", "true"], stderr=subprocess.DEVNULL) == 0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +214,8 @@ def test_a_lost_scheduler_ends_the_run_with_one_line_and_a_good_checkpoint(
         assert code == 1
         (line,) = [line for line in err.splitlines() if line.startswith("paddock: ")]
         assert address in line and "run.dir=" in line and "Traceback" not in err
+        pasted = shlex.join([*TINY, "compute=dask", f"compute.address={address}", f"run.dir={run}"])
+        assert err.splitlines()[-1] == f"  python -m paddock {pasted}"
         assert read(max((run / "checkpoints").glob("*.npz")))["algorithm"]["iteration"] >= 2
     finally:
         for process in (scheduler, worker):
@@ -212,10 +223,7 @@ def test_a_lost_scheduler_ends_the_run_with_one_line_and_a_good_checkpoint(
             process.wait()
 
 
-@pytest.mark.skipif(
-    subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode != 0 if shutil.which("unshare") else True,
-    reason="only root may take the network away",
-)
+@pytest.mark.skipif(not may_unshare(), reason="only root may take the network away")
 def test_a_machine_whose_loopback_is_down_is_one_line_and_computes_in_one_process(tmp_path: Path) -> None:
     arguments = [
         "unshare",

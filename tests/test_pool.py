@@ -334,7 +334,8 @@ def test_workers_killed_between_two_batches_are_replaced(two: DaskPool) -> None:
 
 @pytest.mark.parametrize("kills", [1, 1000])
 def test_workers_killed_while_they_start_are_replaced_a_few_times(kills: int) -> None:
-    before, killed, opened = set(psutil.Process().children(recursive=True)), [], threading.Event()
+    before, opened = set(psutil.Process().children(recursive=True)), threading.Event()
+    killed: list[int] = []
 
     def kill() -> None:
         while not opened.is_set() and len(killed) < kills:

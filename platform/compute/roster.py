@@ -188,5 +188,5 @@ class Roster:
         self._seen = size
 
     def _gone(self, error: BaseException) -> PoolError:
-        remedy = "start it again and repeat the command with run.dir= of this run's folder"
+        remedy = "start it again, and go on with the run by run.dir= of its folder"
         return PoolError(f"lost {self._where} ({error or type(error).__name__}); {remedy}")
