@@ -43,8 +43,8 @@ class EnvSpec:
     """
 
     id: str
-    kwargs: Mapping[str, Any] | Frozen
-    wrappers: tuple[Mapping[str, Any] | Frozen, ...]
+    kwargs: Mapping[str, Any]
+    wrappers: tuple[Mapping[str, Any], ...]
     max_episode_steps: int | None
     fresh: bool
 

@@ -22,24 +22,24 @@ from envs.spec import EnvSpec
 from envs.vector import Gymnasium, Native, Serial, Vec, Vector
 
 
-class Endless(gymnasium.Env[np.ndarray, int]):
+class Endless(gymnasium.Env[np.ndarray, np.int64]):
     """Counts its steps, and ends no episode."""
 
     observation_space = spaces.Box(0, np.inf, (1,), np.float32)
-    action_space = spaces.Discrete(2)
+    action_space: Any = spaces.Discrete(2)
 
     def reset(self, **given: Any) -> Any:
         super().reset(seed=given["seed"])
         self._count = self.np_random.integers(100)
         return np.full(1, self._count, np.float32), {}
 
-    def step(self, action: int) -> Any:
+    def step(self, action: np.int64) -> Any:
         self._count += 1 + int(action)
         return np.full(1, self._count, np.float32), 0.0, False, False, {}
 
 
-gymnasium.register("Endless-v0", Endless)
-gymnasium.register("EndlessLimited-v0", Endless, max_episode_steps=25)
+gymnasium.register("Endless-v0", f"{__name__}:Endless")
+gymnasium.register("EndlessLimited-v0", f"{__name__}:Endless", max_episode_steps=25)
 
 WALKER = "envs.bipedal:paddock/BipedalWalker-v3"
 CARTS = Vector(num_envs=4, target="envs.cartpole.CartPoleVector")
@@ -162,7 +162,12 @@ def test_the_actions_of_running_episodes_are_kept_and_no_others() -> None:
 def test_episodes_that_nothing_ends_are_limited_where_their_actions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("algos.rollout.MAX_EPISODE_STEPS", 40)
     endless = stage("Endless-v0").env
-    for vec, expected in [(Serial(num_envs=4), 40), (Native(num_envs=4, threads=1), 40), (CARTS, None)]:
+    layouts: list[tuple[Vec, int | None]] = [
+        (Serial(num_envs=4), 40),
+        (Native(num_envs=4, threads=1), 40),
+        (CARTS, None),
+    ]
+    for vec, expected in layouts:
         assert playable(endless, vec).max_episode_steps == expected
     for limited in (stage().env, replace(endless, max_episode_steps=90), stage("EndlessLimited-v0").env):
         assert playable(limited, Serial(num_envs=4)) == limited

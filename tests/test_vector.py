@@ -560,12 +560,12 @@ def test_a_vector_that_cannot_begin_leaves_no_file_open(step: str, monkeypatch: 
     def fail(*given: Any) -> None:
         raise ConfigError("no semaphores here")
 
-    places = {"lay_out": shared.Board, "initialize": shared.Semaphore, "Table": multiprocess_module}
+    places: dict[str, Any] = {"lay_out": shared.Board, "initialize": shared.Semaphore, "Table": multiprocess_module}
     real = shared.Board.lay_out
     gc.collect()
     before = set(os.listdir("/proc/self/fd"))
     # Laid out once to be measured, and then in memory.
-    calls = iter([real, fail])
+    calls: Iterator[Any] = iter([real, fail])
     later = staticmethod(lambda *given: next(calls)(*given))
     monkeypatch.setattr(places[step], step, later if step == "lay_out" else fail)
     with pytest.raises(ConfigError, match="no semaphores here"):

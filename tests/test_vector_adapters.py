@@ -332,7 +332,7 @@ def test_a_vector_that_has_more_than_plain_attributes_does_not_save_itself() -> 
 def test_a_vector_refuses_what_another_kind_saved(target: str | None, named: str) -> None:
     with closing(Vector(num_envs=N, target=f"{__name__}.noisy_carts").make(spec("CartPole-v1"))) as venv:
         venv.begin(0)
-        state = venv.state_dict() if target else {"saved": np.zeros(3)}
+        state: Any = venv.state_dict() if target else {"saved": np.zeros(3)}
     with closing(Vector(num_envs=N, target="envs.cartpole.CartPoleVector").make(spec("CartPole-v1"))) as venv:
         venv.begin(0)
         before = plain(venv.state_dict())
