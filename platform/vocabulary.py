@@ -142,16 +142,20 @@ def suggest_key(key: str, known: Iterable[str]) -> str | None:
     section, _, name = key.rpartition(".")
     usual, same = find_usual(name), [other for other in known if _name(other) == name]
     here = [other for other in known if not section or _section(other) == section]
-    found: list[str] = []
+    near = closest(name, map(_name, here))
+    spelled = [other for other in here if _name(other) == near]
     if section and section not in known:
         near = closest(key, same)
         found = [other for other in same if other == near or not usual]
+    else:
+        found = []
     if not found and usual:  # what it is called is certain, and that it is not here may be too
-        found = [other for other in usual if other in known]
-        found = [other for other in found if _section(other) in (section, *find_usual(section))] or found
+        elsewhere = [other for other in usual if other in known]
+        found = [other for other in elsewhere if _section(other) in (section, *find_usual(section))]
+        found = found or [*elsewhere, *(spelled if section else [])]
     elif not found:
-        near = closest(name, map(_name, here))
-        found = [other for other in here if _name(other) == near] or (same if len(same) == 1 else [])
+        found = spelled or (same if len(same) == 1 else [])
+    found.sort(key=lambda other: not _name(other).startswith(name))  # such as a plural
     return f"did you mean {' or '.join(map(repr, found[:3]))}?" if found else None
 
 
