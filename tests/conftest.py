@@ -1,9 +1,11 @@
 """What several test files share: the command, its processes, and waiting for them without sleeping blindly."""
 
+import contextlib
 import json
 import logging
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -13,17 +15,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import psutil
 import pytest
 import yaml
 from hydra.core.global_hydra import GlobalHydra
+from lanes import pytest_addoption, pytest_collection_modifyitems  # noqa: F401, pytest calls them
 
 from paddock.checkpoint import read
 from paddock.compute.recipes import Slurm
 from paddock.launch import main
 
 ROOT = Path(__file__).resolve().parent.parent
-TINY = [  # a run of the real thing that takes about a second
+TINY = [  # a run of the real thing that takes about a second, or 12 ms an iteration
     "algo=es",
     "env=cartpole",
     "algo.population=16",
@@ -33,8 +37,38 @@ TINY = [  # a run of the real thing that takes about a second
     "algo.eval_episodes=3",
     "algo.observation_sampling=0.5",
     "checkpoint.every_s=0",
+    "env.max_episode_steps=20",  # however well it has learned
 ]
+BEGAN = pytest.StashKey[float]()
 CERTIFICATES = {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}  # in the folder of the fixture
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fork_server() -> Iterator[None]:
+    """Have every Python process forked that a test starts, and what those start, but for tests marked `real_start`."""
+    with forkserver.installed():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Note the processor time that a test and its children took, for scripts/durations.py."""
+    real = item.get_closest_marker("real_start") is not None
+    with forkserver.real_starts() if real else contextlib.nullcontext():
+        item.stash[BEGAN] = _processor_s()
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    result = yield
+    item.user_properties.append(("processor_s", f"{_processor_s() - item.stash[BEGAN]:.2f}"))
+    return result
+
+
+def _processor_s() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def env_section(name: str) -> dict[str, Any]:

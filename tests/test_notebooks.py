@@ -20,6 +20,8 @@ from conftest import ROOT, TINY, call_main, rows
 from nbclient import NotebookClient
 from scipy.stats import trim_mean
 
+pytestmark = pytest.mark.xdist_group("notebooks")  # the runs are made once
+
 NOTEBOOKS = ROOT / "notebooks"
 NAMES = ("analysis", "sweep", "poet")
 MOST_BYTES = 600_000

@@ -14,6 +14,8 @@ from envs.errors import ConfigError
 from paddock import evaluate, rerun
 from paddock.folder import algorithm_name
 
+pytestmark = pytest.mark.xdist_group("packages")  # the package is built once
+
 FILES = {
     "pyproject.toml": """
 [build-system]

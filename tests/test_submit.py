@@ -362,6 +362,7 @@ def start_job() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
         process.wait()
 
 
+@pytest.mark.real_start
 @pytest.mark.parametrize("everybody", [True, False], ids=["to all processes", "to the first process"])
 def test_the_run_hears_a_signal_once_however_the_cluster_sends_it(
     everybody: bool, start_job: Callable[[str], subprocess.Popen[str]]

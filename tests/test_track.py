@@ -272,6 +272,7 @@ def test_the_interpreter_exits_although_a_mirror_hangs(tmp_path: Path) -> None:
     assert len(rows_of(tmp_path / "metrics.jsonl")) == 5
 
 
+@pytest.mark.real_start
 def test_mirrors_bring_no_heavy_library_into_the_run(tmp_path: Path) -> None:
     code = """
 limits = {"queue_rows": 9, "close_timeout_s": 30, "run_dir": RUN, "run_name": "r", "config": {}}

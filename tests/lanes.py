@@ -1,0 +1,77 @@
+"""How pytest-xdist spreads the suite over processes: what stays together, the longest first, and what is left out.
+
+Slurm's tests are one lane, since there is one cluster, and it begins at once, since it waits more than it computes.
+A file stays in one process for its fixtures' sake, unless it takes so long that its tests are dealt out one by one.
+durations.txt, which scripts/durations.py makes, tells how long that is.
+"""
+
+import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+DURATIONS = Path(__file__).with_name("durations.txt")
+LONG_S = 15.0  # a file that takes longer is dealt out
+FAST_S = 0.5  # a test that takes longer is no part of `--fast`
+LEFT_OUT = ("nightly", "slow", "slurm", "real_start")  # of `--fast`, whatever they take
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what scripts/check hands on."""
+    parser.addoption("--nightly", action="store_true", help="also tests marked nightly: more seeds, more combinations")
+    parser.addoption("--fast", action="store_true", help=f"only tests that take less than {FAST_S} s")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out, and under pytest-xdist group and sort."""
+    kept = [item for item in items if _wanted(config, item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
+    if not hasattr(config, "workerinput"):
+        return
+    lanes: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        lanes[_lane(item)].append(item)
+    for name, members in lanes.items():
+        for item in members:
+            item.add_marker(pytest.mark.xdist_group(name))
+
+    def weight(name: str) -> float:
+        return float("inf") if name == "slurm" else sum(duration(_name(item)) for item in lanes[name])
+
+    items[:] = [item for name in sorted(lanes, key=lambda name: (-weight(name), name)) for item in lanes[name]]
+
+
+@cache
+def durations() -> dict[str, float]:
+    """Seconds of files and of their longer tests, as they once were."""
+    found = re.findall(r"^ *([\d.]+) .*?(test_\S.*)$", DURATIONS.read_text() if DURATIONS.exists() else "", re.M)
+    return {name.rstrip(): float(seconds) for seconds, name in found}
+
+
+def duration(name: str) -> float:
+    """Seconds of a test, or little if nothing is known."""
+    return durations().get(name, 0.05)
+
+
+def _wanted(config: pytest.Config, item: pytest.Item) -> bool:
+    if config.getoption("fast"):
+        left_out = any(item.get_closest_marker(mark) for mark in LEFT_OUT)
+        return not left_out and duration(_name(item)) < FAST_S
+    return config.getoption("nightly") or item.get_closest_marker("nightly") is None
+
+
+def _name(item: pytest.Item) -> str:
+    return f"{item.path.stem}::{item.name}"
+
+
+def _lane(item: pytest.Item) -> str:
+    if item.get_closest_marker("slurm"):
+        return "slurm"
+    if group := item.get_closest_marker("xdist_group"):
+        return str(group.args[0])
+    file = item.path.stem
+    return _name(item) if durations().get(file, 0.0) > LONG_S else file
