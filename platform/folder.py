@@ -22,7 +22,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -322,7 +322,6 @@ def find_source(folder: Path) -> tuple[str | None, str | None]:
 
 
 def _write_provenance(path: Path, commit: str | None) -> None:
-    packages = {dist.name: dist.version for dist in importlib.metadata.distributions()}
     provenance = {
         "command": spell_command(sys.orig_argv),
         "folder": os.getcwd(),
@@ -335,9 +334,18 @@ def _write_provenance(path: Path, commit: str | None) -> None:
         "cpus": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "gpus": _gpus(),
-        "packages": dict(sorted(packages.items(), key=lambda item: str(item[0]).lower())),
+        "packages": dict(sorted(_packages(), key=lambda item: item[0].lower())),
     }
     write_atomically(path / "provenance.json", json.dumps(provenance, indent=2).encode())
+
+
+def _packages() -> Iterator[tuple[str, str]]:
+    """Yield the name and version of every package; to parse their metadata whole takes a third of a second."""
+    for package in importlib.metadata.distributions():
+        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+        name, version = (re.search(rf"^{field}: *(.+?) *$", text, re.M) for field in ("Name", "Version"))
+        if name and version:
+            yield name[1], version[1]
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
