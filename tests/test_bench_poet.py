@@ -1,8 +1,6 @@
 """The POET benchmark measures what it says; how long workers wait is for its own runs."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +8,12 @@ import pytest
 
 import scripts.bench_poet
 from algos.serial import SerialPool
-from scripts.bench_poet import STEPS, play_in_turns, play_ours
-
-ROOT = Path(__file__).resolve().parent.parent
+from scripts.bench_poet import TARGET, main, play_in_turns, play_ours
 
 
 def test_both_sides_do_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.naps.STEP_S", 0.0001)
+    monkeypatch.setattr("scripts.naps.STEP_S", 0.0)
+    monkeypatch.setattr("scripts.bench_poet.STEPS", (2, 4, 8))
     played: list[tuple[int, int]] = []  # (lane, iteration) of every task
     play = scripts.bench_poet.play_round
 
@@ -30,17 +27,21 @@ def test_both_sides_do_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, played[:] = sorted(played), []
     play_in_turns(SerialPool(), 2)
     assert ours == sorted(played)
-    assert {lane for lane, _ in ours} == set(range(1, len(STEPS) + 1))
+    assert {lane for lane, _ in ours} == {1, 2, 3}
 
 
-def test_the_report_has_both_sides_and_the_exit_code_tells(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("idle", "code"), [(TARGET, 0), (TARGET + 0.01, 1)])
+def test_the_report_has_both_sides_and_the_exit_code_tells(
+    idle: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def took(seconds: float, idle: float) -> Any:
+        return lambda *_: {"seconds": seconds, "worker_s": 4 * seconds * (1 - idle), "idle": idle}
+
+    monkeypatch.setattr(scripts.bench_poet, "local", lambda *_, **__: SerialPool())
+    monkeypatch.setattr(scripts.bench_poet, "play_ours", took(2.0, idle))
+    monkeypatch.setattr(scripts.bench_poet, "play_in_turns", took(3.0, 0.4))
     path = tmp_path / "bench.json"
-    command = [sys.executable, "scripts/bench_poet.py", "--quick", "--json", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
-    assert done.returncode in (0, 1), done.stderr
+    assert main(["--quick", "--json", str(path)]) == code
     report = json.loads(path.read_text())
-    assert done.returncode == (0 if report["idle"]["ours"] <= report["target"] else 1)
-    for side in ("ours", "in turns"):
-        assert 0 <= report["idle"][side] < 1
-    assert report["ratio"] == pytest.approx(report["seconds"]["in turns"] / report["seconds"]["ours"])
-    assert "idle share at most 10%" in done.stdout
+    assert report["idle"] == {"ours": idle, "in turns": 0.4} and report["ratio"] == 1.5
+    assert "idle share at most 10%" in capsys.readouterr().out

@@ -25,7 +25,7 @@ from paddock.compute.late import LatePool
 from paddock.folder import FolderError, RunFolder, changed_keys
 from paddock.track import Journal
 
-ITERATIONS = 30
+ITERATIONS = 60  # three quarters of a second, in which a kill comes early enough
 
 
 def arguments(run: Path, iterations: int = ITERATIONS) -> list[str]:
@@ -60,6 +60,7 @@ def test_killed_and_resumed_equals_undisturbed(
         command.wait_for(run, goal)
         command.kill()
         reached = len(rows(run))
+        assert reached < ITERATIONS
     code, out, err = start(*arguments(run), f"compute={compute}").wait()
     assert code == 0, err
     assert "going on in" in out

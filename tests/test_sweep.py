@@ -46,7 +46,7 @@ class Broken(CartPoleEnv):
 
 gymnasium.register("Broken-v0", "mine:Broken", max_episode_steps=50)
 '''
-QUICK = ["compute=serial", "env.max_episode_steps=50"]
+QUICK = ["compute=serial"]
 SWEEP = ["--multirun", "hydra/sweeper=optuna", "hydra.sweep.dir=sweep", "hydra.sweeper.sampler=random"]
 SPACE = "algo.learning_rate=tag(log, interval(1e-3, 0.3))"
 PRUNED = ["hydra.sweeper.options.median.n_startup_trials=2", "hydra.sweeper.options.median.n_warmup_steps=10"]
@@ -112,7 +112,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_lost(desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=120", "hydra.sweeper.n_trials=12", *PRUNED]
+    line = [SPACE, "budget.iterations=80", "hydra.sweeper.n_trials=12", *PRUNED]
     process = desk.begin(*line)
     running = lambda: [trial.number for trial in desk.trials() if trial.state == TrialState.RUNNING]  # noqa: E731
     wait_until(
@@ -135,7 +135,10 @@ def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_los
     assert [trial.number for trial in trials] == [*range(12)]
     assert all(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
     assert TrialState.PRUNED in {trial.state for trial in trials}
-    assert [(trial.number, trial.params) for trial in trials][: len(stood)] == [(n, s[2]) for n, s in stood.items()]
+    assert [(trial.number, trial.params) for trial in trials][: len(stood)] == [
+        (n, params or trials[n].params)
+        for n, (_, _, params) in stood.items()  # a kill may come before they are drawn
+    ]
     assert len({trial.params["algo.learning_rate"] for trial in trials}) == 12  # none was drawn twice
     assert all(path.read_bytes() == content for path, content in kept.items())
     assert cut and all(f"trial {n} goes on: " in out for n in cut)
