@@ -84,7 +84,7 @@ def main() -> int:
             print_table(Path(os.path.commonpath(runs)), survey(runs), 0)
     except RunFailed as error:
         code = complain(error, 1)
-        if isinstance(error.__cause__, PoolError) and not arguments.multirun:
+        if isinstance(error.__cause__, PoolError) and arguments is not None and not arguments.multirun:
             print(f"  {_command(sys.argv[1:], runs[-1])}", file=sys.stderr)
         return code
     except PaddockError as error:
