@@ -347,16 +347,16 @@ def _serve(sock: socket.socket, bare_path: list[str]) -> Callable[[], None]:
             os.close(told)
             sock.sendall(pid)
             continue
-        pid_of_child = _fork_quietly()
-        if pid_of_child:
-            os.write(tell, struct.pack("q", pid_of_child))
+        if _fork_quietly():
             os._exit(0)
-        os.close(may_go)
-        os.read(go, 1)
+        # Before the caller knows of it: whoever asks for the group of its child must not be told its own.
         if request.new_session:
             os.setsid()
         else:
             os.setpgid(0, request.process_group)
+        os.write(tell, struct.pack("q", os.getpid()))
+        os.close(may_go)
+        os.read(go, 1)
         parent = os.getpid()
         ours, theirs = socket.socketpair()
         sock.detach()  # closed with all the others, and its number taken again
