@@ -5,14 +5,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from envs.errors import ConfigError, nearest, require, resolve
-from envs.vector import Vec
 
 from .border import build, call_checked, prepare
 from .checkpoint import Checkpoints
@@ -22,6 +21,9 @@ from .niche import settle_niche
 from .run import Budget
 from .track import Mirror
 from .vocabulary import suggest_key
+
+if TYPE_CHECKING:
+    from envs.vector import Vec
 
 SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint")
 VALUES = ("seed", "resume", "dry_run")
@@ -53,7 +55,7 @@ def assemble(composed: DictConfig) -> Assembly:
     return Assembly(config, budget, pool, algorithm, path, checkpoints, mirrors)
 
 
-def build_algorithm(config: Mapping[str, Any], pool: Any, vec: Vec | None = None) -> Any:
+def build_algorithm(config: Mapping[str, Any], pool: Any, vec: "Vec | None" = None) -> Any:
     """The algorithm of a configuration, on a pool; nothing is left behind if it cannot be built.
 
     Args:

@@ -244,13 +244,13 @@ def _at_home(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ended_best(run: Path, algorithm: Any, progress: Progress) -> bool:
-    """Whether the evaluation of the last policy that a run's end has added is better than all before."""
+    """Whether the evaluation of the last policy, which a run's end may have added, is better than all before."""
     columns = read_columns(run)
     if not isinstance(algorithm, KeepsPolicies) or "eval/of_iteration" not in columns:
         return False
-    returns, end = columns["eval/return_mean"], columns["iteration"]
-    added = len(end) > 1 and end[-1] == end[-2] == columns["eval/of_iteration"][-1] == progress.metrics["iteration"]
-    return added and bool(returns[-1] > np.nanmax(np.append(returns[:-1], -np.inf)))
+    returns, last = columns["eval/return_mean"], int(progress.metrics["iteration"])
+    known = columns["iteration"][-1] == columns["eval/of_iteration"][-1] == last
+    return bool(known and returns[-1] > np.nanmax(np.append(returns[:-1], -np.inf)))
 
 
 def _play_all(

@@ -23,8 +23,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from algos.pool import PoolError
 from envs.errors import ConfigError, PaddockError, resolve, split_details
-from envs.native.settings import native_task
-from envs.vector import Auto, Multiprocess, Native, Serial
 
 from . import CONF
 from .assembly import Assembly, assemble, build_algorithm, env_name, packages
@@ -184,6 +182,10 @@ def _moved(parts: Assembly) -> list[str]:
 
 def _has_own_numbers(target: str, parts: Assembly) -> bool:
     """Whether a vector environment steps otherwise than the environment itself, which the others share."""
+    # Help and errors do not wait for Gymnasium.
+    from envs.native.settings import native_task
+    from envs.vector import Auto, Multiprocess, Native, Serial
+
     try:
         vec = resolve(target, "vec._target_")
         return not native_task(parts.algorithm.env).exact if vec is Native else vec not in (Serial, Multiprocess, Auto)

@@ -113,6 +113,7 @@ def call_main(*arguments: str) -> int:
     before = logging.root.level, logging.root.handlers[:]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["paddock", *arguments])
+        patch.setattr(sys, "orig_argv", [sys.executable, "-m", "platform", *arguments])
         patch.setenv("HYDRA_FULL_ERROR", "1")
         GlobalHydra.instance().clear()
         try:

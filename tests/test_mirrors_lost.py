@@ -106,7 +106,7 @@ def marked(mark: str) -> list[psutil.Process]:
 def mlflow(run_dir: Path, uri: str, **changes: Any) -> Mlflow:
     pytest.importorskip("mlflow")
     keys: dict[str, Any] = {"experiment": "farm", "tags": {}, "init_timeout_s": 1.0, "close_timeout_s": 60.0}
-    named: dict[str, Any] = {"run_dir": run_dir, "run_name": "r", "config": {}}
+    named: dict[str, Any] = {"run_dir": run_dir, "run_name": "r", "config": {"algo": {"name": "es"}}}
     return Mlflow(tracking_uri=uri, queue_rows=1000, **(keys | named | changes))
 
 
@@ -196,7 +196,7 @@ import sys, threading
 from pathlib import Path
 from paddock.mirrors import Mlflow
 mirror = Mlflow(tracking_uri=sys.argv[2], experiment="e", tags={}, init_timeout_s=3600, queue_rows=9, close_timeout_s=1,
-                run_dir=Path(sys.argv[1]), run_name="r", config={})
+                run_dir=Path(sys.argv[1]), run_name="r", config={"algo": {"name": "es"}})
 mirror.open(0, print)
 threading.Event().wait()
 """

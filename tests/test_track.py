@@ -695,7 +695,7 @@ def test_wandb_whose_process_dies_says_how_and_where_to_look(tmp_path: Path, wan
 def test_wandb_keeps_the_rows_of_a_run_that_is_killed(tmp_path: Path, wandb_home: Path) -> None:
     code = """
 mirror = Wandb(mode="offline", project="p", entity=None, group=None, job_type=None, tags=[], init_timeout_s=5,
-               queue_rows=99, close_timeout_s=30, run_dir=RUN, run_name="r", config={})
+               queue_rows=99, close_timeout_s=30, run_dir=RUN, run_name="r", config={"algo": {"name": "es"}})
 tracker = go([mirror], 3)
 tracker._feeds[0][1].offer(lambda: print("fed", mirror._child.process.pid, file=sys.stderr, flush=True))
 threading.Event().wait()
@@ -767,7 +767,7 @@ def test_every_choice_composes_builds_and_mirrors(
         if "mode" in keys:
             keys["mode"] = "offline"
         target = pkgutil.resolve_name(keys.pop("_target_"))
-        mirrors.append(target(**keys, run_dir=tmp_path, run_name="r", config={}))
+        mirrors.append(target(**keys, run_dir=tmp_path, run_name="r", config={"algo": {"name": "es"}}))
     err = io.StringIO()
     tracker = Tracker(tmp_path, mirrors, 0, Console(io.StringIO(), err, {}))
     for i in range(1, 4):

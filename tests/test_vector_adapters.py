@@ -358,7 +358,7 @@ def test_a_vectors_arguments_reach_it() -> None:
         (Fails, {}, "refuses|gives a Fails"),
         (None, {"id": "Pendulum-v1"}, "no vector environment of its own"),
         (None, {"id": "CartPole-v1"}, "the vector environment of CartPole-v1 restarts"),
-        (None, {"id": "no_such_package:CartPole-v1"}, "pip install no_such_package"),
+        (None, {"id": "no_such_package:CartPole-v1"}, "install the package that has it"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else str(value)[:30],
 )
