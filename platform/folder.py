@@ -40,7 +40,7 @@ PROCESSORS = ("algo.device", "algo.compiled", "algo.member.device", "algo.member
 # All that a run may have which has been submitted, or was killed at once.
 BEGUN = (
     *("lock", ".config.yaml.tmp", "submission.json", ".submission.json.tmp", "slurm.log", "workers"),
-    *("trial.json", ".trial.json.tmp", "output.log"),
+    *("trial.json", ".trial.json.tmp", "output.log", ".stop"),
 )
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -131,10 +131,12 @@ class RunFolder:
         """Let other processes use the folder; one that was made and never begun goes again."""
         if not self._begun:
             with contextlib.suppress(OSError):
-                if self._made:
-                    (self.path / "lock").unlink()
-                for folder in self._made:
-                    folder.rmdir()
+                lock = self.path / "lock"
+                # It may be another's by now, if somebody removed the folder and made it again.
+                if self._made and os.path.samestat(os.fstat(self._lock.fileno()), lock.stat()):
+                    lock.unlink()
+                    for folder in self._made:
+                        folder.rmdir()
         self._lock.close()
 
 

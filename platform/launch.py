@@ -237,6 +237,10 @@ def _session(parts: Assembly, progress: Progress, reached: str | None, folder: R
 class LogFile(logging.FileHandler):
     """A file of messages, which a full disk costs those messages and nothing else."""
 
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # the file is made with its first message
+            super().emit(record)
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         pass
 

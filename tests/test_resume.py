@@ -482,6 +482,10 @@ def test_a_misfit_names_the_leaf_and_both_shapes() -> None:
         check_fits({"a": {"mean": np.zeros((3, 2))}}, expected)
 
 
+def test_mappings_that_begin_empty_or_are_keyed_by_numbers_grow() -> None:
+    check_fits({"q": {"left": 1.0}, "niches": {3: [1], 7: [2]}}, {"q": {}, "niches": {0: []}})
+
+
 def test_changed_keys_are_named_and_where_it_runs_may_change() -> None:
     old = {"algo": {"sigma": 0.1}, "seed": 1, "compute": {"workers": 2}}
     new = {"algo": {"sigma": 0.2}, "seed": 1, "compute": {"workers": 9}}
