@@ -1,6 +1,7 @@
 """A command as a task: a worker runs it as a process of its own, which ends when the worker does."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -41,7 +42,9 @@ class Child:
 
 def run_child(child: Child) -> int:
     """Run it to its end; its exit code, or -n if signal n ended it."""
-    child.stop.unlink(missing_ok=True)
+    if child.stop.exists():  # while it waited for its turn
+        child.stop.unlink(missing_ok=True)
+        return 128 + signal.SIGTERM
     process = start_child(child)
     while (code := process.poll()) is None:
         if child.stop.exists():

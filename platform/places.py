@@ -131,6 +131,7 @@ class OnWorkers:
         if is_locked(plan.run):
             return None
         child = _child(plan, self._needs.cpu, None)
+        child.stop.unlink(missing_ok=True)  # of an earlier start
         return _Task(self, self._batch.put(child), child)
 
     def take(self, index: int) -> Done | None:

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import psutil
+import pytest
 from conftest import ROOT, wait_until
 
 from algos.process import Child, run_child, start_child
@@ -32,6 +33,7 @@ def test_a_command_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
         process.wait()
 
 
+@pytest.mark.real_start
 def test_a_command_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     code = f"""
 import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
@@ -60,3 +62,10 @@ def test_a_command_is_asked_to_end_by_a_file_and_tells_its_exit_code(tmp_path: P
     assert codes == [-signal.SIGTERM]
     assert run_child(Child(["-c", "print('said'); raise SystemExit(3)"], tmp_path, {}, child.log, child.stop)) == 3
     assert child.log.read_text() == "said\n" and not child.stop.exists()
+
+
+def test_a_child_that_is_asked_to_end_before_its_turn_does_not_begin(tmp_path: Path) -> None:
+    child = Child(["-c", "open('ran', 'w')"], tmp_path, {}, tmp_path / "log", tmp_path / "stop")
+    child.stop.touch()
+    assert run_child(child) == 143
+    assert not list(tmp_path.iterdir())
