@@ -358,6 +358,10 @@ class PPO:
         for name in ("steps", "epochs", "minibatch_size", "threads", "eval_every", "eval_episodes", "eval_max_steps"):
             value = getattr(self, name)
             require(value >= 1, f"{name}={value} must be at least 1")
+        ahead = self.rollouts == "prefetch" or (self.rollouts == "actors" and self.staleness > 0)
+        shared = f"threads={self.threads}: what plays ahead (rollouts={self.rollouts}) and what learns would share them"
+        alone = self.threads == 1 or not (ahead and self.pool.in_process)
+        require(alone, f"{shared} in one process, by chance; use threads=1, rollouts=inline or compute=local")
         for name in ("learning_rate", "adam_epsilon", "clip", "observation_clip", "reward_clip"):
             value = getattr(self, name)
             require(value > 0, f"{name}={value} must be positive")

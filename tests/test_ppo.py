@@ -315,3 +315,10 @@ def test_an_episode_that_never_ends_is_cut_off_and_counted(algo: str, tmp_path: 
     count = 20 if algo == "pbt" else 10
     assert (rows(run)[-1]["eval/cut"], rows(run)[-1]["eval/return_mean"]) == (count, 7)
     assert f"{count} of {count} episodes of an evaluation were cut off after 7 steps" in (run / "log.txt").read_text()
+
+
+def test_what_plays_ahead_and_what_learns_share_no_threads(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["algo=ppo", "env=cartpole", "algo.rollouts=prefetch", "algo.threads=2", "dry_run=true"]
+    assert call_main(*words, "compute=serial", f"run.root={tmp_path}") == 2
+    assert "use threads=1, rollouts=inline or compute=local" in capfd.readouterr().err
+    assert call_main(*words, "compute=local", f"run.root={tmp_path}") == 0
