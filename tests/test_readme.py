@@ -47,11 +47,11 @@ def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_command_of_the_main_job_works(command: str, poet: Path, tmp_path: Path) -> None:
     asks_only = {"--help", "--cfg", "dry_run=true"} & set(words(command))
     gradients = any(re.search("ppo|a2c", word) for word in words(command))
-    small = ["budget.iterations=1"] if gradients else QUICK
+    small = ["budget.iterations=1", "algo.eval_episodes=1"] if gradients else QUICK
     if any(re.search("sweep", word) for word in words(command)):
         small = ["budget.iterations=3", "algo.eval_every=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=2"]
     elif "experiment=pbt_cartpole" in words(command):
-        small = ["budget.iterations=1", "algo.members=2", "algo.interval=1"]
+        small = ["budget.iterations=1", "algo.members=2", "algo.interval=1", "algo.eval_episodes=1"]
     quick = [] if asks_only else [*small, f"run.root={tmp_path}", f"hydra.sweep.dir={tmp_path}"]
     done = subprocess.run([*words(command, POET=poet), *quick], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
