@@ -20,6 +20,7 @@ import psutil
 import pytest
 import yaml
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from lanes import pytest_addoption, pytest_collection_modifyitems  # noqa: F401, pytest calls them
 
 from paddock.checkpoint import read
@@ -127,6 +128,7 @@ def call_main(*arguments: str) -> int:
         except SystemExit as ended:  # as Hydra does after --version and --hydra-help
             return int(ended.code or 0)
         finally:
+            HydraConfig.instance().cfg = None  # a sweep's would be the next test's
             logging.root.level, logging.root.handlers[:] = before
 
 

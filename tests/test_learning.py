@@ -17,7 +17,12 @@ def test_the_cartpole_recipes_reach_475_within_a_minute(
 ) -> None:
     run = tmp_path / "run"
     command = start(
-        f"experiment={algo}_cartpole", f"seed={seed}", "compute.workers=2", "budget.minutes=1", f"run.dir={run}"
+        f"experiment={algo}_cartpole",
+        f"seed={seed}",
+        "compute=local",
+        "compute.workers=2",
+        "budget.minutes=1",
+        f"run.dir={run}",
     )
     code, out, err = command.wait()
     assert code == 0, err

@@ -106,6 +106,11 @@ def told(_: Any) -> tuple[int, list[int]]:
     return os.getpid(), list(initialized)
 
 
+def told_slowly(task: Any) -> Any:
+    time.sleep(0.05)  # so that every worker gets some
+    return told(task)
+
+
 def refuse() -> None:
     raise LookupError("this host lacks the data")
 
@@ -565,7 +570,7 @@ def test_importing_the_class_brings_neither_dask_nor_hydra() -> None:
 
 def test_an_initializer_runs_once_in_each_process_before_its_tasks(workers: Any) -> None:
     with Pool(initializer=initialize, initargs=(7,), compute=workers) as pool:
-        answers = [*pool.map(told, range(30), 1), *pool.imap_unordered(told, range(30)), pool.apply(told, (0,))]
+        answers = [*pool.map(told_slowly, range(30), 1), *pool.imap_unordered(told, range(30)), pool.apply(told, (0,))]
         assert len({process for process, _ in answers}) == 3
         assert all(given.count(7) == 1 for _, given in answers)
 
