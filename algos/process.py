@@ -10,7 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from envs.errors import IN_USE
+
 POLL_S = 0.2
+LEAVES_S = 120.0  # for which a run may go on saving after its worker was lost
 # SIGTERM when whoever started it is gone, however it went; a run then saves and ends. Not a preexec_fn, which may hang
 # in a process with threads.
 BOOT = """import os, signal, sys
@@ -41,7 +44,17 @@ class Child:
 
 
 def run_child(child: Child) -> int:
-    """Run it to its end; its exit code, or -n if signal n ended it."""
+    """Run it to its end; its exit code, or -n if signal n ended it.
+
+    A run whose last worker was lost may still be saving when the next one has its turn, which then waits for it.
+    """
+    deadline = time.monotonic() + LEAVES_S
+    while (code := _run_once(child)) == IN_USE and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return code
+
+
+def _run_once(child: Child) -> int:
     if child.stop.exists():  # while it waited for its turn
         child.stop.unlink(missing_ok=True)
         return 128 + signal.SIGTERM

@@ -346,7 +346,7 @@ class Performer:
         self._stage = stage
         self._index = index
         self._collector: Collector | None = None
-        self._libraries = ThreadpoolController()
+        self._libraries: ThreadpoolController | None = None
 
     def play(
         self, weights: Broadcast[Weights], start: ResumePoint, iteration: int, whole: bool
@@ -363,6 +363,7 @@ class Performer:
             return None
         if self._collector is None:
             self._collector = Collector(self._stage, self._index)
+            self._libraries = ThreadpoolController()  # with those that the actor has loaded
         try:
             with one_thread(self._libraries):
                 return self._collector.collect(weights.value, start, iteration)

@@ -11,9 +11,14 @@ class PaddockError(Exception):
 
     Attributes:
         details: whether lines of somebody else's may follow it, such as a traceback, to be shown as they are.
+        exit_code: of a command that it ends.
     """
 
     details = False
+    exit_code = 2
+
+
+IN_USE = 75  # exit code of a run that another process is at: EX_TEMPFAIL of sysexits.h
 
 
 def split_details(error: BaseException) -> tuple[str, str]:

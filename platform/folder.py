@@ -28,7 +28,7 @@ from typing import IO, Any
 
 import yaml
 
-from envs.errors import ConfigError, PaddockError, nearest
+from envs.errors import IN_USE, ConfigError, PaddockError, nearest
 
 from .checkpoint import StorageError, write_atomically
 
@@ -52,6 +52,12 @@ class FolderError(PaddockError):
     """The run folder cannot be made, used or read."""
 
 
+class FolderInUse(FolderError):
+    """Another process is at the run in the folder."""
+
+    exit_code = IN_USE
+
+
 class RunFolder:
     """A run's folder, from the moment it is this process's own until `release`."""
 
@@ -68,7 +74,7 @@ class RunFolder:
         Whatever is read of the run after this stays as it was read.
 
         Raises:
-            FolderError: it cannot be written, is in use, or holds something else.
+            FolderError: it cannot be written, or holds something else; FolderInUse: another process is at it.
             ConfigError: it holds a run of another configuration; the keys are named.
         """
         check_usable(path, config)
@@ -296,7 +302,7 @@ def _lock(file: IO[str], path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         file.close()
-        raise FolderError(f"run.dir={path} is in use by another process; wait for it or choose another") from error
+        raise FolderInUse(f"run.dir={path} is in use by another process; wait for it or choose another") from error
 
 
 def _check_same(path: Path, config: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 import re
 import subprocess
@@ -170,7 +171,7 @@ def is_held(path: Path) -> bool:
 
 
 def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
-    """The last value of each metric, and how long ago the last row was written.
+    """The last value of each metric, NaN where it was no number, and how long ago the last row was written.
 
     Of a run that has not ended, metrics that are far from the end of its journals are left out.
     """
@@ -178,7 +179,8 @@ def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
     for journal in ("metrics.jsonl", "system.jsonl"):
         for line in tail(run / journal):
             try:
-                metrics |= {key: value for key, value in json.loads(line).items() if isinstance(value, int | float)}
+                row = json.loads(line)
+                metrics |= {key: math.nan if row[key] is None else row[key] for key in row}
             except (ValueError, AttributeError):
                 continue  # the first one, cut by the reading, or the last, which is just being written
     try:

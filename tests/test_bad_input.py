@@ -30,12 +30,12 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     """Call the command in tmp_path; the one line that it says, after the checks that hold for all bad input."""
     monkeypatch.chdir(tmp_path)
 
-    def call(*arguments: str) -> str:
+    def call(*arguments: str, code: int = 2) -> str:
         before, children = traces(tmp_path), set(psutil.Process().children(recursive=True))
         capfd.readouterr()
-        code = call_main(*arguments)
+        ended = call_main(*arguments)
         out, err = capfd.readouterr()
-        assert code == 2, (out, err)
+        assert ended == code, (out, err)
         assert err.startswith("paddock: ") and err.endswith("\n") and err.count("\n") == 1, err
         assert out == ""
         assert traces(tmp_path) == before
@@ -415,7 +415,7 @@ def test_the_last_run_does_not_go_on_with_another_configuration(run: Path, refus
 def test_a_folder_is_one_process_at_a_time(run: Path, refused: Refused) -> None:
     with open(run / "lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "run.dir=run is in use by another process" in refused(*RUN, "budget.iterations=5")
+        assert "run.dir=run is in use by another process" in refused(*RUN, "budget.iterations=5", code=75)
 
 
 def test_a_configuration_that_cannot_be_read_is_named(run: Path, refused: Refused) -> None:

@@ -64,6 +64,18 @@ def test_a_command_is_asked_to_end_by_a_file_and_tells_its_exit_code(tmp_path: P
     assert child.log.read_text() == "said\n" and not child.stop.exists()
 
 
+def test_a_run_that_its_last_worker_is_still_saving_is_waited_for(tmp_path: Path) -> None:
+    code = f"""
+import pathlib, sys; sys.path.insert(0, {str(ROOT)!r})
+from paddock.folder import FolderInUse
+tries = pathlib.Path("tries")
+tries.write_text(tries.read_text() + "." if tries.exists() else ".")
+sys.exit(FolderInUse.exit_code if len(tries.read_text()) < 3 else 0)
+"""
+    assert run_child(Child(["-c", code], tmp_path, {}, tmp_path / "log", tmp_path / "stop")) == 0
+    assert (tmp_path / "tries").read_text() == "..."
+
+
 def test_a_child_that_is_asked_to_end_before_its_turn_does_not_begin(tmp_path: Path) -> None:
     child = Child(["-c", "open('ran', 'w')"], tmp_path, {}, tmp_path / "log", tmp_path / "stop")
     child.stop.touch()

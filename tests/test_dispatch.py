@@ -12,7 +12,7 @@ from pool_tasks import Counter, square
 
 from algos.pool import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.script import dump
-from paddock.compute.dispatch import Dispatcher
+from paddock.compute.dispatch import SILENCE_S, Dispatcher
 from paddock.compute.link import Link
 from paddock.compute.remote import Remote
 from paddock.compute.roster import Roster
@@ -207,6 +207,33 @@ def test_the_tasks_of_a_worker_that_talks_nonsense_run_elsewhere() -> None:
 
     (done,) = asyncio.run(listen())
     assert (done.value, done.attempts) == ("done", 2)
+
+
+def test_a_silent_workers_time_is_not_up_for_a_task_that_runs_elsewhere() -> None:
+    async def fall_silent() -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=1.0)
+        ends = Ends()
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+        silent, other = FakeLink("tcp://a:1"), FakeLink("tcp://b:1")
+        serving = [asyncio.ensure_future(dispatcher.serve(silent))]
+        await _turns()
+        assert silent.runs
+        serving.append(asyncio.ensure_future(dispatcher.serve(other)))
+        await _turns()
+        silent.heard -= SILENCE_S + 0.1
+        dispatcher.watch()  # gives the task to the other
+        await _turns()
+        silent.heard -= 3600
+        dispatcher.watch()
+        assert other.runs and not ends.done
+        other.answer_all()
+        for link in (silent, other):
+            link.end.set_result(None)
+        await asyncio.gather(*serving)
+        return ends.done
+
+    (done,) = asyncio.run(fall_silent())
+    assert done.value == "done" and done.error is None
 
 
 def test_a_receiver_that_raises_keeps_no_other_from_its_ends(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -131,6 +132,14 @@ def test_the_last_evaluation_of_a_long_run_is_found_near_its_end(tmp_path: Path)
     run = make_run(tmp_path / "run", 20_000)
     [standing] = survey([run])
     assert standing.metrics["eval/return_mean"] == 10.5 * 20_000
+
+
+def test_a_value_that_is_no_number_is_not_hidden_by_an_older_one(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3)
+    with open(run / "metrics.jsonl", "a") as metrics:
+        metrics.write('{"iteration": 4, "step": 40, "eval/return_mean": null}\n')
+    [standing] = survey([run])
+    assert math.isnan(standing.metrics["eval/return_mean"])
 
 
 @pytest.mark.parametrize(

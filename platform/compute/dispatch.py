@@ -120,7 +120,9 @@ class Dispatcher:
                 self.homes.leave(link)
             # A task that holds the interpreter keeps its worker from ending it in time.
             if link.silent and self.timeout_s is not None and quiet_s > self.timeout_s + SILENCE_S:
-                self._overdue(link, list(link.items)[: link.threads])
+                running = list(link.items.items())[: link.threads]
+                # What another worker plays too is in time until that one's is up.
+                self._overdue(link, [n for n, item in running if all(holder.silent for holder in item.holders)])
                 link.abort()
         self._feed()
 
