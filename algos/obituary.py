@@ -13,6 +13,7 @@ from typing import Any
 QUESTION = "paddock_end"  # the name under which drivers ask
 FOLDER = "PADDOCK_STDERR"  # environment variable: where workers write their errors, a file each; unset: where they did
 LAST_LINES = 12
+TAIL_BYTES = 32768  # faulthandler ends with a line of all extension modules, some thousands of bytes, which is left out
 _causes: dict[int, str] = {}  # by process id, of this process's nannies
 
 
@@ -49,7 +50,7 @@ def last_lines(path: str | None) -> list[str]:
     """The last lines of a file of errors, as far as it can be read here."""
     try:
         with open(path or "", "rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - 4096, 0))
+            file.seek(max(file.seek(0, os.SEEK_END) - TAIL_BYTES, 0))
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return []

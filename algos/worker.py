@@ -38,7 +38,7 @@ from algos.script import Script, load, run_for
 OPERATION = "paddock"  # the name under which drivers call
 ALIVE_S = 4.0  # between two signs of life
 TIMEOUT_EXIT_CODE = 75
-DRAIN_S = float(os.environ.get("PADDOCK_DRAIN_S", "30"))  # a worker that is told to leave finishes what it runs
+DRAIN = "PADDOCK_DRAIN_S"  # environment variable: for how long a worker that is told to leave finishes what it runs
 
 
 def dask_setup(worker: Any) -> Any:
@@ -103,7 +103,7 @@ class Counter(WorkerPlugin):
         sessions = list(self._sessions)
         for session in sessions:
             session.leave()
-        deadline = time.monotonic() + DRAIN_S
+        deadline = time.monotonic() + float(os.environ.get(DRAIN, "30"))
         while time.monotonic() < deadline and not all(session.over for session in self._sessions):
             await asyncio.sleep(0.01)
 

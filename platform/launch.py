@@ -45,7 +45,10 @@ log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """The command `paddock`. Exit codes: 0 done, 1 the run failed, 2 bad input, 75 another process is at it, 128 + n signal n."""
+    """The command `paddock`.
+
+    Exit codes: 0 done, 1 the run failed, 2 bad input, 75 another process is at it, 128 + n stopped by signal n.
+    """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and they can be put in one line
     failures: list[Exception] = []
     runs: list[Path] = []  # of this process, in a sweep

@@ -1,10 +1,10 @@
 """Python processes for tests, forked from a server that has imported their libraries once: a start costs 0.1 s, not 3.
 
 `install` has `subprocess` and `multiprocessing` of this process ask the server wherever they would start this Python as
-`python [-P] (-m MODULE | -c CODE | FILE) ...`. What comes is the caller's own child: its pid, its process group, its
-signals, its exit code and the death of its parent are real. To that end the server forks twice, and the second child
-loses the first as its parent while the caller is the nearest subreaper (prctl(2)). Such a process has a server of its
-own for its children. Whatever a fork cannot imitate (other flags, variables that are read as libraries are loaded)
+`python [-B] [-P] (-m MODULE | -c CODE | FILE) ...`. What comes is the caller's own child: its pid, its process group,
+its signals, its exit code and the death of its parent are real. To that end the server forks twice, and the second
+child loses the first as its parent while the caller is the nearest subreaper (prctl(2)). Such a process has a server of
+its own for its children. Whatever a fork cannot imitate (other flags, variables that are read as libraries are loaded)
 is started for real, and so is everything inside `real_starts`.
 """
 
@@ -83,13 +83,21 @@ LIBRARIES = (  # those of commands and workers that start no thread and handle n
     "torch.distributed",
     "yaml",
 )
+OURS = (  # and what these import
+    *("algos.a2c", "algos.actors", "algos.es", "algos.pbt", "algos.poet", "algos.ppo", "algos.process", "algos.worker"),
+    *("envs.bipedal", "envs.cartpole", "envs.native", "envs.poles", "envs.vector", "envs.vector.worker"),
+    *("paddock.compute.recipes", "paddock.compute.pool", "paddock.evaluate", "paddock.launch", "paddock.launchers"),
+    *("paddock.plot", "paddock.report", "paddock.rerun", "paddock.status", "paddock.sweep", "paddock.trial"),
+)
+PACKAGES = tuple(dict.fromkeys(name.partition(".")[0] for name in OURS))
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of <linux/prctl.h>
 # Libraries and the interpreter read these as they are loaded, but for those that a fork can follow.
 READ_ONCE = ("GOMP_", "KMP_", "LANG", "LC_", "LD_", "MALLOC_", "MKL_", "MPL", "NUMEXPR_", "OMP_", "OPENBLAS_", "PYTHON")
 THREADS = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 CAN_CHANGE = {*THREADS, "MALLOC_TRIM_THRESHOLD_", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHON_CPU_COUNT"}
+DASKS_SEED = ("PYTHONHASHSEED", "6640")  # of all workers, and then of the process that starts some; any other is obeyed
 ARGUMENTS_BYTES = 16384  # of room for the command line that `ps` shows
-FLAGS = ("-P", "-u")
+FLAGS = ("-B", "-P", "-u")
 FIRST_HIGH = 512  # file descriptors of the server's own
 
 
@@ -168,6 +176,8 @@ def installed() -> Iterator[None]:
     if sys.platform != "linux":
         yield
         return
+    # OpenBLAS wakes its threads in every fork, to wait for work in a loop on the cores of the others.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     ours, theirs = socket.socketpair()
     boot = f"import sys; sys.path[0] = {os.path.dirname(__file__)!r}; import forkserver; forkserver.serve()"
     command = [sys.executable, "-c", boot, str(theirs.fileno()), "-" * ARGUMENTS_BYTES]
@@ -245,7 +255,7 @@ def _fork(
     if server is None or _real or server.owner != os.getpid() or command[0] != sys.executable:
         return None
     environment = {os.fsdecode(k): os.fsdecode(v) for k, v in (os.environ if env is None else env).items()}
-    changed = {name for name, _ in environment.items() ^ server.loaded.items()} - CAN_CHANGE
+    changed = {name for name, _ in (environment.items() ^ server.loaded.items()) - {DASKS_SEED}} - CAN_CHANGE
     if not _understood(command[1:]) or any(name.startswith(READ_ONCE) for name in changed):
         return None
     entries = environment.get("PYTHONPATH", "").split(os.pathsep)
@@ -302,9 +312,10 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=int(sys.argv[1]))
     _show(["fork server of", str(os.getppid())])
-    for name in LIBRARIES:
+    for name in (*LIBRARIES, *OURS):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    _loaded_libraries()
     gc.collect()
     gc.freeze()
     run = _serve(sock, sys.path[1:])
@@ -406,12 +417,13 @@ def _become(request: Request, fds: list[int], bare_path: list[str], sock: socket
     _follow_environment(request.loaded)
     sys.orig_argv = [sys.executable, *request.arguments]
     flags, (first, *rest) = _split(request.arguments)
+    sys.dont_write_bytecode = "-B" in flags or bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     safe = "-P" in flags
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:] = [os.path.abspath(entry) for entry in entries] + bare_path
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=__builtins__, __annotations__={})
-    sys.modules["__main__"] = main
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = main  # the second is multiprocessing's
     preexec = pickle.loads(request.preexec)
     if preexec is not None:
         preexec()
@@ -422,6 +434,7 @@ def _become(request: Request, fds: list[int], bare_path: list[str], sock: socket
     elif first == "-m":
         sys.argv[:] = ["-m", *rest[1:]]
         _add_first(request.cwd, safe)
+        warnings.filterwarnings("ignore", r".*found in sys\.modules after import", RuntimeWarning, "runpy")
         runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
     else:
         sys.argv[:] = [first, *rest]
@@ -436,24 +449,46 @@ def _follow_environment(loaded: Mapping[str, str]) -> None:
     for name in ("numpy.random", "random"):
         if name in sys.modules:
             sys.modules[name].seed()
-    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     changed = {name for name, _ in os.environ.items() ^ loaded.items()}
     if "dask" in sys.modules and any(name.startswith("DASK_") for name in changed):
         sys.modules["dask"].config.refresh()
     threads = next((os.environ[name] for name in THREADS if name in os.environ), "")
     if threads.isdigit() and not changed.isdisjoint(THREADS):
-        sys.modules["threadpoolctl"].threadpool_limits(int(threads))
+        _loaded_libraries().limit(limits=int(threads))
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(int(threads))
+
+
+@functools.cache
+def _loaded_libraries() -> Any:
+    """Those of arithmetic that the server has loaded, which takes it a while to find."""
+    return sys.modules["threadpoolctl"].ThreadpoolController()
 
 
 def _add_first(entry: str, safe: bool) -> None:
     if not safe:
         sys.path.insert(0, entry)
     importlib.invalidate_caches()
+    if any(_origin(name) != sys.modules[name].__spec__.origin for name in PACKAGES if name in sys.modules):
+        _forget_ours()
     # This repository has a folder of that name, which stands in for the standard library's module where it comes first.
     if PathFinder.find_spec("platform", sys.path[:1]) is not None:
         sys.modules.pop("platform", None)
+
+
+def _origin(package: str) -> str | None:
+    """Where this process would import a package from."""
+    spec = PathFinder.find_spec(package, sys.path)
+    return None if spec is None else spec.origin
+
+
+def _forget_ours() -> None:
+    """Have this process import its own Paddock, a copy of the server's."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in PACKAGES]:
+        del sys.modules[name]
+    registry = sys.modules["gymnasium"].envs.registry
+    for id in [id for id, spec in registry.items() if str(spec.entry_point).startswith("envs.")]:
+        del registry[id]
 
 
 def _place(fds: Sequence[int], targets: Sequence[int], sock: socket.socket) -> socket.socket:

@@ -404,7 +404,8 @@ def test_two_pools_share_a_scheduler() -> None:
         pools[1].close()
 
 
-def test_closing_ends_tasks_that_run() -> None:
+def test_closing_ends_tasks_that_run(two: DaskPool) -> None:
+    wait_until(lambda: two.size == 2)  # its workers, which may be on their way, are not meant
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     pool = local(Bounds(2, 2), retries=3, task_timeout_s=None)
     ends = pool.imap_unordered(nap, [0.0] + [600.0] * 4)
