@@ -469,7 +469,7 @@ def _add_first(entry: str, safe: bool) -> None:
     if not safe:
         sys.path.insert(0, entry)
     importlib.invalidate_caches()
-    if any(_origin(name) != sys.modules[name].__spec__.origin for name in PACKAGES if name in sys.modules):
+    if any(_origin(name) != sys.modules[name].__file__ for name in PACKAGES if name in sys.modules):
         _forget_ours()
     # This repository has a folder of that name, which stands in for the standard library's module where it comes first.
     if PathFinder.find_spec("platform", sys.path[:1]) is not None:
