@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from algos.actor import ActorPolicy, Architecture
 from algos.actors import Actors, Mode
 from algos.beside import Evaluation
-from algos.clock import Clock, rollout_times
+from algos.common.timing import Clock, rollout_times
 from algos.learner import Learner
 from algos.network import logprob_and_entropy
 from algos.pool import Pool

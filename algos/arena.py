@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.ascent import Adam, decayed, estimate_gradient
+from algos.common.keys import PhiloxNoise
 from algos.evaluate import count_cut
 from algos.flow import Job
 from algos.members import Centre, Problem, Round
 from algos.niche import Niche
-from algos.noise import PhiloxNoise
 from algos.pool import Done, Pool
 
 log = logging.getLogger(__name__)

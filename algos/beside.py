@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from algos.actor import ActorPolicy, Architecture, Weights
 from algos.broadcast import Broadcast
+from algos.common.keys import Stream, episode_seed
+from algos.common.threads import one_thread
 from algos.evaluate import Episodes, count_cut, play
-from algos.noise import Stream, episode_seed
 from algos.pool import Pool
 from algos.rollout import Stage
-from algos.threads import one_thread
 from envs.vector import Serial
 
 log = logging.getLogger(__name__)

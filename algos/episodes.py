@@ -14,11 +14,11 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from algos.broadcast import Broadcast
+from algos.common.keys import Stream, keyed_generator
+from algos.common.threads import one_thread
 from algos.evaluate import Episodes, play
 from algos.members import Compiled
-from algos.noise import Stream, keyed_generator
 from algos.policy import FlatPolicy
-from algos.threads import one_thread
 from envs.errors import ConfigError
 from envs.native import library
 from envs.native.rollout import supports

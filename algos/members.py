@@ -14,8 +14,8 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from algos.broadcast import Broadcast
+from algos.common.keys import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.evaluate import Episodes, Moments, play
-from algos.noise import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.policy import MLP, Normalizer, Population
 from envs.cores import usable_cores
 from envs.native import rollout as native

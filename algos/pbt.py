@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from algos.clock import worker_times
+from algos.common.keys import Stream, keyed_generator
+from algos.common.timing import worker_times
 from algos.evaluate import count_cut
 from algos.hyperparameters import Value, read_space
-from algos.noise import Stream, keyed_generator
 from algos.pool import Done, Pool, PoolError
 from algos.rounds import LOST, Course, Member, play_round
 from envs.errors import ConfigError, PaddockError, require

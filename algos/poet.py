@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from algos.arena import LOST, Arena, Attempt, Offer, Optimizer, Place, Stepped, best_offer
 from algos.ascent import Adam
-from algos.clock import with_shares, worker_times
+from algos.common.keys import PhiloxNoise, Stream, episode_seed, keyed_generator
+from algos.common.timing import with_shares, worker_times
 from algos.flow import Together
 from algos.members import Problem, play_round
 from algos.niche import Niche
-from algos.noise import PhiloxNoise, Stream, episode_seed, keyed_generator
 from algos.policy import MLP, Activation, FlatPolicy
 from algos.pool import Pool
 from algos.reproduction import Reproduction

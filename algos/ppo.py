@@ -19,12 +19,12 @@ from torch import Tensor
 from algos.actor import ActorPolicy, Architecture, Weights
 from algos.actors import Actors, Mode
 from algos.beside import Evaluation
-from algos.clock import Clock, rollout_times
+from algos.common.keys import Stream, keyed_generator
+from algos.common.timing import Clock, rollout_times
 from algos.flow import minibatches
 from algos.learner import Judged, Learner, check_compiler, check_device
 from algos.learners import Learners, check_learners
 from algos.network import logprob_and_entropy
-from algos.noise import Stream, keyed_generator
 from algos.normalize import Normalization
 from algos.policy import Activation
 from algos.pool import Pool

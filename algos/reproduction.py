@@ -11,9 +11,9 @@ import numpy as np
 
 from algos.arena import LOST, Arena, Offer, Optimizer, Place, Scored, best_offer
 from algos.ascent import Adam
+from algos.common.keys import Stream, keyed_generator
 from algos.flow import Job, Together
 from algos.niche import Niche, characterize, novelty
-from algos.noise import Stream, keyed_generator
 from envs.family import Encoding, Family
 
 Niches = Mapping[int, Niche]

@@ -18,9 +18,9 @@ from threadpoolctl import ThreadpoolController
 
 from algos.actor import Architecture, Weights, make_actor
 from algos.broadcast import Broadcast
+from algos.common.keys import Stream, episode_seed, keyed_generator
+from algos.common.threads import one_thread
 from algos.heads import Head
-from algos.noise import Stream, episode_seed, keyed_generator
-from algos.threads import one_thread
 from envs.spec import EnvSpec
 from envs.vector import Vec, VectorEnv, VectorMisuse
 from envs.vector.contract import keyed_seed

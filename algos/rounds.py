@@ -16,11 +16,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from algos.common.keys import Stream, episode_seed
+from algos.common.threads import one_thread
 from algos.evaluate import Episodes, play
 from algos.hyperparameters import Value
-from algos.noise import Stream, episode_seed
 from algos.serial import SerialPool
-from algos.threads import one_thread
 from envs.spec import EnvSpec
 from envs.vector import Serial, Vec
 

@@ -3,6 +3,6 @@
 import sys
 
 if __name__ == "__main__":
-    from paddock.launch import main
+    from .launch import main
 
     sys.exit(main())

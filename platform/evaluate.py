@@ -19,10 +19,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from algos.common.keys import Stream, episode_seed, keyed_generator
+from algos.common.threads import one_thread
 from algos.episodes import Performance, perform, perform_share, policy_of_episode
-from algos.noise import Stream, episode_seed, keyed_generator
 from algos.serial import SerialPool
-from algos.threads import one_thread
 from envs.cores import usable_cores
 from envs.errors import ConfigError, require
 from envs.spec import EnvSpec

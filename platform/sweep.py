@@ -36,16 +36,7 @@ from .places import Place
 from .plan import LEFT_OUT, Plan, plan_job
 from .run import RunFailed
 from .space import corners, read_space, suggest
-from .study import (
-    SHEET,
-    Constraint,
-    Sheet,
-    make_pruner,
-    make_sampler,
-    open_storage,
-    open_study,
-    parse_objectives,
-)
+from .study import SHEET, Constraint, Sheet, make_pruner, make_sampler, open_storage, open_study, parse_objectives
 from .submit import PLUGINS
 from .summary import print_summary
 from .trials import Sitting, locked

@@ -2,7 +2,7 @@
 
 `metrics.jsonl` holds what the algorithm computed and nothing that depends on wall time or luck, so that a run which
 was killed and resumed, on whatever backend, ends with the same bytes as one that was not. Keys of the group `system/`
-(seconds, steps/s, shares of the time; `algos/clock.py` explains each) go to `system.jsonl`. In both, one row is one
+(seconds, steps/s, shares of the time; `algos/common/timing.py` explains each) go to `system.jsonl`. In both, one row is one
 line of strict JSON: `iteration` and `step` first, then the keys in the order given; a NaN or an infinity is written as
 null. A run that has reached its end may add rows of evaluations alone, which repeat iteration and step of its last row;
 if it goes on it drops them. What an algorithm tells in words (POET's births and transfers) goes to `events.jsonl`, a

@@ -12,8 +12,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from algos.common.keys import Stream, episode_seed
 from algos.es import ES, STD_FLOOR
-from algos.noise import Stream, episode_seed
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]  # weights [in, out] and bias [out] of each
 Scale = tuple[NDArray[np.float32], NDArray[np.float32], float]  # observations' mean [O], deviation [O], and clip

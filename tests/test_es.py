@@ -13,10 +13,10 @@ from gymnasium import spaces
 
 from algos.ascent import EvaluationLost, centred_ranks
 from algos.broadcast import Broadcast
+from algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.es import ES
 from algos.evaluate import Moments
 from algos.members import Centre, evaluate_pairs
-from algos.noise import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.policy import MLP, ActionHead, Population
 from algos.pool import Done
 from algos.serial import SerialPool
@@ -293,7 +293,7 @@ def test_streams_of_one_key_do_not_meet() -> None:
 
 
 def test_the_noise_is_the_same_in_every_process() -> None:
-    code = "from algos.noise import *; print(PhiloxNoise(1, 3)(2, 3).tobytes().hex(), episode_seed(1, 2, 3, 4))"
+    code = "from algos.common.keys import *; print(PhiloxNoise(1, 3)(2, 3).tobytes().hex(), episode_seed(1, 2, 3, 4))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert said == [PhiloxNoise(1, 3)(2, 3).tobytes().hex(), str(episode_seed(1, Stream.EPISODE, 3, 4))]
 
@@ -303,7 +303,7 @@ def test_the_table_is_shared_between_processes_and_gives_the_same_noise(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     noise = TableNoise(1, 20, 10_000)
-    code = "from algos.noise import *; print(TableNoise(1, 20, 10_000)(2, 3).tobytes().hex())"
+    code = "from algos.common.keys import *; print(TableNoise(1, 20, 10_000)(2, 3).tobytes().hex())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     assert said == noise(2, 3).tobytes().hex()
     assert [path.suffix for path in (tmp_path / "paddock").iterdir()] == [".npy"]

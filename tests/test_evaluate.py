@@ -20,7 +20,7 @@ from gymnasium.spaces import Box, Discrete
 
 import paddock.checkpoint
 from algos import episodes
-from algos.noise import Stream, episode_seed, keyed_generator
+from algos.common.keys import Stream, episode_seed, keyed_generator
 from envs.native import library
 from envs.spec import EnvSpec
 from paddock import evaluate as command

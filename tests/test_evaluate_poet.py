@@ -14,7 +14,7 @@ import pytest
 from conftest import TINY, call_main
 from test_niche import TINY_ES, TINY_POET  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
-from algos.noise import Stream, episode_seed
+from algos.common.keys import Stream, episode_seed
 from algos.pool import Done, WorkerLost
 from algos.serial import SerialPool
 from paddock import evaluate as command

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from conftest import Command, final_state
 
+from algos.common.keys import Stream, keyed_generator
 from algos.hyperparameters import Choices, Range
-from algos.noise import Stream, keyed_generator
 from algos.pbt import PBT, MembersLost, rank
 from algos.pool import Done, WorkerLost
 from algos.rounds import LOST

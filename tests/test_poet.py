@@ -14,10 +14,10 @@ import pytest
 
 from algos.arena import LOST, Arena, Attempt, Offer, Place, Scored, Stepped, best_offer
 from algos.ascent import Adam
+from algos.common.keys import PhiloxNoise
 from algos.flow import Job, Together
 from algos.members import play_round
 from algos.niche import characterize, novelty
-from algos.noise import PhiloxNoise
 from algos.poet import AHEAD, POET
 from algos.pool import Done, End, PoolError
 from algos.serial import SerialPool

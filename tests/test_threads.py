@@ -9,9 +9,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from algos import beside
 from algos.beside import Evaluation
+from algos.common.threads import one_thread
 from algos.evaluate import Episodes
 from algos.serial import SerialPool
-from algos.threads import one_thread
 
 
 def blas_threads() -> set[int]:

@@ -10,8 +10,8 @@ import pytest
 from conftest import TINY, call_main, rows
 from omegaconf import OmegaConf
 
-import algos.clock
-from algos.clock import Clock, worker_times
+import algos.common.timing
+from algos.common.timing import Clock, worker_times
 from algos.serial import SerialPool
 from paddock.assembly import build_algorithm
 from paddock.compose import compose_alone
@@ -60,7 +60,7 @@ def test_shares_of_a_process_that_plays_and_learns_in_turn_are_all_of_its_time()
 
 def test_a_clock_gives_each_part_what_passed_before_its_lap(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 1.0, 4.0, 5.0, 10.0, 16.0, 20.0])
-    monkeypatch.setattr(algos.clock.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(algos.common.timing.time, "perf_counter", lambda: next(now))
     clock = Clock()
     for name in ("loop", "wait", "learn", "wait"):  # 1, 3, 1 and 5 s
         clock.lap(name)

@@ -1,0 +1,1 @@
+"""What every algorithm shares: keyed randomness, where time goes, arithmetic by one thread."""
