@@ -17,7 +17,7 @@ from algos.broadcast import Broadcast
 from algos.common.keys import Stream, keyed_generator
 from algos.common.threads import one_thread
 from algos.evaluate import Episodes, play
-from algos.members import Compiled
+from algos.evolution.population import Compiled
 from algos.policy import FlatPolicy
 from envs.errors import ConfigError
 from envs.native import library

@@ -14,11 +14,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.ascent import Adam, EvaluationLost, decayed, estimate_gradient
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock, worker_times
 from algos.evaluate import Moments, count_cut
-from algos.members import Centre, Problem, evaluate_mean, evaluate_pairs
+from algos.evolution.population import Centre, Problem, evaluate_mean, evaluate_pairs
+from algos.evolution.update import Adam, EvaluationLost, decayed, estimate_gradient
 from algos.policy import MLP, Activation, FlatPolicy, Normalizer
 from algos.pool import Done, Pool
 from envs.errors import require

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from algos.broadcast import Broadcast
 from algos.episodes import exact_task
 from algos.evaluate import play
-from algos.members import Compiled, Members
+from algos.evolution.population import Compiled, Members
 from algos.policy import MLP, Population
 from envs.native.rollout import supports
 from envs.spec import EnvSpec

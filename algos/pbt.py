@@ -17,9 +17,9 @@ import numpy as np
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import worker_times
 from algos.evaluate import count_cut
-from algos.hyperparameters import Value, read_space
+from algos.evolution.hyperparameters import Value, read_space
+from algos.evolution.pbt_tasks import LOST, Course, Member, play_round
 from algos.pool import Done, Pool, PoolError
-from algos.rounds import LOST, Course, Member, play_round
 from envs.errors import ConfigError, PaddockError, require
 from envs.spec import EnvSpec
 from envs.vector import Vec

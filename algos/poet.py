@@ -17,16 +17,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.arena import LOST, Arena, Attempt, Offer, Optimizer, Place, Stepped, best_offer
-from algos.ascent import Adam
 from algos.common.keys import PhiloxNoise, Stream, episode_seed, keyed_generator
 from algos.common.timing import with_shares, worker_times
+from algos.evolution.jobs import LOST, Arena, Attempt, Offer, Optimizer, Place, Stepped, best_offer
+from algos.evolution.niche import Niche
+from algos.evolution.population import Problem, play_round
+from algos.evolution.reproduction import Reproduction
+from algos.evolution.update import Adam
 from algos.flow import Together
-from algos.members import Problem, play_round
-from algos.niche import Niche
 from algos.policy import MLP, Activation, FlatPolicy
 from algos.pool import Pool
-from algos.reproduction import Reproduction
 from envs.errors import require
 from envs.family import Encoding, Family
 from envs.spec import EnvSpec

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from algos.evolution.niche import Niche
 from algos.matrix import Tournament, play_match
-from algos.niche import Niche
 from algos.pool import Pool
 from envs.errors import require
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from algos.niche import Niche
+from algos.evolution.niche import Niche
 from envs.errors import require
 from envs.spec import EnvSpec
 

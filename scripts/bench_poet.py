@@ -22,9 +22,9 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 from omegaconf import OmegaConf  # noqa: E402
 
-from algos.arena import Place  # noqa: E402
+from algos.evolution.jobs import Place  # noqa: E402
+from algos.evolution.population import play_round  # noqa: E402
 from algos.flow import Together  # noqa: E402
-from algos.members import play_round  # noqa: E402
 from algos.poet import POET  # noqa: E402
 from algos.pool import Pool  # noqa: E402
 from envs.vector import Serial  # noqa: E402

@@ -39,7 +39,7 @@ import numpy as np  # noqa: E402
 import psutil  # noqa: E402
 
 from algos.broadcast import Broadcast  # noqa: E402
-from algos.members import evaluate_pairs  # noqa: E402
+from algos.evolution.population import evaluate_pairs  # noqa: E402
 from algos.serial import SerialPool  # noqa: E402
 from paddock.compute.cluster import connect, local  # noqa: E402
 from paddock.compute.elastic import Bounds  # noqa: E402
@@ -271,7 +271,7 @@ def measure_episodes(population: int, played: int) -> np.ndarray:
 
 
 def _centre(es: Any) -> Any:
-    from algos.members import Centre
+    from algos.evolution.population import Centre
 
     return Centre(0, es.mean.astype(np.float32), es.sigma, None)
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from algos.ascent import EvaluationLost, centred_ranks
 from algos.broadcast import Broadcast
 from algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.es import ES
 from algos.evaluate import Moments
-from algos.members import Centre, evaluate_pairs
+from algos.evolution.population import Centre, evaluate_pairs
+from algos.evolution.update import EvaluationLost, centred_ranks
 from algos.policy import MLP, ActionHead, Population
 from algos.pool import Done
 from algos.serial import SerialPool

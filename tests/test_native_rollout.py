@@ -11,10 +11,10 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from algos import members
 from algos.broadcast import Broadcast
 from algos.evaluate import Episodes, play
-from algos.members import Centre, Compiled, Members, Problem, evaluate_mean, evaluate_pairs
+from algos.evolution import population
+from algos.evolution.population import Centre, Compiled, Members, Problem, evaluate_mean, evaluate_pairs
 from algos.policy import MLP, Activation, Normalizer, Population
 from envs.errors import ConfigError
 from envs.native import library
@@ -253,7 +253,7 @@ def test_members_are_played_the_same_natively_and_step_by_step(env: EnvSpec, mon
     assert nothing[0].shape == nothing[1].shape == (0, 2) and nothing[2] == []
 
     monkeypatch.setattr(Compiled, "of", lambda problem: None)
-    monkeypatch.setattr(members, "_workspaces", type(members._workspaces)())
+    monkeypatch.setattr(population, "_workspaces", type(population._workspaces)())
     stepped = evaluate_pairs(problem, (centre, 0, 6))
     np.testing.assert_array_equal(returns, stepped[0])
     np.testing.assert_array_equal(lengths, stepped[1])

@@ -12,10 +12,10 @@ import pytest
 from conftest import Command, final_state
 
 from algos.common.keys import Stream, keyed_generator
-from algos.hyperparameters import Choices, Range
+from algos.evolution.hyperparameters import Choices, Range
+from algos.evolution.pbt_tasks import LOST
 from algos.pbt import PBT, MembersLost, rank
 from algos.pool import Done, WorkerLost
-from algos.rounds import LOST
 from algos.serial import SerialPool
 from envs.errors import ConfigError
 from paddock.assembly import build_algorithm, read_plain

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algos.arena import LOST, Arena, Attempt, Offer, Place, Scored, Stepped, best_offer
-from algos.ascent import Adam
 from algos.common.keys import PhiloxNoise
+from algos.evolution.jobs import LOST, Arena, Attempt, Offer, Place, Scored, Stepped, best_offer
+from algos.evolution.niche import characterize, novelty
+from algos.evolution.population import play_round
+from algos.evolution.update import Adam
 from algos.flow import Job, Together
-from algos.members import play_round
-from algos.niche import characterize, novelty
 from algos.poet import AHEAD, POET
 from algos.pool import Done, End, PoolError
 from algos.serial import SerialPool

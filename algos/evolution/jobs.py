@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.ascent import Adam, decayed, estimate_gradient
 from algos.common.keys import PhiloxNoise
 from algos.evaluate import count_cut
+from algos.evolution.niche import Niche
+from algos.evolution.population import Centre, Problem, Round
+from algos.evolution.update import Adam, decayed, estimate_gradient
 from algos.flow import Job
-from algos.members import Centre, Problem, Round
-from algos.niche import Niche
 from algos.pool import Done, Pool
 
 log = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from algos.arena import LOST, Arena, Offer, Optimizer, Place, Scored, best_offer
-from algos.ascent import Adam
 from algos.common.keys import Stream, keyed_generator
+from algos.evolution.jobs import LOST, Arena, Offer, Optimizer, Place, Scored, best_offer
+from algos.evolution.niche import Niche, characterize, novelty
+from algos.evolution.update import Adam
 from algos.flow import Job, Together
-from algos.niche import Niche, characterize, novelty
 from envs.family import Encoding, Family
 
 Niches = Mapping[int, Niche]

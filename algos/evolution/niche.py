@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.ascent import Adam, centred_ranks
-from algos.members import Problem
+from algos.evolution.population import Problem
+from algos.evolution.update import Adam, centred_ranks
 from envs.family import Encoding
 
 Floats = NDArray[np.float64]
