@@ -9,14 +9,14 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from algos.actor import ActorPolicy, Architecture
-from algos.actors import Actors, Mode
-from algos.beside import Evaluation
 from algos.common.timing import Clock, rollout_times
-from algos.learner import Learner
+from algos.learning.async_evaluation import Evaluation
+from algos.learning.collectors import Actors, Mode
+from algos.learning.learner import Learner
+from algos.learning.returns import n_step
+from algos.learning.rollout import Rollout, Stage, episode_metrics, playable
 from algos.network import logprob_and_entropy
 from algos.pool import Pool
-from algos.returns import n_step
-from algos.rollout import Rollout, Stage, episode_metrics, playable
 from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector import Vec

@@ -24,7 +24,7 @@ from algos.evolution.niche import Niche
 from algos.evolution.population import Problem, play_round
 from algos.evolution.reproduction import Reproduction
 from algos.evolution.update import Adam
-from algos.flow import Together
+from algos.learning.flow import Together
 from algos.policy import MLP, Activation, FlatPolicy
 from algos.pool import Pool
 from envs.errors import require

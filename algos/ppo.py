@@ -17,20 +17,20 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from algos.actor import ActorPolicy, Architecture, Weights
-from algos.actors import Actors, Mode
-from algos.beside import Evaluation
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock, rollout_times
-from algos.flow import minibatches
-from algos.learner import Judged, Learner, check_compiler, check_device
-from algos.learners import Learners, check_learners
+from algos.learning.async_evaluation import Evaluation
+from algos.learning.collectors import Actors, Mode
+from algos.learning.distributed import Learners, check_learners
+from algos.learning.flow import minibatches
+from algos.learning.learner import Judged, Learner, check_compiler, check_device
+from algos.learning.losses import ByHand, Surrogate
+from algos.learning.normalize import Normalization
+from algos.learning.returns import gae, vtrace
+from algos.learning.rollout import Rollout, Stage, episode_metrics, playable
 from algos.network import logprob_and_entropy
-from algos.normalize import Normalization
 from algos.policy import Activation
 from algos.pool import Pool
-from algos.returns import gae, vtrace
-from algos.rollout import Rollout, Stage, episode_metrics, playable
-from algos.surrogate import ByHand, Surrogate
 from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector import Vec

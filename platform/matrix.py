@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.evolution.niche import Niche
-from algos.matrix import Tournament, play_match
+from algos.learning.matrix import Tournament, play_match
 from algos.pool import Pool
 from envs.errors import require
 

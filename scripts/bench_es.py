@@ -38,7 +38,7 @@ from omegaconf import OmegaConf  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 
 from algos.es import ES  # noqa: E402
-from algos.evaluate import Moments  # noqa: E402
+from algos.learning.episodes import Moments  # noqa: E402
 from algos.pool import Done, Pool  # noqa: E402
 from algos.serial import SerialPool  # noqa: E402
 from paddock.assembly import build_algorithm  # noqa: E402

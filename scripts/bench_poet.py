@@ -24,7 +24,7 @@ from omegaconf import OmegaConf  # noqa: E402
 
 from algos.evolution.jobs import Place  # noqa: E402
 from algos.evolution.population import play_round  # noqa: E402
-from algos.flow import Together  # noqa: E402
+from algos.learning.flow import Together  # noqa: E402
 from algos.poet import POET  # noqa: E402
 from algos.pool import Pool  # noqa: E402
 from envs.vector import Serial  # noqa: E402

@@ -65,7 +65,7 @@ def draw(space: Any, num_envs: int) -> Iterator[Any]:
 
 
 def native(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    """Ours, as rollouts step it (algos/rollout.py): actions are sent, and a batch with its infos is received."""
+    """Ours, as rollouts step it (algos/learning/rollout.py): actions are sent, and a batch with its infos is received."""
     from envs.native.settings import native_task
     from envs.native.vector import NativeVectorEnv
 

@@ -84,7 +84,16 @@ LIBRARIES = (  # those of commands and workers that start no thread and handle n
     "yaml",
 )
 OURS = (  # and what these import
-    *("algos.a2c", "algos.actors", "algos.es", "algos.pbt", "algos.poet", "algos.ppo", "algos.process", "algos.worker"),
+    *(
+        "algos.a2c",
+        "algos.learning.collectors",
+        "algos.es",
+        "algos.pbt",
+        "algos.poet",
+        "algos.ppo",
+        "algos.process",
+        "algos.worker",
+    ),
     *("envs.bipedal", "envs.cartpole", "envs.native", "envs.poles", "envs.vector", "envs.vector.worker"),
     *("paddock.compute.recipes", "paddock.compute.pool", "paddock.evaluate", "paddock.launch", "paddock.launchers"),
     *("paddock.plot", "paddock.report", "paddock.rerun", "paddock.status", "paddock.sweep", "paddock.trial"),

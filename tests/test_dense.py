@@ -10,7 +10,7 @@ from gymnasium import spaces
 from algos.actor import Architecture
 from algos.dense import DenseNetwork
 from algos.heads import Head
-from algos.learner import Learner
+from algos.learning.learner import Learner
 
 ACTIONS = {
     "discrete": spaces.Discrete(3),

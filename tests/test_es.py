@@ -14,9 +14,9 @@ from gymnasium import spaces
 from algos.broadcast import Broadcast
 from algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.es import ES
-from algos.evaluate import Moments
 from algos.evolution.population import Centre, evaluate_pairs
 from algos.evolution.update import EvaluationLost, centred_ranks
+from algos.learning.episodes import Moments
 from algos.policy import MLP, ActionHead, Population
 from algos.pool import Done
 from algos.serial import SerialPool

@@ -19,8 +19,8 @@ from conftest import ROOT, TINY, Command, call_main
 from gymnasium.spaces import Box, Discrete
 
 import paddock.checkpoint
-from algos import episodes
 from algos.common.keys import Stream, episode_seed, keyed_generator
+from algos.learning import policy_episodes
 from envs.native import library
 from envs.spec import EnvSpec
 from paddock import evaluate as command
@@ -303,7 +303,7 @@ def test_walkers_are_evaluated_natively_to_the_same_bits(
     assert filmed.film is not None
     assert len(stepped) == filmed.film.frames + 1  # as the walker's reset steps, too
     assert (filmed.film.frames, filmed.film.return_) == (filmed.lengths[0], filmed.returns[0])
-    monkeypatch.setattr(episodes, "exact_task", lambda spec: None)
+    monkeypatch.setattr(policy_episodes, "exact_task", lambda spec: None)
     in_box2d = evaluate(run, episodes=11)
     assert natively.returns.tobytes() == in_box2d.returns.tobytes()
     assert natively.lengths.tolist() == in_box2d.lengths.tolist() and len(set(natively.returns)) > 5

@@ -18,8 +18,8 @@ from gymnasium import spaces
 from omegaconf import OmegaConf
 
 from algos.actor import Architecture
-from algos.learner import Learner
-from algos.learners import LearnerLost, Learners
+from algos.learning.distributed import LearnerLost, Learners
+from algos.learning.learner import Learner
 from algos.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
@@ -27,7 +27,7 @@ from envs.vector import Serial
 from paddock.border import build
 
 CARTPOLE = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
-TOGETHER = "algos.learners"  # in the command line of every learner but the first
+TOGETHER = "algos.learning.distributed"  # in the command line of every learner but the first
 CLOSE = 1e-6  # parameters, of about 1: float32 summed in another order, a few dozen times over
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")

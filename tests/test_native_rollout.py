@@ -12,9 +12,9 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from algos.broadcast import Broadcast
-from algos.evaluate import Episodes, play
 from algos.evolution import population
 from algos.evolution.population import Centre, Compiled, Members, Problem, evaluate_mean, evaluate_pairs
+from algos.learning.episodes import Episodes, play
 from algos.policy import MLP, Activation, Normalizer, Population
 from envs.errors import ConfigError
 from envs.native import library

@@ -17,7 +17,7 @@ from algos.evolution.jobs import LOST, Arena, Attempt, Offer, Place, Scored, Ste
 from algos.evolution.niche import characterize, novelty
 from algos.evolution.population import play_round
 from algos.evolution.update import Adam
-from algos.flow import Job, Together
+from algos.learning.flow import Job, Together
 from algos.poet import AHEAD, POET
 from algos.pool import Done, End, PoolError
 from algos.serial import SerialPool

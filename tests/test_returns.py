@@ -6,8 +6,8 @@ from collections.abc import Generator
 import numpy as np
 import pytest
 
-from algos.flow import minibatches, prefetch
-from algos.returns import gae, n_step, vtrace
+from algos.learning.flow import minibatches, prefetch
+from algos.learning.returns import gae, n_step, vtrace
 
 REWARD, VALUE, FOLLOWING = ([[1.0], [2.0], [3.0]], [[0.5], [0.4], [0.3]], [[0.4], [0.3], [0.2]])
 NEVER = np.zeros((3, 1), bool)

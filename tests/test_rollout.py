@@ -12,11 +12,11 @@ import torch
 from gymnasium import spaces
 
 from algos.actor import Architecture, Weights
-from algos.actors import Actors, play_here, play_on_pool
-from algos.evaluate import Moments
+from algos.learning.collectors import Actors, play_here, play_on_pool
+from algos.learning.episodes import Moments
+from algos.learning.normalize import Normalization
+from algos.learning.rollout import Collector, ResumePoint, Rollout, Stage, join, playable
 from algos.network import ActorCritic
-from algos.normalize import Normalization
-from algos.rollout import Collector, ResumePoint, Rollout, Stage, join, playable
 from algos.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
@@ -162,7 +162,7 @@ def test_the_actions_of_running_episodes_are_kept_and_no_others() -> None:
 
 
 def test_episodes_that_nothing_ends_are_limited_where_their_actions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("algos.rollout.MAX_EPISODE_STEPS", 40)
+    monkeypatch.setattr("algos.learning.rollout.MAX_EPISODE_STEPS", 40)
     endless = stage("Endless-v0").env
     layouts: list[tuple[Vec, int | None]] = [
         (Serial(num_envs=4), 40),

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from algos import beside
-from algos.beside import Evaluation
 from algos.common.threads import one_thread
-from algos.evaluate import Episodes
+from algos.learning import async_evaluation
+from algos.learning.async_evaluation import Evaluation
+from algos.learning.episodes import Episodes
 from algos.serial import SerialPool
 
 
@@ -53,7 +53,7 @@ def test_evaluation_in_this_process_changes_no_threads_beside_the_learner(monkey
         seen.append(threading.current_thread())
         return Episodes(np.ones(task[2] - task[1]), np.ones(task[2] - task[1], int), [])
 
-    monkeypatch.setattr(beside, "evaluate_on_worker", evaluate)
+    monkeypatch.setattr(async_evaluation, "evaluate_on_worker", evaluate)
     weights: Any = type("Weights", (), {"version": 3})()
     evaluation = Evaluation(None, SerialPool(), 10, 100, weights)  # type: ignore[arg-type]
     before = threading.active_count()

@@ -17,9 +17,9 @@ seconds        over all sittings; steps_per_s, memory_gb of this process: added 
 
 import time
 
-from algos.actors import Mode
+from algos.learning.collectors import Mode
+from algos.learning.rollout import Rollout
 from algos.pool import Pool
-from algos.rollout import Rollout
 
 
 class Clock:

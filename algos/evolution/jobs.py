@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.keys import PhiloxNoise
-from algos.evaluate import count_cut
 from algos.evolution.niche import Niche
 from algos.evolution.population import Centre, Problem, Round
 from algos.evolution.update import Adam, decayed, estimate_gradient
-from algos.flow import Job
+from algos.learning.episodes import count_cut
+from algos.learning.flow import Job
 from algos.pool import Done, Pool
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
-from algos.evaluate import Episodes, play
 from algos.evolution.hyperparameters import Value
+from algos.learning.episodes import Episodes, play
 from algos.serial import SerialPool
 from envs.spec import EnvSpec
 from envs.vector import Serial, Vec

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from algos.broadcast import Broadcast
 from algos.common.keys import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
-from algos.evaluate import Episodes, Moments, play
+from algos.learning.episodes import Episodes, Moments, play
 from algos.policy import MLP, Normalizer, Population
 from envs.cores import usable_cores
 from envs.native import rollout as native
@@ -212,7 +212,7 @@ class Compiled:
         cap: int | None,
         observe: list[bool],
     ) -> Episodes:
-        """As `algos.evaluate.play`, of networks with parameters [M, P]; member[e] plays episode e."""
+        """As `algos.learning.episodes.play`, of networks with parameters [M, P]; member[e] plays episode e."""
         scaling = None if normalizer is None else native.Scaling(normalizer.mean, normalizer.std, normalizer.clip)
         played = native.play_episodes(
             self.task,

@@ -13,7 +13,7 @@ from algos.common.keys import Stream, keyed_generator
 from algos.evolution.jobs import LOST, Arena, Offer, Optimizer, Place, Scored, best_offer
 from algos.evolution.niche import Niche, characterize, novelty
 from algos.evolution.update import Adam
-from algos.flow import Job, Together
+from algos.learning.flow import Job, Together
 from envs.family import Encoding, Family
 
 Niches = Mapping[int, Niche]

@@ -1,4 +1,4 @@
-/* Whole episodes of many networks: what `play` of algos/evaluate.py does, without leaving native code. */
+/* Whole episodes of many networks: what `play` of algos/learning/episodes.py does, without leaving native code. */
 
 #ifndef PADDOCK_ROLLOUT_H
 #define PADDOCK_ROLLOUT_H

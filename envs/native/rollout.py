@@ -1,7 +1,7 @@
 """Whole episodes of many small networks in native code, for environments that have a native version.
 
 What an episode gives depends on its network and its seed alone: not on the company it is played in, nor on threads, nor
-on the width of the processor's registers. It is what `algos.evaluate.play` gives over environments of the same
+on the width of the processor's registers. It is what `algos.learning.episodes.play` gives over environments of the same
 numbers, bit for bit.
 """
 

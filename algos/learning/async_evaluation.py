@@ -14,9 +14,9 @@ from algos.actor import ActorPolicy, Architecture, Weights
 from algos.broadcast import Broadcast
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
-from algos.evaluate import Episodes, count_cut, play
+from algos.learning.episodes import Episodes, count_cut, play
+from algos.learning.rollout import Stage
 from algos.pool import Pool
-from algos.rollout import Stage
 from envs.vector import Serial
 
 log = logging.getLogger(__name__)

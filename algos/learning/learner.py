@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from algos.actor import Architecture, Weights
 from algos.dense import DenseNetwork
+from algos.learning.rollout import Rollout
 from algos.network import ActorCritic, as_tensor
-from algos.rollout import Rollout
 from envs.errors import require
 
 CHUNK = 8192  # observations judged at once, which bounds the memory that convolutions take

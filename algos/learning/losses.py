@@ -9,7 +9,7 @@ from torch import Tensor
 from algos.actor import as_features
 from algos.dense import DenseNetwork
 from algos.heads import LOG_2PI, Head
-from algos.learner import Judged
+from algos.learning.learner import Judged
 
 Floats = NDArray[np.float32]
 

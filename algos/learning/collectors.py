@@ -15,9 +15,9 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Literal
 
 from algos.actor import Weights
-from algos.flow import prefetch
+from algos.learning.flow import prefetch
+from algos.learning.rollout import Collector, Performer, ResumePoint, Rollout, Stage, join
 from algos.pool import Pool
-from algos.rollout import Collector, Performer, ResumePoint, Rollout, Stage, join
 from envs.errors import require
 
 Mode = Literal["inline", "prefetch", "actors"]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.evaluate import Moments
-from algos.rollout import Rollout
+from algos.learning.episodes import Moments
+from algos.learning.rollout import Rollout
 
 STD_FLOOR = 1e-4  # an observation that never moves is not blown up
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from algos.broadcast import Broadcast
 from algos.common.keys import Stream, keyed_generator
 from algos.common.threads import one_thread
-from algos.evaluate import Episodes, play
 from algos.evolution.population import Compiled
+from algos.learning.episodes import Episodes, play
 from algos.policy import FlatPolicy
 from envs.errors import ConfigError
 from envs.native import library

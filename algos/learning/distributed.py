@@ -29,7 +29,7 @@ import torch.distributed
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from algos.learner import Learner, Place
+from algos.learning.learner import Learner, Place
 from envs.errors import PaddockError, require
 
 START_S = 300.0  # for a learner's process to import what it needs
@@ -43,7 +43,7 @@ BOOT = """import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 sys.path[:] = {path!r}
-from algos.learners import follow
+from algos.learning.distributed import follow
 follow({channel}, {parent})"""
 
 Make = Callable[..., Learner]  # builds a learner, given its device and its place

@@ -8,9 +8,9 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from algos.broadcast import Broadcast
-from algos.episodes import exact_task
-from algos.evaluate import play
 from algos.evolution.population import Compiled, Members
+from algos.learning.episodes import play
+from algos.learning.policy_episodes import exact_task
 from algos.policy import MLP, Population
 from envs.native.rollout import supports
 from envs.spec import EnvSpec

@@ -1,0 +1,1 @@
+"""Learning from rollouts: collectors, returns, losses, learners, normalization, evaluation beside it."""
