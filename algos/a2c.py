@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from algos.actor import ActorPolicy, Architecture
 from algos.common.timing import Clock, rollout_times
 from algos.learning.async_evaluation import Evaluation
 from algos.learning.collectors import Actors, Mode
 from algos.learning.learner import Learner
 from algos.learning.returns import n_step
 from algos.learning.rollout import Rollout, Stage, episode_metrics, playable
-from algos.network import logprob_and_entropy
+from algos.networks.actor import ActorPolicy, Architecture
+from algos.networks.actor_critic import logprob_and_entropy
 from algos.pool import Pool
 from envs.errors import require
 from envs.spec import EnvSpec

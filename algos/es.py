@@ -19,7 +19,7 @@ from algos.common.timing import Clock, worker_times
 from algos.evolution.population import Centre, Problem, evaluate_mean, evaluate_pairs
 from algos.evolution.update import Adam, EvaluationLost, decayed, estimate_gradient
 from algos.learning.episodes import Moments, count_cut
-from algos.policy import MLP, Activation, FlatPolicy, Normalizer
+from algos.networks.flat import MLP, Activation, FlatPolicy, Normalizer
 from algos.pool import Done, Pool
 from envs.errors import require
 from envs.spec import EnvSpec

@@ -25,7 +25,7 @@ from algos.evolution.population import Problem, play_round
 from algos.evolution.reproduction import Reproduction
 from algos.evolution.update import Adam
 from algos.learning.flow import Together
-from algos.policy import MLP, Activation, FlatPolicy
+from algos.networks.flat import MLP, Activation, FlatPolicy
 from algos.pool import Pool
 from envs.errors import require
 from envs.family import Encoding, Family

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from algos.actor import ActorPolicy, Architecture, Weights
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock, rollout_times
 from algos.learning.async_evaluation import Evaluation
@@ -28,8 +27,9 @@ from algos.learning.losses import ByHand, Surrogate
 from algos.learning.normalize import Normalization
 from algos.learning.returns import gae, vtrace
 from algos.learning.rollout import Rollout, Stage, episode_metrics, playable
-from algos.network import logprob_and_entropy
-from algos.policy import Activation
+from algos.networks.actor import ActorPolicy, Architecture, Weights
+from algos.networks.actor_critic import logprob_and_entropy
+from algos.networks.flat import Activation
 from algos.pool import Pool
 from envs.errors import require
 from envs.spec import EnvSpec

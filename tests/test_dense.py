@@ -7,10 +7,10 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from algos.actor import Architecture
-from algos.dense import DenseNetwork
-from algos.heads import Head
 from algos.learning.learner import Learner
+from algos.networks.actor import Architecture
+from algos.networks.dense import DenseNetwork
+from algos.networks.heads import Head
 
 ACTIONS = {
     "discrete": spaces.Discrete(3),

@@ -17,7 +17,7 @@ from algos.es import ES
 from algos.evolution.population import Centre, evaluate_pairs
 from algos.evolution.update import EvaluationLost, centred_ranks
 from algos.learning.episodes import Moments
-from algos.policy import MLP, ActionHead, Population
+from algos.networks.flat import MLP, ActionHead, Population
 from algos.pool import Done
 from algos.serial import SerialPool
 from envs.errors import ConfigError

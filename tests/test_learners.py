@@ -17,9 +17,9 @@ from conftest import ROOT, Command, rows, wait_until
 from gymnasium import spaces
 from omegaconf import OmegaConf
 
-from algos.actor import Architecture
 from algos.learning.distributed import LearnerLost, Learners
 from algos.learning.learner import Learner
+from algos.networks.actor import Architecture
 from algos.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec

@@ -15,7 +15,7 @@ from algos.broadcast import Broadcast
 from algos.evolution import population
 from algos.evolution.population import Centre, Compiled, Members, Problem, evaluate_mean, evaluate_pairs
 from algos.learning.episodes import Episodes, play
-from algos.policy import MLP, Activation, Normalizer, Population
+from algos.networks.flat import MLP, Activation, Normalizer, Population
 from envs.errors import ConfigError
 from envs.native import library
 from envs.native import rollout as native

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from algos.broadcast import Broadcast
 from algos.common.keys import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.learning.episodes import Episodes, Moments, play
-from algos.policy import MLP, Normalizer, Population
+from algos.networks.flat import MLP, Normalizer, Population
 from envs.cores import usable_cores
 from envs.native import rollout as native
 from envs.native.networks import Network

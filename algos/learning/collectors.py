@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Literal
 
-from algos.actor import Weights
 from algos.learning.flow import prefetch
 from algos.learning.rollout import Collector, Performer, ResumePoint, Rollout, Stage, join
+from algos.networks.actor import Weights
 from algos.pool import Pool
 from envs.errors import require
 

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from algos.actor import Architecture, Weights
-from algos.dense import DenseNetwork
 from algos.learning.rollout import Rollout
-from algos.network import ActorCritic, as_tensor
+from algos.networks.actor import Architecture, Weights
+from algos.networks.actor_critic import ActorCritic, as_tensor
+from algos.networks.dense import DenseNetwork
 from envs.errors import require
 
 CHUNK = 8192  # observations judged at once, which bounds the memory that convolutions take

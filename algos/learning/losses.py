@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from algos.actor import as_features
-from algos.dense import DenseNetwork
-from algos.heads import LOG_2PI, Head
 from algos.learning.learner import Judged
+from algos.networks.actor import as_features
+from algos.networks.dense import DenseNetwork
+from algos.networks.heads import LOG_2PI, Head
 
 Floats = NDArray[np.float32]
 

@@ -18,7 +18,7 @@ from algos.common.keys import Stream, keyed_generator
 from algos.common.threads import one_thread
 from algos.evolution.population import Compiled
 from algos.learning.episodes import Episodes, play
-from algos.policy import FlatPolicy
+from algos.networks.flat import FlatPolicy
 from envs.errors import ConfigError
 from envs.native import library
 from envs.native.rollout import supports

@@ -1,4 +1,4 @@
-/* Small networks, another in each lane: what `Normalizer`, `Population` and `ActionHead` of algos/policy.py compute. */
+/* Small networks, another in each lane: what `Normalizer`, `Population` and `ActionHead` of algos/networks/flat.py compute. */
 
 #ifndef PADDOCK_POLICY_H
 #define PADDOCK_POLICY_H

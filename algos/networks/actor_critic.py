@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from algos.actor import Architecture, Weights
-from algos.heads import LOG_2PI, Head
+from algos.networks.actor import Architecture, Weights
+from algos.networks.heads import LOG_2PI, Head
 
 SQRT2 = math.sqrt(2.0)
 NATURE = 36  # pixels a side from which the network of Mnih et al. 2015 fits

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from algos.heads import Head
-from algos.policy import Activation
+from algos.networks.flat import Activation
+from algos.networks.heads import Head
 from envs.errors import require
 
 MIN_IMAGE = 5  # pixels a side that the smallest convolutional network needs
@@ -113,7 +113,7 @@ def make_actor(architecture: Architecture) -> Actor:
     if architecture.encoder == "mlp" and not architecture.lstm:
         return DenseActor(architecture)
     # Torch takes seconds to import and most workers never need it.
-    from algos.network import TorchActor
+    from algos.networks.actor_critic import TorchActor
 
     return TorchActor(architecture)
 

@@ -1,6 +1,6 @@
 """Action distributions of learned policies: choices by softmax, continuous actions by a Gaussian; NumPy's half.
 
-`algos.network` has what gradients need. Actors on workers need no more than this, and start without torch.
+`algos.networks.actor_critic` has what gradients need. Actors on workers need no more than this, and start without torch.
 """
 
 import functools

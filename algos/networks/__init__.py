@@ -1,0 +1,1 @@
+"""Policies and values: heads, dense networks, and what plays them."""
