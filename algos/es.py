@@ -20,7 +20,7 @@ from algos.evolution.population import Centre, Problem, evaluate_mean, evaluate_
 from algos.evolution.update import Adam, EvaluationLost, decayed, estimate_gradient
 from algos.learning.episodes import Moments, count_cut
 from algos.networks.flat import MLP, Activation, FlatPolicy, Normalizer
-from algos.pool import Done, Pool
+from algos.pool.protocol import Done, Pool
 from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector import Vec

@@ -19,7 +19,7 @@ from algos.common.timing import worker_times
 from algos.evolution.hyperparameters import Value, read_space
 from algos.evolution.pbt_tasks import LOST, Course, Member, play_round
 from algos.learning.episodes import count_cut
-from algos.pool import Done, Pool, PoolError
+from algos.pool.protocol import Done, Pool, PoolError
 from envs.errors import ConfigError, PaddockError, require
 from envs.spec import EnvSpec
 from envs.vector import Vec

@@ -26,7 +26,7 @@ from algos.evolution.reproduction import Reproduction
 from algos.evolution.update import Adam
 from algos.learning.flow import Together
 from algos.networks.flat import MLP, Activation, FlatPolicy
-from algos.pool import Pool
+from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.family import Encoding, Family
 from envs.spec import EnvSpec

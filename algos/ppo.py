@@ -30,7 +30,7 @@ from algos.learning.rollout import Rollout, Stage, episode_metrics, playable
 from algos.networks.actor import ActorPolicy, Architecture, Weights
 from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.flat import Activation
-from algos.pool import Pool
+from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector import Vec

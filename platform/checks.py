@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from algos.calls import Witness
+from algos.pool.calls import Witness
 from envs.errors import PaddockError
 
 from .installed import Finding, in_words, last_line

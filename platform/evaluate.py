@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.common.threads import one_thread
 from algos.learning.policy_episodes import Performance, perform, perform_share, policy_of_episode
-from algos.serial import SerialPool
+from algos.pool.serial import SerialPool
 from envs.cores import usable_cores
 from envs.errors import ConfigError, require
 from envs.spec import EnvSpec

@@ -21,7 +21,7 @@ from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from algos.pool import PoolError
+from algos.pool.protocol import PoolError
 from envs.errors import ConfigError, PaddockError, resolve, split_details
 
 from . import CONF

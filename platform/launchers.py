@@ -15,7 +15,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from algos.pool import Needs
+from algos.pool.protocol import Needs
 from envs.cores import usable_cores
 from envs.errors import require
 

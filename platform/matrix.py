@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from algos.evolution.niche import Niche
 from algos.learning.matrix import Tournament, play_match
-from algos.pool import Pool
+from algos.pool.protocol import Pool
 from envs.errors import require
 
 from .command import check_output, write_output

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from algos.pool import Done, Needs, Pool
-from algos.pool import End as PoolEnd
-from algos.process import Child, run_child, start_child
+from algos.pool.process import Child, run_child, start_child
+from algos.pool.protocol import Done, Needs, Pool
+from algos.pool.protocol import End as PoolEnd
 
 from .plan import Plan
 from .survey import is_locked, tail

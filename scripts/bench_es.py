@@ -39,8 +39,8 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 
 from algos.es import ES  # noqa: E402
 from algos.learning.episodes import Moments  # noqa: E402
-from algos.pool import Done, Pool  # noqa: E402
-from algos.serial import SerialPool  # noqa: E402
+from algos.pool.protocol import Done, Pool  # noqa: E402
+from algos.pool.serial import SerialPool  # noqa: E402
 from paddock.assembly import build_algorithm  # noqa: E402
 from paddock.compose import compose_alone  # noqa: E402
 from paddock.compute.cluster import local  # noqa: E402

@@ -26,7 +26,7 @@ from algos.evolution.jobs import Place  # noqa: E402
 from algos.evolution.population import play_round  # noqa: E402
 from algos.learning.flow import Together  # noqa: E402
 from algos.poet import POET  # noqa: E402
-from algos.pool import Pool  # noqa: E402
+from algos.pool.protocol import Pool  # noqa: E402
 from envs.vector import Serial  # noqa: E402
 from paddock.border import build  # noqa: E402
 from paddock.compose import compose_alone  # noqa: E402

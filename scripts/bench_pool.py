@@ -38,9 +38,9 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
 
-from algos.broadcast import Broadcast  # noqa: E402
 from algos.evolution.population import evaluate_pairs  # noqa: E402
-from algos.serial import SerialPool  # noqa: E402
+from algos.pool.broadcast import Broadcast  # noqa: E402
+from algos.pool.serial import SerialPool  # noqa: E402
 from paddock.compute.cluster import connect, local  # noqa: E402
 from paddock.compute.elastic import Bounds  # noqa: E402
 from scripts.bench_es import build_es, describe_machine  # noqa: E402

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from algos.broadcast import Broadcast
+from algos.pool.broadcast import Broadcast
 
 
 def square(x: int) -> int:

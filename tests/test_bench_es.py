@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from algos.evolution.population import evaluate_pairs
-from algos.serial import SerialPool
+from algos.pool.serial import SerialPool
 from scripts.bench_es import AnsweringPool, build_es, measure_driver
 from scripts.es_peers import members, play_envpool, play_member, walker
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import scripts.bench_poet
-from algos.serial import SerialPool
+from algos.pool.serial import SerialPool
 from scripts.bench_poet import TARGET, main, play_in_turns, play_ours
 
 

@@ -75,7 +75,16 @@ class Cluster:
 
     def add(self) -> None:
         name = f"worker-{next(self._numbers)}"
-        options = ["--name", name, "--nthreads", "1", "--preload", "algos.worker", "--preload-nanny", "algos.worker"]
+        options = [
+            "--name",
+            name,
+            "--nthreads",
+            "1",
+            "--preload",
+            "algos.pool.worker",
+            "--preload-nanny",
+            "algos.pool.worker",
+        ]
         self._workers[name] = self._start("worker", "--host", "127.0.0.1", *options)
 
     def disturb(self) -> None:

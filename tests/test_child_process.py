@@ -10,7 +10,7 @@ import psutil
 import pytest
 from conftest import ROOT, wait_until
 
-from algos.process import Child, run_child, start_child
+from algos.pool.process import Child, run_child, start_child
 
 
 def sleeper(folder: Path) -> Child:

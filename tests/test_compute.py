@@ -18,8 +18,8 @@ import psutil
 import pytest
 from conftest import ROOT, TINY, Command, final_state, rows, wait_until
 
-from algos.pool import Done, PoolError, TaskTimeout, WorkerLost
-from algos.serial import SerialPool
+from algos.pool.protocol import Done, PoolError, TaskTimeout, WorkerLost
+from algos.pool.serial import SerialPool
 from paddock.checkpoint import read
 from paddock.compute.cluster import local
 from paddock.compute.elastic import Bounds
@@ -204,7 +204,7 @@ def test_a_lost_scheduler_ends_the_run_with_one_line_and_a_good_checkpoint(
     dask = [sys.executable, "-m", "dask"]
     scheduler = subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"])
     worker = subprocess.Popen(
-        [*dask, "worker", address, "--nthreads", "1", "--preload", "algos.worker", "--no-dashboard"], cwd=ROOT
+        [*dask, "worker", address, "--nthreads", "1", "--preload", "algos.pool.worker", "--no-dashboard"], cwd=ROOT
     )
     try:
         run = tmp_path / "run"

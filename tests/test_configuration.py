@@ -12,7 +12,7 @@ import yaml
 from conftest import ROOT, TINY, call_main
 from omegaconf import OmegaConf
 
-from algos.pool import Pool
+from algos.pool.protocol import Pool
 from envs.errors import ConfigError
 from paddock.assembly import SECTIONS, VALUES, assemble
 from paddock.border import call_checked

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from algos.desk import Desk, Job, perform
-from algos.pool import RemoteError
+from algos.pool.executor import Desk, Job, perform
+from algos.pool.protocol import RemoteError
 
 
 class Told:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pool_tasks import Counter, square
 
-from algos.pool import ONE_CPU, Done, End, PoolError, WorkerLost
-from algos.script import dump
+from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
+from algos.pool.script import dump
 from paddock.compute.dispatch import SILENCE_S, Dispatcher
 from paddock.compute.link import Link
 from paddock.compute.remote import Remote

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from algos.calls import Witness
-from algos.serial import SerialPool
+from algos.pool.calls import Witness
+from algos.pool.serial import SerialPool
 from envs.native import library
 from paddock import checks, installed, video
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from algos.broadcast import Broadcast
 from algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.es import ES
 from algos.evolution.population import Centre, evaluate_pairs
 from algos.evolution.update import EvaluationLost, centred_ranks
 from algos.learning.episodes import Moments
 from algos.networks.flat import MLP, ActionHead, Population
-from algos.pool import Done
-from algos.serial import SerialPool
+from algos.pool.broadcast import Broadcast
+from algos.pool.protocol import Done
+from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import Serial

@@ -15,8 +15,8 @@ from conftest import TINY, call_main
 from test_niche import TINY_ES, TINY_POET  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
 from algos.common.keys import Stream, episode_seed
-from algos.pool import Done, WorkerLost
-from algos.serial import SerialPool
+from algos.pool.protocol import Done, WorkerLost
+from algos.pool.serial import SerialPool
 from paddock import evaluate as command
 from paddock.evaluate import evaluate, load
 from paddock.matrix import Matrix, play_matrix

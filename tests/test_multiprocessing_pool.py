@@ -22,7 +22,7 @@ import psutil
 import pytest
 from conftest import ROOT, wait_until
 
-from algos.pool import PoolError, WorkerLost
+from algos.pool.protocol import PoolError, WorkerLost
 from envs.errors import ConfigError
 from paddock.border import build
 from paddock.compute import Pool

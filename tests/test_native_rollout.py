@@ -11,11 +11,11 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from algos.broadcast import Broadcast
 from algos.evolution import population
 from algos.evolution.population import Centre, Compiled, Members, Problem, evaluate_mean, evaluate_pairs
 from algos.learning.episodes import Episodes, play
 from algos.networks.flat import MLP, Activation, Normalizer, Population
+from algos.pool.broadcast import Broadcast
 from envs.errors import ConfigError
 from envs.native import library
 from envs.native import rollout as native

@@ -15,8 +15,8 @@ from algos.common.keys import Stream, keyed_generator
 from algos.evolution.hyperparameters import Choices, Range
 from algos.evolution.pbt_tasks import LOST
 from algos.pbt import PBT, MembersLost, rank
-from algos.pool import Done, WorkerLost
-from algos.serial import SerialPool
+from algos.pool.protocol import Done, WorkerLost
+from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from paddock.assembly import build_algorithm, read_plain
 from paddock.compose import compose_alone

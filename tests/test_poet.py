@@ -19,8 +19,8 @@ from algos.evolution.population import play_round
 from algos.evolution.update import Adam
 from algos.learning.flow import Job, Together
 from algos.poet import AHEAD, POET
-from algos.pool import Done, End, PoolError
-from algos.serial import SerialPool
+from algos.pool.protocol import Done, End, PoolError
+from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from envs.poles import Poles
 from envs.spec import EnvSpec

@@ -33,8 +33,8 @@ from pool_tasks import (
     total,
 )
 
-from algos.pool import Done, End, Needs, PoolError, TaskTimeout, WorkerLost
-from algos.serial import SerialPool
+from algos.pool.protocol import Done, End, Needs, PoolError, TaskTimeout, WorkerLost
+from algos.pool.serial import SerialPool
 from paddock.compute import dispatch, elastic
 from paddock.compute.batch import CHUNK_S, chunk_size
 from paddock.compute.cluster import connect, local

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from conftest import Command, call_main, final_state, rows
 
+from algos.pool.serial import SerialPool
 from algos.ppo import PPO
-from algos.serial import SerialPool
 from paddock.assembly import build_algorithm, read_plain
 from paddock.compose import compose_alone
 from paddock.results import read_columns, read_metrics, read_runs

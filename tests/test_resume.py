@@ -17,7 +17,7 @@ import yaml
 from conftest import TINY, Command, call_main, final_state, rows, wait_until
 
 import paddock.checkpoint
-from algos.pool import PoolError
+from algos.pool.protocol import PoolError
 from envs.errors import ConfigError
 from envs.native import library
 from paddock.checkpoint import CheckpointError, Checkpoints, check_fits, read

@@ -17,7 +17,7 @@ from algos.learning.normalize import Normalization
 from algos.learning.rollout import Collector, ResumePoint, Rollout, Stage, join, playable
 from algos.networks.actor import Architecture, Weights
 from algos.networks.actor_critic import ActorCritic
-from algos.serial import SerialPool
+from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import Gymnasium, Native, Serial, Vec, Vector

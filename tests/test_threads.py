@@ -11,7 +11,7 @@ from algos.common.threads import one_thread
 from algos.learning import async_evaluation
 from algos.learning.async_evaluation import Evaluation
 from algos.learning.episodes import Episodes
-from algos.serial import SerialPool
+from algos.pool.serial import SerialPool
 
 
 def blas_threads() -> set[int]:

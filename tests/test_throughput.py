@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 import algos.common.timing
 from algos.common.timing import Clock, worker_times
-from algos.serial import SerialPool
+from algos.pool.serial import SerialPool
 from paddock.assembly import build_algorithm
 from paddock.compose import compose_alone
 from paddock.run import memory_gb

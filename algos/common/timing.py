@@ -19,7 +19,7 @@ import time
 
 from algos.learning.collectors import Mode
 from algos.learning.rollout import Rollout
-from algos.pool import Pool
+from algos.pool.protocol import Pool
 
 
 class Clock:

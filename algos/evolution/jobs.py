@@ -14,7 +14,7 @@ from algos.evolution.population import Centre, Problem, Round
 from algos.evolution.update import Adam, decayed, estimate_gradient
 from algos.learning.episodes import count_cut
 from algos.learning.flow import Job
-from algos.pool import Done, Pool
+from algos.pool.protocol import Done, Pool
 
 log = logging.getLogger(__name__)
 

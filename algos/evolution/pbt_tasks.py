@@ -20,7 +20,7 @@ from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.evolution.hyperparameters import Value
 from algos.learning.episodes import Episodes, play
-from algos.serial import SerialPool
+from algos.pool.serial import SerialPool
 from envs.spec import EnvSpec
 from envs.vector import Serial, Vec
 

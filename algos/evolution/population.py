@@ -13,10 +13,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from algos.broadcast import Broadcast
 from algos.common.keys import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.learning.episodes import Episodes, Moments, play
 from algos.networks.flat import MLP, Normalizer, Population
+from algos.pool.broadcast import Broadcast
 from envs.cores import usable_cores
 from envs.native import rollout as native
 from envs.native.networks import Network

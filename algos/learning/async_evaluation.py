@@ -10,13 +10,13 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from algos.broadcast import Broadcast
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes, count_cut, play
 from algos.learning.rollout import Stage
 from algos.networks.actor import ActorPolicy, Architecture, Weights
-from algos.pool import Pool
+from algos.pool.broadcast import Broadcast
+from algos.pool.protocol import Pool
 from envs.vector import Serial
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from algos.learning.flow import prefetch
 from algos.learning.rollout import Collector, Performer, ResumePoint, Rollout, Stage, join
 from algos.networks.actor import Weights
-from algos.pool import Pool
+from algos.pool.protocol import Pool
 from envs.errors import require
 
 Mode = Literal["inline", "prefetch", "actors"]

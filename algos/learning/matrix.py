@@ -7,11 +7,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from algos.broadcast import Broadcast
 from algos.evolution.population import Compiled, Members
 from algos.learning.episodes import play
 from algos.learning.policy_episodes import exact_task
 from algos.networks.flat import MLP, Population
+from algos.pool.broadcast import Broadcast
 from envs.native.rollout import supports
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv

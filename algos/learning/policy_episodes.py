@@ -13,12 +13,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from algos.broadcast import Broadcast
 from algos.common.keys import Stream, keyed_generator
 from algos.common.threads import one_thread
 from algos.evolution.population import Compiled
 from algos.learning.episodes import Episodes, play
 from algos.networks.flat import FlatPolicy
+from algos.pool.broadcast import Broadcast
 from envs.errors import ConfigError
 from envs.native import library
 from envs.native.rollout import supports

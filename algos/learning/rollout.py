@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from algos.broadcast import Broadcast
 from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.common.threads import one_thread
 from algos.networks.actor import Architecture, Weights, make_actor
 from algos.networks.heads import Head
+from algos.pool.broadcast import Broadcast
 from envs.spec import EnvSpec
 from envs.vector import Vec, VectorEnv, VectorMisuse
 from envs.vector.contract import keyed_seed

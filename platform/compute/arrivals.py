@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from algos.pool import Batch, Done, End, PoolError
+from algos.pool.protocol import Batch, Done, End, PoolError
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from algos.broadcast import Broadcast, collecting
-from algos.pool import Done, End, Needs, PoolError
+from algos.pool.broadcast import Broadcast, collecting
+from algos.pool.protocol import Done, End, Needs, PoolError
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher
@@ -46,7 +46,7 @@ class Item:
 
 
 class Batch:
-    """Tasks of one function; see `algos.pool.Batch`. `put` and `cancel` may be called in any thread."""
+    """Tasks of one function; see `algos.pool.protocol.Batch`. `put` and `cancel` may be called in any thread."""
 
     def __init__(
         self,

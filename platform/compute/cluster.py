@@ -18,9 +18,9 @@ from distributed import Client, LocalCluster, Security
 from distributed.core import Status
 from distributed.versions import VersionMismatchWarning
 
-from algos import obituary
-from algos.pool import PoolError
-from algos.script import UNGUARDED_EXIT_CODE, Unguarded, find_script
+from algos.pool import exit_report
+from algos.pool.protocol import PoolError
+from algos.pool.script import UNGUARDED_EXIT_CODE, Unguarded, find_script
 
 from .dispatch import Dispatcher
 from .echo import Echo, open_folder
@@ -45,8 +45,8 @@ LEAN = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "10s",
-    "distributed.worker.preload": ["algos.worker"],
-    "distributed.nanny.preload": ["algos.worker"],
+    "distributed.worker.preload": ["algos.pool.worker"],
+    "distributed.nanny.preload": ["algos.pool.worker"],
 }
 
 
@@ -78,7 +78,7 @@ def local(
             silence_logs=logging.CRITICAL,
             security=security,
             protocol="tls://" if security else None,
-            env={obituary.FOLDER: errors},
+            env={exit_report.FOLDER: errors},
         )
         undo.callback(cluster.close)
         client = Client(cluster, set_as_default=False)
@@ -88,7 +88,7 @@ def local(
         try:
             pool = open_pool(client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, Echo(errors))
         except NoneCame as error:
-            cause = obituary.last_cause() or "its errors are above"
+            cause = exit_report.last_cause() or "its errors are above"
             if cause == UNGUARDED:
                 raise Unguarded from error
             raise PoolError(f"no worker process starts here, in {TRIES} tries: {cause}") from None
@@ -126,7 +126,7 @@ def connect(
             where = f"the scheduler at {address}"
             pool = open_pool(client, None, retries, task_timeout_s, imports, where, 1, WORKERS_S)
         except TimeoutError as error:
-            remedy = f"start one: dask worker {address} --nthreads 1 --preload algos.worker"
+            remedy = f"start one: dask worker {address} --nthreads 1 --preload algos.pool.worker"
             raise PoolError(f"the scheduler at {address} has no workers; {remedy}") from error
         pool.undo = undo.pop_all()
         return pool
@@ -185,7 +185,7 @@ def quieten() -> None:
     for name in list(logging.root.manager.loggerDict):
         if name.partition(".")[0] in ("distributed", "tornado", "asyncio") and name != "distributed.nanny":
             logging.getLogger(name).setLevel(logging.CRITICAL)
-    obituary.listen()
+    exit_report.listen()
     warnings.filterwarnings("ignore", category=VersionMismatchWarning)
 
 
@@ -211,7 +211,7 @@ async def _closed(cluster: LocalCluster, names: Collection[Any]) -> list[Any]:
     Raises:
         NoneCame: they ended because the script opens workers when it is imported, as the next would.
     """
-    if obituary.last_cause() == UNGUARDED:
+    if exit_report.last_cause() == UNGUARDED:
         raise NoneCame(UNGUARDED)
     return [name for name in names if cluster.workers[name].status in (Status.failed, Status.closed)]
 

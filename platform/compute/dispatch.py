@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from algos.broadcast import Broadcast
-from algos.pool import End, PoolError, TaskTimeout, WorkerLost
-from algos.script import Script, dump
+from algos.pool.broadcast import Broadcast
+from algos.pool.protocol import End, PoolError, TaskTimeout, WorkerLost
+from algos.pool.script import Script, dump
 
 from .batch import LONG_S, Batch, Ended, Item, chunk_size, drain
 from .homes import Homes

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from algos.pool import PoolError
+from algos.pool.protocol import PoolError
 
 if TYPE_CHECKING:
     from .link import Link

@@ -5,7 +5,7 @@ from typing import Any
 
 import distributed.comm
 
-from algos.obituary import QUESTION, last_lines
+from algos.pool.exit_report import QUESTION, last_lines
 
 from .link import Link
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from algos.pool import PoolError
+from algos.pool.protocol import PoolError
 
 from .batch import Ended, Item
 from .link import Link, as_tuple

@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from algos.broadcast import Broadcast
-from algos.pool import Batch, Done, End, Pool, Stateful, Task, Value
-from algos.serial import SerialPool
+from algos.pool.broadcast import Broadcast
+from algos.pool.protocol import Batch, Done, End, Pool, Stateful, Task, Value
+from algos.pool.serial import SerialPool
 
 
 class LatePool:
@@ -34,23 +34,23 @@ class LatePool:
         return self._opened().size
 
     def imap_unordered(self, fn: Callable[[Task], Any], tasks: Iterable[Task], **settings: Any) -> Iterator[Done]:
-        """See `algos.pool.Pool`."""
+        """See `algos.pool.protocol.Pool`."""
         return self._opened().imap_unordered(fn, tasks, **settings)
 
     def open_batch(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **settings: Any) -> Batch:
-        """See `algos.pool.Pool`."""
+        """See `algos.pool.protocol.Pool`."""
         return self._opened().open_batch(fn, deliver, **settings)
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
-        """See `algos.pool.Pool`."""
+        """See `algos.pool.protocol.Pool`."""
         return self._opened().broadcast(value)
 
     def stateful(self, factory: Callable[[], Any], *arguments: Any, **settings: Any) -> Stateful:
-        """See `algos.pool.Pool`."""
+        """See `algos.pool.protocol.Pool`."""
         return self._opened().stateful(factory, *arguments, **settings)
 
     def ask(self, workers: int) -> None:
-        """See `algos.pool.Pool`."""
+        """See `algos.pool.protocol.Pool`."""
         self._opened().ask(workers)
 
     @property

@@ -9,9 +9,9 @@ from typing import Any
 
 import distributed.comm
 
-from algos.broadcast import Broadcast
-from algos.pool import Needs, PoolError
-from algos.worker import OPERATION
+from algos.pool.broadcast import Broadcast
+from algos.pool.protocol import Needs, PoolError
+from algos.pool.worker import OPERATION
 
 from .batch import AHEAD_S, Item
 

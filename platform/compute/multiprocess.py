@@ -19,11 +19,11 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
-from algos.calls import Initializer, Setup, call, map_chunk, starmap_chunk
-from algos.pool import ONE_CPU, Needs
-from algos.pool import Pool as SeamPool
-from algos.script import Unguarded, check_guarded
-from algos.serial import SerialPool
+from algos.pool.calls import Initializer, Setup, call, map_chunk, starmap_chunk
+from algos.pool.protocol import ONE_CPU, Needs
+from algos.pool.protocol import Pool as SeamPool
+from algos.pool.script import Unguarded, check_guarded
+from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 
 from ..border import build

@@ -7,8 +7,8 @@ from typing import Any
 
 from distributed import Client
 
-from algos.broadcast import Broadcast
-from algos.pool import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, Value
+from algos.pool.broadcast import Broadcast
+from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, Value
 
 from .batch import AHEAD_S, CHUNK_S
 from .dispatch import Dispatcher
@@ -92,14 +92,14 @@ class DaskPool:
         retry_errors: int = 0,
         renew_after: int | None = None,
     ) -> Batch:
-        """See `algos.pool.Pool`."""
+        """See `algos.pool.protocol.Pool`."""
         self._check(needs)
         return self._dispatcher.open(
             fn, deliver, urgent=urgent, needs=needs, retry_errors=retry_errors, renew_after=renew_after
         )
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
-        """See `algos.pool.Pool`."""
+        """See `algos.pool.protocol.Pool`."""
         return self._dispatcher.broadcast(value)
 
     def stateful(
@@ -108,12 +108,12 @@ class DaskPool:
         restore: Callable[[], Callable[[], Any]] | None = None,
         needs: Needs = ONE_CPU,
     ) -> Stateful:
-        """See `algos.pool.Pool`."""
+        """See `algos.pool.protocol.Pool`."""
         self._check(needs)
         return Remote(self._dispatcher, factory, restore, needs)
 
     def ask(self, workers: int) -> None:
-        """See `algos.pool.Pool`."""
+        """See `algos.pool.protocol.Pool`."""
         if self._fleet is not None:
             self._fleet.asked = workers
 

@@ -14,8 +14,8 @@ from typing import Any
 import cloudpickle
 from distributed import Client
 
-from algos.pool import PoolError
-from algos.worker import describe_process
+from algos.pool.protocol import PoolError
+from algos.pool.worker import describe_process
 
 from .link import Link
 
@@ -53,7 +53,7 @@ class Examination:
 
 
 async def install(client: Client, address: str) -> None:
-    """Make a worker that was started without `--preload algos.worker` one of ours.
+    """Make a worker that was started without `--preload algos.pool.worker` one of ours.
 
     Raises:
         PoolError: it has another Python, or cannot import the project.
@@ -75,8 +75,8 @@ async def install(client: Client, address: str) -> None:
 
 
 async def load_worker(dask_worker: Any) -> None:
-    """Do on a worker what `--preload algos.worker` does; it comes there alone, without its module."""
-    from algos.worker import dask_setup
+    """Do on a worker what `--preload algos.pool.worker` does; it comes there alone, without its module."""
+    from algos.pool.worker import dask_setup
 
     waiting = dask_setup(dask_worker)
     if waiting is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from algos.pool import Pool
+from algos.pool.protocol import Pool
 from envs.cores import usable_cores
 from envs.errors import nearest, require
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from algos.broadcast import Broadcast, collecting
-from algos.pool import Needs, PoolError
+from algos.pool.broadcast import Broadcast, collecting
+from algos.pool.protocol import Needs, PoolError
 
 from .batch import Ended, Item
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Remote:
-    """See `algos.pool.Stateful`. `call` and `close` may be called in any thread, the rest belongs to the loop."""
+    """See `algos.pool.protocol.Stateful`. `call` and `close` may be called in any thread, the rest belongs to the loop."""
 
     retry_errors = 0
 

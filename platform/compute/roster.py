@@ -8,8 +8,8 @@ from typing import Any
 
 from distributed import Client
 
-from algos.pool import PoolError
-from algos.script import Script
+from algos.pool.protocol import PoolError
+from algos.pool.script import Script
 
 from .dispatch import Dispatcher
 from .elastic import Fleet
@@ -155,7 +155,7 @@ class Roster:
             await install(self._client, address)
             link = await greet(address, self._client.connection_args, self._hello)
         if link is None:
-            raise PoolError("cannot serve; restart it with `--preload algos.worker`")
+            raise PoolError("cannot serve; restart it with `--preload algos.pool.worker`")
         fault = self._examine(link)
         if fault is not None:
             link.abort()

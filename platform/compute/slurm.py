@@ -17,7 +17,7 @@ import dask
 from dask_jobqueue import SLURMCluster
 from distributed import Client
 
-from algos.pool import PoolError
+from algos.pool.protocol import PoolError
 
 from .cluster import LEAN, open_pool, quieten
 from .elastic import Fleet, NoneCame
@@ -93,7 +93,7 @@ def _cluster(recipe: "Slurm", folder: Path | None) -> Jobs:
     margin_s = max(5, min(recipe.walltime_s // 10, 600))
     lifetime_s = recipe.walltime_s - 2 * margin_s
     extra = ["--lifetime", f"{lifetime_s}s", "--lifetime-stagger", f"{margin_s // 2}s"]
-    extra += ["--preload", "algos.worker", "--preload-nanny", "algos.worker", "--no-dashboard"]
+    extra += ["--preload", "algos.pool.worker", "--preload-nanny", "algos.pool.worker", "--no-dashboard"]
     directives = [f"--gres=gpu:{recipe.gpus}"] if recipe.gpus else []
     extra += ["--resources", f"GPU={recipe.gpus // recipe.cores or 1}"] if recipe.gpus else []
     if folder is not None:

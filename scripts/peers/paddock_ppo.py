@@ -11,8 +11,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from algos.pool.serial import SerialPool
 from algos.ppo import PPO
-from algos.serial import SerialPool
 from paddock.assembly import build_algorithm
 from paddock.compose import compose_alone
 

@@ -1,6 +1,6 @@
 """How a worker process ended: its exit code, which its nanny sees, and the last lines that it wrote to its errors.
 
-A nanny outlives its worker. One that loads `algos.worker` (`--preload-nanny algos.worker`) answers drivers' questions.
+A nanny outlives its worker. One that loads `algos.pool.worker` (`--preload-nanny algos.pool.worker`) answers drivers' questions.
 """
 
 import logging

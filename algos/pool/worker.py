@@ -6,7 +6,7 @@ each worker (`serve`), so that addresses and TLS come with it, and both talk in 
 from the driver   value forget run recall make call drop
 from the worker   alive ends returned overdue leaving
 
-A worker loads this module when it starts (`--preload algos.worker`).
+A worker loads this module when it starts (`--preload algos.pool.worker`).
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from distributed.comm import CommClosedError
 from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from algos import broadcast, obituary
-from algos.desk import FLUSH_S, Desk, Job, Resident, memory_gb
-from algos.script import Script, load, run_for
+from algos.pool import broadcast, exit_report
+from algos.pool.executor import FLUSH_S, Desk, Job, Resident, memory_gb
+from algos.pool.script import Script, load, run_for
 
 OPERATION = "paddock"  # the name under which drivers call
 ALIVE_S = 4.0  # between two signs of life
@@ -44,8 +44,8 @@ DRAIN = "PADDOCK_DRAIN_S"  # environment variable: for how long a worker that is
 def dask_setup(worker: Any) -> Any:
     """Dask's hook for a preloaded module: of a worker, or of the nanny that watches one."""
     if isinstance(worker, Nanny):
-        obituary.listen()
-        worker.handlers[obituary.QUESTION] = obituary.tell
+        exit_report.listen()
+        worker.handlers[exit_report.QUESTION] = exit_report.tell
         return None
     if OPERATION in worker.handlers:
         return None
@@ -70,7 +70,7 @@ class Counter(WorkerPlugin):
         self._capacity = {"cpu": cpu, "memory_gb": memory, "gpu": gpu}
         self._desk = Desk(cpu, memory, gpu, retire=lambda: self._call(self._renew))
         self._leaving = False
-        self._stderr = obituary.redirect()
+        self._stderr = exit_report.redirect()
         faulthandler.enable(all_threads=False)
 
     async def serve(self, comm: Any, hello: dict[str, Any]) -> Status:

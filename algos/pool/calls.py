@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from algos.broadcast import Broadcast
+from algos.pool.broadcast import Broadcast
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 

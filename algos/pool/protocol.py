@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from algos.broadcast import Broadcast
+from algos.pool.broadcast import Broadcast
 from envs.errors import PaddockError, require
 
 Task = TypeVar("Task")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from algos.broadcast import Broadcast
-from algos.pool import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, Value
+from algos.pool.broadcast import Broadcast
+from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, Value
 
 
 class SerialPool:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
 from typing import Any, Protocol
 
-from algos.broadcast import Blob, read_from
-from algos.pool import RemoteError
-from algos.script import Script, dump, load, run_for
+from algos.pool.broadcast import Blob, read_from
+from algos.pool.protocol import RemoteError
+from algos.pool.script import Script, dump, load, run_for
 
 FLUSH_S = 0.1  # ends of small tasks are gathered for so long
 

@@ -21,7 +21,7 @@ sys.path.insert(0, {root!r})
 from envs.parent import die_with_parent
 die_with_parent({life}, signal.SIGTERM)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"""
-ROOT = str(Path(__file__).resolve().parent.parent)
+ROOT = str(Path(__file__).resolve().parents[2])
 
 
 @dataclass(frozen=True)
