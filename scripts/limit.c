@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-#include "lanes.h"
-#include "solver.h"
+#include "simd/lanes.h"
+#include "walker/solver.h"
 
 #define CHAINS 12 /* of operations that wait for nothing but the last one of their own */
 

@@ -20,7 +20,7 @@ COMPILER = shutil.which("cc") or shutil.which("gcc")
 
 def is_fresh(path: Path) -> bool:
     """Whether neither sources nor flags were changed after the library was built."""
-    given = [*NATIVE.glob("*.[ch]"), ROOT / "pyproject.toml"]
+    given = [*NATIVE.rglob("*.[ch]"), ROOT / "pyproject.toml"]
     return all(path.stat().st_mtime >= source.stat().st_mtime for source in given)
 
 
@@ -42,7 +42,13 @@ def build(
     module = extension()
     sources = [Path(source) for source in module["sources"]]
     objects = [str(folder / source.with_suffix(".o").name) for source in sources]
-    command = [compiler, *module["extra-compile-args"], "-fPIC", "-c"]
+    command = [
+        compiler,
+        *module["extra-compile-args"],
+        *(f"-I{ROOT / folder}" for folder in module["include-dirs"]),
+        "-fPIC",
+        "-c",
+    ]
     running = [
         subprocess.Popen([*command, *more.get(source.stem, ()), str(ROOT / source), "-o", target])
         for source, target in zip(sources, objects, strict=True)

@@ -326,7 +326,7 @@ def test_wheel_holds_every_file_and_shadows_nothing(wheel):
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     ours = {path.relative_to(ROOT) for floor in FLOORS for path in find_sources(floor)}
     ours |= {path.relative_to(ROOT) for path in (ROOT / "conf").rglob("*.yaml")}
-    ours |= {path.relative_to(ROOT) for path in (ROOT / "envs/native").glob("*.[ch]")}
+    ours |= {path.relative_to(ROOT) for path in (ROOT / "envs/native").rglob("*.[ch]")}
     hidden = ("platform", "conf")
     moved = {f"_paddock/{path.as_posix()}" if path.parts[0] in hidden else path.as_posix() for path in ours}
     assert held >= moved | {"paddock.py"}

@@ -4,9 +4,9 @@
 #ifndef PADDOCK_CONTINUOUS_H
 #define PADDOCK_CONTINUOUS_H
 
-#include "pairs.h"
-#include "positions.h"
-#include "touches.h"
+#include "walker/pairs.h"
+#include "walker/positions.h"
+#include "walker/touches.h"
 
 #define MOST_IMPACTS 8 /* of one pair in one step, but for one */
 #define IMPACT_BAUMGARTE 0.75f

@@ -3,4 +3,4 @@
 #define LANES 4
 #define SET baseline_set
 #define SET_NAME "baseline"
-#include "tasks.h"
+#include "runtime/tasks.h"

@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "sets.h"
+#include "simd/sets.h"
 
 #define MOST_THREADS 256
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "halves.h"
+#include "walker/halves.h"
 #include "vector.h"
 
 #if LANES == 4

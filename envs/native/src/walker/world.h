@@ -3,7 +3,7 @@
 #ifndef PADDOCK_WORLD_H
 #define PADDOCK_WORLD_H
 
-#include "continuous.h"
+#include "classic/continuous.h"
 
 #define MOTORS_TORQUE 80.0f
 

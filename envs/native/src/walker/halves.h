@@ -3,7 +3,7 @@
 #ifndef PADDOCK_HALVES_H
 #define PADDOCK_HALVES_H
 
-#include "lanes.h"
+#include "simd/lanes.h"
 
 #define HALF (LANES / 2)
 

@@ -1,7 +1,7 @@
 /* What a picture of a walker is drawn from. */
 
 #include "ground.h"
-#include "vector.h"
+#include "runtime/vector.h"
 
 /* Where the bodies of an environment's walker are; 0, or -1: it is no walker. */
 int walker_poses(const struct vector *vector, int environment, float poses[5][3])

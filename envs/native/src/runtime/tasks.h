@@ -1,13 +1,13 @@
 /* All tasks, what steps vectors of them and what runs networks in them, once for each set of instructions. */
 
-#include "acrobot.h"
-#include "cartpole.h"
-#include "mountain_car.h"
-#include "pendulum.h"
+#include "classic/acrobot.h"
+#include "classic/cartpole.h"
+#include "classic/mountain_car.h"
+#include "classic/pendulum.h"
 #include "player.h"
-#include "sets.h"
+#include "simd/sets.h"
 #include "stepper.h"
-#include "walker.h"
+#include "walker/walker.h"
 
 static const struct task *const all_tasks[] = {
     &cartpole_task, &pendulum_task, &acrobot_task, &mountain_car_task, &mountain_car_continuous_task, &walker_task, NULL,

@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-#include "halves.h"
-#include "native.h"
+#include "walker/halves.h"
+#include "runtime/native.h"
 
 #define PI 3.141592653589793
 #define MOST_NUMBERS 4 /* of a state */

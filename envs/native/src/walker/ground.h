@@ -3,7 +3,7 @@
 #ifndef PADDOCK_GROUND_H
 #define PADDOCK_GROUND_H
 
-#include "native.h"
+#include "runtime/native.h"
 
 enum { GROUND_PLAIN, GROUND_HARDCORE, GROUND_ENCODED, GROUND_GIVEN };
 

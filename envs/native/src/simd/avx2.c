@@ -8,7 +8,7 @@ TARGET_BEGIN("avx2")
 #define LANES 8
 #define SET avx2_set
 #define SET_NAME "avx2"
-#include "tasks.h"
+#include "runtime/tasks.h"
 TARGET_END
 #else
 const struct set *const avx2_set = 0;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "lanes.h"
+#include "simd/lanes.h"
 #include "networks.h"
 #include "rollout.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sets.h"
+#include "simd/sets.h"
 
 #define ALIGNMENT 64
 #define GENERATOR_BYTES 40

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ground.h"
-#include "sets.h"
+#include "walker/ground.h"
+#include "simd/sets.h"
 
 #define ENVS MAX_LANES /* whole groups of every width */
 #define KEY 14

@@ -3,10 +3,10 @@
 #ifndef PADDOCK_SETS_H
 #define PADDOCK_SETS_H
 
-#include "native.h"
-#include "networks.h"
-#include "rollout.h"
-#include "vector.h"
+#include "runtime/native.h"
+#include "runtime/networks.h"
+#include "runtime/rollout.h"
+#include "runtime/vector.h"
 
 struct set {
     const char *name;

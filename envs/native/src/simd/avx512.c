@@ -12,7 +12,7 @@ TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 #define LANES 16
 #define SET avx512_set
 #define SET_NAME "avx512"
-#include "tasks.h"
+#include "runtime/tasks.h"
 TARGET_END
 #else
 const struct set *const avx512_set = 0;

@@ -1,7 +1,7 @@
 /* NumPy's default generator: SeedSequence (O'Neill's seed_seq) into PCG64 XSL-RR (O'Neill 2014, HMC-CS-2014-0905), and
  * its draws (numpy/random/src/distributions), bit for bit. */
 
-#include "native.h"
+#include "runtime/native.h"
 
 #define POOL 4
 #define STATE_WORDS 8

@@ -5,7 +5,7 @@
 #ifndef PADDOCK_BODY_H
 #define PADDOCK_BODY_H
 
-#include "native.h"
+#include "runtime/native.h"
 
 #define SCALE 30.0 /* pixels a metre: Gymnasium's sizes are in pixels */
 #define LEG_DOWN (-8 / SCALE)
