@@ -37,7 +37,7 @@ NEEDED = {  # what an option cannot do without
     "experiment=ppo_niche": NICHE,
     "vec=envpool": ["algo=ppo"],
     "vec=gymnasium": ["algo=ppo"],
-    "vec=vector": ["algo=ppo", "vec.target=envs.cartpole.CartPoleVector"],
+    "vec=vector": ["algo=ppo", "vec.target=envs.tasks.cartpole.CartPoleVector"],
 }
 MIRRORS = {"track=all": 2, "track=mlflow": 1, "track=tensorboard": 1, "track=wandb": 1}
 

@@ -15,7 +15,7 @@ from envs.bipedal import cppn
 from envs.bipedal.family import Cppns, Obstacles, interval_changes
 from envs.errors import ConfigError
 from envs.family import Encoding, Family
-from envs.poles import PoleLength, Poles
+from envs.tasks.poles import PoleLength, Poles
 from paddock.border import build
 
 FAMILIES = ("terrains", "terrains_cppn", "poles")

@@ -22,8 +22,8 @@ from algos.poet import AHEAD, POET
 from algos.pool.protocol import Done, End, PoolError
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
-from envs.poles import Poles
 from envs.spec import EnvSpec
+from envs.tasks.poles import Poles
 from envs.vector import Serial
 from paddock.checkpoint import Checkpoints, check_fits
 

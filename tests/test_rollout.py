@@ -43,7 +43,7 @@ gymnasium.register("Endless-v0", f"{__name__}:Endless")
 gymnasium.register("EndlessLimited-v0", f"{__name__}:Endless", max_episode_steps=25)
 
 WALKER = "envs.bipedal:paddock/BipedalWalker-v3"
-CARTS = Vector(num_envs=4, target="envs.cartpole.CartPoleVector")
+CARTS = Vector(num_envs=4, target="envs.tasks.cartpole.CartPoleVector")
 
 
 def stage(
@@ -95,7 +95,7 @@ def played(of: Stage, count: int) -> list[Rollout]:
     [
         stage(),
         stage("Pendulum-v1", max_episode_steps=37),
-        stage("envs.recall:paddock/Recall-v0", lstm=True),
+        stage("envs.tasks.recall:paddock/Recall-v0", lstm=True),
         stage("envs.bipedal:paddock/BipedalWalker-v3", num_envs=2, max_episode_steps=40),
         stage(groups=2),
         stage(vec=Native(num_envs=4, threads=1)),

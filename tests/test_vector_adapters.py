@@ -15,9 +15,9 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from envs.cartpole import CartPoleVector
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
+from envs.tasks.cartpole import CartPoleVector
 from envs.vector import EnvError, EnvPool, Gymnasium, Serial, Vec, Vector, VectorEnv, VectorMisuse
 from envs.vector.batched import BatchedVectorEnv, overlay
 
@@ -298,7 +298,7 @@ def noisy_carts(num_envs: int) -> gymnasium.vector.VectorEnv:
     return Noisy(CartPoleVector(num_envs))
 
 
-@pytest.mark.parametrize("target", ["envs.cartpole.CartPoleVector", f"{__name__}.noisy_carts"])
+@pytest.mark.parametrize("target", ["envs.tasks.cartpole.CartPoleVector", f"{__name__}.noisy_carts"])
 def test_a_vector_goes_on_where_another_saved_itself(target: str) -> None:
     recipe = Vector(num_envs=N, target=target)
     with closing(recipe.make(spec("CartPole-v1"))) as one, closing(recipe.make(spec("CartPole-v1"))) as other:
@@ -327,13 +327,13 @@ def test_a_vector_that_has_more_than_plain_attributes_does_not_save_itself() -> 
 
 @pytest.mark.parametrize(
     ("target", "named"),
-    [("envs.cartpole.CartPoleVector", "not one of envs.cartpole.CartPoleVector"), (None, "got keys")],
+    [("envs.tasks.cartpole.CartPoleVector", "not one of envs.tasks.cartpole.CartPoleVector"), (None, "got keys")],
 )
 def test_a_vector_refuses_what_another_kind_saved(target: str | None, named: str) -> None:
     with closing(Vector(num_envs=N, target=f"{__name__}.noisy_carts").make(spec("CartPole-v1"))) as venv:
         venv.begin(0)
         state: Any = venv.state_dict() if target else {"saved": np.zeros(3)}
-    with closing(Vector(num_envs=N, target="envs.cartpole.CartPoleVector").make(spec("CartPole-v1"))) as venv:
+    with closing(Vector(num_envs=N, target="envs.tasks.cartpole.CartPoleVector").make(spec("CartPole-v1"))) as venv:
         venv.begin(0)
         before = plain(venv.state_dict())
         with pytest.raises(VectorMisuse, match=named):

@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-gymnasium.register(id="paddock/Recall-v0", entry_point="envs.recall:Recall", kwargs={"delay": 8})
+gymnasium.register(id="paddock/Recall-v0", entry_point="envs.tasks.recall:Recall", kwargs={"delay": 8})
 
 
 class Recall(gymnasium.Env[NDArray[np.float32], np.int64]):

@@ -65,5 +65,5 @@ class Poles:
 
     def env_spec(self, encoding: Encoding, ground: int | None) -> EnvSpec:
         """CartPole with such a pole; `ground` does nothing, as seeds only decide how episodes start here."""
-        pole = {"_target_": "envs.poles.PoleLength", "length": encoding["length"]}
+        pole = {"_target_": "envs.tasks.poles.PoleLength", "length": encoding["length"]}
         return EnvSpec("CartPole-v1", {}, (pole,), self.max_episode_steps, fresh=False)

@@ -1,0 +1,1 @@
+"""Small environments of our own, in Python."""
