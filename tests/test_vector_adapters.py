@@ -19,7 +19,7 @@ from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.tasks.cartpole import CartPoleVector
 from envs.vector import EnvError, EnvPool, Gymnasium, Serial, Vec, Vector, VectorEnv, VectorMisuse
-from envs.vector.batched import BatchedVectorEnv, overlay
+from envs.vector.adapters.batched import BatchedVectorEnv, overlay
 
 N = 3
 MODES = ["sync", "async"]

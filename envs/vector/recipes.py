@@ -9,10 +9,10 @@ from envs.cores import usable_cores
 from envs.errors import require
 from envs.native.settings import native_task
 from envs.spec import EnvSpec
-from envs.vector.batched import BatchedVectorEnv, make_batched
+from envs.vector.adapters.batched import BatchedVectorEnv, make_batched
+from envs.vector.adapters.envpool import EnvPoolVectorEnv
+from envs.vector.adapters.gymnasium_ import GymnasiumVectorEnv
 from envs.vector.contract import VectorEnv
-from envs.vector.envpool import EnvPoolVectorEnv
-from envs.vector.gymnasium_ import GymnasiumVectorEnv
 from envs.vector.multiprocess import MultiprocessVectorEnv
 from envs.vector.serial import SerialVectorEnv
 from envs.vector.shared import check_platform, size_of

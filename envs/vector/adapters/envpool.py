@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError, nearest, require
 from envs.spec import EnvSpec
-from envs.vector.batched import check_whole
+from envs.vector.adapters.batched import check_whole
 from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open, keyed_seed, read_episodes, read_seeds
 from envs.vector.storage import allocate, numbers, put, take
 from envs.vector.table import READY, SENT, Arrays, Table

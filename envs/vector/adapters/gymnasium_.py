@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from envs.errors import PaddockError, require
 from envs.spec import EnvSpec
+from envs.vector.adapters.lockstep import LockStepVectorEnv
 from envs.vector.contract import (
     Batch,
     EnvError,
@@ -27,7 +28,6 @@ from envs.vector.contract import (
     read_seeds,
     read_values,
 )
-from envs.vector.lockstep import LockStepVectorEnv
 from envs.vector.slots import named
 
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError, provide, require, resolve
 from envs.spec import REFUSALS, EnvSpec
+from envs.vector.adapters.lockstep import LockStepVectorEnv
 from envs.vector.attributes import load_attributes, save_attributes
 from envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask
-from envs.vector.lockstep import LockStepVectorEnv
 
 
 class BatchedVectorEnv(LockStepVectorEnv):

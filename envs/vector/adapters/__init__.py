@@ -1,0 +1,1 @@
+"""Vector environments of others behind our contract."""
