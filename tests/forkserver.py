@@ -94,7 +94,14 @@ OURS = (  # and what these import
         "algos.pool.process",
         "algos.pool.worker",
     ),
-    *("envs.bipedal", "envs.tasks.cartpole", "envs.native", "envs.tasks.poles", "envs.vector", "envs.vector.worker"),
+    *(
+        "envs.bipedal",
+        "envs.tasks.cartpole",
+        "envs.native",
+        "envs.tasks.poles",
+        "envs.vector",
+        "envs.vector.multiprocess.worker",
+    ),
     *("paddock.compute.recipes", "paddock.compute.pool", "paddock.evaluate", "paddock.launch", "paddock.launchers"),
     *("paddock.plot", "paddock.report", "paddock.rerun", "paddock.status", "paddock.sweep", "paddock.trial"),
 )

@@ -24,9 +24,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.errors import ConfigError, split_details
 from envs.spec import EnvSpec
-from envs.vector import EnvError, Multiprocess, Native, Serial, VectorMisuse, shared
-from envs.vector import multiprocess as multiprocess_module
-from envs.vector.crew import LOSSES_IN_A_ROW
+from envs.vector import EnvError, Multiprocess, Native, Serial, VectorMisuse
+from envs.vector.multiprocess import shared
+from envs.vector.multiprocess import vector as multiprocess_module
+from envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
 
 N = 6
 

@@ -13,9 +13,9 @@ from envs.vector.adapters.batched import BatchedVectorEnv, make_batched
 from envs.vector.adapters.envpool import EnvPoolVectorEnv
 from envs.vector.adapters.gymnasium_ import GymnasiumVectorEnv
 from envs.vector.contract import VectorEnv
-from envs.vector.multiprocess import MultiprocessVectorEnv
+from envs.vector.multiprocess.shared import check_platform, size_of
+from envs.vector.multiprocess.vector import MultiprocessVectorEnv
 from envs.vector.serial import SerialVectorEnv
-from envs.vector.shared import check_platform, size_of
 
 
 class Vec(Protocol):

@@ -20,7 +20,7 @@ from envs.errors import PaddockError
 from envs.parent import die_with_parent
 from envs.spec import EnvSpec
 from envs.vector.contract import EnvError
-from envs.vector.shared import CLOSE, DONE, FAILED, LISTEN, SAID, STEP, STEP_CHOSEN, Arena, Board
+from envs.vector.multiprocess.shared import CLOSE, DONE, FAILED, LISTEN, SAID, STEP, STEP_CHOSEN, Arena, Board
 from envs.vector.slots import IDLE, Slots, build
 
 LOG_BYTES = 1 << 16  # of the worker's last words, at most

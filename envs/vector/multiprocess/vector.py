@@ -27,13 +27,13 @@ from envs.vector.contract import (
     read_seeds,
     read_values,
 )
-from envs.vector.crew import Crew, Message
-from envs.vector.process import WorkerProcess, end
-from envs.vector.shared import Arena, Board, check_platform, size_of
+from envs.vector.multiprocess.coordinator import Crew, Message
+from envs.vector.multiprocess.process import WorkerProcess, end
+from envs.vector.multiprocess.shared import Arena, Board, check_platform, size_of
+from envs.vector.multiprocess.worker import Job
 from envs.vector.slots import IDLE, build
 from envs.vector.storage import RowIndex, numbers
 from envs.vector.table import NEW, Table
-from envs.vector.worker import Job
 
 
 class MultiprocessVectorEnv(VectorEnv):

@@ -15,8 +15,8 @@ import cloudpickle
 
 from envs.errors import ConfigError
 from envs.vector.contract import EnvError
-from envs.vector.shared import CLOSE, Board
-from envs.vector.worker import Job
+from envs.vector.multiprocess.shared import CLOSE, Board
+from envs.vector.multiprocess.worker import Job
 
 LAST_LINES = 30  # of a worker's last words, in an error
 CLOSE_S = 1.0  # for processes to end by themselves
@@ -27,7 +27,7 @@ ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "
 BOOT = """import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 sys.path[:] = {path!r}
-from envs.vector.worker import main
+from envs.vector.multiprocess.worker import main
 main({channel}, {parent})"""
 
 

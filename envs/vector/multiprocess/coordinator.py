@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from envs.errors import PaddockError
 from envs.vector.contract import EnvError
-from envs.vector.process import WorkerProcess
-from envs.vector.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, Board
+from envs.vector.multiprocess.process import WorkerProcess
+from envs.vector.multiprocess.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, Board
+from envs.vector.multiprocess.worker import Job
 from envs.vector.slots import IDLE
 from envs.vector.storage import RowIndex, numbers
 from envs.vector.table import LOST, NEW, READY, SENT, Table
-from envs.vector.worker import Job
 
 LOSSES_IN_A_ROW = 3  # of one worker without a good step in between; after them its environments are beyond help
 START_S = 60.0  # for a process to start and import what it needs, at least
