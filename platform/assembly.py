@@ -14,11 +14,11 @@ from omegaconf import DictConfig, OmegaConf
 from envs.errors import ConfigError, nearest, require, resolve
 
 from .border import build, call_checked, prepare
-from .checkpoint import Checkpoints
 from .compute.late import LatePool
-from .folder import algorithm_name, check_usable, last_path, new_path, short_name
 from .niche import settle_niche
-from .run import Budget
+from .runs.checkpoint import Checkpoints
+from .runs.folder import algorithm_name, check_usable, last_path, new_path, short_name
+from .runs.loop import Budget
 from .track import Mirror
 from .vocabulary import suggest_key
 

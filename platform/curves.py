@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .late import matplotlib
-from .results import Columns
+from .runs.late import matplotlib
+from .runs.results import Columns
 from .scores import interquartile_mean, interval
 
 if TYPE_CHECKING:

@@ -27,17 +27,17 @@ from envs.errors import ConfigError, PaddockError, resolve, split_details
 from . import CONF
 from .assembly import Assembly, assemble, build_algorithm, env_name, packages
 from .border import build
-from .checkpoint import StorageError
 from .command import complain, fall_silent
 from .compose import check_sweep, hydra_parser, register_search_path
 from .console import Console
-from .folder import RunFolder, changed_processors, read_config
 from .guide import print_guide
 from .mistakes import check_arguments, composition_error
-from .run import Outcome, Progress, RunFailed, restore, run
+from .runs.checkpoint import StorageError
+from .runs.folder import RunFolder, changed_processors, read_config
+from .runs.loop import Outcome, Progress, RunFailed, restore, run
+from .runs.state import last_metrics, survey
 from .status import print_table
 from .submit import check_runs_here
-from .survey import last_metrics, survey
 from .track import Shown, Tracker
 from .trial import find_reporter
 

@@ -25,10 +25,10 @@ from .compute.recipes import Dask
 from .console import duration, short
 from .places import End, Here, OnWorkers, Place, Running
 from .plan import Plan, plan_job
-from .run import RunFailed, Signals
+from .runs.loop import RunFailed, Signals
+from .runs.state import WRONG, last_metrics, read_end, survey
 from .status import print_table
 from .submit import PLUGINS, SlurmLauncher
-from .survey import WRONG, last_metrics, read_end, survey
 
 POLL_S = 0.2
 

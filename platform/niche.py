@@ -7,8 +7,8 @@ from typing import Any
 from envs.errors import require
 
 from .border import build
-from .folder import read_config
-from .results import read_events
+from .runs.folder import read_config
+from .runs.results import read_events
 
 TARGET = "paddock.niche.read_recipe"  # as conf/env/niche.yaml names it
 SHOWN = 12  # numbers in a message

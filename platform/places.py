@@ -15,7 +15,7 @@ from algos.pool.protocol import Done, Needs, Pool
 from algos.pool.protocol import End as PoolEnd
 
 from .plan import Plan
-from .survey import is_locked, tail
+from .runs.state import is_locked, tail
 
 OUTPUT = "output.log"  # in a run's folder: what it printed
 STOP = ".stop"

@@ -18,11 +18,11 @@ from envs.errors import ConfigError, PaddockError, nearest, require
 from . import plot_pbt, plot_poet
 from .command import Readers, check_output, parse, run_command, write_output
 from .curves import COLORS, EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, label_x, read_line
-from .folder import read_config, short_name
 from .groups import Run, find_repeats, group_by_seed, sort_groups
-from .late import matplotlib
-from .lineage import read_history, read_population
-from .results import find_runs, read_columns
+from .runs.folder import read_config, short_name
+from .runs.late import matplotlib
+from .runs.lineage import read_history, read_population
+from .runs.results import find_runs, read_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .curves import COLORS, FEW_POINTS, GREY
-from .late import matplotlib
-from .lineage import Population, Span, trace_back
+from .runs.late import matplotlib
+from .runs.lineage import Population, Span, trace_back
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,9 +15,9 @@ from envs.family import Family
 
 from .border import build
 from .curves import COLORS
-from .late import matplotlib
-from .lineage import Attempt, History, Life, count_attempts, order_lines, split_attempts
 from .plot_grounds import draw_grounds
+from .runs.late import matplotlib
+from .runs.lineage import Attempt, History, Life, count_attempts, order_lines, split_attempts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

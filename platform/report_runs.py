@@ -14,8 +14,6 @@ import numpy as np
 from envs.errors import ConfigError, PaddockError
 
 from .console import duration, short
-from .folder import spell_command
-from .late import matplotlib
 from .page import (
     INK,
     Html,
@@ -37,7 +35,9 @@ from .page import (
 from .plot import read_pictures
 from .report_data import Entry, Group
 from .report_groups import list_marks
-from .survey import WRONG
+from .runs.folder import spell_command
+from .runs.late import matplotlib
+from .runs.state import WRONG
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

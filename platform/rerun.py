@@ -18,8 +18,8 @@ from . import CONF
 from .assembly import assemble
 from .command import Readers, parse, run_command
 from .compose import compose_alone
-from .folder import FolderError, find_source, import_from_where_it_began, read_config
 from .launch import play
+from .runs.folder import FolderError, find_source, import_from_where_it_began, read_config
 
 GUIDE = """\
 Repeat a run from its folder alone, as far as it has come, and compare the metrics, byte by byte.

@@ -13,7 +13,7 @@ from envs.errors import require
 
 from .command import Readers, parse, run_command
 from .console import duration, short
-from .survey import WRONG, Standing, find_runs, log_tail, survey
+from .runs.state import WRONG, Standing, find_runs, log_tail, survey
 
 GUIDE = """\
 Say where runs stand, while they go on or afterwards; exit code 1 if one has failed, stopped or got lost.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .command import shown
-from .late import optuna
+from .runs.late import optuna
 from .study import JOURNAL, Sheet
 from .trial import Note
 

@@ -30,11 +30,11 @@ from envs.errors import ConfigError, require
 from .border import call_checked
 from .command import shown
 from .compose import job_config, load_job
-from .folder import algorithm_name, short_name, spell_command
 from .launchers import LocalKeys
 from .places import Place
 from .plan import LEFT_OUT, Plan, plan_job
-from .run import RunFailed
+from .runs.folder import algorithm_name, short_name, spell_command
+from .runs.loop import RunFailed
 from .space import corners, read_space, suggest
 from .study import SHEET, Constraint, Sheet, make_pruner, make_sampler, open_storage, open_study, parse_objectives
 from .submit import PLUGINS

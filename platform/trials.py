@@ -22,13 +22,13 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from .command import shown
-from .folder import has_ended, read_end
 from .launchers import POLL_S
 from .places import End, Place, Running
 from .plan import Plan
-from .run import Signals
+from .runs.folder import has_ended, read_end
+from .runs.loop import Signals
+from .runs.state import is_held, last_metrics
 from .study import Constraint, parse_objectives
-from .survey import is_held, last_metrics
 from .trial import PRUNED, Note
 
 OWNERS = ".owners"  # in the sweep's folder: a file for each process at it

@@ -17,7 +17,7 @@ from envs.errors import ConfigError, PaddockError, nearest, require
 from . import CONF
 from .assembly import build_mirrors
 from .command import Readers, parse, run_command
-from .folder import FolderError, check_usable, import_from_where_it_began, read_config
+from .runs.folder import FolderError, check_usable, import_from_where_it_began, read_config
 from .track import Mirror
 
 GUIDE = """\

@@ -23,9 +23,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from lanes import pytest_addoption, pytest_collection_modifyitems  # noqa: F401, pytest calls them
 
-from paddock.checkpoint import read
 from paddock.compute.recipes import Slurm
 from paddock.launch import main
+from paddock.runs.checkpoint import read
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = [  # a run of the real thing that takes about a second, or 12 ms an iteration

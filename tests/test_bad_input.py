@@ -14,8 +14,9 @@ import psutil
 import pytest
 from conftest import ROOT, TINY, Command, call_main
 
-from paddock import COMMANDS, late
-from paddock.checkpoint import Checkpoints
+from paddock import COMMANDS
+from paddock.runs import late
+from paddock.runs.checkpoint import Checkpoints
 
 Refused = Callable[..., str]
 

@@ -67,7 +67,7 @@ def test_a_command_is_asked_to_end_by_a_file_and_tells_its_exit_code(tmp_path: P
 def test_a_run_that_its_last_worker_is_still_saving_is_waited_for(tmp_path: Path) -> None:
     code = f"""
 import pathlib, sys; sys.path.insert(0, {str(ROOT)!r})
-from paddock.folder import FolderInUse
+from paddock.runs.folder import FolderInUse
 tries = pathlib.Path("tries")
 tries.write_text(tries.read_text() + "." if tries.exists() else ".")
 sys.exit(FolderInUse.exit_code if len(tries.read_text()) < 3 else 0)

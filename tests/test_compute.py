@@ -20,11 +20,11 @@ from conftest import ROOT, TINY, Command, final_state, rows, wait_until
 
 from algos.pool.protocol import Done, PoolError, TaskTimeout, WorkerLost
 from algos.pool.serial import SerialPool
-from paddock.checkpoint import read
 from paddock.compute.cluster import local
 from paddock.compute.elastic import Bounds
 from paddock.compute.pool import DaskPool
 from paddock.compute.recipes import Dask
+from paddock.runs.checkpoint import read
 
 TASKS = 24
 

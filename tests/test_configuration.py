@@ -17,8 +17,8 @@ from envs.errors import ConfigError
 from paddock.assembly import SECTIONS, VALUES, assemble
 from paddock.border import call_checked
 from paddock.compose import compose_alone
-from paddock.folder import read_config
 from paddock.guide import GROUPS, summary
+from paddock.runs.folder import read_config
 from paddock.vocabulary import USUAL, suggest_key
 
 CONF = ROOT / "conf"

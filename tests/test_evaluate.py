@@ -18,14 +18,14 @@ import yaml
 from conftest import ROOT, TINY, Command, call_main
 from gymnasium.spaces import Box, Discrete
 
-import paddock.checkpoint
+import paddock.runs.checkpoint
 from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.learning import policy_episodes
 from envs.native import library
 from envs.spec import EnvSpec
 from paddock import evaluate as command
-from paddock.checkpoint import CheckpointError
 from paddock.evaluate import bootstrap_interval, evaluate, load
+from paddock.runs.checkpoint import CheckpointError
 
 STEPS = 7  # of an episode of Painted
 Main = Callable[..., tuple[int, str, str]]
@@ -214,7 +214,7 @@ def test_a_run_that_goes_on_is_played_and_not_touched(run: Path) -> None:
 def test_a_checkpoint_replaced_while_it_is_read_is_no_loss(
     changed: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, read = changed("CartPole-v1"), paddock.checkpoint.read
+    run, read = changed("CartPole-v1"), paddock.runs.checkpoint.read
 
     def replaced(path: Path) -> Any:
         if path.stem == "00000099":
@@ -223,7 +223,7 @@ def test_a_checkpoint_replaced_while_it_is_read_is_no_loss(
         path.rename(path.with_stem("00000099")) if last else path.unlink()
         raise CheckpointError("it has gone")
 
-    monkeypatch.setattr(paddock.checkpoint, "read", replaced)
+    monkeypatch.setattr(paddock.runs.checkpoint, "read", replaced)
     assert load(run)[1].metrics["iteration"] == 3
 
 

@@ -197,7 +197,7 @@ def test_door_opens_from_another_folder(python, small_house, tmp_path_factory):
     [
         ("paddock.doctr", "did you mean python -m paddock.doctor?"),
         ("paddock.eval", "did you mean python -m paddock.evaluate?"),
-        ("paddock.run", "did you mean python -m paddock?"),  # a module of ours, which runs nothing
+        ("paddock.runs.loop", "did you mean python -m paddock?"),  # a module of ours, which runs nothing
         ("paddock.compute", "there are paddock, paddock.evaluate, "),
         ("paddock.xyz", "there are paddock, paddock.evaluate, "),
         (".".join(("platform", "status")), "did you mean python -m paddock.status?"),
@@ -417,8 +417,8 @@ def find_rooms() -> set[str]:
 @pytest.mark.parametrize(
     ("source", "package", "name"),
     [
-        ("import paddock.run", "envs", "paddock.run"),
-        ("from paddock import run", "envs", "paddock.run"),
+        ("import paddock.runs.loop", "envs", "paddock.runs.loop"),
+        ("from paddock import run", "envs", "paddock.runs.loop"),
         ("def f():\n    from algos.es import ES", "envs", "algos.es.ES"),
         ("from ..returns import gae", "algos.learning.flow", "algos.learning.returns.gae"),
         ("from . import flow", "algos", "algos.learning.flow"),

@@ -15,8 +15,8 @@ from envs.errors import PaddockError
 from paddock.assembly import assemble
 from paddock.compose import compose_alone
 from paddock.evaluate import evaluate, load
-from paddock.folder import read_config
 from paddock.niche import list_numbers, read_recipe
+from paddock.runs.folder import read_config
 
 # Five niches within a second: every iteration admits one mutant, whatever it is like, and soon retires the oldest.
 TINY_POET = [

@@ -12,10 +12,10 @@ from matplotlib.colors import to_hex
 
 from paddock import plot as command
 from paddock.curves import COLORS
-from paddock.lineage import Population, read_population, trace_back
 from paddock.plot_pbt import draw_lineage, draw_schedule
 from paddock.report import report
-from paddock.results import read_columns
+from paddock.runs.lineage import Population, read_population, trace_back
+from paddock.runs.results import read_columns
 
 Main = Callable[..., tuple[int, str, str]]
 RATES = {0: 0.1, 1: 0.01, 2: 0.001}

@@ -25,7 +25,7 @@ from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.tasks.poles import Poles
 from envs.vector import Serial
-from paddock.checkpoint import Checkpoints, check_fits
+from paddock.runs.checkpoint import Checkpoints, check_fits
 
 POLES = Poles(start=0.5, step=0.4, min=0.05, max=3.0, max_episode_steps=60)
 

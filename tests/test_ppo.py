@@ -14,7 +14,7 @@ from algos.pool.serial import SerialPool
 from algos.ppo import PPO
 from paddock.assembly import build_algorithm, read_plain
 from paddock.compose import compose_alone
-from paddock.results import read_columns, read_metrics, read_runs
+from paddock.runs.results import read_columns, read_metrics, read_runs
 
 SMALL = [  # a run of the real thing that takes a second or two
     "algo=ppo",

@@ -17,8 +17,8 @@ from conftest import ROOT, TINY, call_main
 from run_folders import write, write_sweep
 
 from envs.errors import ConfigError
-from paddock.folder import FolderError
-from paddock.results import find_sweeps, read_columns, read_metrics, read_runs, read_trials
+from paddock.runs.folder import FolderError
+from paddock.runs.results import find_sweeps, read_columns, read_metrics, read_runs, read_trials
 from paddock.study import open_study
 
 
@@ -172,7 +172,7 @@ def test_slurm_is_not_asked_of_runs_that_are_done(tmp_path: Path, monkeypatch: p
     noted = {"job": "1", "name": "n", "submitted": "t", "command": "c", "code": None, "log": "l"}
     (run / "submission.json").write_text(json.dumps(noted))
     asked: list[list[str]] = []
-    monkeypatch.setattr("paddock.survey.subprocess.run", lambda command, **_: asked.append(command))
+    monkeypatch.setattr("paddock.runs.state.subprocess.run", lambda command, **_: asked.append(command))
     assert read_runs(tmp_path)["state"].to_list() == ["done"]
     assert asked == []
 
@@ -187,7 +187,7 @@ def test_wrong_folders_are_named(tmp_path: Path) -> None:
 
 
 def test_reading_columns_needs_neither_polars_nor_optuna() -> None:
-    code = "import sys, paddock.results; print({'polars', 'optuna'} & sys.modules.keys())"
+    code = "import sys, paddock.runs.results; print({'polars', 'optuna'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout == "set()\n", done.stderr
 

@@ -16,13 +16,13 @@ import pytest
 import yaml
 from conftest import TINY, Command, call_main, final_state, rows, wait_until
 
-import paddock.checkpoint
+import paddock.runs.checkpoint
 from algos.pool.protocol import PoolError
 from envs.errors import ConfigError
 from envs.native import library
-from paddock.checkpoint import CheckpointError, Checkpoints, check_fits, read
 from paddock.compute.late import LatePool
-from paddock.folder import FolderError, RunFolder, changed_keys
+from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read
+from paddock.runs.folder import FolderError, RunFolder, changed_keys
 from paddock.track import Journal
 
 ITERATIONS = 60  # three quarters of a second, in which a kill comes early enough
@@ -276,15 +276,15 @@ def test_a_write_that_fails_is_one_line_and_loses_nothing(
 
             patch.setattr(Journal, "write", write_some)
         else:
-            write = paddock.checkpoint.write_atomically
+            write = paddock.runs.checkpoint.write_atomically
 
             def refuse(path: Path, content: bytes) -> None:
                 if path.suffix == ".npz" if fails == "checkpoint" else path.name == "done.json":
                     raise full
                 write(path, content)
 
-            patch.setattr("paddock.checkpoint.write_atomically", refuse)
-            patch.setattr("paddock.folder.write_atomically", refuse)
+            patch.setattr("paddock.runs.checkpoint.write_atomically", refuse)
+            patch.setattr("paddock.runs.folder.write_atomically", refuse)
         capfd.readouterr()
         assert call_main(*arguments(run, 6)) == 1
     err = capfd.readouterr().err

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from conftest import ROOT, TINY, Command, rows, wait_until
 
+from paddock.runs.state import Submission, find_runs, read_submission, survey
 from paddock.status import HEAD, main
-from paddock.survey import Submission, find_runs, read_submission, survey
 
 Main = Callable[..., tuple[int, str, str]]
 

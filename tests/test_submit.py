@@ -107,7 +107,11 @@ def test_runs_are_submitted_and_left_and_do_not_see_later_edits(clustered: Desk,
     code, out = clustered.status()
     assert (code, out.splitlines()[-1]) == (0, "2 pending")
     assert "JobHeldUser" in out
-    for edited in (clustered.house / "algos/es.py", clustered.house / "platform/run.py", clustered.here / "mine.py"):
+    for edited in (
+        clustered.house / "algos/es.py",
+        clustered.house / "platform/runs/loop.py",
+        clustered.here / "mine.py",
+    ):
         edited.write_text("raise RuntimeError('edited')\n")
     (clustered.house / "conf/algo/es.yaml").write_text("edited: 1\n")
     for job in jobs:

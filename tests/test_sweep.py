@@ -22,7 +22,7 @@ from envs.errors import PaddockError
 from paddock.launchers import LocalKeys, _run_all, estimate_left_s
 from paddock.places import End
 from paddock.plan import Plan
-from paddock.run import RunFailed
+from paddock.runs.loop import RunFailed
 from paddock.study import open_study
 from paddock.trial import Note, Reporter
 

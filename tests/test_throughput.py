@@ -15,7 +15,7 @@ from algos.common.timing import Clock, worker_times
 from algos.pool.serial import SerialPool
 from paddock.assembly import build_algorithm
 from paddock.compose import compose_alone
-from paddock.run import memory_gb
+from paddock.runs.loop import memory_gb
 
 ALWAYS = {f"system/{name}" for name in ("iteration_s", "learn_s", "wait_s", "learn_share", "wait_share")}
 ACTING = {f"system/{name}" for name in ("env_s", "policy_s", "env_share", "policy_share", "eval_wait_s")}

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from envs.errors import ConfigError, PaddockError
 
 from .folder import SNAPSHOT, has_ended, read_config, read_end
-from .run import Budget
+from .loop import Budget
 
 State = Literal["pending", "requeued", "running", "done", "stopped", "failed", "lost", "unknown"]
 

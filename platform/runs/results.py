@@ -1,6 +1,6 @@
 """Run folders as columns and lists for plots, and whole trees of them as polars data frames for notebooks and reports.
 
-    from paddock.results import read_metrics, read_runs, read_trials
+    from paddock.runs.results import read_metrics, read_runs, read_trials
 
     read_runs("multirun/2026-11-21_19-28-20").group_by("algo.name").agg(pl.mean("eval/return_mean"))
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from envs.errors import require
 
 from .folder import FolderError, read_config
-from .survey import State, find_runs, survey
+from .state import State, find_runs, survey
 
 if TYPE_CHECKING:
     # Polars and Optuna take half a second to import; who reads columns or events, as a run may, needs neither.
@@ -133,8 +133,8 @@ def read_trials(folder: str | os.PathLike[str]) -> "pl.DataFrame":
     """
     import polars as pl
 
+    from ..study import Sheet, open_study
     from .frames import to_series
-    from .study import Sheet, open_study
 
     folder = Path(folder)
     trials = open_study(folder).get_trials(deepcopy=False)
