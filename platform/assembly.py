@@ -19,7 +19,7 @@ from .niche import settle_niche
 from .runs.checkpoint import Checkpoints
 from .runs.folder import algorithm_name, check_usable, last_path, new_path, short_name
 from .runs.loop import Budget
-from .track import Mirror
+from .tracking.tracker import Mirror
 from .vocabulary import suggest_key
 
 if TYPE_CHECKING:

@@ -32,13 +32,13 @@ from .assembly import build_algorithm
 from .border import build
 from .command import Readers, check_output, parse, run_command, write_output
 from .compute.recipes import Local
-from .console import LiveLine
 from .elsewhere import place, read_env
 from .matrix import write_matrix
 from .runs.checkpoint import CheckpointError, Checkpoints
 from .runs.folder import import_from_where_it_began, read_config
 from .runs.loop import KeepsPolicies, Progress, restore
 from .runs.results import read_columns
+from .tracking.console import LiveLine
 from .video import Mp4
 from .visit import Visit, find_policy, plan_visit, write_control
 

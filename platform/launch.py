@@ -29,7 +29,6 @@ from .assembly import Assembly, assemble, build_algorithm, env_name, packages
 from .border import build
 from .command import complain, fall_silent
 from .compose import check_sweep, hydra_parser, register_search_path
-from .console import Console
 from .guide import print_guide
 from .mistakes import check_arguments, composition_error
 from .runs.checkpoint import StorageError
@@ -38,7 +37,8 @@ from .runs.loop import Outcome, Progress, RunFailed, restore, run
 from .runs.state import last_metrics, survey
 from .status import print_table
 from .submit import check_runs_here
-from .track import Shown, Tracker
+from .tracking.console import Console
+from .tracking.tracker import Shown, Tracker
 from .trial import find_reporter
 
 log = logging.getLogger(__name__)

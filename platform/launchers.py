@@ -22,13 +22,13 @@ from envs.errors import require
 from .border import call_checked
 from .command import shown
 from .compute.recipes import Dask
-from .console import duration, short
 from .places import End, Here, OnWorkers, Place, Running
 from .plan import Plan, plan_job
 from .runs.loop import RunFailed, Signals
 from .runs.state import WRONG, last_metrics, read_end, survey
 from .status import print_table
 from .submit import PLUGINS, SlurmLauncher
+from .tracking.console import duration, short
 
 POLL_S = 0.2
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import scores
-from .console import short
 from .curves import EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, label_x, read_line
 from .page import INK, Html, axes, grid, heading, join, key, keys, panel, picture, section, table
 from .report_data import Group
 from .report_tasks import compare_over_tasks, draw_profile, span
+from .tracking.console import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

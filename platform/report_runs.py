@@ -13,7 +13,6 @@ import numpy as np
 
 from envs.errors import ConfigError, PaddockError
 
-from .console import duration, short
 from .page import (
     INK,
     Html,
@@ -38,6 +37,7 @@ from .report_groups import list_marks
 from .runs.folder import spell_command
 from .runs.late import matplotlib
 from .runs.state import WRONG
+from .tracking.console import duration, short
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

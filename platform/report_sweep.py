@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .console import duration, short
 from .curves import COLORS, Line, label_x, read_line
 from .page import INK, Html, axes, code, grid, heading, panel, picture, section, table
 from .runs.late import matplotlib
 from .runs.results import Columns, read_trials
 from .study import Sheet, open_study
 from .summary import as_command, best_trials
+from .tracking.console import duration, short
 from .trial import Note
 
 if TYPE_CHECKING:

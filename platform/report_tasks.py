@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import scores
-from .console import short
 from .page import Html, axes, grid, key, panel, picture, section, table
 from .report_data import Group
+from .tracking.console import short
 
 Array = NDArray[np.float64]
 

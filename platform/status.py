@@ -12,8 +12,8 @@ from pathlib import Path
 from envs.errors import require
 
 from .command import Readers, parse, run_command
-from .console import duration, short
 from .runs.state import WRONG, Standing, find_runs, log_tail, survey
+from .tracking.console import duration, short
 
 GUIDE = """\
 Say where runs stand, while they go on or afterwards; exit code 1 if one has failed, stopped or got lost.

@@ -18,7 +18,7 @@ from . import CONF
 from .assembly import build_mirrors
 from .command import Readers, parse, run_command
 from .runs.folder import FolderError, check_usable, import_from_where_it_began, read_config
-from .track import Mirror
+from .tracking.tracker import Mirror
 
 GUIDE = """\
 Make a mirror of runs from their folders alone: metrics.jsonl, system.jsonl, config.yaml, the newest checkpoint, films.

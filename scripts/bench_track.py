@@ -32,8 +32,8 @@ from omegaconf import OmegaConf  # noqa: E402
 from algos.pool.serial import SerialPool  # noqa: E402
 from paddock.assembly import build_algorithm, build_mirrors  # noqa: E402
 from paddock.compose import compose_alone  # noqa: E402
-from paddock.console import Console  # noqa: E402
-from paddock.track import Tracker  # noqa: E402
+from paddock.tracking.console import Console  # noqa: E402
+from paddock.tracking.tracker import Tracker  # noqa: E402
 from scripts.bench_es import describe_machine  # noqa: E402
 
 TARGET = 0.01  # of an iteration, at most, that the loop waits

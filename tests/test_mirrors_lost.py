@@ -17,9 +17,9 @@ import pytest
 from conftest import TINY, call_main, wait_until
 from test_track import history, row, rows_of, tensorboard, wandb, wandb_home  # noqa: F401
 
-from paddock.console import Console
-from paddock.mirrors import Mlflow
-from paddock.track import Tracker
+from paddock.tracking.console import Console
+from paddock.tracking.mirrors import Mlflow
+from paddock.tracking.tracker import Tracker
 
 RUN = [*TINY, "compute=serial", "seed=3", "budget.iterations=3"]
 
@@ -194,7 +194,7 @@ def test_a_hanging_service_outlives_a_killed_run_by_close_timeout_s_and_a_little
     code = """
 import sys, threading
 from pathlib import Path
-from paddock.mirrors import Mlflow
+from paddock.tracking.mirrors import Mlflow
 mirror = Mlflow(tracking_uri=sys.argv[2], experiment="e", tags={}, init_timeout_s=3600, queue_rows=9, close_timeout_s=1,
                 run_dir=Path(sys.argv[1]), run_name="r", config={"algo": {"name": "es"}})
 mirror.open(0, print)

@@ -23,7 +23,7 @@ from envs.native import library
 from paddock.compute.late import LatePool
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read
 from paddock.runs.folder import FolderError, RunFolder, changed_keys
-from paddock.track import Journal
+from paddock.tracking.tracker import Journal
 
 ITERATIONS = 60  # three quarters of a second, in which a kill comes early enough
 

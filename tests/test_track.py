@@ -28,10 +28,10 @@ from omegaconf import OmegaConf
 
 import paddock
 from envs.errors import ConfigError
-from paddock.console import LEGEND, Console, LiveLine
-from paddock.crc32c import Crc32c
-from paddock.mirrors import TensorBoard, Wandb
-from paddock.track import Journal, Tracker
+from paddock.tracking.console import LEGEND, Console, LiveLine
+from paddock.tracking.crc32c import Crc32c
+from paddock.tracking.mirrors import TensorBoard, Wandb
+from paddock.tracking.tracker import Journal, Tracker
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACKS = sorted(path.stem for path in (Path(paddock.CONF) / "track").glob("*.yaml"))
@@ -244,9 +244,9 @@ def test_a_mirror_that_hangs_neither_slows_nor_stops_the_run(tmp_path: Path) -> 
 PRELUDE = """
 import sys, threading
 from pathlib import Path
-from paddock.console import Console
-from paddock.mirrors import TensorBoard, Wandb
-from paddock.track import Tracker
+from paddock.tracking.console import Console
+from paddock.tracking.mirrors import TensorBoard, Wandb
+from paddock.tracking.tracker import Tracker
 RUN = Path(sys.argv[1])
 class Hanging:
     queue_rows, close_timeout_s = 3, 0.05
@@ -360,7 +360,7 @@ def test_a_log_file_keeps_a_row_every_ten_seconds_and_the_last(tmp_path: Path) -
     console.close()
     console.close()
     handler.close()
-    kept = [f"INFO paddock.console: iteration {i} | {10 * i} steps" for i in (2, 12, 22, 25)]
+    kept = [f"INFO paddock.tracking.console: iteration {i} | {10 * i} steps" for i in (2, 12, 22, 25)]
     assert (tmp_path / "log.txt").read_text().splitlines() == kept
 
 
@@ -748,7 +748,11 @@ def test_the_end_of_a_run_names_what_shows_its_mirrors(
     lines = capfd.readouterr().out.splitlines()
     assert f"  tensorboard --logdir '{run}'" in lines
     assert f"  wandb sync '{session}'" in lines
-    kept = [line for line in (run / "log.txt").read_text().splitlines() if "paddock.console: iteration 1 | " in line]
+    kept = [
+        line
+        for line in (run / "log.txt").read_text().splitlines()
+        if "paddock.tracking.console: iteration 1 | " in line
+    ]
     assert kept  # one, and one more where the run ends with an evaluation
 
 

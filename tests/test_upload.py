@@ -84,7 +84,7 @@ def test_wandb_gets_rows_group_kind_code_summary_policy_and_films_and_keeps_its_
 
 
 def test_wandb_group_is_that_of_a_searched_trial_the_sweeps_and_of_a_single_run_none(tmp_path: Path) -> None:
-    from paddock.mirrors import sweep_name
+    from paddock.tracking.mirrors import sweep_name
 
     trial = tmp_path / "search" / "7"
     trial.mkdir(parents=True)
@@ -142,7 +142,7 @@ def test_tensorboard_shows_each_row_once(run: Path) -> None:
 def test_a_run_that_was_tracked_is_uploaded_as_it_was(run: Path) -> None:
     config = run / "config.yaml"
     text = config.read_text()
-    settings = "{_target_: paddock.mirrors.TensorBoard, queue_rows: 9, close_timeout_s: 1}"
+    settings = "{_target_: paddock.tracking.mirrors.TensorBoard, queue_rows: 9, close_timeout_s: 1}"
     config.write_text(text.replace("mirrors: {}", f"mirrors: {{tensorboard: {settings}}}"))
     assert call_upload(run) == 0
     assert len(list((run / "tensorboard").iterdir())) == 1

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-BOOT = "import sys; sys.path[:] = {path!r}; from paddock.child import serve; serve({module!r})"
+BOOT = "import sys; sys.path[:] = {path!r}; from paddock.tracking.child import serve; serve({module!r})"
 FAILED = "failed: "  # how the line begins that says why the process ends early
 GRACE_S = 2  # beyond close_timeout_s, for the run to end the process itself
 

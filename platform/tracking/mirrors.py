@@ -20,10 +20,10 @@ from typing import IO, Any
 
 from envs.errors import ConfigError, nearest, require
 
+from ..runs.checkpoint import Checkpoints
+from ..runs.folder import algorithm_name
 from .child import Child
 from .crc32c import Crc32c
-from .runs.checkpoint import Checkpoints
-from .runs.folder import algorithm_name
 
 WANDB_MODES = ("online", "offline", "disabled")
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TextIO
 
-from .feed import Feed
+from .queue import Feed
 
 LIVE_INTERVAL_S = 0.1  # between two states of the live line
 PLAIN_INTERVAL_S = 1.0  # between two plain lines
@@ -109,7 +109,9 @@ class Console:
         if self._file is not None and not self._filed:
             self._filed = True
             line = self._line(None)
-            self._file.handle(logging.LogRecord("paddock.console", logging.INFO, __file__, 0, line, None, None))
+            self._file.handle(
+                logging.LogRecord("paddock.tracking.console", logging.INFO, __file__, 0, line, None, None)
+            )
 
     def _draw(self) -> None:
         self._pending = False

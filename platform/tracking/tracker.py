@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from ..runs.checkpoint import StorageError
 from .console import Console
-from .feed import Feed
-from .runs.checkpoint import StorageError
+from .queue import Feed
 
 Metrics = Mapping[str, float]  # "group/name" -> number, with "iteration" (from 1) and "step" (environment steps)
 

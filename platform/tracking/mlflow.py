@@ -11,9 +11,9 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_SOURCE_NAME, MLFLOW_SOURCE_TYPE
 
+from ..runs.checkpoint import write_atomically
 from .child import Inbox, in_a_line
 from .mirrors import find_policy, find_videos
-from .runs.checkpoint import write_atomically
 
 BATCH_ROWS = 200  # of the rows that wait, in one request or a few
 BATCH_METRICS, BATCH_PARAMS = 1000, 100  # that MLflow takes in one request

@@ -1,0 +1,1 @@
+"""Where metrics go: the journals, the console, and mirrors that may fail."""
