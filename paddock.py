@@ -20,7 +20,7 @@ COMMANDS = ("doctor", "evaluate", "plot", "report", "rerun", "status", "upload")
 if sys.argv[:1] == ["-m"] and "-m" in sys.orig_argv:
     _package, _, _name = sys.orig_argv[sys.orig_argv.index("-m") + 1].partition(".")
     if _name not in {"paddock": ("", "__main__", *COMMANDS), "platform": ("", "__main__")}.get(_package, (_name,)):
-        from paddock.vocabulary import refuse_command
+        from paddock.config.vocabulary import refuse_command
 
         refuse_command(f"{_package}.{_name}")
 

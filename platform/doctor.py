@@ -36,7 +36,7 @@ def main() -> int:
             levels.add(finding.level)
 
     try:
-        from .command import run_command
+        from .config.command import run_command
     except ImportError:  # not even NumPy is here
         command([])
         return 1
@@ -55,8 +55,8 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
             raise ConfigError(f"{argument} is not an argument of doctor; {nearest(key, KEYS)} (see --help)")
     recipe, root, missing = None, Path("runs"), None
     try:
-        from .border import build
-        from .compute.option import compose_sections
+        from .config.build import build
+        from .config.options import compose_sections
 
         sections = compose_sections(["compute", "run"], arguments)
         root = Path(sections["run"]["root"])

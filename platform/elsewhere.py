@@ -11,9 +11,9 @@ from envs.errors import ConfigError, nearest, require
 from envs.spec import EnvSpec
 
 from . import CONF
-from .border import build
-from .compose import compose_alone
-from .niche import settle_niche
+from .config.build import build
+from .config.compose import compose_alone
+from .config.niche import settle_niche
 
 
 def read_env(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:

@@ -28,10 +28,10 @@ from envs.errors import ConfigError, require
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
 
-from .assembly import build_algorithm
-from .border import build
-from .command import Readers, check_output, parse, run_command, write_output
 from .compute.recipes import Local
+from .config.build import build
+from .config.command import Readers, check_output, parse, run_command, write_output
+from .config.experiment import build_algorithm
 from .elsewhere import place, read_env
 from .matrix import write_matrix
 from .runs.checkpoint import CheckpointError, Checkpoints

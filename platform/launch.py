@@ -25,12 +25,12 @@ from algos.pool.protocol import PoolError
 from envs.errors import ConfigError, PaddockError, resolve, split_details
 
 from . import CONF
-from .assembly import Assembly, assemble, build_algorithm, env_name, packages
-from .border import build
-from .command import complain, fall_silent
-from .compose import check_sweep, hydra_parser, register_search_path
-from .guide import print_guide
-from .mistakes import check_arguments, composition_error
+from .config.build import build
+from .config.command import complain, fall_silent
+from .config.compose import check_sweep, hydra_parser, register_search_path
+from .config.experiment import Assembly, assemble, build_algorithm, env_name, packages
+from .config.help import print_guide
+from .config.mistakes import check_arguments, composition_error
 from .runs.checkpoint import StorageError
 from .runs.folder import RunFolder, changed_processors, read_config
 from .runs.loop import Outcome, Progress, RunFailed, restore, run

@@ -19,9 +19,9 @@ from algos.pool.protocol import Needs
 from envs.cores import usable_cores
 from envs.errors import require
 
-from .border import call_checked
-from .command import shown
 from .compute.recipes import Dask
+from .config.build import call_checked
+from .config.command import shown
 from .places import End, Here, OnWorkers, Place, Running
 from .plan import Plan, plan_job
 from .runs.loop import RunFailed, Signals

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from envs.errors import require
 from envs.family import Family
 
-from .border import build
+from .config.build import build
 from .curves import COLORS
 from .plot_grounds import draw_grounds
 from .runs.late import matplotlib

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from envs.errors import PaddockError, require
 
-from .command import Readers, check_output, parse, run_command, write_output
+from .config.command import Readers, check_output, parse, run_command, write_output
 from .page import Html, document, join, paragraph, section
 from .report_data import Entry, Material, choose_metric, gather, group
 from .report_groups import compare

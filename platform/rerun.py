@@ -15,9 +15,9 @@ from omegaconf import OmegaConf
 from envs.errors import nearest, require
 
 from . import CONF
-from .assembly import assemble
-from .command import Readers, parse, run_command
-from .compose import compose_alone
+from .config.command import Readers, parse, run_command
+from .config.compose import compose_alone
+from .config.experiment import assemble
 from .launch import play
 from .runs.folder import FolderError, find_source, import_from_where_it_began, read_config
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from envs.errors import require
 
-from .command import Readers, parse, run_command
+from .config.command import Readers, parse, run_command
 from .runs.state import WRONG, Standing, find_runs, log_tail, survey
 from .tracking.console import duration, short
 

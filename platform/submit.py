@@ -28,8 +28,8 @@ from omegaconf import DictConfig, OmegaConf
 from envs.errors import ConfigError, require
 
 from . import CONF
-from .border import call_checked
-from .command import shown
+from .config.build import call_checked
+from .config.command import shown
 from .places import SHOWN, End
 from .plan import Plan, plan_job
 from .runs.checkpoint import write_atomically

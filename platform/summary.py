@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from .command import shown
+from .config.command import shown
 from .runs.late import optuna
 from .study import JOURNAL, Sheet
 from .trial import Note

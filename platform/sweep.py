@@ -27,9 +27,9 @@ from optuna.trial import Trial, TrialState
 
 from envs.errors import ConfigError, require
 
-from .border import call_checked
-from .command import shown
-from .compose import job_config, load_job
+from .config.build import call_checked
+from .config.command import shown
+from .config.compose import job_config, load_job
 from .launchers import LocalKeys
 from .places import Place
 from .plan import LEFT_OUT, Plan, plan_job

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from .command import shown
+from .config.command import shown
 from .launchers import POLL_S
 from .places import End, Place, Running
 from .plan import Plan

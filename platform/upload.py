@@ -15,8 +15,8 @@ import yaml
 from envs.errors import ConfigError, PaddockError, nearest, require
 
 from . import CONF
-from .assembly import build_mirrors
-from .command import Readers, parse, run_command
+from .config.command import Readers, parse, run_command
+from .config.experiment import build_mirrors
 from .runs.folder import FolderError, check_usable, import_from_where_it_began, read_config
 from .tracking.tracker import Mirror
 

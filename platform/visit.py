@@ -9,7 +9,7 @@ from algos.evolution.niche import Niche
 from envs.errors import require
 from envs.spec import EnvSpec
 
-from .niche import list_numbers
+from .config.niche import list_numbers
 from .runs.folder import read_config
 from .runs.loop import KeepsPolicies
 

@@ -41,10 +41,10 @@ from algos.es import ES  # noqa: E402
 from algos.learning.episodes import Moments  # noqa: E402
 from algos.pool.protocol import Done, Pool  # noqa: E402
 from algos.pool.serial import SerialPool  # noqa: E402
-from paddock.assembly import build_algorithm  # noqa: E402
-from paddock.compose import compose_alone  # noqa: E402
 from paddock.compute.cluster import local  # noqa: E402
 from paddock.compute.elastic import Bounds  # noqa: E402
+from paddock.config.compose import compose_alone  # noqa: E402
+from paddock.config.experiment import build_algorithm  # noqa: E402
 from scripts.es_peers import Report, describe_run, play_envpool, play_processes, start_processes  # noqa: E402
 
 TARGET, NATIVE_TARGET = 1.0, 10.0  # ours / best peer, environment steps/s

@@ -30,8 +30,8 @@ import tensorboard.compat.proto.event_pb2  # noqa: E402, F401  (imported by the 
 from omegaconf import OmegaConf  # noqa: E402
 
 from algos.pool.serial import SerialPool  # noqa: E402
-from paddock.assembly import build_algorithm, build_mirrors  # noqa: E402
-from paddock.compose import compose_alone  # noqa: E402
+from paddock.config.compose import compose_alone  # noqa: E402
+from paddock.config.experiment import build_algorithm, build_mirrors  # noqa: E402
 from paddock.tracking.console import Console  # noqa: E402
 from paddock.tracking.tracker import Tracker  # noqa: E402
 from scripts.bench_es import describe_machine  # noqa: E402

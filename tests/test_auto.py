@@ -11,7 +11,7 @@ from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import Auto, Multiprocess, Serial
 from envs.vector.auto import Timing, as_section, fastest, time_layouts
-from paddock.border import build
+from paddock.config.build import build
 
 CARTPOLE = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
 SERIAL = Serial(num_envs=4)

@@ -370,7 +370,7 @@ def test_a_dry_run_of_a_sweep_shows_every_job_and_leaves_no_trace(
 
 
 def test_a_large_sweep_is_checked_for_every_single_value(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paddock.compose.CHECKED_JOBS", 3)
+    monkeypatch.setattr("paddock.config.compose.CHECKED_JOBS", 3)
     assert "algo.population=7 is odd" in refused("--multirun", "seed=range(0,100)", "algo.population=7,8")
 
 

@@ -14,12 +14,12 @@ from omegaconf import OmegaConf
 
 from algos.pool.protocol import Pool
 from envs.errors import ConfigError
-from paddock.assembly import SECTIONS, VALUES, assemble
-from paddock.border import call_checked
-from paddock.compose import compose_alone
-from paddock.guide import GROUPS, summary
+from paddock.config.build import call_checked
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import SECTIONS, VALUES, assemble
+from paddock.config.help import GROUPS, summary
+from paddock.config.vocabulary import USUAL, suggest_key
 from paddock.runs.folder import read_config
-from paddock.vocabulary import USUAL, suggest_key
 
 CONF = ROOT / "conf"
 FILES = sorted(CONF.rglob("*.yaml"))

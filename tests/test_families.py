@@ -16,7 +16,7 @@ from envs.bipedal.family import Cppns, Obstacles, interval_changes
 from envs.errors import ConfigError
 from envs.family import Encoding, Family
 from envs.tasks.poles import PoleLength, Poles
-from paddock.border import build
+from paddock.config.build import build
 
 FAMILIES = ("terrains", "terrains_cppn", "poles")
 STAIRS = {

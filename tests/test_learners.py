@@ -24,7 +24,7 @@ from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import Serial
-from paddock.border import build
+from paddock.config.build import build
 
 CARTPOLE = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
 TOGETHER = "algos.learning.distributed"  # in the command line of every learner but the first

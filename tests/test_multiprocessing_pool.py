@@ -24,9 +24,9 @@ from conftest import ROOT, wait_until
 
 from algos.pool.protocol import PoolError, WorkerLost
 from envs.errors import ConfigError
-from paddock.border import build
 from paddock.compute import Pool
-from paddock.compute.option import compose_sections
+from paddock.config.build import build
+from paddock.config.options import compose_sections
 
 initialized: list[int] = []  # in a worker: what its initializer was given
 

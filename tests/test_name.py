@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import paddock
-from paddock import vocabulary
+from paddock.config import vocabulary
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = ("platform", "algos", "envs")
@@ -217,7 +217,7 @@ def test_the_commands_that_a_mistyped_one_may_stand_for_are_those_there_are():
 
 def test_a_module_that_another_program_imports_as_it_starts_need_not_be_a_command(tmp_path):
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/__init__.py").write_text("import paddock.vocabulary")
+    (tmp_path / "mine/__init__.py").write_text("import paddock.config.vocabulary")
     (tmp_path / "mine/train.py").write_text("print('trained')")
     assert run(sys.executable, "-m", "mine.train", cwd=tmp_path, path=ROOT) == "trained\n"
 

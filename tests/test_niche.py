@@ -12,10 +12,10 @@ from conftest import call_main, rows
 from omegaconf import OmegaConf
 
 from envs.errors import PaddockError
-from paddock.assembly import assemble
-from paddock.compose import compose_alone
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import assemble
+from paddock.config.niche import list_numbers, read_recipe
 from paddock.evaluate import evaluate, load
-from paddock.niche import list_numbers, read_recipe
 from paddock.runs.folder import read_config
 
 # Five niches within a second: every iteration admits one mutant, whatever it is like, and soon retires the oldest.

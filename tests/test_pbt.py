@@ -18,8 +18,8 @@ from algos.pbt import PBT, MembersLost, rank
 from algos.pool.protocol import Done, WorkerLost
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
-from paddock.assembly import build_algorithm, read_plain
-from paddock.compose import compose_alone
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm, read_plain
 from paddock.evaluate import evaluate
 
 ROUNDS = 4

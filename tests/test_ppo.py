@@ -12,8 +12,8 @@ from conftest import Command, call_main, final_state, rows
 
 from algos.pool.serial import SerialPool
 from algos.ppo import PPO
-from paddock.assembly import build_algorithm, read_plain
-from paddock.compose import compose_alone
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm, read_plain
 from paddock.runs.results import read_columns, read_metrics, read_runs
 
 SMALL = [  # a run of the real thing that takes a second or two

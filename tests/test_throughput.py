@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 import algos.common.timing
 from algos.common.timing import Clock, worker_times
 from algos.pool.serial import SerialPool
-from paddock.assembly import build_algorithm
-from paddock.compose import compose_alone
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm
 from paddock.runs.loop import memory_gb
 
 ALWAYS = {f"system/{name}" for name in ("iteration_s", "learn_s", "wait_s", "learn_share", "wait_share")}

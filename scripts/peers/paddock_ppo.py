@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 
 from algos.pool.serial import SerialPool
 from algos.ppo import PPO
-from paddock.assembly import build_algorithm
-from paddock.compose import compose_alone
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm
 
 SHARES = ("env", "policy", "learn", "wait")
 SAME_NAME = (

@@ -8,8 +8,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ..compose import compose_alone, hydra_parser
-from ..mistakes import composition_error
+from .compose import compose_alone, hydra_parser
+from .mistakes import composition_error
 
 
 def compose_sections(names: Sequence[str], overrides: Sequence[str]) -> dict[str, dict[str, Any]]:

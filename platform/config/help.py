@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from . import CONF
+from .. import CONF
 
 GROUPS = ("algo", "env", "vec", "compute", "track", "experiment", "sweep")  # in this order; those of packages follow
 ENTRY_POINTS = "paddock.conf"  # a package's entry point in this group names its own folder of configuration groups

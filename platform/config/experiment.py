@@ -13,13 +13,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from envs.errors import ConfigError, nearest, require, resolve
 
-from .border import build, call_checked, prepare
-from .compute.late import LatePool
+from ..compute.late import LatePool
+from ..runs.checkpoint import Checkpoints
+from ..runs.folder import algorithm_name, check_usable, last_path, new_path, short_name
+from ..runs.loop import Budget
+from ..tracking.tracker import Mirror
+from .build import build, call_checked, prepare
 from .niche import settle_niche
-from .runs.checkpoint import Checkpoints
-from .runs.folder import algorithm_name, check_usable, last_path, new_path, short_name
-from .runs.loop import Budget
-from .tracking.tracker import Mirror
 from .vocabulary import suggest_key
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from typing import Any
 
 from envs.errors import require
 
-from .border import build
-from .runs.folder import read_config
-from .runs.results import read_events
+from ..runs.folder import read_config
+from ..runs.results import read_events
+from .build import build
 
-TARGET = "paddock.niche.read_recipe"  # as conf/env/niche.yaml names it
+TARGET = "paddock.config.niche.read_recipe"  # as conf/env/niche.yaml names it
 SHOWN = 12  # numbers in a message
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from envs.errors import ConfigError, PaddockError, nearest, require, split_details
 
-from .runs.checkpoint import write_atomically
+from ..runs.checkpoint import write_atomically
 
 Readers = Mapping[str, tuple[Callable[[str], Any], str]]  # key -> (from text, raising ValueError; what is allowed)
 

@@ -26,8 +26,8 @@ from omegaconf import DictConfig, open_dict
 
 from envs.errors import ConfigError, require
 
-from . import CONF
-from .guide import ENTRY_POINTS
+from .. import CONF
+from .help import ENTRY_POINTS
 from .vocabulary import suggest_flag
 
 CHECKED_JOBS = 256  # of a larger sweep, enough jobs are checked to meet every single value

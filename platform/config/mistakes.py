@@ -16,9 +16,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from envs.errors import ConfigError, nearest, require
 
-from . import CONF
+from .. import CONF
 from .compose import loading
-from .guide import config_folders
+from .help import config_folders
 from .vocabulary import find_usual, suggest_command, suggest_key
 
 SHOWN = 12  # names in a list of what there is

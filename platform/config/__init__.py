@@ -1,0 +1,1 @@
+"""YAML in, objects out: composition, checks, building, help."""
