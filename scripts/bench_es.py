@@ -41,8 +41,8 @@ from algos.es import ES  # noqa: E402
 from algos.learning.episodes import Moments  # noqa: E402
 from algos.pool.protocol import Done, Pool  # noqa: E402
 from algos.pool.serial import SerialPool  # noqa: E402
-from paddock.compute.cluster import local  # noqa: E402
-from paddock.compute.elastic import Bounds  # noqa: E402
+from paddock.compute.dask.autoscale import Bounds  # noqa: E402
+from paddock.compute.dask.cluster import local  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.config.experiment import build_algorithm  # noqa: E402
 from scripts.es_peers import Report, describe_run, play_envpool, play_processes, start_processes  # noqa: E402

@@ -28,8 +28,8 @@ from algos.learning.flow import Together  # noqa: E402
 from algos.poet import POET  # noqa: E402
 from algos.pool.protocol import Pool  # noqa: E402
 from envs.vector import Serial  # noqa: E402
-from paddock.compute.cluster import local  # noqa: E402
-from paddock.compute.elastic import Bounds  # noqa: E402
+from paddock.compute.dask.autoscale import Bounds  # noqa: E402
+from paddock.compute.dask.cluster import local  # noqa: E402
 from paddock.config.build import build  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
 from scripts.bench_es import describe_machine  # noqa: E402

@@ -41,8 +41,8 @@ import psutil  # noqa: E402
 from algos.evolution.population import evaluate_pairs  # noqa: E402
 from algos.pool.broadcast import Broadcast  # noqa: E402
 from algos.pool.serial import SerialPool  # noqa: E402
-from paddock.compute.cluster import connect, local  # noqa: E402
-from paddock.compute.elastic import Bounds  # noqa: E402
+from paddock.compute.dask.autoscale import Bounds  # noqa: E402
+from paddock.compute.dask.cluster import connect, local  # noqa: E402
 from scripts.bench_es import build_es, describe_machine  # noqa: E402
 
 WORKERS = 5

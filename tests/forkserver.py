@@ -102,7 +102,13 @@ OURS = (  # and what these import
         "envs.vector",
         "envs.vector.multiprocess.worker",
     ),
-    *("paddock.compute.recipes", "paddock.compute.pool", "paddock.evaluate", "paddock.launch", "paddock.launchers"),
+    *(
+        "paddock.compute.recipes",
+        "paddock.compute.dask.pool",
+        "paddock.evaluate",
+        "paddock.launch",
+        "paddock.launchers",
+    ),
     *("paddock.plot", "paddock.report", "paddock.rerun", "paddock.status", "paddock.sweep", "paddock.trial"),
 )
 PACKAGES = tuple(dict.fromkeys(name.partition(".")[0] for name in OURS))

@@ -484,7 +484,7 @@ def test_an_unreachable_scheduler_is_named_within_ten_seconds(start: Callable[..
 def test_a_listener_that_is_no_scheduler_does_not_hold_a_run_up(
     refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddock.compute.cluster.CONNECT_S", 1.0)
+    monkeypatch.setattr("paddock.compute.dask.cluster.CONNECT_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
         assert f"compute.address={address} does not answer" in refused("compute=dask", f"compute.address={address}")
@@ -493,7 +493,7 @@ def test_a_listener_that_is_no_scheduler_does_not_hold_a_run_up(
 def test_a_scheduler_without_workers_is_named_with_the_command_that_starts_one(
     scheduler: str, dask: list[str], refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddock.compute.cluster.WORKERS_S", 1.0)
+    monkeypatch.setattr("paddock.compute.dask.cluster.WORKERS_S", 1.0)
     line = refused(*dask)
     assert f"the scheduler at {scheduler} has no workers; start one: dask worker {scheduler}" in line
 

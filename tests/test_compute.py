@@ -20,9 +20,9 @@ from conftest import ROOT, TINY, Command, final_state, rows, wait_until
 
 from algos.pool.protocol import Done, PoolError, TaskTimeout, WorkerLost
 from algos.pool.serial import SerialPool
-from paddock.compute.cluster import local
-from paddock.compute.elastic import Bounds
-from paddock.compute.pool import DaskPool
+from paddock.compute.dask.autoscale import Bounds
+from paddock.compute.dask.cluster import local
+from paddock.compute.dask.pool import DaskPool
 from paddock.compute.recipes import Dask
 from paddock.runs.checkpoint import read
 

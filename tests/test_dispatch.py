@@ -12,10 +12,10 @@ from pool_tasks import Counter, square
 
 from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.pool.script import dump
-from paddock.compute.dispatch import SILENCE_S, Dispatcher
-from paddock.compute.link import Link
-from paddock.compute.remote import Remote
-from paddock.compute.roster import Roster
+from paddock.compute.dask.actor_handle import Remote
+from paddock.compute.dask.connection import Link
+from paddock.compute.dask.dispatcher import SILENCE_S, Dispatcher
+from paddock.compute.dask.membership import Roster
 
 SETTINGS: dict[str, Any] = {"urgent": False, "needs": ONE_CPU, "retry_errors": 0, "renew_after": None}
 

@@ -35,11 +35,11 @@ from pool_tasks import (
 
 from algos.pool.protocol import Done, End, Needs, PoolError, TaskTimeout, WorkerLost
 from algos.pool.serial import SerialPool
-from paddock.compute import dispatch, elastic
-from paddock.compute.batch import CHUNK_S, chunk_size
-from paddock.compute.cluster import connect, local
-from paddock.compute.elastic import Bounds
-from paddock.compute.pool import DaskPool
+from paddock.compute.dask import autoscale, dispatcher
+from paddock.compute.dask.autoscale import Bounds
+from paddock.compute.dask.cluster import connect, local
+from paddock.compute.dask.pool import DaskPool
+from paddock.compute.dask.tasks import CHUNK_S, chunk_size
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def test_the_wanted_size(size: int, asked: int, tasks: int, work_s: float, press
 def test_a_pool_grows_with_the_work_and_shrinks_without(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(elastic, "IDLE_S", 6.0)  # longer than a worker's signs of life are apart
+    monkeypatch.setattr(autoscale, "IDLE_S", 6.0)  # longer than a worker's signs of life are apart
     with caplog.at_level("INFO", logger="paddock"):
         pool = local(Bounds(1, 3), retries=3, task_timeout_s=None)
         try:
@@ -296,7 +296,7 @@ def test_a_crash_shows_where_it_was(two: DaskPool) -> None:
 
 
 def test_a_stopped_worker_is_not_waited_for(two: DaskPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(dispatch, "SILENCE_S", 3.0)
+    monkeypatch.setattr(dispatcher, "SILENCE_S", 3.0)
     wait_until(lambda: two.size == 2)
     ends = two.imap_unordered(hold, [(index, str(tmp_path)) for index in range(2)])
     got: list[Done] = []

@@ -20,7 +20,7 @@ import paddock.runs.checkpoint
 from algos.pool.protocol import PoolError
 from envs.errors import ConfigError
 from envs.native import library
-from paddock.compute.late import LatePool
+from paddock.compute.dask.lazy import LatePool
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read
 from paddock.runs.folder import FolderError, RunFolder, changed_keys
 from paddock.tracking.tracker import Journal

@@ -16,9 +16,9 @@ import numpy
 import pytest
 from conftest import ROOT, TINY, Command, call_main, launch, rows, stop, wait_until
 
-from paddock.compute.cluster import connect
-from paddock.compute.dispatch import Dispatcher
-from paddock.compute.roster import Roster
+from paddock.compute.dask.cluster import connect
+from paddock.compute.dask.dispatcher import Dispatcher
+from paddock.compute.dask.membership import Roster
 
 MINUTES = ["algo=es", "env=pendulum", "algo.population=20000", "algo.pairs_per_task=100"]  # for one iteration
 

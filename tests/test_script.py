@@ -14,8 +14,8 @@ from conftest import ROOT
 
 from algos.pool.protocol import PoolError
 from algos.pool.script import Script, _bound
-from paddock.compute.dispatch import Dispatcher
-from paddock.compute.roster import Roster
+from paddock.compute.dask.dispatcher import Dispatcher
+from paddock.compute.dask.membership import Roster
 
 SCRIPT = """
 import sys

@@ -13,7 +13,7 @@ import pytest
 from conftest import CERTIFICATES, ROOT, TINY, Command, call_main, final_state, job_recipe, rows, wait_until
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 
-from paddock.compute import elastic
+from paddock.compute.dask import autoscale
 from paddock.compute.slurm import submit
 
 MINE = """
@@ -145,7 +145,7 @@ def test_encrypted_jobs_come_when_asked_and_go_when_idle(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(elastic, "IDLE_S", 1.0)
+    monkeypatch.setattr(autoscale, "IDLE_S", 1.0)
     monkeypatch.setenv("SLURM_CONF", slurm.environment["SLURM_CONF"])
     tls = {name: str(certificates / file) for name, file in CERTIFICATES.items()}
     pool = submit(job_recipe(tls, workers={"min": 1, "max": 2}, cores=2), (), tmp_path)
@@ -231,8 +231,8 @@ def test_jobs_that_keep_ending_are_submitted_ever_more_seldom(monkeypatch: pytes
     async def all_of_them(names: Collection[Any]) -> Collection[Any]:
         return names
 
-    monkeypatch.setattr(elastic.time, "monotonic", lambda: now)
-    fleet = elastic.Fleet(Cluster(), elastic.Bounds(1, 1), ended=all_of_them)
+    monkeypatch.setattr(autoscale.time, "monotonic", lambda: now)
+    fleet = autoscale.Fleet(Cluster(), autoscale.Bounds(1, 1), ended=all_of_them)
     worker: Any = SimpleNamespace(answer={"name": "job"}, items={}, idle_since=0)
     for now in range(200):
         asyncio.run(fleet.follow(0, 0.0, [worker] if now == 0 else []))

@@ -11,7 +11,7 @@ import pytest
 from conftest import CERTIFICATES as KEYS
 from conftest import ROOT, TINY, call_main, job_recipe, launch, rows, stop
 
-from paddock.compute.pool import DaskPool
+from paddock.compute.dask.pool import DaskPool
 from paddock.compute.recipes import Dask
 from paddock.compute.slurm import _cluster
 
@@ -74,7 +74,7 @@ def test_an_encrypted_scheduler_is_joined_with_its_certificates(scheduler: str, 
 def test_an_encrypted_scheduler_is_out_of_reach_without(
     scheduler: str, tls: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddock.compute.cluster.CONNECT_S", 2.0)
+    monkeypatch.setattr("paddock.compute.dask.cluster.CONNECT_S", 2.0)
     plain = scheduler.replace("tls", "tcp")
     lines = {
         (f"compute.address={scheduler}",): "is encrypted; name its certificates by compute.tls.ca, .cert and .key",

@@ -17,7 +17,7 @@ from distributed import Client
 from algos.pool.protocol import PoolError
 from algos.pool.worker import describe_process
 
-from .link import Link
+from .dask.connection import Link
 
 log = logging.getLogger(__name__)
 

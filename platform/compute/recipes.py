@@ -13,7 +13,7 @@ from algos.pool.protocol import Pool
 from envs.cores import usable_cores
 from envs.errors import nearest, require
 
-from .elastic import Bounds
+from .dask.autoscale import Bounds
 from .tls import check_encrypted, check_tls, security
 
 SCHEMES = ("tcp", "tls", "ucx", "ucxx", "ws", "wss")
@@ -42,7 +42,7 @@ class Local:
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
         """Start the workers. They are copies of this process, and can import what it can."""
-        from .cluster import local
+        from .dask.cluster import local
 
         return local(self.bounds, self.retries, self.task_timeout_s, imports)
 
@@ -83,7 +83,7 @@ class Dask:
         Raises:
             PoolError: the scheduler does not answer, has no worker, or a worker does not match this process.
         """
-        from . import cluster
+        from .dask import cluster
 
         secret = security(self.tls)
         address = self.address

@@ -19,9 +19,9 @@ from distributed import Client
 
 from algos.pool.protocol import PoolError
 
-from .cluster import LEAN, open_pool, quieten
-from .elastic import Fleet, NoneCame
-from .pool import DaskPool
+from .dask.autoscale import Fleet, NoneCame
+from .dask.cluster import LEAN, open_pool, quieten
+from .dask.pool import DaskPool
 from .tls import security
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from envs.errors import ConfigError, nearest, require, resolve
 
-from ..compute.late import LatePool
+from ..compute.dask.lazy import LatePool
 from ..runs.checkpoint import Checkpoints
 from ..runs.folder import algorithm_name, check_usable, last_path, new_path, short_name
 from ..runs.loop import Budget

@@ -15,8 +15,8 @@ from algos.pool.broadcast import Broadcast, collecting
 from algos.pool.protocol import Done, End, Needs, PoolError
 
 if TYPE_CHECKING:
-    from .dispatch import Dispatcher
-    from .link import Link
+    from .connection import Link
+    from .dispatcher import Dispatcher
 
 Thing = TypeVar("Thing")
 

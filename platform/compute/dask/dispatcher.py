@@ -18,10 +18,10 @@ from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import End, PoolError, TaskTimeout, WorkerLost
 from algos.pool.script import Script, dump
 
-from .batch import LONG_S, Batch, Ended, Item, chunk_size, drain
-from .homes import Homes
-from .link import Link, as_tuple
-from .remote import Remote
+from .actor_handle import Remote
+from .actor_placement import Homes
+from .connection import Link, as_tuple
+from .tasks import LONG_S, Batch, Ended, Item, chunk_size, drain
 
 log = logging.getLogger(__name__)
 

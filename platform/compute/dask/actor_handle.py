@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from algos.pool.broadcast import Broadcast, collecting
 from algos.pool.protocol import Needs, PoolError
 
-from .batch import Ended, Item
+from .tasks import Ended, Item
 
 if TYPE_CHECKING:
-    from .dispatch import Dispatcher
-    from .link import Link
+    from .connection import Link
+    from .dispatcher import Dispatcher
 
 
 class Remote:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from algos.pool.protocol import PoolError
 
 if TYPE_CHECKING:
-    from .link import Link
+    from .connection import Link
 
 log = logging.getLogger(__name__)
 

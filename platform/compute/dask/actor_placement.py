@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from algos.pool.protocol import PoolError
 
-from .batch import Ended, Item
-from .link import Link, as_tuple
-from .remote import Remote
+from .actor_handle import Remote
+from .connection import Link, as_tuple
+from .tasks import Ended, Item
 
 if TYPE_CHECKING:
-    from .dispatch import Dispatcher
+    from .dispatcher import Dispatcher
 
 
 class Homes:

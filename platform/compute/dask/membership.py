@@ -11,10 +11,10 @@ from distributed import Client
 from algos.pool.protocol import PoolError
 from algos.pool.script import Script
 
-from .dispatch import Dispatcher
-from .elastic import Fleet
-from .link import Link, greet
-from .preflight import install
+from ..preflight import install
+from .autoscale import Fleet
+from .connection import Link, greet
+from .dispatcher import Dispatcher
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from distributed import Client
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, Value
 
-from .batch import AHEAD_S, CHUNK_S
-from .dispatch import Dispatcher
-from .elastic import Fleet
-from .remote import Remote
-from .roster import Roster
+from .actor_handle import Remote
+from .autoscale import Fleet
+from .dispatcher import Dispatcher
+from .membership import Roster
+from .tasks import AHEAD_S, CHUNK_S
 
 MOST_AHEAD = 1 << 16  # tasks taken and not ended, at most
 

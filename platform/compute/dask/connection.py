@@ -13,7 +13,7 @@ from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Needs, PoolError
 from algos.pool.worker import OPERATION
 
-from .batch import AHEAD_S, Item
+from .tasks import AHEAD_S, Item
 
 GREETING_S = 10.0  # a worker that does not answer within it is tried again later
 

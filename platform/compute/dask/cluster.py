@@ -22,13 +22,13 @@ from algos.pool import exit_report
 from algos.pool.protocol import PoolError
 from algos.pool.script import UNGUARDED_EXIT_CODE, Unguarded, find_script
 
-from .dispatch import Dispatcher
-from .echo import Echo, open_folder
-from .elastic import Bounds, Fleet, NoneCame
-from .funeral import Funeral
+from ..preflight import Examination, hello
+from .autoscale import Bounds, Fleet, NoneCame
+from .dispatcher import Dispatcher
+from .exit_reports import Funeral
+from .membership import Roster
 from .pool import DaskPool
-from .preflight import Examination, hello
-from .roster import Roster
+from .worker_stderr import Echo, open_folder
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import distributed.comm
 
 from algos.pool.exit_report import QUESTION, last_lines
 
-from .link import Link
+from .connection import Link
 
 NANNY_S = 2.0  # a nanny that has not heard of the end by then is not asked any more
 

@@ -1,0 +1,1 @@
+"""The pool over Dask's workers."""
