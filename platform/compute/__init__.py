@@ -6,12 +6,12 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .multiprocess import Pool as Pool
+    from .processes.pool import Pool as Pool
 
 
 def __getattr__(name: str) -> Any:
     if name != "Pool":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .multiprocess import Pool
+    from .processes.pool import Pool
 
     return Pool

@@ -1,0 +1,1 @@
+"""`multiprocessing.Pool`'s interface on the pool."""
