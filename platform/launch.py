@@ -37,9 +37,9 @@ from .runs.loop import Outcome, Progress, RunFailed, restore, run
 from .runs.state import last_metrics, survey
 from .status import print_table
 from .submit import check_runs_here
+from .sweep.trial import find_reporter
 from .tracking.console import Console
 from .tracking.tracker import Shown, Tracker
-from .trial import find_reporter
 
 log = logging.getLogger(__name__)
 
@@ -109,8 +109,8 @@ def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction) -> bool:
         Whether it was a dry run, and is over.
     """
     # Optuna and the places where runs go take longer to import than the help of a single run.
-    from .launchers import register_launchers
-    from .sweep import register_sweeper
+    from .sweep.launchers import register_launchers
+    from .sweep.sweeper import register_sweeper
 
     def check(composed: DictConfig) -> Path:
         return assemble(composed).path

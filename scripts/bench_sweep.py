@@ -19,7 +19,7 @@ from optuna.trial import TrialState
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from paddock.study import open_study
+from paddock.sweep.study import open_study
 from scripts.bench_es import describe_machine
 
 TARGET_SAVING = 0.3  # of the environment steps

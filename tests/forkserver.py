@@ -107,9 +107,16 @@ OURS = (  # and what these import
         "paddock.compute.dask.pool",
         "paddock.evaluate",
         "paddock.launch",
-        "paddock.launchers",
+        "paddock.sweep.launchers",
     ),
-    *("paddock.plot", "paddock.report", "paddock.rerun", "paddock.status", "paddock.sweep", "paddock.trial"),
+    *(
+        "paddock.plot",
+        "paddock.report",
+        "paddock.rerun",
+        "paddock.status",
+        "paddock.sweep.sweeper",
+        "paddock.sweep.trial",
+    ),
 )
 PACKAGES = tuple(dict.fromkeys(name.partition(".")[0] for name in OURS))
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of <linux/prctl.h>

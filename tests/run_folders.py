@@ -10,7 +10,7 @@ import yaml
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from paddock.trial import Note
+from paddock.sweep.trial import Note
 
 CONFIG: dict[str, Any] = {"algo": {"name": "es", "rate": 0.5, "hidden": [8]}, "env": {"id": "CartPole-v1"}, "seed": 0}
 

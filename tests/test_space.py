@@ -6,8 +6,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from envs.errors import ConfigError
-from paddock.space import Parameter, corners, read_space, suggest
-from paddock.study import Constraint
+from paddock.sweep.space import Parameter, corners, read_space, suggest
+from paddock.sweep.study import Constraint
 
 
 def read(*overrides: str) -> tuple[list[str], list[Parameter]]:

@@ -19,12 +19,12 @@ from run_folders import write, write_sweep
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 
 from envs.errors import PaddockError
-from paddock.launchers import LocalKeys, _run_all, estimate_left_s
-from paddock.places import End
-from paddock.plan import Plan
 from paddock.runs.loop import RunFailed
-from paddock.study import open_study
-from paddock.trial import Note, Reporter
+from paddock.sweep.job_plan import Plan
+from paddock.sweep.launchers import LocalKeys, _run_all, estimate_left_s
+from paddock.sweep.placement import End
+from paddock.sweep.study import open_study
+from paddock.sweep.trial import Note, Reporter
 
 MINE = '''
 """An environment in somebody's working directory."""

@@ -133,7 +133,7 @@ def read_trials(folder: str | os.PathLike[str]) -> "pl.DataFrame":
     """
     import polars as pl
 
-    from ..study import Sheet, open_study
+    from ..sweep.study import Sheet, open_study
     from .frames import to_series
 
     folder = Path(folder)

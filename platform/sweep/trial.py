@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .runs.checkpoint import write_atomically
-from .runs.results import EVALUATION, EVALUATION_OF
+from ..runs.checkpoint import write_atomically
+from ..runs.results import EVALUATION, EVALUATION_OF
 
 log = logging.getLogger(__name__)
 

@@ -21,13 +21,13 @@ from typing import Any, Protocol
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from .config.command import shown
+from ..config.command import shown
+from ..runs.folder import has_ended, read_end
+from ..runs.loop import Signals
+from ..runs.state import is_held, last_metrics
+from .job_plan import Plan
 from .launchers import POLL_S
-from .places import End, Place, Running
-from .plan import Plan
-from .runs.folder import has_ended, read_end
-from .runs.loop import Signals
-from .runs.state import is_held, last_metrics
+from .placement import End, Place, Running
 from .study import Constraint, parse_objectives
 from .trial import PRUNED, Note
 

@@ -27,17 +27,17 @@ from optuna.trial import Trial, TrialState
 
 from envs.errors import ConfigError, require
 
-from .config.build import call_checked
-from .config.command import shown
-from .config.compose import job_config, load_job
+from ..config.build import call_checked
+from ..config.command import shown
+from ..config.compose import job_config, load_job
+from ..runs.folder import algorithm_name, short_name, spell_command
+from ..runs.loop import RunFailed
+from ..submit import PLUGINS
+from .job_plan import LEFT_OUT, Plan, plan_job
 from .launchers import LocalKeys
-from .places import Place
-from .plan import LEFT_OUT, Plan, plan_job
-from .runs.folder import algorithm_name, short_name, spell_command
-from .runs.loop import RunFailed
+from .placement import Place
 from .space import corners, read_space, suggest
 from .study import SHEET, Constraint, Sheet, make_pruner, make_sampler, open_storage, open_study, parse_objectives
-from .submit import PLUGINS
 from .summary import print_summary
 from .trials import Sitting, locked
 

@@ -19,16 +19,16 @@ from algos.pool.protocol import Needs
 from envs.cores import usable_cores
 from envs.errors import require
 
-from .compute.recipes import Dask
-from .config.build import call_checked
-from .config.command import shown
-from .places import End, Here, OnWorkers, Place, Running
-from .plan import Plan, plan_job
-from .runs.loop import RunFailed, Signals
-from .runs.state import WRONG, last_metrics, read_end, survey
-from .status import print_table
-from .submit import PLUGINS, SlurmLauncher
-from .tracking.console import duration, short
+from ..compute.recipes import Dask
+from ..config.build import call_checked
+from ..config.command import shown
+from ..runs.loop import RunFailed, Signals
+from ..runs.state import WRONG, last_metrics, read_end, survey
+from ..status import print_table
+from ..submit import PLUGINS, SlurmLauncher
+from ..tracking.console import duration, short
+from .job_plan import Plan, plan_job
+from .placement import End, Here, OnWorkers, Place, Running
 
 POLL_S = 0.2
 

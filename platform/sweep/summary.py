@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from .config.command import shown
-from .runs.late import optuna
+from ..config.command import shown
+from ..runs.late import optuna
 from .study import JOURNAL, Sheet
 from .trial import Note
 

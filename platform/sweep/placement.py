@@ -14,8 +14,8 @@ from algos.pool.process import Child, run_child, start_child
 from algos.pool.protocol import Done, Needs, Pool
 from algos.pool.protocol import End as PoolEnd
 
-from .plan import Plan
-from .runs.state import is_locked, tail
+from ..runs.state import is_locked, tail
+from .job_plan import Plan
 
 OUTPUT = "output.log"  # in a run's folder: what it printed
 STOP = ".stop"

@@ -17,9 +17,9 @@ from typing import Any
 
 from envs.errors import ConfigError, nearest, require
 
-from .runs.checkpoint import write_atomically
-from .runs.folder import FolderError
-from .runs.late import optuna
+from ..runs.checkpoint import write_atomically
+from ..runs.folder import FolderError
+from ..runs.late import optuna
 
 SHEET, JOURNAL = "sweep.json", "study.journal"  # in the sweep's folder
 SAMPLERS = {

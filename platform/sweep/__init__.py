@@ -1,0 +1,1 @@
+"""Optuna and grids under --multirun: studies, trials, and where their runs go."""
