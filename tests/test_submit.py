@@ -15,7 +15,7 @@ from slurm_cluster import CPUS, Slurm, slurm  # noqa: F401, a fixture
 
 from envs.errors import ConfigError
 from envs.native import library
-from paddock.snapshot import MAX_MB, find_tree
+from paddock.slurm.snapshot import MAX_MB, find_tree
 
 SMALL = [*TINY, "env=gymnasium", "env.id=mine:Paced-v0", "env.max_episode_steps=50", "compute=serial"]
 SUBMIT = ["--multirun", "hydra/launcher=slurm", "hydra.sweep.dir=sweep"]
@@ -346,7 +346,7 @@ def start_job() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     started = []
 
     def begin(script: str) -> subprocess.Popen[str]:
-        call = f"import sys; from paddock.job import Job; Job([sys.executable, '-c', {script!r}], 60.0)()"
+        call = f"import sys; from paddock.slurm.job import Job; Job([sys.executable, '-c', {script!r}], 60.0)()"
         started.append(
             subprocess.Popen(
                 [sys.executable, "-c", call],

@@ -32,7 +32,7 @@ from ..config.command import shown
 from ..config.compose import job_config, load_job
 from ..runs.folder import algorithm_name, short_name, spell_command
 from ..runs.loop import RunFailed
-from ..submit import PLUGINS
+from ..slurm.submit import PLUGINS
 from .job_plan import LEFT_OUT, Plan, plan_job
 from .launchers import LocalKeys
 from .placement import Place

@@ -27,16 +27,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from envs.errors import ConfigError, require
 
-from . import CONF
-from .config.build import call_checked
-from .config.command import shown
-from .runs.checkpoint import write_atomically
-from .runs.loop import RunFailed
-from .runs.state import ALIVE, RUNNING, WAITING, WRONG, Submission, ask_queue, log_tail, read_submission, survey
+from .. import CONF
+from ..config.build import call_checked
+from ..config.command import shown
+from ..runs.checkpoint import write_atomically
+from ..runs.loop import RunFailed
+from ..runs.state import ALIVE, RUNNING, WAITING, WRONG, Submission, ask_queue, log_tail, read_submission, survey
+from ..status import print_table
+from ..sweep.job_plan import Plan, plan_job
+from ..sweep.placement import SHOWN, End
 from .snapshot import find_tree
-from .status import print_table
-from .sweep.job_plan import Plan, plan_job
-from .sweep.placement import SHOWN, End
 
 PLUGINS = "hydra_plugins.paddock."  # names of the only package from which Hydra accepts launchers and sweepers
 OURS = {  # parameters of sbatch that are not the user's to set

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 from envs.errors import require
 
-from .runs.folder import SNAPSHOT, find_source
+from ..runs.folder import SNAPSHOT, find_source
 
 MAX_MB = 200  # of code; more than that is data that git was not told to ignore
 MADE = {"multirun.yaml", "provenance.json", "submission.json"}  # what a sweep's and a run's folder hold

@@ -1,0 +1,1 @@
+"""Runs as Slurm jobs: submitted, carried through, and gone on with after a requeue."""
