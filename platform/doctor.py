@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envs.errors import ConfigError, nearest
 
-from .installed import Finding, check_import, check_packages, check_python, in_words
+from .health.installed import Finding, check_import, check_packages, check_python, in_words
 
 KEYS = ("compute", "run.root")
 
@@ -71,7 +71,7 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
         yield "the rest", Finding("FAIL", in_words(missing), "install the packages first")
         return
     # Late, since the first lines should not wait for what these bring along.
-    from . import checks
+    from .health import checks
 
     yield "disk", checks.check_disk(root)
     yield "memory", checks.check_memory()

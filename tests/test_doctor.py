@@ -14,7 +14,8 @@ from conftest import ROOT
 from algos.pool.calls import Witness
 from algos.pool.serial import SerialPool
 from envs.native import library
-from paddock import checks, installed, video
+from paddock import video
+from paddock.health import checks, installed
 
 
 def doctor(*arguments: str, flags: tuple[str, ...] = (), **environment: str) -> tuple[int, str, str]:

@@ -19,7 +19,7 @@ from envs.native import library
 from envs.native.networks import Network, Networks
 from envs.spec import EnvSpec
 from envs.vector import Auto, Native
-from paddock import checks
+from paddock.health import checks
 
 WALKER = EnvSpec(
     id="envs.bipedal:paddock/BipedalWalker-v3", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from . import CONF
+from .. import CONF
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
