@@ -32,15 +32,15 @@ from .compute.recipes import Local
 from .config.build import build
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .config.experiment import build_algorithm
-from .elsewhere import place, read_env
-from .matrix import write_matrix
+from .evaluation.matrix import write_matrix
+from .evaluation.other_env import place, read_env
+from .evaluation.target import Visit, find_policy, plan_visit, write_control
+from .evaluation.video import Mp4
 from .runs.checkpoint import CheckpointError, Checkpoints
 from .runs.folder import import_from_where_it_began, read_config
 from .runs.loop import KeepsPolicies, Progress, restore
 from .runs.results import read_columns
 from .tracking.console import LiveLine
-from .video import Mp4
-from .visit import Visit, find_policy, plan_visit, write_control
 
 GUIDE = """\
 Play a run's policy on fresh episodes, from its newest checkpoint; the run may still be going on.

@@ -14,7 +14,7 @@ from conftest import ROOT
 from algos.pool.calls import Witness
 from algos.pool.serial import SerialPool
 from envs.native import library
-from paddock import video
+from paddock.evaluation import video
 from paddock.health import checks, installed
 
 

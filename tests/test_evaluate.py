@@ -379,7 +379,7 @@ def test_video_shows_each_step_of_the_first_episode_without_a_screen(run: Path, 
 def test_odd_frames_become_even_in_either_codec(
     codecs: tuple[str, ...], changed: Callable[..., Path], main: Main, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paddock.video.CODECS", codecs)
+    monkeypatch.setattr("paddock.evaluation.video.CODECS", codecs)
     code, out, _ = main(changed("Painted-v0"), "episodes=2", "video=film.mp4")
     codec, rate, pictures = watched(Path("film.mp4"))
     assert code == 0

@@ -19,8 +19,8 @@ from algos.pool.protocol import Done, WorkerLost
 from algos.pool.serial import SerialPool
 from paddock import evaluate as command
 from paddock.evaluate import evaluate, load
-from paddock.matrix import Matrix, play_matrix
-from paddock.visit import Visit
+from paddock.evaluation.matrix import Matrix, play_matrix
+from paddock.evaluation.target import Visit
 
 SEEDS = [episode_seed(0, Stream.FRESH, 0, k) for k in range(3)]
 Main = Callable[..., tuple[int, str, str]]

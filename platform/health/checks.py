@@ -68,7 +68,7 @@ def check_video() -> Finding:
     try:
         import av
 
-        from ..video import Mp4
+        from ..evaluation.video import Mp4
 
         film = Mp4(fps=50)
         for brightness in (0, 127, 255):

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from .runs.late import av
+from ..runs.late import av
 
 CODECS = ("libx264", "libopenh264", "mpeg4")  # the first one there is; all browsers play all but the last
 

@@ -10,10 +10,10 @@ from omegaconf import OmegaConf
 from envs.errors import ConfigError, nearest, require
 from envs.spec import EnvSpec
 
-from . import CONF
-from .config.build import build
-from .config.compose import compose_alone
-from .config.niche import settle_niche
+from .. import CONF
+from ..config.build import build
+from ..config.compose import compose_alone
+from ..config.niche import settle_niche
 
 
 def read_env(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from algos.learning.matrix import Tournament, play_match
 from algos.pool.protocol import Pool
 from envs.errors import require
 
-from .compute.recipes import Local
-from .config.command import check_output, write_output
-from .visit import has_niches
+from ..compute.recipes import Local
+from ..config.command import check_output, write_output
+from .target import has_niches
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from algos.evolution.niche import Niche
 from envs.errors import require
 from envs.spec import EnvSpec
 
-from .config.niche import list_numbers
-from .runs.folder import read_config
-from .runs.loop import KeepsPolicies
+from ..config.niche import list_numbers
+from ..runs.folder import read_config
+from ..runs.loop import KeepsPolicies
 
 # What a strategy alone shares with POET's agents, in the control experiment of arXiv:1901.01753, section 4.1.
 SHARED = (

@@ -1,0 +1,1 @@
+"""Whose policy plays, on what, and filmed how."""
