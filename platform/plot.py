@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envs.errors import ConfigError, PaddockError, nearest, require
 
-from . import plot_pbt, plot_poet
 from .config.command import Readers, check_output, parse, run_command, write_output
-from .curves import COLORS, EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, label_x, read_line
-from .groups import Run, find_repeats, group_by_seed, sort_groups
+from .reports import plot_pbt, plot_poet
+from .reports.curves import COLORS, EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, label_x, read_line
+from .reports.groups import Run, find_repeats, group_by_seed, sort_groups
 from .runs.folder import read_config, short_name
 from .runs.late import matplotlib
 from .runs.lineage import read_history, read_population

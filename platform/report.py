@@ -12,11 +12,11 @@ from pathlib import Path
 from envs.errors import PaddockError, require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
-from .page import Html, document, join, paragraph, section
-from .report_data import Entry, Material, choose_metric, gather, group
-from .report_groups import compare
-from .report_runs import list_commands, list_runs, show_histories, show_speed, show_videos
-from .report_sweep import describe
+from .reports.data import Entry, Material, choose_metric, gather, group
+from .reports.page import Html, document, join, paragraph, section
+from .reports.section_groups import compare
+from .reports.section_runs import list_commands, list_runs, show_histories, show_speed, show_videos
+from .reports.section_sweep import describe
 
 GUIDE = """\
 Write one HTML page about runs, which may still be going on. It needs no network: send it to whom you like.

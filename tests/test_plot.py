@@ -15,12 +15,12 @@ from conftest import ROOT, TINY, Command
 from matplotlib.image import imread
 
 from paddock import plot as command
-from paddock.curves import COLORS, EXPLAINED, GREY
-from paddock.groups import Run, find_repeats, group_by_seed, sort_groups
 from paddock.plot import draw, label_groups, plot
+from paddock.reports.curves import COLORS, EXPLAINED, GREY
+from paddock.reports.groups import Run, find_repeats, group_by_seed, sort_groups
+from paddock.reports.statistics import interquartile_mean, interval
 from paddock.runs.folder import read_config
 from paddock.runs.results import read_columns
-from paddock.scores import interquartile_mean, interval
 
 Main = Callable[..., tuple[int, str, str]]
 

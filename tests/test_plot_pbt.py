@@ -11,9 +11,9 @@ import yaml
 from matplotlib.colors import to_hex
 
 from paddock import plot as command
-from paddock.curves import COLORS
-from paddock.plot_pbt import draw_lineage, draw_schedule
 from paddock.report import report
+from paddock.reports.curves import COLORS
+from paddock.reports.plot_pbt import draw_lineage, draw_schedule
 from paddock.runs.lineage import Population, read_population, trace_back
 from paddock.runs.results import read_columns
 

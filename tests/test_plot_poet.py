@@ -19,8 +19,15 @@ from matplotlib.quiver import Quiver
 from envs.spec import EnvSpec
 from paddock import plot as command
 from paddock.config.build import build
-from paddock.plot_grounds import draw_grounds, spread
-from paddock.plot_poet import DIFFICULTY, PICTURES, draw_annecs, draw_lineage, draw_transfers, measure_difficulty
+from paddock.reports.plot_grounds import draw_grounds, spread
+from paddock.reports.plot_poet import (
+    DIFFICULTY,
+    PICTURES,
+    draw_annecs,
+    draw_lineage,
+    draw_transfers,
+    measure_difficulty,
+)
 from paddock.runs.lineage import Attempt, History, Life, count_attempts, order_lines, read_history, split_attempts
 from paddock.runs.results import read_columns, read_events
 

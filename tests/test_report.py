@@ -17,13 +17,13 @@ from conftest import TINY, call_main
 from run_folders import CONFIG, write, write_sweep
 
 from paddock import report as command
-from paddock.curves import common_grid
-from paddock.page import Html, document, picture, table
-from paddock.page import axes as page_axes
 from paddock.report import report
-from paddock.report_data import Group, gather, group
-from paddock.report_sweep import describe
-from paddock.report_tasks import normalize
+from paddock.reports.curves import common_grid
+from paddock.reports.data import Group, gather, group
+from paddock.reports.page import Html, document, picture, table
+from paddock.reports.page import axes as page_axes
+from paddock.reports.section_sweep import describe
+from paddock.reports.section_tasks import normalize
 from scripts.bench_report import copy_runs, measure, read_with_pandas
 
 POET = [
@@ -291,7 +291,7 @@ def test_trials_are_drawn_by_what_their_runs_measured(tmp_path: Path, monkeypatc
         drawn.append(figure)
         return Html("<svg></svg>")
 
-    monkeypatch.setattr("paddock.report_sweep.picture", keep)
+    monkeypatch.setattr("paddock.reports.section_sweep.picture", keep)
     report([tmp_path])
     (learning,) = (figure.axes[0] for figure in drawn if figure.axes[0].get_xlabel() == "environment steps")
     lines = [line.get_xydata().tolist() for line in learning.lines if len(line.get_xdata())]

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import bootstrap, trim_mean
 
-from paddock import scores
+from paddock.reports import statistics
 
 Array = NDArray[np.float64]
 
@@ -50,15 +50,15 @@ def rliable(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.SimpleNamespace]:
 
 def test_interquartile_mean_is_that_of_the_middle_half() -> None:
     # Of 1 to 8, a quarter is two: what is left is 3, 4, 5 and 6.
-    assert scores.interquartile_mean(np.arange(1.0, 9)[:, None]) == 4.5
-    assert scores.interquartile_mean([[1, 100], [3, 4], [5, 6], [-50, 8]]) == 4.5
+    assert statistics.interquartile_mean(np.arange(1.0, 9)[:, None]) == 4.5
+    assert statistics.interquartile_mean([[1, 100], [3, 4], [5, 6], [-50, 8]]) == 4.5
     # Of three, a quarter is less than one: nothing is cut.
-    assert scores.interquartile_mean([[0], [0], [9]]) == 3
-    assert scores.interquartile_mean(np.zeros((2, 4, 5, 3))).shape == (2, 4)
+    assert statistics.interquartile_mean([[0], [0], [9]]) == 3
+    assert statistics.interquartile_mean(np.zeros((2, 4, 5, 3))).shape == (2, 4)
 
 
 def test_a_profile_is_the_share_above_each_threshold() -> None:
-    share, low, high = scores.performance_profile([[1, 2], [3, 4]], [0, 1, 2.5, 4])
+    share, low, high = statistics.performance_profile([[1, 2], [3, 4]], [0, 1, 2.5, 4])
     assert share.tolist() == [1, 0.75, 0.5, 0]
     assert ((low <= share) & (share <= high)).all()
     assert (low[0], high[0], low[3], high[3]) == (1, 1, 0, 0)
@@ -66,35 +66,35 @@ def test_a_profile_is_the_share_above_each_threshold() -> None:
 
 def test_improvement_counts_wins_and_half_the_ties() -> None:
     # 2 beats 1 and ties with 2; 3 beats both: 3.5 of 4.
-    assert scores.improvement([[2], [3]], [[1], [2]]) == 0.875
-    assert scores.improvement([[1], [2]], [[2], [3]]) == 0.125
-    assert scores.improvement([[1], [1]], [[1], [1]]) == 0.5
+    assert statistics.improvement([[2], [3]], [[1], [2]]) == 0.875
+    assert statistics.improvement([[1], [2]], [[2], [3]]) == 0.125
+    assert statistics.improvement([[1], [1]], [[1], [1]]) == 0.5
     # On a second task it always loses: (0.875 + 0) / 2.
-    assert scores.improvement([[2, 0], [3, 0]], [[1, 1], [2, 1]]) == 0.4375
+    assert statistics.improvement([[2, 0], [3, 0]], [[1, 1], [2, 1]]) == 0.4375
 
 
 def test_intervals_are_the_same_each_time_and_whatever_fits_into_memory(
     table: tuple[Array, Array], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, y = table
-    first = scores.interval(x, seed=3), scores.improvement_interval(x, y, seed=3)
-    assert (scores.interval(x, seed=3), scores.improvement_interval(x, y, seed=3)) == first
-    assert scores.interval(x, seed=4) != first[0]
-    monkeypatch.setattr(scores, "CHUNK", 1000)
-    assert scores.interval(x, seed=3) == first[0]
+    first = statistics.interval(x, seed=3), statistics.improvement_interval(x, y, seed=3)
+    assert (statistics.interval(x, seed=3), statistics.improvement_interval(x, y, seed=3)) == first
+    assert statistics.interval(x, seed=4) != first[0]
+    monkeypatch.setattr(statistics, "CHUNK", 1000)
+    assert statistics.interval(x, seed=3) == first[0]
 
 
 def test_intervals_of_many_points_are_those_of_each(table: tuple[Array, Array]) -> None:
     x = table[0]
-    low, high = scores.interval(np.stack([x, 2 * x, x + 1]))
-    alone = scores.interval(x)
+    low, high = statistics.interval(np.stack([x, 2 * x, x + 1]))
+    alone = statistics.interval(x)
     np.testing.assert_allclose(low, [alone[0], 2 * alone[0], alone[0] + 1])
     np.testing.assert_allclose(high, [alone[1], 2 * alone[1], alone[1] + 1])
 
 
 def test_one_seed_has_no_interval() -> None:
-    assert np.isnan(scores.interval([[1.0, 2.0]])).all()
-    assert np.isnan(scores.improvement_interval([[1.0]], [[1.0], [2.0]])).all()
+    assert np.isnan(statistics.interval([[1.0, 2.0]])).all()
+    assert np.isnan(statistics.improvement_interval([[1.0]], [[1.0], [2.0]])).all()
 
 
 def test_intervals_are_as_wide_as_those_of_scipy(table: tuple[Array, Array]) -> None:
@@ -106,12 +106,12 @@ def test_intervals_are_as_wide_as_those_of_scipy(table: tuple[Array, Array]) -> 
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
-    low, high = scores.interval(table[0], resamples=20_000)
+    low, high = statistics.interval(table[0], resamples=20_000)
     # The ends of such intervals are sure to about 1/100 of their width of 0.7.
     assert (low, high) == (pytest.approx(found.low, abs=0.02), pytest.approx(found.high, abs=0.02))
     # Other tasks might have been harder: of those, less is known.
-    wide = scores.interval(table[0] + [0, 5, 10], tasks=True)
-    narrow = scores.interval(table[0] + [0, 5, 10])
+    wide = statistics.interval(table[0] + [0, 5, 10], tasks=True)
+    narrow = statistics.interval(table[0] + [0, 5, 10])
     assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
 
 
@@ -120,13 +120,15 @@ def test_intervals_are_as_wide_as_those_of_scipy(table: tuple[Array, Array]) -> 
 
 def test_points_are_those_of_rliable(table: tuple[Array, Array], rliable: types.SimpleNamespace) -> None:
     x, y = table
-    assert scores.interquartile_mean(x) == pytest.approx(rliable.metrics.aggregate_iqm(x), rel=1e-12)
-    assert scores.mean(x) == pytest.approx(rliable.metrics.aggregate_mean(x), rel=1e-12)
+    assert statistics.interquartile_mean(x) == pytest.approx(rliable.metrics.aggregate_iqm(x), rel=1e-12)
+    assert statistics.mean(x) == pytest.approx(rliable.metrics.aggregate_mean(x), rel=1e-12)
     for a, b in ((x, y), (y, x), (x, x)):
-        assert scores.improvement(a, b) == pytest.approx(rliable.metrics.probability_of_improvement(a, b), rel=1e-12)
+        assert statistics.improvement(a, b) == pytest.approx(
+            rliable.metrics.probability_of_improvement(a, b), rel=1e-12
+        )
     thresholds = np.linspace(-2, 2, 9)
     profile = rliable.library.create_performance_profile({"x": x}, thresholds, reps=10)[0]["x"]
-    np.testing.assert_allclose(scores.performance_profile(x, thresholds)[0], profile, rtol=1e-12)
+    np.testing.assert_allclose(statistics.performance_profile(x, thresholds)[0], profile, rtol=1e-12)
 
 
 def test_intervals_are_those_of_rliable_for_the_same_draws(
@@ -138,7 +140,7 @@ def test_intervals_are_those_of_rliable_for_the_same_draws(
     _, theirs = rliable.library.get_interval_estimates(
         {"x": x}, lambda s: np.array([rliable.metrics.aggregate_iqm(s)]), reps=resamples
     )
-    np.testing.assert_allclose(scores.interval(x, seed=3, resamples=resamples), theirs["x"][:, 0], rtol=1e-12)
+    np.testing.assert_allclose(statistics.interval(x, seed=3, resamples=resamples), theirs["x"][:, 0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("tasks", [False, True])
@@ -150,5 +152,5 @@ def test_intervals_are_as_wide_as_those_of_rliable(
     _, theirs = rliable.library.get_interval_estimates(
         {"x": table[0]}, lambda s: np.array([iqm(s)]), reps=4000, task_bootstrap=tasks
     )
-    low, high = scores.interval(table[0], tasks=tasks, resamples=20_000)
+    low, high = statistics.interval(table[0], tasks=tasks, resamples=20_000)
     np.testing.assert_allclose([low, high], theirs["x"][:, 0], atol=0.06 * float(high - low))

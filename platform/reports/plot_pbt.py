@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..runs.late import matplotlib
+from ..runs.lineage import Population, Span, trace_back
 from .curves import COLORS, FEW_POINTS, GREY
-from .runs.late import matplotlib
-from .runs.lineage import Population, Span, trace_back
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from . import scores
+from ..tracking.console import short
+from . import statistics
+from .data import Group
 from .page import Html, axes, grid, key, panel, picture, section, table
-from .report_data import Group
-from .tracking.console import short
 
 Array = NDArray[np.float64]
 
@@ -24,9 +24,9 @@ def compare_over_tasks(groups: Sequence[Group]) -> Html:
             key(first.letter, first.color),
             first.label,
             "×".join(map(str, matrix.shape)),
-            short(float(scores.interquartile_mean(matrix))),
-            span(scores.interval(matrix)),
-            span(scores.interval(matrix, tasks=True)),
+            short(float(statistics.interquartile_mean(matrix))),
+            span(statistics.interval(matrix)),
+            span(statistics.interval(matrix, tasks=True)),
         ]
         for first, matrix in methods
     ]
@@ -75,7 +75,7 @@ def draw_profile(series: Sequence[tuple[str, Array]], name: str) -> Html:
     room = 0.05 * (np.ptp(every) or 1.0)
     thresholds = np.linspace(every.min() - room, every.max() + room, 120)
     for color, matrix in series:
-        share, low, high = scores.performance_profile(matrix, thresholds)
+        share, low, high = statistics.performance_profile(matrix, thresholds)
         ax.plot(thresholds, share, color=color, linewidth=1.8, drawstyle="steps-post")
         if len(matrix) > 1:
             ax.fill_between(thresholds, low, high, color=color, alpha=0.15, linewidth=0, step="post")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .runs.late import matplotlib
+from ..runs.late import matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runs.late import matplotlib
+from ..runs.results import Columns, read_trials
+from ..sweep.study import Sheet, open_study
+from ..sweep.summary import as_command, best_trials
+from ..sweep.trial import Note
+from ..tracking.console import duration, short
 from .curves import COLORS, Line, label_x, read_line
 from .page import INK, Html, axes, code, grid, heading, panel, picture, section, table
-from .runs.late import matplotlib
-from .runs.results import Columns, read_trials
-from .sweep.study import Sheet, open_study
-from .sweep.summary import as_command, best_trials
-from .sweep.trial import Note
-from .tracking.console import duration, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

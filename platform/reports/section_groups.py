@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from . import scores
+from ..tracking.console import short
+from . import statistics
 from .curves import EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, label_x, read_line
+from .data import Group
 from .page import INK, Html, axes, grid, heading, join, key, keys, panel, picture, section, table
-from .report_data import Group
-from .report_tasks import compare_over_tasks, draw_profile, span
-from .tracking.console import short
+from .section_tasks import compare_over_tasks, draw_profile, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,8 +63,8 @@ def _row(group: Group) -> list[object]:
         return [mark, group.label, group.env, count, *["–"] * 5, steps]
     matrix = group.scores[:, None]
     values = [np.median(matrix), matrix.min(), matrix.max()]
-    center = short(float(scores.interquartile_mean(matrix)))
-    return [mark, group.label, group.env, count, center, span(scores.interval(matrix)), *map(_short, values), steps]
+    center = short(float(statistics.interquartile_mean(matrix)))
+    return [mark, group.label, group.env, count, center, span(statistics.interval(matrix)), *map(_short, values), steps]
 
 
 def _curves(groups: Sequence[Group]) -> Html:
@@ -129,11 +129,11 @@ def _draw_distribution(groups: Sequence[Group], name: str) -> Html:
     ax = axes(height_in=max(0.42 * len(groups) + 0.8, 1.8))
     for k, group in enumerate(groups):
         matrix = group.scores[:, None]
-        low, high = scores.interval(matrix)
+        low, high = statistics.interval(matrix)
         ax.plot([low, high], [k, k], color=group.color, linewidth=9, alpha=0.22, solid_capstyle="butt")
         spread = np.linspace(-0.18, 0.18, len(group.scores)) if len(group.scores) > 1 else np.zeros(1)
         ax.plot(group.scores, k + spread, "o", color=group.color, markersize=4, alpha=0.75, markeredgewidth=0)
-        ax.plot(scores.interquartile_mean(matrix), k, "|", color=INK, markersize=15, markeredgewidth=1.6)
+        ax.plot(statistics.interquartile_mean(matrix), k, "|", color=INK, markersize=15, markeredgewidth=1.6)
     ax.set_yticks(range(len(groups)), [group.letter for group in groups])
     ax.set_ylim(len(groups) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
@@ -161,7 +161,7 @@ def _improvements(groups: Sequence[Group]) -> Html:
 
 def _improvement(x: Array, y: Array) -> tuple[str, str]:
     """In words: of X over Y, and of Y over X, which is what is left of one."""
-    share, (low, high) = float(scores.improvement(x, y)), scores.improvement_interval(x, y)
+    share, (low, high) = float(statistics.improvement(x, y)), statistics.improvement_interval(x, y)
     sides = (share, low, high), (1 - share, 1 - high, 1 - low)
     one, other = (f"{s:.2f} [{a:.2f}, {b:.2f}]" if np.isfinite(low) else f"{s:.2f}" for s, a, b in sides)
     return one, other

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .runs.late import matplotlib
-from .runs.results import Columns
-from .scores import interquartile_mean, interval
+from ..runs.late import matplotlib
+from ..runs.results import Columns
+from .statistics import interquartile_mean, interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from envs.errors import require
 from envs.family import Family
 
-from .config.build import build
+from ..config.build import build
+from ..runs.late import matplotlib
+from ..runs.lineage import Attempt, History, Life, count_attempts, order_lines, split_attempts
 from .curves import COLORS
 from .plot_grounds import draw_grounds
-from .runs.late import matplotlib
-from .runs.lineage import Attempt, History, Life, count_attempts, order_lines, split_attempts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .runs.folder import computation, short_name
-from .runs.results import Columns
+from ..runs.folder import computation, short_name
+from ..runs.results import Columns
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from envs.errors import PaddockError, nearest, require
 
+from ..runs.folder import FolderError, read_config
+from ..runs.results import JOURNALS, find_runs, find_sweeps, parse_rows, read_states
 from .curves import COLORS, EVALUATION, TRAINING
 from .groups import Run, find_repeats, group_by_seed, sort_groups
-from .runs.folder import FolderError, read_config
-from .runs.results import JOURNALS, find_runs, find_sweeps, parse_rows, read_states
 
 Array = NDArray[np.float64]
 
@@ -130,7 +130,7 @@ def group(entries: Sequence[Entry], metric: str) -> list[Group]:
 
 def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dict[str, list[str]]) -> Entry:
     # Polars is half a second to import, and this module is read by `--help` too.
-    from .runs.frames import read_journals
+    from ..runs.frames import read_journals
 
     config: dict[str, Any] = {}
     columns: dict[str, Array] = {}

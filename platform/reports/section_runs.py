@@ -13,6 +13,12 @@ import numpy as np
 
 from envs.errors import ConfigError, PaddockError
 
+from ..plot import read_pictures
+from ..runs.folder import spell_command
+from ..runs.late import matplotlib
+from ..runs.state import WRONG
+from ..tracking.console import duration, short
+from .data import Entry, Group
 from .page import (
     INK,
     Html,
@@ -31,13 +37,7 @@ from .page import (
     table,
     wide,
 )
-from .plot import read_pictures
-from .report_data import Entry, Group
-from .report_groups import list_marks
-from .runs.folder import spell_command
-from .runs.late import matplotlib
-from .runs.state import WRONG
-from .tracking.console import duration, short
+from .section_groups import list_marks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
