@@ -10,8 +10,8 @@ import pytest
 
 from algos.evolution.population import evaluate_pairs
 from algos.pool.serial import SerialPool
-from scripts.bench_es import AnsweringPool, build_es, measure_driver
-from scripts.es_peers import members, play_envpool, play_member, walker
+from scripts.bench.es import AnsweringPool, build_es, measure_driver
+from scripts.bench.es_peers import members, play_envpool, play_member, walker
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -48,7 +48,7 @@ def test_the_driver_is_measured_on_512_members() -> None:
 def test_report_has_both_sides_and_their_ratio(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     tiny = ["--quick", "--repeats", "1", "--members", "8", "--cap", "50", "--json", str(path)]
-    command = [sys.executable, "scripts/bench_es.py", *tiny, "algo.pairs_per_task=1"]
+    command = [sys.executable, "scripts/bench/es.py", *tiny, "algo.pairs_per_task=1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(path.read_text())
@@ -85,7 +85,7 @@ def test_native_report_has_the_best_of_both_peers(tmp_path: Path) -> None:
     pytest.importorskip("envpool")
     path = tmp_path / "bench.json"
     tiny = ["--native", "--quick", "--repeats", "1", "--members", "8", "--cap", "30", "--json", str(path)]
-    command = [sys.executable, "scripts/bench_es.py", *tiny]
+    command = [sys.executable, "scripts/bench/es.py", *tiny]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(path.read_text())

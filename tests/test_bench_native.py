@@ -13,10 +13,10 @@ import pytest
 from compiled import native  # noqa: F401
 from conftest import ROOT
 
-from scripts.bench_native import QUICK_ROWS, judge, read_options, render, render_row
-from scripts.bench_vec import summary
-from scripts.native_contenders import CAP, CLASSIC, CONTENDERS, EPISODES, ROWS, WALKERS, play
-from scripts.native_split import PARTS, count_instructions, measure
+from scripts.bench.native import QUICK_ROWS, judge, read_options, render, render_row
+from scripts.bench.native_contenders import CAP, CLASSIC, CONTENDERS, EPISODES, ROWS, WALKERS, play
+from scripts.bench.native_split import PARTS, count_instructions, measure
+from scripts.bench.vec import summary
 
 OURS = ["native", "native, 2 threads"]
 
@@ -145,7 +145,7 @@ def test_the_parts_of_a_step_make_up_the_whole(monkeypatch: pytest.MonkeyPatch) 
 def test_report_has_all_sides_and_an_exit_code(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     tiny = ["--quick", "--repeats", "1", "--seconds", "0.05", "--json", str(path), "--rows", "CartPole-v1"]
-    command = [sys.executable, "scripts/bench_native.py", *tiny]
+    command = [sys.executable, "scripts/bench/native.py", *tiny]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(path.read_text())

@@ -12,9 +12,9 @@ from unittest.mock import MagicMock
 import pytest
 
 from algos.ppo import PPO
-from scripts import bench_ppo
-from scripts.bench_ppo import BIPEDAL, CLASSIC, OWN, WALKER, Contender, Missing, Player, main, measure, reach_goal
-from scripts.peers import paddock_ppo, single_file_ppo
+from scripts.bench import ppo as bench_ppo
+from scripts.bench.peers import paddock_ppo, single_file_ppo
+from scripts.bench.ppo import BIPEDAL, CLASSIC, OWN, WALKER, Contender, Missing, Player, main, measure, reach_goal
 
 TINY = CLASSIC | {"steps": 16, "minibatch_size": 32, "epochs": 1}
 
@@ -58,8 +58,8 @@ def test_stable_baselines_weighs_the_squared_error_as_we_do(monkeypatch: pytest.
     fakes = ("", *(f".common{part}" for part in ("", ".callbacks", ".env_util", ".evaluation", ".vec_env")))
     for name in fakes:
         monkeypatch.setitem(sys.modules, f"stable_baselines3{name}", MagicMock())
-    monkeypatch.delitem(sys.modules, "scripts.peers.sb3_ppo", raising=False)
-    peer = importlib.import_module("scripts.peers.sb3_ppo")
+    monkeypatch.delitem(sys.modules, "scripts.bench.peers.sb3_ppo", raising=False)
+    peer = importlib.import_module("scripts.bench.peers.sb3_ppo")
     peer.build(CLASSIC, 1, 0)
     assert peer.PPO.call_args.kwargs["vf_coef"] == CLASSIC["value_coefficient"] / 2
     assert peer.PPO.call_args.kwargs["ent_coef"] == CLASSIC["entropy_coefficient"]

@@ -12,9 +12,9 @@ from conftest import ROOT
 from gymnasium.spaces import Box, Discrete
 from gymnasium.utils.env_checker import check_env
 
-from scripts.bench_vec import NUM_ENVS, WORKERS, players, read_options, render, render_row, summary, verdict
-from scripts.contenders import BARE, CONTENDERS, OURS, PEERS, ROWS, Contender, draw, play
-from scripts.uneven import Uneven
+from scripts.bench.contenders import BARE, CONTENDERS, OURS, PEERS, ROWS, Contender, draw, play
+from scripts.bench.uneven import Uneven
+from scripts.bench.vec import NUM_ENVS, WORKERS, players, read_options, render, render_row, summary, verdict
 
 PYTHON_ONLY = [BARE, "Gymnasium sync", "ours serial"]
 
@@ -143,7 +143,7 @@ def test_a_library_that_is_absent_or_fails_is_left_out() -> None:
 def test_report_has_all_sides_and_an_exit_code(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     tiny = ["--quick", "--repeats", "1", "--seconds", "0.05", "--json", str(path), "--rows", "CartPole-v1"]
-    command = [sys.executable, "scripts/bench_vec.py", *tiny, "--contenders", *PYTHON_ONLY]
+    command = [sys.executable, "scripts/bench/vec.py", *tiny, "--contenders", *PYTHON_ONLY]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(path.read_text())

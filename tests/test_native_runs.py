@@ -10,7 +10,7 @@ from conftest import call_main, final_state
 from envs.native import library
 from envs.spec import EnvSpec
 from envs.vector import Auto
-from scripts.native_fidelity import judge
+from scripts.bench.native_fidelity import judge
 
 ES = ["algo=es", "env=bipedal", "algo.population=6", "algo.hidden=[5,7]", "algo.episode_cap=40", "algo.eval_every=2"]
 ES += ["algo.eval_episodes=2", "env.max_episode_steps=60", "algo.observation_sampling=1.0"]

@@ -23,7 +23,7 @@
 #pragma STDC FP_CONTRACT OFF
 #endif
 
-/* Where a part of a step begins; scripts/bench_native.py builds with a header of its own, which counts their cycles. */
+/* Where a part of a step begins; scripts/bench/native.py builds with a header of its own, which counts their cycles. */
 #ifdef PADDOCK_SPLIT
 #include PADDOCK_SPLIT
 #else

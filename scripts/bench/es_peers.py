@@ -1,4 +1,4 @@
-"""Who plays a generation of ES in scripts/bench_es.py beside Paddock: what one would write with NumPy."""
+"""Who plays a generation of ES in scripts/bench/es.py beside Paddock: what one would write with NumPy."""
 
 import functools
 import itertools

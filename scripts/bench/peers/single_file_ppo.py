@@ -1,6 +1,6 @@
 """A plain PPO in one file, in CleanRL's manner: what one writes in an afternoon, and what Paddock must be faster than.
 
-Reads requests of scripts/bench_ppo.py as JSON lines and answers each with its steps and seconds. A setting is the
+Reads requests of scripts/bench/ppo.py as JSON lines and answers each with its steps and seconds. A setting is the
 number of torch's threads.
 """
 

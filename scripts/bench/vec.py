@@ -1,11 +1,11 @@
 """Random actions through every vector environment there is: Paddock's against its peers, environment steps per second.
 
-    python scripts/bench_vec.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
+    python scripts/bench/vec.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
 
 Each contender plays at its best setting of the same small grid, found by a short pilot; then all play in turn, again
 and again. Actions are drawn beforehand, observations are not read, and batches are not copied where a contender can do
 without. Episodes end and begin again in the measured time. The libraries play in processes of their own, one at a time
-(scripts/contenders.py); what is not installed is left out, and said so.
+(scripts/bench/contenders.py); what is not installed is left out, and said so.
 
 Ours is to lead every peer that runs the same Python environment, in every row; EnvPool runs other code, in C++, and is
 there to look up to. On BipedalWalker ours is also to be 1.6 times as fast as one environment without any vector.
@@ -26,11 +26,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
-from scripts.bench_es import describe_machine  # noqa: E402
-from scripts.contenders import BARE, CONTENDERS, OURS, PEERS, ROWS, Setting  # noqa: E402
+from scripts.bench.contenders import BARE, CONTENDERS, OURS, PEERS, ROWS, Setting  # noqa: E402
+from scripts.bench.es import describe_machine  # noqa: E402
 
 TARGET = 1.0  # ours / best peer that runs the same Python environment
 BARE_TARGET = {"BipedalWalker-v3": 1.6}  # ours / one environment

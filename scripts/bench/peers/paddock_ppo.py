@@ -1,4 +1,4 @@
-"""Paddock's PPO with a recipe of scripts/bench_ppo.py, driven as the peers beside it are.
+"""Paddock's PPO with a recipe of scripts/bench/ppo.py, driven as the peers beside it are.
 
 Reads JSON lines and answers each with steps, seconds, and the share of the time that environments, policy and learning
 took. A setting is a list of overrides, such as vec=multiprocess.

@@ -1,11 +1,11 @@
 """Where a step of the native walker spends its time, and how near its solver is to what the arithmetic allows.
 
-    python scripts/native_split.py [SECONDS]
+    python scripts/bench/native_split.py [SECONDS]
 
-The library is built once more, in a temporary folder, with counters between the parts of a step (scripts/split.h). The
+The library is built once more, in a temporary folder, with counters between the parts of a step (scripts/bench/split.h). The
 arithmetic's limit is that of the vector instructions of the solver's 180 iterations alone: those of a joint and of a
 contact are counted in the compiler's output, joints at a limit and contacts as they were, and a small loop measures
-how many such instructions the processor does in a cycle at most (scripts/limit.c). Loads, stores and waiting for
+how many such instructions the processor does in a cycle at most (scripts/bench/limit.c). Loads, stores and waiting for
 results come on top of it.
 """
 
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 import numpy as np  # noqa: E402

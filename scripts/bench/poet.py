@@ -1,6 +1,6 @@
 """How long workers wait in POET when niches are unequal: ours against the order of the authors' code.
 
-    python scripts/bench_poet.py [--quick] [--json PATH]
+    python scripts/bench/poet.py [--quick] [--json PATH]
 
 Eight niches whose episodes last from 5 to 80 steps, four workers. Steps sleep in place of computing, so that workers
 have a processor each on any machine, and all time is known: idle is what is left of workers x seconds. Both sides
@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from omegaconf import OmegaConf  # noqa: E402
@@ -32,8 +32,8 @@ from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import local  # noqa: E402
 from paddock.config.build import build  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
-from scripts.bench_es import describe_machine  # noqa: E402
-from scripts.naps import Naps  # noqa: E402
+from scripts.bench.es import describe_machine  # noqa: E402
+from scripts.bench.naps import Naps  # noqa: E402
 
 WORKERS = 4
 STEPS = (5, 10, 15, 20, 30, 40, 60, 80)  # of an episode, in each niche

@@ -1,6 +1,6 @@
 """PPO end to end on a CPU: Paddock against Stable-Baselines3, a plain single-file PPO, and PufferLib's trainer.
 
-    python scripts/bench_ppo.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
+    python scripts/bench/ppo.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
 
 cartpole  CleanRL's classic recipe for everyone: environment steps/s
 walker    RL-Zoo's recipe for BipedalWalker for everyone, and once more with Paddock's own walker
@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "scripts" / "peers"
 PACKAGES = ("paddock", "torch", "numpy", "gymnasium", "stable-baselines3")
 PUBLISHED = 46_000, 55_000  # PufferLib 3's trainer on Gymnasium's CartPole on two cores (specs/vector.md), steps/s

@@ -1,6 +1,6 @@
 """Whether walkers earn natively what they earn in Gymnasium: the same controllers and seeds, episode by episode.
 
-    python scripts/native_fidelity.py [--quick] [--json PATH] [--episodes 500] [RUN ...]
+    python scripts/bench/native_fidelity.py [--quick] [--json PATH] [--episodes 500] [RUN ...]
 
 Gymnasium's own heuristic, and the policy of each run folder, walk on BipedalWalker-v3 and on Hardcore. A native step is
 Box2D's bit for bit where a world begins; Gymnasium's environment takes its Box2D world along from one episode to the
@@ -18,7 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 import gymnasium  # noqa: E402
@@ -27,7 +27,7 @@ from gymnasium.envs.box2d.bipedal_walker import BipedalWalkerHeuristics  # noqa:
 from numpy.typing import NDArray  # noqa: E402
 
 from paddock.evaluate import bootstrap_interval, load  # noqa: E402
-from scripts.bench_es import describe_machine  # noqa: E402
+from scripts.bench.es import describe_machine  # noqa: E402
 
 TASKS = ("BipedalWalker-v3", "BipedalWalkerHardcore-v3")
 HEURISTIC = "heuristic"

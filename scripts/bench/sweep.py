@@ -3,7 +3,7 @@
 The sampler is the random one, whose draws depend on the trial's number alone: both sweeps try the same settings, so
 that nothing but pruning differs. Every trial is a run of its own in a process of its own, as in any sweep.
 
-python scripts/bench_sweep.py
+python scripts/bench/sweep.py
 """
 
 import argparse
@@ -17,10 +17,10 @@ from typing import Any
 
 from optuna.trial import TrialState
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from paddock.sweep.study import open_study
-from scripts.bench_es import describe_machine
+from scripts.bench.es import describe_machine
 
 TARGET_SAVING = 0.3  # of the environment steps
 PRUNERS = ("none", "median", "successive_halving")

@@ -1,6 +1,6 @@
 """What tracking costs a run: the time of `Tracker.log` against that of an iteration of PPO on CartPole.
 
-    python scripts/bench_track.py [--quick] [--json PATH]
+    python scripts/bench/track.py [--quick] [--json PATH]
 
 An iteration is that of experiment=ppo_cartpole, a short one. Its own rows are logged again, at its pace, with journals
 only, with each mirror, and with both. Two figures for each: how long the call takes, which is what the loop waits and
@@ -23,7 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 import tensorboard.compat.proto.event_pb2  # noqa: E402, F401  (imported by the mirror's first row otherwise)
@@ -34,7 +34,7 @@ from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.config.experiment import build_algorithm, build_mirrors  # noqa: E402
 from paddock.tracking.console import Console  # noqa: E402
 from paddock.tracking.tracker import Tracker  # noqa: E402
-from scripts.bench_es import describe_machine  # noqa: E402
+from scripts.bench.es import describe_machine  # noqa: E402
 
 TARGET = 0.01  # of an iteration, at most, that the loop waits
 MIRRORS: dict[str, tuple[str, ...]] = {

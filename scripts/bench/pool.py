@@ -1,11 +1,11 @@
 """What dispatch costs: Paddock's pool against its peers, how it scales, and whether its memory stays flat.
 
-    python scripts/bench_pool.py [--quick] [--json PATH] [--parts overhead scaling memory] [--repeats N]
+    python scripts/bench/pool.py [--quick] [--json PATH] [--parts overhead scaling memory] [--repeats N]
 
 overhead   the experiment of the Fiber paper (arXiv:2003.11164): 5 workers and tasks that sleep, a second for each
            worker in all, in tasks of 1 s to 1 ms. A pilot finds the best way of using each peer: chunks, views.
 scaling    2,048 tasks of an ES generation on 32 to 1,024 workers. The workers are real ones that share two processes
-           (scripts/emulated_workers.py) and sleep as long as measured episodes of BipedalWalker take, or a second on
+           (scripts/bench/emulated_workers.py) and sleep as long as measured episodes of BipedalWalker take, or a second on
            average. What all these workers cost themselves is in the times, so the truth is better. Efficiency is the
            time of the same tasks handed out at no cost, in the same order, over the time that passed.
 memory     1,000 generations of 64 tasks and a broadcast on one pool: the driver, which holds the scheduler, and the
@@ -32,7 +32,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 import numpy as np  # noqa: E402
@@ -43,7 +43,7 @@ from algos.pool.broadcast import Broadcast  # noqa: E402
 from algos.pool.serial import SerialPool  # noqa: E402
 from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import connect, local  # noqa: E402
-from scripts.bench_es import build_es, describe_machine  # noqa: E402
+from scripts.bench.es import build_es, describe_machine  # noqa: E402
 
 WORKERS = 5
 QUICK_CONTENDERS = ["paddock", "multiprocessing.Pool", "ProcessPoolExecutor"]  # the others take long to start

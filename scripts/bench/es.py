@@ -1,6 +1,6 @@
 """One generation of ES on BipedalWalker: Paddock's local pool against multiprocessing.Pool with a NumPy policy.
 
-    python scripts/bench_es.py [--native] [--quick] [--json PATH]
+    python scripts/bench/es.py [--native] [--quick] [--json PATH]
 
 The peer is what one would write without Paddock: each process keeps a Gymnasium environment and plays one member at a
 time. Both sides play the same members (same parameters, episode seeds and cap) in turn, repeatedly. Paddock's time is
@@ -11,7 +11,7 @@ The peer's Box2D world remembers earlier episodes (Paddock's is new for each), a
 many of its episodes take another course: each side's own steps are counted, and steps/s are compared.
 
 With --native, ours are the native environments, on a pool of processes or on threads, whichever a pilot finds faster;
-and there is a second peer, EnvPool with one batched NumPy policy (scripts/es_peers.py). The best peer counts.
+and there is a second peer, EnvPool with one batched NumPy policy (scripts/bench/es_peers.py). The best peer counts.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 import numpy as np  # noqa: E402
@@ -45,7 +45,7 @@ from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import local  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.config.experiment import build_algorithm  # noqa: E402
-from scripts.es_peers import Report, describe_run, play_envpool, play_processes, start_processes  # noqa: E402
+from scripts.bench.es_peers import Report, describe_run, play_envpool, play_processes, start_processes  # noqa: E402
 
 TARGET, NATIVE_TARGET = 1.0, 10.0  # ours / best peer, environment steps/s
 DRIVER_MEMBERS = 512

@@ -1,13 +1,13 @@
 """Random actions through the native environments, EnvPool and Gymnasium: environment steps per second, a core and two.
 
-    python scripts/bench_native.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
+    python scripts/bench/native.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
 
 Native environments step as rollouts step them: actions are sent, a batch with the infos of ended episodes is received.
 Each contender plays at its best setting of its grid, found by a short pilot; then all play in turn, again and again, in
-processes of their own (scripts/native_contenders.py). Actions are drawn beforehand, observations are not read, episodes
+processes of their own (scripts/bench/native_contenders.py). Actions are drawn beforehand, observations are not read, episodes
 end and begin again in the measured time. Who has one thread is bound to one core, and its rate is that of the processor
 time it took, threads of its library included; who has two threads is measured by the clock. Whole episodes are those of
-random networks, as ES plays them. Then comes where a step of the walker spends its time (scripts/native_split.py).
+random networks, as ES plays them. Then comes where a step of the walker spends its time (scripts/bench/native_split.py).
 
 What is not installed is left out, and said so. A target that cannot be judged here, for want of a peer or of AVX-512,
 is not missed.
@@ -23,15 +23,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from envs.native import library  # noqa: E402
-from scripts import native_split  # noqa: E402
-from scripts.bench_es import describe_machine  # noqa: E402
-from scripts.bench_vec import BUSY, Player, players, summary  # noqa: E402
-from scripts.contenders import Setting  # noqa: E402
-from scripts.native_contenders import CONTENDERS, ROWS, WALKERS  # noqa: E402
+from scripts.bench import native_split  # noqa: E402
+from scripts.bench.contenders import Setting  # noqa: E402
+from scripts.bench.es import describe_machine  # noqa: E402
+from scripts.bench.native_contenders import CONTENDERS, ROWS, WALKERS  # noqa: E402
+from scripts.bench.vec import BUSY, Player, players, summary  # noqa: E402
 
 OURS = "native"
 FACTORS = {"EnvPool": 8.0, "Gymnasium": 15.0}  # ours / theirs on one core, of walkers
