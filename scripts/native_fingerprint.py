@@ -1,4 +1,4 @@
-"""What every set of instructions computes of the recorded inputs of envs/native/src/runtime/fingerprint.c, as library.RECORDED.
+"""What every set of instructions computes of the inputs of envs/native/src/runtime/fingerprint.c, as library.RECORDED.
 
     python scripts/native_fingerprint.py
 

@@ -70,7 +70,7 @@ def test_no_broadcast_is_missed_that_goes_at_any_moment_of_telling_the_others() 
 
     def drop_one(frame: Any, event: str, _: Any) -> Any:
         """Between any two instructions of the dispatcher another thread might let a broadcast go."""
-        if not frame.f_code.co_filename.endswith("dispatch.py"):
+        if not frame.f_code.co_filename.endswith("dispatcher.py"):
             return None
         frame.f_trace_opcodes = True
         gone.append(f"{len(gone)}")

@@ -418,10 +418,10 @@ def find_rooms() -> set[str]:
     ("source", "package", "name"),
     [
         ("import paddock.runs.loop", "envs", "paddock.runs.loop"),
-        ("from paddock import run", "envs", "paddock.runs.loop"),
+        ("from paddock.runs import loop", "envs", "paddock.runs.loop"),
         ("def f():\n    from algos.es import ES", "envs", "algos.es.ES"),
-        ("from ..returns import gae", "algos.learning.flow", "algos.learning.returns.gae"),
-        ("from . import flow", "algos", "algos.learning.flow"),
+        ("from ..returns import gae", "algos.learning.more", "algos.learning.returns.gae"),
+        ("from . import flow", "algos.learning", "algos.learning.flow"),
         ("from platform import launch", "tests", ".".join(("platform", "launch"))),
         ("import_module('paddock.launch')", "algos", "paddock.launch"),
     ],

@@ -19,8 +19,8 @@ from envs.native.settings import ENCODED, GIVEN, HARDCORE, PLAIN, CourseSettings
 
 NATIVE = ROOT / "envs" / "native"
 COMPILER = shutil.which("cc")
-FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}"]
-SOURCES = [str(NATIVE / "ground.c"), str(NATIVE / "generator.c")]
+FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE / 'src'}"]
+SOURCES = [str(NATIVE / "src/walker" / name) for name in ("ground.c", "generator.c")]
 LENGTH = 200  # points of Gymnasium's ground
 MOST_BOXES = 12_000
 
@@ -28,7 +28,7 @@ MOST_BOXES = 12_000
 PROGRAM = r"""
 #include <stdlib.h>
 #include <string.h>
-#include "ground.h"
+#include "walker/ground.h"
 
 int lay(const struct course *course, uint64_t seed, int rooms, float *x, float *y, float *boxes, double *next)
 {

@@ -22,9 +22,9 @@ PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ground.h"
-#include "rollout.h"
-#include "vector.h"
+#include "walker/ground.h"
+#include "runtime/rollout.h"
+#include "runtime/vector.h"
 
 #define N 70
 #define E 60
@@ -118,10 +118,10 @@ def compile_all(folder: Path, flags: list[str], sets: list[str], *more: Path) ->
     sources = [ROOT / source for source in module["sources"]]
     lacking = [source for source in sources if source.stem in library.SETS and source.stem not in sets]
     stubs = folder / "lacking.c"
-    lines = ['#include "sets.h"', *(f"const struct set *const {one.stem}_set;" for one in lacking)]
+    lines = ['#include "simd/sets.h"', *(f"const struct set *const {one.stem}_set;" for one in lacking)]
     stubs.write_text("\n".join([*lines, ""]))
     kept = [stubs, *more, *(source for source in sources if source not in lacking)]
-    command = [COMPILER, *module["extra-compile-args"], "-O1", "-g1", *flags, "-fPIC", f"-I{NATIVE}", "-c"]
+    command = [COMPILER, *module["extra-compile-args"], "-O1", "-g1", *flags, "-fPIC", f"-I{NATIVE / 'src'}", "-c"]
     targets = [str(folder / f"{source.stem}.o") for source in kept]
     running = [subprocess.Popen([*command, str(one), "-o", to]) for one, to in zip(kept, targets, strict=True)]
     assert not any([process.wait() for process in running])
@@ -179,7 +179,7 @@ def test_random_and_absurd_input_touches_no_other_memory(checked: tuple[Path, li
 def test_vectors_and_rollouts_free_what_they_take(checked: tuple[Path, list[str]], tmp_path: Path) -> None:
     assert COMPILER is not None
     (tmp_path / "program.c").write_text(PROGRAM)
-    command = [COMPILER, *CHECKED, "-O1", f"-I{NATIVE}", "-pthread", "-o", "program", "program.c", *checked[1]]
+    command = [COMPILER, *CHECKED, "-O1", f"-I{NATIVE / 'src'}", "-pthread", "-o", "program", "program.c", *checked[1]]
     subprocess.run(command, cwd=tmp_path, check=True)
     for name in widest():
         try:

@@ -1,6 +1,7 @@
 """Action distributions of learned policies: choices by softmax, continuous actions by a Gaussian; NumPy's half.
 
-`algos.networks.actor_critic` has what gradients need. Actors on workers need no more than this, and start without torch.
+`algos.networks.actor_critic` has what gradients need. Actors on workers need no more than this: they start without
+torch.
 """
 
 import functools

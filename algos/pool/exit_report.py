@@ -1,6 +1,7 @@
 """How a worker process ended: its exit code, which its nanny sees, and the last lines that it wrote to its errors.
 
-A nanny outlives its worker. One that loads `algos.pool.worker` (`--preload-nanny algos.pool.worker`) answers drivers' questions.
+A nanny outlives its worker. One that loads `algos.pool.worker` (`--preload-nanny algos.pool.worker`) answers the
+questions of drivers.
 """
 
 import logging

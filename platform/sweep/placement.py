@@ -1,6 +1,6 @@
 """Where the runs of a sweep go: processes on this machine, or on the workers of a Dask scheduler.
 
-A third place, Slurm's queue, is in `submit.py`.
+A third place, Slurm's queue, is in `platform/slurm/submit.py`.
 """
 
 import os

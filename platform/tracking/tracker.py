@@ -1,12 +1,12 @@
 """Where metrics go: two journals on disk, which are the truth, then the console and the mirrors.
 
-`metrics.jsonl` holds what the algorithm computed and nothing that depends on wall time or luck, so that a run which
-was killed and resumed, on whatever backend, ends with the same bytes as one that was not. Keys of the group `system/`
-(seconds, steps/s, shares of the time; `algos/common/timing.py` explains each) go to `system.jsonl`. In both, one row is one
-line of strict JSON: `iteration` and `step` first, then the keys in the order given; a NaN or an infinity is written as
-null. A run that has reached its end may add rows of evaluations alone, which repeat iteration and step of its last row;
-if it goes on it drops them. What an algorithm tells in words (POET's births and transfers) goes to `events.jsonl`, a
-line an event, of which an iteration may have any number.
+`metrics.jsonl` holds what the algorithm computed and nothing that depends on wall time or luck, so that a run which was
+killed and resumed, on whatever backend, ends with the same bytes as one that was not. Keys of the group `system/`
+(seconds, steps/s, shares of the time; `algos/common/timing.py` explains each) go to `system.jsonl`. In both, one row is
+one line of strict JSON: `iteration` and `step` first, then the keys in the order given; a NaN or an infinity is written
+as null. A run that has reached its end may add rows of evaluations alone, which repeat iteration and step of its last
+row; if it goes on it drops them. What an algorithm tells in words (POET's births and transfers) goes to `events.jsonl`,
+a line an event, of which an iteration may have any number.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """Who runs in scripts/bench/vec.py: the same random actions through each library's own vector environments.
 
-Each library plays in a process of its own, maybe by another interpreter: `python scripts/bench/contenders.py LIBRARY` reads
-one request a line and answers each with a line of JSON. An interpreter for PufferLib needs gymnasium and what the rows
-need, and none of Paddock's other packages.
+Each library plays in a process of its own, maybe by another interpreter: `python scripts/bench/contenders.py LIBRARY`
+reads one request a line and answers each with a line of JSON. An interpreter for PufferLib needs gymnasium and what the
+rows need, and none of Paddock's other packages.
 """
 
 import itertools

@@ -4,10 +4,11 @@
 
 Native environments step as rollouts step them: actions are sent, a batch with the infos of ended episodes is received.
 Each contender plays at its best setting of its grid, found by a short pilot; then all play in turn, again and again, in
-processes of their own (scripts/bench/native_contenders.py). Actions are drawn beforehand, observations are not read, episodes
-end and begin again in the measured time. Who has one thread is bound to one core, and its rate is that of the processor
-time it took, threads of its library included; who has two threads is measured by the clock. Whole episodes are those of
-random networks, as ES plays them. Then comes where a step of the walker spends its time (scripts/bench/native_split.py).
+processes of their own (scripts/bench/native_contenders.py). Actions are drawn beforehand, observations are not read,
+episodes end and begin again in the measured time. Who has one thread is bound to one core, and its rate is that of the
+processor time it took, threads of its library included; who has two threads is measured by the clock. Whole episodes
+are those of random networks, as ES plays them. Then comes where a step of the walker spends its time
+(scripts/bench/native_split.py).
 
 What is not installed is left out, and said so. A target that cannot be judged here, for want of a peer or of AVX-512,
 is not missed.

@@ -1,7 +1,7 @@
 """Who runs in scripts/bench/native.py: the same random actions through compiled environments, and through Gymnasium's.
 
-As scripts/bench/contenders.py, and with its protocol: `python scripts/bench/native_contenders.py LIBRARY` plays one library. Who
-has one thread is bound to one core, with the threads of its library.
+As scripts/bench/contenders.py, and with its protocol: `python scripts/bench/native_contenders.py LIBRARY` plays one
+library. Who has one thread is bound to one core, with the threads of its library.
 """
 
 import itertools
@@ -65,7 +65,7 @@ def draw(space: Any, num_envs: int) -> Iterator[Any]:
 
 
 def native(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    """Ours, as rollouts step it (algos/learning/rollout.py): actions are sent, and a batch with its infos is received."""
+    """Ours, as algos/learning/rollout.py steps it: actions are sent, and a batch with its infos is received."""
     from envs.native.settings import native_task
     from envs.native.vector import NativeVectorEnv
 

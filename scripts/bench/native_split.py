@@ -2,11 +2,11 @@
 
     python scripts/bench/native_split.py [SECONDS]
 
-The library is built once more, in a temporary folder, with counters between the parts of a step (scripts/bench/split.h). The
-arithmetic's limit is that of the vector instructions of the solver's 180 iterations alone: those of a joint and of a
-contact are counted in the compiler's output, joints at a limit and contacts as they were, and a small loop measures
-how many such instructions the processor does in a cycle at most (scripts/bench/limit.c). Loads, stores and waiting for
-results come on top of it.
+The library is built once more, in a temporary folder, with counters between the parts of a step
+(scripts/bench/split.h). The arithmetic's limit is that of the vector instructions of the solver's 180 iterations alone:
+those of a joint and of a contact are counted in the compiler's output, joints at a limit and contacts as they were, and
+a small loop measures how many such instructions the processor does in a cycle at most (scripts/bench/limit.c). Loads,
+stores and waiting for results come on top of it.
 """
 
 import ctypes
@@ -45,7 +45,8 @@ COUNTS = ("islands", "limited_joints", "single_contacts", "double_contacts")
 WIDTHS = {"baseline": (4, []), "avx2": (8, ["-mavx2"]), "avx512": (16, ["-mavx512f", "-mavx512dq", "-mavx512vl"])}
 ITERATIONS, JOINTS, CHAINS = 180, 4, 12  # of the solver; of a walker; of limit.c
 NUM_ENVS = 256
-COUNTERS = f'-DPADDOCK_SPLIT="{ROOT / "scripts" / "split.h"}"'
+SOURCES = ROOT / "envs" / "native" / "src"
+COUNTERS = f'-DPADDOCK_SPLIT="{ROOT / "scripts" / "bench" / "split.h"}"'
 NO_ARITHMETIC = re.compile(
     r"v?(mov|broadcast|lea|k?mov|zeroupper|extract|insert|pextr|pinsr)|v?pbroadcast|call|ret|j|push"
 )
@@ -123,7 +124,7 @@ def render(report: Report) -> str:
 def built(folder: Path, width: str) -> Iterator[ctypes.CDLL]:
     """Have `library.load` find a library with the counters, for these instructions."""
     module = _extension()
-    compile_ = [_compiler(), *module["extra-compile-args"], COUNTERS, "-fPIC", "-c"]
+    compile_ = [_compiler(), *module["extra-compile-args"], COUNTERS, f"-I{SOURCES}", "-fPIC", "-c"]
     objects = [str(folder / Path(source).with_suffix(".o").name) for source in module["sources"]]
     running = [
         subprocess.Popen([*compile_, *_effort(source, width), str(ROOT / source), "-o", target])
@@ -183,8 +184,8 @@ def _limit(folder: Path, width: str) -> tuple[dict[str, int] | None, float]:
     compile_ += [
         COUNTERS,
         f"-DLANES={lanes}",
-        f"-I{ROOT / 'envs' / 'native'}",
-        str(ROOT / "scripts" / "limit.c"),
+        f"-I{SOURCES}",
+        str(ROOT / "scripts" / "bench" / "limit.c"),
     ]
     subprocess.run([*compile_, "-S", "-o", str(folder / "limit.s")], check=True)
     subprocess.run([*compile_, "-shared", "-fPIC", "-o", str(folder / "limit.so")], check=True)

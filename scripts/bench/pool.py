@@ -5,8 +5,8 @@
 overhead   the experiment of the Fiber paper (arXiv:2003.11164): 5 workers and tasks that sleep, a second for each
            worker in all, in tasks of 1 s to 1 ms. A pilot finds the best way of using each peer: chunks, views.
 scaling    2,048 tasks of an ES generation on 32 to 1,024 workers. The workers are real ones that share two processes
-           (scripts/bench/emulated_workers.py) and sleep as long as measured episodes of BipedalWalker take, or a second on
-           average. What all these workers cost themselves is in the times, so the truth is better. Efficiency is the
+           (scripts/bench/emulated_workers.py) and sleep as long as measured episodes of BipedalWalker take, or a second
+           on average. What all these workers cost themselves is in the times, so the truth is better. Efficiency is the
            time of the same tasks handed out at no cost, in the same order, over the time that passed.
 memory     1,000 generations of 64 tasks and a broadcast on one pool: the driver, which holds the scheduler, and the
            workers, before and after.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Remote:
-    """See `algos.pool.protocol.Stateful`. `call` and `close` may be called in any thread, the rest belongs to the loop."""
+    """See `algos.pool.protocol.Stateful`. Any thread may use `call` and `close`; the rest belongs to the loop."""
 
     retry_errors = 0
 
