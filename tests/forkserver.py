@@ -1,11 +1,11 @@
 """Python processes for tests, forked from a server that has imported their libraries once: a start costs 0.1 s, not 3.
 
 `install` has `subprocess` and `multiprocessing` of this process ask the server wherever they would start this Python as
-`python [-B] [-P] (-m MODULE | -c CODE | FILE) ...`. What comes is the caller's own child: its pid, its process group,
-its signals, its exit code and the death of its parent are real. To that end the server forks twice, and the second
-child loses the first as its parent while the caller is the nearest subreaper (prctl(2)). Such a process has a server of
-its own for its children. Whatever a fork cannot imitate (other flags, variables that are read as libraries are loaded)
-is started for real, and so is everything inside `real_starts`.
+`python [-B] [-P] (-m MODULE | -c CODE | FILE) ...`, also by way of os.execv. What comes is the caller's own child: its
+pid, its process group, its signals, its exit code and the death of its parent are real. To that end the server forks
+twice, and the second child loses the first as its parent while the caller is the nearest subreaper (prctl(2)). Such a
+process has a server of its own for its children. Whatever a fork cannot imitate (other flags, variables that are read
+as libraries are loaded) is started for real, and so is everything inside `real_starts`.
 """
 
 import atexit
@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import cloudpickle
 
@@ -126,7 +126,7 @@ THREADS = ("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLA
 CAN_CHANGE = {*THREADS, "MALLOC_TRIM_THRESHOLD_", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHON_CPU_COUNT"}
 DASKS_SEED = ("PYTHONHASHSEED", "6640")  # of all workers, and then of the process that starts some; any other is obeyed
 ARGUMENTS_BYTES = 16384  # of room for the command line that `ps` shows
-FLAGS = ("-B", "-P", "-u")
+FLAGS = ("-B", "-IS", "-P", "-u")
 FIRST_HIGH = 512  # file descriptors of the server's own
 
 
@@ -308,7 +308,24 @@ def _pickled(function: Callable[[], object] | None) -> bytes:
     return pickle.dumps(None) if function is None else cloudpickle.dumps(function)
 
 
+class _Executed(BaseException):
+    """A process has turned into another Python."""
+
+
+def _execv(path: Any, args: Sequence[Any]) -> NoReturn:
+    """In the place of `os.execv`, in a process that was forked."""
+    words = [os.fsdecode(arg) for arg in args]
+    if path == sys.executable and _understood(words[1:]):
+        raise _Executed(*words[1:])
+    _real_execv(path, args)
+
+
+_real_execv = os.execv
+
+
 def _understood(arguments: Sequence[str]) -> bool:
+    if arguments[0] == "-IS":  # bare, for code that turns into something else at once
+        return arguments[1] == "-c" and "os.execv(sys.executable" in arguments[2]
     match _split(arguments)[1]:
         case ["-m", _, *_]:
             return True
@@ -437,15 +454,29 @@ def _become(request: Request, fds: list[int], bare_path: list[str], sock: socket
     if request.umask >= 0:
         os.umask(request.umask)
     _install(ForkServer(_place(fds, request.targets, sock), request.loaded))
+    os.execv = _execv
     os.chdir(request.cwd)
     os.environ.clear()
     os.environ.update(request.environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _open_streams("-u" in _split(request.arguments)[0])
-    _show([sys.executable, *request.arguments])
     _follow_environment(request.loaded)
-    sys.orig_argv = [sys.executable, *request.arguments]
-    flags, (first, *rest) = _split(request.arguments)
+    preexec = pickle.loads(request.preexec)
+    if preexec is not None:
+        preexec()
+    arguments = request.arguments
+    while True:
+        try:
+            return _run(arguments, bare_path)
+        except _Executed as executed:
+            arguments = executed.args
+
+
+def _run(arguments: Sequence[str], bare_path: list[str]) -> None:
+    """Be `python ARGUMENTS`."""
+    _show([sys.executable, *arguments])
+    sys.orig_argv = [sys.executable, *arguments]
+    flags, (first, *rest) = _split(arguments)
+    _open_streams("-u" in flags)
     sys.dont_write_bytecode = "-B" in flags or bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     safe = "-P" in flags
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
@@ -453,16 +484,13 @@ def _become(request: Request, fds: list[int], bare_path: list[str], sock: socket
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=__builtins__, __annotations__={})
     sys.modules["__main__"] = sys.modules["__mp_main__"] = main  # the second is multiprocessing's
-    preexec = pickle.loads(request.preexec)
-    if preexec is not None:
-        preexec()
     if first == "-c":
         sys.argv[:] = ["-c", *rest[1:]]
         _add_first("", safe)
         exec(compile(rest[0], "<string>", "exec"), main.__dict__)
     elif first == "-m":
         sys.argv[:] = ["-m", *rest[1:]]
-        _add_first(request.cwd, safe)
+        _add_first(os.getcwd(), safe)
         warnings.filterwarnings("ignore", r".*found in sys\.modules after import", RuntimeWarning, "runpy")
         runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
     else:

@@ -197,7 +197,7 @@ def test_door_opens_from_another_folder(python, small_house, tmp_path_factory):
     [
         ("paddock.doctr", "did you mean python -m paddock.doctor?"),
         ("paddock.eval", "did you mean python -m paddock.evaluate?"),
-        ("paddock.runs.loop", "did you mean python -m paddock?"),  # a module of ours, which runs nothing
+        ("paddock.runs.loop", "there are paddock, paddock.evaluate, "),  # a module of ours, which runs nothing
         ("paddock.compute", "there are paddock, paddock.evaluate, "),
         ("paddock.xyz", "there are paddock, paddock.evaluate, "),
         (".".join(("platform", "status")), "did you mean python -m paddock.status?"),

@@ -304,7 +304,7 @@ def emulated(workers: int) -> Iterator[Any]:
         while not file.exists() or not file.read_text():
             time.sleep(0.05)
         address = json.loads(file.read_text())["address"]
-        script = str(ROOT / "scripts" / "emulated_workers.py")
+        script = str(Path(__file__).with_name("emulated_workers.py"))
         shares = [workers // HOSTS + (k < workers % HOSTS) for k in range(HOSTS)]
         hosts = [stack.enter_context(_process([sys.executable, script, address, str(share)])) for share in shares]
         for host in hosts:

@@ -31,7 +31,7 @@ from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PEERS = ROOT / "scripts" / "peers"
+PEERS = Path(__file__).with_name("peers")
 PACKAGES = ("paddock", "torch", "numpy", "gymnasium", "stable-baselines3")
 PUBLISHED = 46_000, 55_000  # PufferLib 3's trainer on Gymnasium's CartPole on two cores (specs/vector.md), steps/s
 GOAL, GOAL_S, GOAL_EVERY, GOAL_EPISODES = 475.0, 10.0, 5120, 20

@@ -85,7 +85,7 @@ class Player:
     def __init__(self, library: str, python: str, script: str) -> None:
         """Start it; `missing` then says why it cannot play, if so."""
         self._process = subprocess.Popen(
-            [python, "-W", "ignore", str(ROOT / "scripts" / script), library],
+            [python, "-W", "ignore", str(Path(__file__).with_name(script)), library],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
