@@ -32,12 +32,12 @@ class A2C:
     seed: int
     rollouts: Mode
     num_actors: int
-    steps: int
+    num_steps: int
     learning_rate: float
     max_grad_norm: float
-    discount: float
-    value_coefficient: float
-    entropy_coefficient: float
+    gamma: float
+    value_coef: float
+    entropy_coef: float
     hidden: tuple[int, ...]
     eval_every: int
     eval_episodes: int
@@ -46,7 +46,7 @@ class A2C:
     iteration: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "learning_rate", "max_grad_norm", "eval_every", "eval_episodes", "eval_max_steps"):
+        for name in ("num_steps", "learning_rate", "max_grad_norm", "eval_every", "eval_episodes", "eval_max_steps"):
             require(getattr(self, name) > 0, f"{name}={getattr(self, name)} must be positive")
         self.env = playable(self.env, self.vec)
         self.vec.check(self.env)
@@ -60,7 +60,7 @@ class A2C:
         architecture = Architecture.for_spaces(*self.env.spaces, hidden=tuple(self.hidden), **network)
         options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False, "adam_epsilon": 1e-5}
         self.learner = Learner(architecture, self.seed, **options)
-        stage = Stage(self.env, self.vec, architecture, self.seed, self.steps, groups=1)
+        stage = Stage(self.env, self.vec, architecture, self.seed, self.num_steps, groups=1)
         self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, 0, self.learner.weights(0))
         first = self.learner.weights(0)
         self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self.eval_max_steps, first)
@@ -107,13 +107,13 @@ class A2C:
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:
         judged, ends = self.learner.judge(rollout, self.actors.newest), (rollout.terminated, rollout.truncated)
-        target = torch.from_numpy(n_step(rollout.reward, judged.next_value, *ends, self.discount)).flatten()
+        target = torch.from_numpy(n_step(rollout.reward, judged.next_value, *ends, self.gamma)).flatten()
         out, value = self.learner.outputs(judged, torch.arange(rollout.reward.size))
         head, log_std = self.learner.architecture.head, self.learner.network.log_std
         logprob, entropy = logprob_and_entropy(head, out, log_std, judged.action.flatten(0, 1))
         policy_loss = -((target - value.detach()) * logprob).mean()
         value_loss = 0.5 * ((target - value) ** 2).mean()
-        loss = policy_loss + self.value_coefficient * value_loss - self.entropy_coefficient * entropy.mean()
+        loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy.mean()
         norm = self.learner.descend(loss, self.learning_rate, self.max_grad_norm)
         report = {
             "policy_loss": policy_loss,

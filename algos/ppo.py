@@ -47,7 +47,7 @@ class PPO:
     rollouts: Mode
     num_actors: int
     staleness: int
-    steps: int
+    num_steps: int
     groups: int
     epochs: int
     minibatch_size: int
@@ -55,16 +55,16 @@ class PPO:
     anneal_steps: int | None
     adam_epsilon: float
     max_grad_norm: float | None
-    discount: float
+    gamma: float
     advantage: Literal["gae", "vtrace"]
-    trace: float
+    gae_lambda: float
     normalize_advantages: bool
-    clip: float
+    clip_coef: float
     anneal_clip: bool
-    value_clip: float | None
+    value_clip_coef: float | None
     target_kl: float | None
-    value_coefficient: float
-    entropy_coefficient: float
+    value_coef: float
+    entropy_coef: float
     normalize_observations: bool
     observation_clip: float
     normalize_rewards: bool
@@ -113,11 +113,11 @@ class PPO:
         )
         self.team = Learners(make, self._update, self.learners, self.device, self.threads)
         self.learner = self.team.first
-        stage = Stage(self.env, self.vec, architecture, self.seed, self.steps, self.groups)
+        stage = Stage(self.env, self.vec, architecture, self.seed, self.num_steps, self.groups)
         self.normalization = Normalization(
             self.vec.num_envs * (self.num_actors if self.rollouts == "actors" else 1),
             architecture.obs_shape,
-            self.discount,
+            self.gamma,
             obs=self.normalize_observations,
             rewards=self.normalize_rewards,
         )
@@ -207,14 +207,14 @@ class PPO:
         architecture, actors = self.learner.architecture, self.actors
         sizes = "-".join(map(str, architecture.hidden))
         memory = " LSTM" if self.lstm else ""
-        batch = actors.num_envs * self.steps
+        batch = actors.num_envs * self.num_steps
         where = {"inline": "in this process", "prefetch": "ahead in a thread", "actors": "on the pool"}[self.rollouts]
         return {
             "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {where}, "
             f"{actors.staleness} updates behind",
             "learners": self.team.describe(),
             "devices": self.device,
-            "rollout": f"{self.steps} steps x {actors.num_envs} environments = {batch:,}, "
+            "rollout": f"{self.num_steps} steps x {actors.num_envs} environments = {batch:,}, "
             f"{self.epochs} epochs in minibatches of {min(self.minibatch_size, batch):,}",
             "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
             f"{len(self.learner.theta):,} parameters, {architecture.head.kind} actions",
@@ -224,7 +224,7 @@ class PPO:
         """Update the network by one rollout, on all learners."""
         progress = min(self.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
         rate = self.learning_rate * (1 - progress)
-        clip = self.clip * (1 - progress) if self.anneal_clip else self.clip
+        clip = self.clip_coef * (1 - progress) if self.anneal_clip else self.clip_coef
         reward = self.normalization.rewards(rollout, self.reward_clip)
         metrics = self.team.learn(rollout, reward, self.actors.newest, self.iteration, rate, clip)
         return {
@@ -290,9 +290,9 @@ class PPO:
         ends = rollout.terminated, rollout.truncated
         if self.advantage == "vtrace":
             ratio = difference.exp().cpu().numpy()
-            target, advantage = vtrace(reward, value, following, *ends, self.discount, self.trace, ratio)
+            target, advantage = vtrace(reward, value, following, *ends, self.gamma, self.gae_lambda, ratio)
         else:
-            advantage = gae(reward, value, following, *ends, self.discount, self.trace)
+            advantage = gae(reward, value, following, *ends, self.gamma, self.gae_lambda)
             target = value + advantage
         return Batch(
             logprob=old,
@@ -309,9 +309,9 @@ class PPO:
         surrogate = Surrogate(
             learner.architecture.head,
             clip,
-            self.value_clip,
-            self.value_coefficient,
-            self.entropy_coefficient,
+            self.value_clip_coef,
+            self.value_coef,
+            self.entropy_coef,
             self.normalize_advantages,
         )
         return ByHand(surrogate, learner.dense, judged, [batch.logprob, batch.advantage, batch.target, batch.value])
@@ -338,13 +338,13 @@ class PPO:
         policy_loss = -torch.min(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip)).sum() / count
         target = pick(batch.target, rows)
         errors = (value - target) ** 2
-        if self.value_clip is not None:
+        if self.value_clip_coef is not None:
             before = pick(batch.value, rows)
-            clipped = before + (value - before).clamp(-self.value_clip, self.value_clip)
+            clipped = before + (value - before).clamp(-self.value_clip_coef, self.value_clip_coef)
             errors = torch.max(errors, (clipped - target) ** 2)
         value_loss = 0.5 * errors.sum() / count
         spread = entropy.sum() / count
-        loss = policy_loss + self.value_coefficient * value_loss - self.entropy_coefficient * spread
+        loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * spread
         with torch.no_grad():
             divergence = (ratio - 1 - difference).sum() / count  # Schulman 2020, "Approximating KL divergence"
             clipped_share = ((ratio - 1).abs() > clip).float().sum() / count
@@ -355,23 +355,31 @@ class PPO:
         return Weights(self.iteration, self.learner.parameters(), normal.mean, normal.std, self.observation_clip)
 
     def _check(self) -> None:
-        for name in ("steps", "epochs", "minibatch_size", "threads", "eval_every", "eval_episodes", "eval_max_steps"):
+        for name in (
+            "num_steps",
+            "epochs",
+            "minibatch_size",
+            "threads",
+            "eval_every",
+            "eval_episodes",
+            "eval_max_steps",
+        ):
             value = getattr(self, name)
             require(value >= 1, f"{name}={value} must be at least 1")
         ahead = self.rollouts == "prefetch" or (self.rollouts == "actors" and self.staleness > 0)
         shared = f"threads={self.threads}: what plays ahead (rollouts={self.rollouts}) and what learns would share them"
         alone = self.threads == 1 or not (ahead and self.pool.in_process)
         require(alone, f"{shared} in one process, by chance; use threads=1, rollouts=inline or compute=local")
-        for name in ("learning_rate", "adam_epsilon", "clip", "observation_clip", "reward_clip"):
+        for name in ("learning_rate", "adam_epsilon", "clip_coef", "observation_clip", "reward_clip"):
             value = getattr(self, name)
             require(value > 0, f"{name}={value} must be positive")
-        for name in ("max_grad_norm", "anneal_steps", "value_clip", "target_kl"):
+        for name in ("max_grad_norm", "anneal_steps", "value_clip_coef", "target_kl"):
             value = getattr(self, name)
             require(value is None or value > 0, f"{name}={value} must be positive, or null")
-        for name in ("value_coefficient", "entropy_coefficient"):
+        for name in ("value_coef", "entropy_coef"):
             value = getattr(self, name)
             require(value >= 0, f"{name}={value} must not be negative")
-        for name in ("discount", "trace"):
+        for name in ("gamma", "gae_lambda"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name}={value} must lie in [0, 1]")
         require(
@@ -384,7 +392,7 @@ class PPO:
             check_compiler(self.device)
 
     def _check_shares(self) -> None:
-        rows = min(self._sizes(self.steps, self.actors.num_envs))
+        rows = min(self._sizes(self.num_steps, self.actors.num_envs))
         require(
             self.learners <= rows,
             f"learners={self.learners} share minibatches of {rows} {'environments' if self.lstm else 'steps'}; "

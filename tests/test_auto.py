@@ -59,7 +59,7 @@ def test_every_layout_is_timed_and_comes_back_from_the_configuration() -> None:
 
 def test_what_was_taken_is_printed_written_and_kept(tmp_path: Path, start: Callable[..., Command]) -> None:
     run = tmp_path / "run"
-    words = ["algo=ppo", "env=cartpole", "vec=auto", "vec.num_envs=2", "algo.steps=8", "compute=serial"]
+    words = ["algo=ppo", "env=cartpole", "vec=auto", "vec.num_envs=2", "algo.num_steps=8", "compute=serial"]
     code, out, err = start(*words, "budget.iterations=2", f"run.dir={run}").wait()
     assert code == 0, err
     assert "vec=auto: timing" in out and out.count("<- taken") == 1

@@ -16,7 +16,7 @@ from scripts.bench import ppo as bench_ppo
 from scripts.bench.peers import paddock_ppo, single_file_ppo
 from scripts.bench.ppo import BIPEDAL, CLASSIC, OWN, WALKER, Contender, Missing, Player, main, measure, reach_goal
 
-TINY = CLASSIC | {"steps": 16, "minibatch_size": 32, "epochs": 1}
+TINY = CLASSIC | {"num_steps": 16, "minibatch_size": 32, "epochs": 1}
 
 
 @pytest.mark.parametrize(
@@ -54,15 +54,15 @@ def test_shares_of_the_time_add_up() -> None:
 
 
 def test_stable_baselines_weighs_the_squared_error_as_we_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours is value_coefficient * MSE / 2, Stable-Baselines3's is vf_coef * MSE."""
+    """Ours is value_coef * MSE / 2, Stable-Baselines3's is vf_coef * MSE."""
     fakes = ("", *(f".common{part}" for part in ("", ".callbacks", ".env_util", ".evaluation", ".vec_env")))
     for name in fakes:
         monkeypatch.setitem(sys.modules, f"stable_baselines3{name}", MagicMock())
     monkeypatch.delitem(sys.modules, "scripts.bench.peers.sb3_ppo", raising=False)
     peer = importlib.import_module("scripts.bench.peers.sb3_ppo")
     peer.build(CLASSIC, 1, 0)
-    assert peer.PPO.call_args.kwargs["vf_coef"] == CLASSIC["value_coefficient"] / 2
-    assert peer.PPO.call_args.kwargs["ent_coef"] == CLASSIC["entropy_coefficient"]
+    assert peer.PPO.call_args.kwargs["vf_coef"] == CLASSIC["value_coef"] / 2
+    assert peer.PPO.call_args.kwargs["ent_coef"] == CLASSIC["entropy_coef"]
 
 
 def test_the_single_file_learns() -> None:

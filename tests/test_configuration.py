@@ -224,10 +224,14 @@ def test_every_usual_name_stands_for_a_key_that_there_is(keys: set[str]) -> None
             ("algo.lr", "algo.learning_rate"),
             ("agent.learning_rate", "algo.learning_rate"),
         ),
-        *(("gamma", "algo.discount"), ("algo.gae_lambda", "algo.trace"), ("algo.lam", "algo.trace")),
-        *(("batch_size", "algo.minibatch_size"), ("algo.n_epochs", "algo.epochs"), ("rollout_length", "algo.steps")),
+        *(("discount", "algo.gamma"), ("algo.lambda", "algo.gae_lambda"), ("algo.lam", "algo.gae_lambda")),
+        *(
+            ("batch_size", "algo.minibatch_size"),
+            ("algo.n_epochs", "algo.epochs"),
+            ("rollout_length", "algo.num_steps"),
+        ),
         *(("n_envs", "vec.num_envs"), ("algo.num_envs", "vec.num_envs"), ("vec.n-envs", "vec.num_envs")),
-        *(("ent_coef", "algo.entropy_coefficient"), ("vf_coef", "algo.value_coefficient"), ("clip_range", "algo.clip")),
+        *(("ent_coef", "algo.entropy_coef"), ("vf_coef", "algo.value_coef"), ("clip_range", "algo.clip_coef")),
         *(
             ("agent", "algo"),
             ("trainer", "algo"),

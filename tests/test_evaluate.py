@@ -249,7 +249,7 @@ def copy_run(run: Path, path: Path, **sections: dict[str, Any]) -> Path:
 @pytest.fixture(scope="module")
 def ppo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("evaluate") / "ppo"
-    small = ["algo.steps=8", "algo.minibatch_size=16", "vec.num_envs=2", "algo.hidden=[4]", "budget.iterations=1"]
+    small = ["algo.num_steps=8", "algo.minibatch_size=16", "vec.num_envs=2", "algo.hidden=[4]", "budget.iterations=1"]
     assert call_main("algo=ppo", "env=cartpole", "compute=serial", *small, f"run.dir={path}") == 0
     return path
 
@@ -271,8 +271,8 @@ def test_no_machine_needs_what_training_had(
 WALK = ["env=bipedal", "env.max_episode_steps=80", "vec=serial", "vec.num_envs=2", "compute=serial"]
 WALKERS = {
     "es": [*TINY, "algo.population=2", "algo.initial_std=0.5", *WALK],
-    "ppo": ["algo=ppo", "algo.steps=8", "algo.minibatch_size=16", *WALK],
-    "lstm": ["algo=ppo", "algo.lstm=true", "algo.hidden=[4]", "algo.steps=8", "algo.minibatch_size=16", *WALK],
+    "ppo": ["algo=ppo", "algo.num_steps=8", "algo.minibatch_size=16", *WALK],
+    "lstm": ["algo=ppo", "algo.lstm=true", "algo.hidden=[4]", "algo.num_steps=8", "algo.minibatch_size=16", *WALK],
 }
 
 

@@ -17,7 +17,14 @@ ES += ["algo.eval_episodes=2", "env.max_episode_steps=60", "algo.observation_sam
 POET = ["algo=poet", "env=terrains", "algo.population=4", "algo.hidden=[5]", "algo.episode_cap=30"]
 POET += ["algo.eval_episodes=1", "env.max_episode_steps=40", "algo.reproduce_every=2", "algo.reproduce_score=-1000"]
 POET += ["algo.transfer_every=2", "algo.criterion_low=-1000", "algo.criterion_high=1000", "algo.max_children=2"]
-PPO = ["algo=ppo", "env=bipedal", "algo.steps=32", "vec.num_envs=3", "algo.minibatch_size=48", "algo.eval_episodes=2"]
+PPO = [
+    "algo=ppo",
+    "env=bipedal",
+    "algo.num_steps=32",
+    "vec.num_envs=3",
+    "algo.minibatch_size=48",
+    "algo.eval_episodes=2",
+]
 PPO += ["env.max_episode_steps=25", "algo.eval_every=1"]
 
 

@@ -431,7 +431,7 @@ def test_auto_offers_native_only_where_it_gives_the_same_numbers() -> None:
 def test_a_run_on_native_environments_goes_on_as_if_it_had_not_stopped(
     tmp_path: Path, start: Callable[..., Command]
 ) -> None:
-    words = ["algo=ppo", "env=cartpole", "vec=native", "vec.num_envs=16", "algo.steps=16", "algo.minibatch_size=64"]
+    words = ["algo=ppo", "env=cartpole", "vec=native", "vec.num_envs=16", "algo.num_steps=16", "algo.minibatch_size=64"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for run, steps in ((whole, [1536]), (parts, [512, 1536])):
         for budget in steps:

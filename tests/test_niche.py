@@ -129,7 +129,7 @@ def test_a_sweep_over_niches_trains_on_each(poet: Path, main: Main) -> None:
 
 
 def test_ppo_trains_on_a_niche(poet: Path, main: Main) -> None:
-    small = ["algo.steps=16", "vec.num_envs=2", "algo.eval_episodes=1", "compute=serial", "budget.iterations=1"]
+    small = ["algo.num_steps=16", "vec.num_envs=2", "algo.eval_episodes=1", "compute=serial", "budget.iterations=1"]
     code, _, err = main("experiment=ppo_niche", *small, f"env.run={poet}", "env.niche=1", "run.dir=mine")
     assert (code, err) == (0, "")
 

@@ -27,7 +27,7 @@ NAMES = ("analysis", "sweep", "poet")
 MOST_BYTES = 600_000
 PLACES = re.compile(r"/(work|tmp|home|root|Users|var)\b")
 
-PPO = ["algo=ppo", "env=cartpole", "algo.steps=16", "algo.minibatch_size=32", "algo.eval_every=2"]
+PPO = ["algo=ppo", "env=cartpole", "algo.num_steps=16", "algo.minibatch_size=32", "algo.eval_every=2"]
 SEEDS = ["--multirun", "compute=serial", "budget.steps=2000"]
 SWEEP = ["compute=serial", "budget.iterations=8", "--multirun", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=6"]
 SPACE = [

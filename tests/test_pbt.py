@@ -32,9 +32,9 @@ TINY = [
     "algo.quantile=0.5",
     "algo.eval_episodes=3",
     "+algo.explore.epochs={low: 1, high: 6, log: true}",
-    "+algo.explore.discount={choices: [0.9, 0.95, 0.99]}",
+    "+algo.explore.gamma={choices: [0.9, 0.95, 0.99]}",
     "algo.explore.learning_rate.high=0.1",
-    "algo.member.steps=16",
+    "algo.member.num_steps=16",
     "algo.member.minibatch_size=16",
     "algo.member.hidden=[8]",
     "algo.member.normalize_rewards=true",
@@ -42,7 +42,7 @@ TINY = [
 ]
 A2C = [word for word in TINY if "epochs" not in word and "minibatch" not in word and "normalize" not in word]
 ONE = ["algo=pbt", "algo.members=2", "vec.num_envs=2", "algo.interval=1", "algo.eval_episodes=2"]
-ES = [*ONE, "algo@algo.member=es", "~algo.explore.entropy_coefficient", "algo.member.population=4"]
+ES = [*ONE, "algo@algo.member=es", "~algo.explore.entropy_coef", "algo.member.population=4"]
 
 
 def generator(index: int = 0) -> np.random.Generator:
@@ -138,7 +138,7 @@ def test_draws_fill_their_range() -> None:
 
 
 def test_what_is_resampled_has_nothing_to_do_with_the_source() -> None:
-    settings = {"learning_rate": 1e-3, "entropy_coefficient": 1e-2, "epochs": 4, "discount": 0.95}
+    settings = {"learning_rate": 1e-3, "entropy_coef": 1e-2, "epochs": 4, "gamma": 0.95}
     always, never = algorithm(*TINY, "algo.resample=1"), algorithm(*TINY, "algo.resample=0")
     drawn = [always._explored(settings, generator(k))["learning_rate"] for k in range(50)]
     moved = [never._explored(settings, generator(k))["learning_rate"] for k in range(50)]
@@ -163,7 +163,7 @@ def test_the_rows_and_events_tell_the_whole_schedule(expected: tuple[list[dict[s
     assert any(event["event"] == "exploit" for event in events)
     for row in metrics:
         assert row["step"] == row["iteration"] * 4 * 2 * 16 * 2  # members, iterations, T, N
-        told = {name: row[f"pbt/{name}"] for name in ("learning_rate", "entropy_coefficient", "epochs", "discount")}
+        told = {name: row[f"pbt/{name}"] for name in ("learning_rate", "entropy_coef", "epochs", "gamma")}
         assert told == settings[int(row["pbt/leader"])]
         assert row["pbt/worst"] <= row["pbt/median"] <= row["pbt/best"] == row["eval/return_mean"]
         exploits = [e for e in events if e["event"] == "exploit" and e["iteration"] == row["iteration"]]
@@ -283,19 +283,25 @@ def test_without_any_member_left_the_run_ends() -> None:
         ("algo.factors=[1.25]", r"algo.factors=\[1.25\] must be positive, some below and some above 1"),
         ("algo.explore=null", "algo.explore=None has the wrong type"),
         ("algo.explore.learning_rate=3", "algo.explore: learning_rate=3 is not a mapping; give it low, high and log"),
-        ("+algo.explore.clop={choices: [1, 2]}", "algo.explore: clop is not a number .* did you mean 'clip'"),
+        ("+algo.explore.clip_cof={choices: [1, 2]}", "algo.explore: clip_cof is not a number .* did you mean 'clip_coef'"),
         (
-            "+algo.explore.steps={low: 1, high: 9, log: true}",
-            "algo.explore: steps is not .* allowed: epochs, .*, clip",
+            "+algo.explore.num_steps={low: 1, high: 9, log: true}",
+            "algo.explore: num_steps is not .* allowed: epochs, .*, clip_coef",
         ),
         ("+algo.explore.hidden={choices: [8, 9]}", "algo.explore: hidden is not a number that may change while"),
-        ("+algo.explore.clip={low: 0, high: 1, log: false}", "algo.explore: clip=0.0 must be positive"),
-        ("+algo.explore.clip={low: 0, high: 1, log: true}", "algo.explore: clip.low=0.0 has no logarithm"),
-        ("+algo.explore.clip={low: 2, high: 1, log: true}", "algo.explore: clip.low=2.0 must be below clip.high=1.0"),
-        ("+algo.explore.clip={low: 0.1, log: true}", "algo.explore: clip.high is missing"),
-        ("+algo.explore.clip={choices: [0.1]}", r"algo.explore: clip.choices=\[0.1\] must list two numbers or more"),
-        ("+algo.explore.clip={choices: [0.1, 0.1]}", "algo.explore: clip.choices=.* has a number twice"),
-        ("+algo.explore.clip={choices: [a, b]}", "algo.explore: clip.choices='a' must be a number"),
+        ("+algo.explore.clip_coef={low: 0, high: 1, log: false}", "algo.explore: clip_coef=0.0 must be positive"),
+        ("+algo.explore.clip_coef={low: 0, high: 1, log: true}", "algo.explore: clip_coef.low=0.0 has no logarithm"),
+        (
+            "+algo.explore.clip_coef={low: 2, high: 1, log: true}",
+            "algo.explore: clip_coef.low=2.0 must be below clip_coef.high=1.0",
+        ),
+        ("+algo.explore.clip_coef={low: 0.1, log: true}", "algo.explore: clip_coef.high is missing"),
+        (
+            "+algo.explore.clip_coef={choices: [0.1]}",
+            r"algo.explore: clip_coef.choices=\[0.1\] must list two numbers or more",
+        ),
+        ("+algo.explore.clip_coef={choices: [0.1, 0.1]}", "algo.explore: clip_coef.choices=.* has a number twice"),
+        ("+algo.explore.clip_coef={choices: [a, b]}", "algo.explore: clip_coef.choices='a' must be a number"),
         ("+algo.explore.epochs={choices: [1, 2.5]}", "algo.explore: epochs.choices=2.5 must be a whole number"),
         ("+algo.explore.learning_rate.lo=1", "algo.explore: learning_rate.lo is not a key beside low and high and log"),
         (
@@ -303,7 +309,7 @@ def test_without_any_member_left_the_run_ends() -> None:
             "algo.member.learning_rat is not a key of algo.member; did you mean 'learning_",
         ),
         ("algo.member.learning_rate=x", "algo.member.learning_rate='x' has the wrong type"),
-        ("algo.member.discount=2", r"algo.member.discount=2 must lie in \[0, 1\]"),
+        ("algo.member.gamma=2", r"algo.member.gamma=2 must lie in \[0, 1\]"),
         ("algo.member=3", "algo.member=3 is not a mapping"),
         ("~algo.member", "algo.member=None is not a mapping"),
         ("env=terrains", "env: Obstacles is a family of environments"),

@@ -20,7 +20,7 @@ SMALL = [  # a run of the real thing that takes a second or two
     "algo=ppo",
     "env=cartpole",
     "vec.num_envs=4",
-    "algo.steps=16",
+    "algo.num_steps=16",
     "algo.minibatch_size=32",
     "algo.hidden=[8]",
     "algo.eval_every=3",
@@ -90,7 +90,7 @@ def test_a_policy_that_lags_behind_says_so() -> None:
 def test_the_first_minibatch_follows_the_gradient_of_the_advantage() -> None:
     """With one whole minibatch and one epoch the ratio is 1: clipping cannot matter, and neither can its width."""
     one = ["algo.minibatch_size=64", "algo.epochs=1"]
-    narrow, wide = (algorithm(*arguments("inline", *one, f"algo.clip={clip}")) for clip in (0.01, 10.0))
+    narrow, wide = (algorithm(*arguments("inline", *one, f"algo.clip_coef={clip}")) for clip in (0.01, 10.0))
     advance(narrow, 1), advance(wide, 1)
     np.testing.assert_allclose(parameters(narrow), parameters(wide), rtol=1e-6)
 
@@ -145,9 +145,9 @@ def test_observations_that_are_no_arrays_are_flattened(env: str) -> None:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["algo.steps=0"], "algo.steps=0 must be at least 1"),
-        (["algo.clip=0"], "algo.clip=0 must be positive"),
-        (["algo.discount=1.5"], r"algo.discount=1.5 must lie in \[0, 1\]"),
+        (["algo.num_steps=0"], "algo.num_steps=0 must be at least 1"),
+        (["algo.clip_coef=0"], "algo.clip_coef=0 must be positive"),
+        (["algo.gamma=1.5"], r"algo.gamma=1.5 must lie in \[0, 1\]"),
         (["algo.target_kl=-1"], "algo.target_kl=-1 must be positive, or null"),
         (["algo.anneal_clip=true"], "needs anneal_steps="),
         (["algo.device=abacus"], "algo.device=abacus is not a device"),
@@ -167,11 +167,11 @@ def test_bad_settings_are_one_line(words: list[str], named: str) -> None:
     "words",
     [
         [],
-        ["algo.value_clip=0.05"],
+        ["algo.value_clip_coef=0.05"],
         ["algo.shared=true", "algo.activation=relu"],
-        ["algo.normalize_advantages=false", "algo.entropy_coefficient=0", "algo.clip=0.02"],
+        ["algo.normalize_advantages=false", "algo.entropy_coef=0", "algo.clip_coef=0.02"],
         ["env=pendulum", "env.max_episode_steps=20"],
-        ["env=pendulum", "env.max_episode_steps=20", "algo.value_clip=0.05", "algo.entropy_coefficient=0.1"],
+        ["env=pendulum", "env.max_episode_steps=20", "algo.value_clip_coef=0.05", "algo.entropy_coef=0.1"],
     ],
     ids=lambda words: " ".join(words) or "plain",
 )
@@ -299,8 +299,8 @@ def test_killed_before_it_noted_its_end_a_run_evaluates_its_last_policy_again(
 
 
 SHORT = {  # what else keeps an iteration short
-    "ppo": ["algo.steps=4", "algo.minibatch_size=4"],
-    "a2c": ["algo.steps=4"],
+    "ppo": ["algo.num_steps=4", "algo.minibatch_size=4"],
+    "a2c": ["algo.num_steps=4"],
     "es": ["algo.population=2", "algo.episode_cap=4"],
     "pbt": ["algo.members=2", "algo.interval=1", "algo.eval_episodes=10"],
 }

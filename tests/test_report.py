@@ -76,7 +76,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ppo = [
         "algo=ppo",
         "env=cartpole",
-        "algo.steps=16",
+        "algo.num_steps=16",
         "algo.minibatch_size=32",
         "algo.eval_every=2",
         "algo.eval_episodes=2",

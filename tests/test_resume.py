@@ -194,7 +194,14 @@ def test_a_run_goes_on_without_the_layout_or_the_compiler_it_began_with_and_says
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    small = ["algo=ppo", "env=cartpole", "algo.steps=8", "algo.minibatch_size=16", "vec.num_envs=2", "compute=serial"]
+    small = [
+        "algo=ppo",
+        "env=cartpole",
+        "algo.num_steps=8",
+        "algo.minibatch_size=16",
+        "vec.num_envs=2",
+        "compute=serial",
+    ]
     assert call_main(*small, "vec=native", "budget.iterations=1", f"run.dir={run}") == 0
     config = yaml.safe_load((run / "config.yaml").read_text())
     config["algo"] |= {"device": "cuda:7", "compiled": True}

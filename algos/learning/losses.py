@@ -19,10 +19,10 @@ class Surrogate:
     """The objective's settings."""
 
     head: Head
-    clip: float
-    value_clip: float | None
-    value_coefficient: float
-    entropy_coefficient: float
+    clip_coef: float
+    value_clip_coef: float | None
+    value_coef: float
+    entropy_coef: float
     normalize_advantages: bool
 
     def gradient(
@@ -49,22 +49,22 @@ class Surrogate:
         logprob = self._logprob(scaled, logs, log_std, action)
         difference = logprob - old
         ratio = np.exp(difference)
-        low, high = np.float32(1 - self.clip), np.float32(1 + self.clip)
+        low, high = np.float32(1 - self.clip_coef), np.float32(1 + self.clip_coef)
         free, bound = advantage * ratio, advantage * np.minimum(np.maximum(ratio, low), high)
         by_logprob = np.where(free <= bound, free, np.float32(0)) * np.float32(-1 / B)
 
         errors = value - target
         squares, by_value = errors * errors, errors
-        if self.value_clip is not None:
+        if self.value_clip_coef is not None:
             moved = value - before
-            kept = np.minimum(np.maximum(moved, np.float32(-self.value_clip)), np.float32(self.value_clip))
+            kept = np.minimum(np.maximum(moved, np.float32(-self.value_clip_coef)), np.float32(self.value_clip_coef))
             others = before + kept - target
             worse = others * others > squares
             by_value = np.where(worse, np.where(kept == moved, others, np.float32(0)), errors)
             squares = np.maximum(squares, others * others)
-        by_value = by_value * np.float32(self.value_coefficient / B)
+        by_value = by_value * np.float32(self.value_coef / B)
 
-        bonus = np.float32(self.entropy_coefficient)
+        bonus = np.float32(self.entropy_coef)
         by_log_std: Floats | None = None
         if self.head.kind == "gaussian":
             pull = by_logprob[:, None] * scaled
@@ -78,7 +78,7 @@ class Surrogate:
             0.5 * float(squares.mean()),
             entropy,
             float((ratio - 1 - difference).mean()),
-            float((np.abs(ratio - 1) > np.float32(self.clip)).mean()),
+            float((np.abs(ratio - 1) > np.float32(self.clip_coef)).mean()),
         )
         return by_out, by_value, by_log_std, report
 

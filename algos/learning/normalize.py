@@ -19,10 +19,10 @@ class Normalization:
     the code of Schulman et al. 2017; their mean stays.
     """
 
-    def __init__(self, num_envs: int, obs_shape: tuple[int, ...], discount: float, *, obs: bool, rewards: bool) -> None:
+    def __init__(self, num_envs: int, obs_shape: tuple[int, ...], gamma: float, *, obs: bool, rewards: bool) -> None:
         self._obs = obs
         self._rewards = rewards
-        self._discount = discount
+        self._gamma = gamma
         self._seen = Moments.zero(int(np.prod(obs_shape)) if obs else 0)
         self._returned = Moments.zero(1)
         self._running = np.zeros(num_envs)  # discounted return of each running episode
@@ -49,7 +49,7 @@ class Normalization:
         ended = rollout.terminated | rollout.truncated
         returns = np.empty(rollout.reward.shape)
         for t, reward in enumerate(rollout.reward):
-            self._running = self._running * self._discount + reward
+            self._running = self._running * self._gamma + reward
             returns[t] = self._running
             self._running = np.where(ended[t], 0.0, self._running)
         self._returned = self._returned.merge(moments_of(returns.reshape(-1, 1)))

@@ -19,21 +19,21 @@ def gae(
     next_value: Floats,
     terminated: Flags,
     truncated: Flags,
-    discount: float,
-    trace: float,
+    gamma: float,
+    gae_lambda: float,
 ) -> Floats:
     """Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438).
 
     Args:
         value: of the observations acted on.
         next_value: of the observations that followed; ignored where terminated.
-        trace: lambda, in [0, 1].
+        gae_lambda: lambda of the advantages, in [0, 1].
 
     Returns:
         Advantages [T, B]; added to `value` they are the lambda-returns.
     """
-    delta = reward + np.float32(discount) * np.where(terminated, np.float32(0), next_value) - value
-    carry = np.where(terminated | truncated, np.float32(0), np.float32(discount * trace))
+    delta = reward + np.float32(gamma) * np.where(terminated, np.float32(0), next_value) - value
+    carry = np.where(terminated | truncated, np.float32(0), np.float32(gamma * gae_lambda))
     return _carry_back(delta, carry)
 
 
@@ -42,14 +42,14 @@ def n_step(
     next_value: Floats,
     terminated: Flags,
     truncated: Flags,
-    discount: float,
+    gamma: float,
 ) -> Floats:
     """Discounted returns [T, B] to the end of the episode or of the rollout, bootstrapped there (A3C's, 2016)."""
     returns = np.empty_like(reward)
     running = next_value[-1]
     for t in range(len(reward) - 1, -1, -1):
         following = np.where(truncated[t], next_value[t], running)
-        running = reward[t] + np.float32(discount) * np.where(terminated[t], np.float32(0), following)
+        running = reward[t] + np.float32(gamma) * np.where(terminated[t], np.float32(0), following)
         returns[t] = running
     return returns
 
@@ -60,8 +60,8 @@ def vtrace(
     next_value: Floats,
     terminated: Flags,
     truncated: Flags,
-    discount: float,
-    trace: float,
+    gamma: float,
+    gae_lambda: float,
     ratio: Floats,
     ratio_max: float = 1.0,
 ) -> tuple[Floats, Floats]:
@@ -75,9 +75,9 @@ def vtrace(
         Targets of the values and advantages, both [T, B]; with ratios of 1 the targets are the lambda-returns.
     """
     rho = np.minimum(ratio, np.float32(ratio_max))
-    alive = np.where(terminated, np.float32(0), np.float32(discount))
+    alive = np.where(terminated, np.float32(0), np.float32(gamma))
     delta = rho * (reward + alive * next_value - value)
-    carry = np.where(terminated | truncated, np.float32(0), np.float32(discount * trace)) * rho
+    carry = np.where(terminated | truncated, np.float32(0), np.float32(gamma * gae_lambda)) * rho
     target = value + _carry_back(delta, carry)
     # What followed a step is judged by its target, except where the episode or the rollout broke off there.
     following = np.concatenate([target[1:], next_value[-1:]])

@@ -161,7 +161,7 @@ class Stage:
     vec: Vec
     architecture: Architecture
     seed: int
-    steps: int  # T
+    num_steps: int  # T
     groups: int  # parts of the environments that are acted on in turn, while the others step
 
 
@@ -200,7 +200,7 @@ class Collector:
             The rollout and its end, whose `played` are the actions of this rollout alone.
         """
         stage, head = self._stage, self._stage.architecture.head
-        T, N = stage.steps, stage.vec.num_envs
+        T, N = stage.num_steps, stage.vec.num_envs
         if not self.is_at(start):
             start = self._enter(start, iteration)
         self._at = None  # until the rollout is whole

@@ -27,23 +27,23 @@ USUAL: dict[str, tuple[str, ...]] = {
     "algo.learning_rate": ("alpha", "learn_rate", "learningrate", "lr", "lrate", "step_size", "stepsize"),
     "algo.anneal_steps": ("anneal_lr", "lr_schedule"),
     "algo.learning_rate_decay": ("anneal_lr", "lr_decay", "lrate_decay", "lr_schedule"),
-    "algo.discount": ("discount_factor", "gamma"),
-    "algo.trace": ("gae_lambda", "lam", "lambda", "lambda_", "lmbda", "td_lambda"),
-    "algo.steps": (
-        *("horizon", "n_steps", "nsteps", "num_steps", "rollout_fragment_length", "rollout_length", "rollout_steps"),
-        *("t_max", "unroll_length"),
+    "algo.gamma": ("discount", "discount_factor"),
+    "algo.gae_lambda": ("lam", "lambda", "lambda_", "lmbda", "td_lambda"),
+    "algo.num_steps": (
+        *("horizon", "n_steps", "nsteps", "rollout_fragment_length", "rollout_length", "rollout_steps"),
+        *("steps", "t_max", "unroll_length"),
     ),
     "algo.minibatch_size": (
         *("batch_size", "batchsize", "mini_batch_size", "minibatches", "n_minibatches", "nminibatches"),
         *("num_mini_batch", "num_minibatches", "sgd_minibatch_size"),
     ),
     "algo.epochs": ("k_epochs", "n_epochs", "noptepochs", "num_epochs", "num_sgd_iter", "ppo_epoch", "update_epochs"),
-    "algo.clip": (
-        *("clip_coef", "clip_eps", "clip_epsilon", "clip_param", "clip_range", "clip_ratio", "cliprange", "eps_clip"),
+    "algo.clip_coef": (
+        *("clip", "clip_eps", "clip_epsilon", "clip_param", "clip_range", "clip_ratio", "cliprange", "eps_clip"),
     ),
-    "algo.value_clip": ("clip_range_vf", "clip_vloss", "vf_clip_param"),
-    "algo.entropy_coefficient": ("beta", "ent_coef", "ent_coeff", "entropy_coef", "entropy_coeff", "entropy_weight"),
-    "algo.value_coefficient": ("value_coef", "value_loss_coef", "vf_coef", "vf_coeff", "vf_loss_coeff"),
+    "algo.value_clip_coef": ("clip_range_vf", "clip_vloss", "value_clip", "vf_clip_param"),
+    "algo.entropy_coef": ("beta", "ent_coef", "ent_coeff", "entropy_coeff", "entropy_coefficient", "entropy_weight"),
+    "algo.value_coef": ("value_coefficient", "value_loss_coef", "vf_coef", "vf_coeff", "vf_loss_coeff"),
     "algo.max_grad_norm": ("clip_grad", "grad_clip", "grad_norm", "gradient_clip", "gradient_clip_val", "max_norm"),
     "algo.target_kl": ("kl_target", "max_kl"),
     "algo.adam_epsilon": ("adam_eps", "eps"),
@@ -132,7 +132,7 @@ def find_usual(name: str) -> list[str]:
 
 
 def suggest_key(key: str, known: Iterable[str]) -> str | None:
-    """Say what a key that is not there is called here: "did you mean 'algo.discount'?"; None where nothing is near.
+    """Say what a key that is not there is called here: "did you mean 'algo.gamma'?"; None where nothing is near.
 
     Args:
         key: its dotted path, as it was written.

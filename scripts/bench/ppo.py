@@ -42,46 +42,46 @@ Report = dict[str, Any]
 CLASSIC: Report = {
     "env": "CartPole-v1",
     "num_envs": 4,
-    "steps": 128,
+    "num_steps": 128,
     "minibatch_size": 128,
     "epochs": 4,
     "learning_rate": 2.5e-4,
-    "discount": 0.99,
-    "trace": 0.95,
-    "clip": 0.2,
-    "value_clip": 0.2,
-    "entropy_coefficient": 0.01,
-    "value_coefficient": 0.5,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip_coef": 0.2,
+    "value_clip_coef": 0.2,
+    "entropy_coef": 0.01,
+    "value_coef": 0.5,
     "max_grad_norm": 0.5,
     "normalize": False,
 }
 WALKER = CLASSIC | {
     "env": "BipedalWalker-v3",
     "num_envs": 32,
-    "steps": 256,  # of 2,048: an update in seconds, and the same work for a step
+    "num_steps": 256,  # of 2,048: an update in seconds, and the same work for a step
     "minibatch_size": 64,
     "epochs": 10,
     "learning_rate": 3e-4,
-    "discount": 0.999,
-    "clip": 0.18,
-    "value_clip": None,
-    "entropy_coefficient": 0.0,
+    "gamma": 0.999,
+    "clip_coef": 0.18,
+    "value_clip_coef": None,
+    "entropy_coef": 0.0,
     "normalize": True,
 }
 BIPEDAL = "envs.bipedal:paddock/BipedalWalker-v3"  # the same walker, written for speed (conf/env/bipedal.yaml)
-OWN = CLASSIC | {"num_envs": 64, "steps": 64, "minibatch_size": 4096, "epochs": 1, "learning_rate": 5e-3}
-PUFFER = {"steps": 64, "minibatch_size": 16384, "epochs": 1}  # and PufferLib's defaults
+OWN = CLASSIC | {"num_envs": 64, "num_steps": 64, "minibatch_size": 4096, "epochs": 1, "learning_rate": 5e-3}
+PUFFER = {"num_steps": 64, "minibatch_size": 16384, "epochs": 1}  # and PufferLib's defaults
 ZOO = CLASSIC | {
     "num_envs": 8,
-    "steps": 32,
+    "num_steps": 32,
     "minibatch_size": 256,
     "epochs": 20,
     "learning_rate": 1e-3,
     "anneal_steps": 100_000,  # over which the step size and the clipping fall to 0
-    "discount": 0.98,
-    "trace": 0.8,
-    "value_clip": None,
-    "entropy_coefficient": 0.0,
+    "gamma": 0.98,
+    "gae_lambda": 0.8,
+    "value_clip_coef": None,
+    "entropy_coef": 0.0,
 }
 TRIES = 2  # of each setting, in turn; the fastest one counts
 TRIAL_STEPS = 64  # of a rollout, at most; see `Contender.trial`
@@ -104,7 +104,7 @@ class Contender:
 
     def trial(self) -> Report:
         """A shorter recipe to try settings with: as much learning for a step, in as many environments."""
-        return self.recipe | {"steps": min(self.recipe["steps"], TRIAL_STEPS)}
+        return self.recipe | {"num_steps": min(self.recipe["num_steps"], TRIAL_STEPS)}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -134,7 +134,7 @@ def bench_cartpole(options: argparse.Namespace) -> Report:
 
 def bench_walker(options: argparse.Namespace) -> Report:
     """RL-Zoo's recipe for everyone."""
-    recipe = WALKER | ({"steps": 32} if options.quick else {})
+    recipe = WALKER | ({"num_steps": 32} if options.quick else {})
     updates = 1 if options.quick else 2
     grid = [HALVES] if options.quick else [[], AHEAD, WORKERS, HALVES, [*WORKERS, *AHEAD]]
     contenders = [
@@ -338,7 +338,7 @@ def render(row: Report) -> str:
 
 def describe(recipe: Report) -> str:
     """A recipe in one line."""
-    batch = f"{recipe['num_envs']} x {recipe['steps']} steps, minibatches of {recipe['minibatch_size']}"
+    batch = f"{recipe['num_envs']} x {recipe['num_steps']} steps, minibatches of {recipe['minibatch_size']}"
     return f"{batch}, {recipe['epochs']} epochs, 2 x 64 tanh each" + (", normalized" if recipe["normalize"] else "")
 
 

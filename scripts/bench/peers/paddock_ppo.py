@@ -18,16 +18,16 @@ from paddock.config.experiment import build_algorithm
 
 SHARES = ("env", "policy", "learn", "wait")
 SAME_NAME = (
-    "steps",
+    "num_steps",
     "minibatch_size",
     "epochs",
     "learning_rate",
-    "discount",
-    "trace",
-    "clip",
-    "value_clip",
-    "entropy_coefficient",
-    "value_coefficient",
+    "gamma",
+    "gae_lambda",
+    "clip_coef",
+    "value_clip_coef",
+    "entropy_coef",
+    "value_coef",
     "max_grad_norm",
 )
 

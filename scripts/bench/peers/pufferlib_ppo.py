@@ -96,7 +96,7 @@ def make_env(buf: Any = None, seed: int = 0) -> Any:
 def train(recipe: dict[str, Any], setting: list[int], updates: int, seed: int) -> dict[str, Any]:
     """One update to warm up, then `updates` that count."""
     num_envs, workers = setting
-    horizon = recipe["steps"]
+    horizon = recipe["num_steps"]
     minibatch_size = min(recipe["minibatch_size"], num_envs * horizon)
     torch.set_num_threads(1)
     torch.manual_seed(seed)

@@ -22,21 +22,21 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
     torch.set_num_threads(setting)
     envs: Any = make_vec_env(recipe["env"], recipe["num_envs"], seed=seed, vec_env_cls=DummyVecEnv)
     if recipe["normalize"]:
-        envs = VecNormalize(envs, gamma=recipe["discount"])
-    rate, clip, falls = recipe["learning_rate"], recipe["clip"], recipe.get("anneal_steps") is not None
+        envs = VecNormalize(envs, gamma=recipe["gamma"])
+    rate, clip, falls = recipe["learning_rate"], recipe["clip_coef"], recipe.get("anneal_steps") is not None
     return PPO(
         "MlpPolicy",
         envs,
         learning_rate=(lambda left: left * rate) if falls else rate,
         clip_range=(lambda left: left * clip) if falls else clip,
-        clip_range_vf=recipe["value_clip"],
-        n_steps=recipe["steps"],
+        clip_range_vf=recipe["value_clip_coef"],
+        n_steps=recipe["num_steps"],
         batch_size=recipe["minibatch_size"],
         n_epochs=recipe["epochs"],
-        gamma=recipe["discount"],
-        gae_lambda=recipe["trace"],
-        ent_coef=recipe["entropy_coefficient"],
-        vf_coef=0.5 * recipe["value_coefficient"],  # of the mean squared error, where ours is of its half
+        gamma=recipe["gamma"],
+        gae_lambda=recipe["gae_lambda"],
+        ent_coef=recipe["entropy_coef"],
+        vf_coef=0.5 * recipe["value_coef"],  # of the mean squared error, where ours is of its half
         max_grad_norm=recipe["max_grad_norm"],
         seed=seed,
         device="cpu",
@@ -46,7 +46,7 @@ def build(recipe: dict[str, Any], setting: int, seed: int) -> Any:
 def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict[str, Any]:
     """One update to warm up, then `updates` that count."""
     model = build(recipe, setting, seed)
-    batch = recipe["num_envs"] * recipe["steps"]
+    batch = recipe["num_envs"] * recipe["num_steps"]
     model.learn(batch)
     started = time.perf_counter()
     model.learn(updates * batch, reset_num_timesteps=False)

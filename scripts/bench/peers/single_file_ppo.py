@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
 
-def make_env(env: str, normalize: bool, discount: float) -> Callable[[], gymnasium.Env]:
+def make_env(env: str, normalize: bool, gamma: float) -> Callable[[], gymnasium.Env]:
     """How to make one environment, with CleanRL's wrappers."""
 
     def thunk() -> gymnasium.Env:
@@ -29,7 +29,7 @@ def make_env(env: str, normalize: bool, discount: float) -> Callable[[], gymnasi
             space = made.observation_space
             made = gymnasium.wrappers.NormalizeObservation(made)
             made = gymnasium.wrappers.TransformObservation(made, lambda obs: np.clip(obs, -10, 10), space)
-            made = gymnasium.wrappers.NormalizeReward(made, gamma=discount)
+            made = gymnasium.wrappers.NormalizeReward(made, gamma=gamma)
             made = gymnasium.wrappers.TransformReward(made, lambda reward: np.clip(float(reward), -10, 10))
         return made
 
@@ -89,8 +89,8 @@ def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict
     torch.set_num_threads(setting)
     torch.manual_seed(seed)
     np.random.seed(seed)
-    num_envs, num_steps, gamma, gae_lambda = (recipe[k] for k in ("num_envs", "steps", "discount", "trace"))
-    clip, clip_vloss = recipe["clip"], recipe["value_clip"]
+    num_envs, num_steps, gamma, gae_lambda = (recipe[k] for k in ("num_envs", "num_steps", "gamma", "gae_lambda"))
+    clip, clip_vloss = recipe["clip_coef"], recipe["value_clip_coef"]
     batch_size, minibatch_size = num_envs * num_steps, recipe["minibatch_size"]
     thunks = [make_env(recipe["env"], recipe["normalize"], gamma) for _ in range(num_envs)]
     envs = SyncVectorEnv(thunks, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -167,7 +167,7 @@ def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict
                     v_loss = torch.max(v_loss, (b_values[mb_inds] + v_clipped - b_targets[mb_inds]) ** 2)
                 v_loss = 0.5 * v_loss.mean()
                 entropy_loss = entropy.mean()
-                loss = pg_loss - recipe["entropy_coefficient"] * entropy_loss + recipe["value_coefficient"] * v_loss
+                loss = pg_loss - recipe["entropy_coef"] * entropy_loss + recipe["value_coef"] * v_loss
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(agent.parameters(), recipe["max_grad_norm"])
