@@ -14,8 +14,9 @@ from algos.learning.collectors import Actors, Mode
 from algos.learning.learner import Learner
 from algos.learning.returns import n_step
 from algos.learning.rollout import Rollout, Stage, episode_metrics, playable
-from algos.networks.actor import ActorPolicy, Architecture
+from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
+from algos.networks.architecture import Architecture
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.spec import EnvSpec

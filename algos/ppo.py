@@ -27,8 +27,9 @@ from algos.learning.losses import ByHand, Surrogate
 from algos.learning.normalize import Normalization
 from algos.learning.returns import gae, vtrace
 from algos.learning.rollout import Rollout, Stage, episode_metrics, playable
-from algos.networks.actor import ActorPolicy, Architecture, Weights
+from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
+from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import Activation
 from algos.pool.protocol import Pool
 from envs.errors import require

@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from algos.learning.learner import Learner
-from algos.networks.actor import Architecture
+from algos.networks.architecture import Architecture
 from algos.networks.dense import DenseNetwork
 from algos.networks.heads import Head
 

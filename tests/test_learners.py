@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 
 from algos.learning.distributed import LearnerLost, Learners
 from algos.learning.learner import Learner
-from algos.networks.actor import Architecture
+from algos.networks.architecture import Architecture
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec

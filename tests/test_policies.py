@@ -9,8 +9,9 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from algos.networks.actor import ActorPolicy, Architecture, DenseActor, Weights, make_actor
+from algos.networks.actor import ActorPolicy, DenseActor, make_actor
 from algos.networks.actor_critic import ActorCritic, TorchActor, logprob_and_entropy
+from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import Head
 from envs.errors import ConfigError
 

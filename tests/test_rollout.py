@@ -15,8 +15,8 @@ from algos.learning.collectors import Actors, play_here, play_on_pool
 from algos.learning.episodes import Moments
 from algos.learning.normalize import Normalization
 from algos.learning.rollout import Collector, ResumePoint, Rollout, Stage, join, playable
-from algos.networks.actor import Architecture, Weights
 from algos.networks.actor_critic import ActorCritic
+from algos.networks.architecture import Architecture, Weights
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec

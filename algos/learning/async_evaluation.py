@@ -14,7 +14,8 @@ from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes, count_cut, play
 from algos.learning.rollout import Stage
-from algos.networks.actor import ActorPolicy, Architecture, Weights
+from algos.networks.actor import ActorPolicy
+from algos.networks.architecture import Architecture, Weights
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool
 from envs.vector import Serial

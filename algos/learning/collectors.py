@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from algos.learning.flow import prefetch
 from algos.learning.rollout import Collector, Performer, ResumePoint, Rollout, Stage, join
-from algos.networks.actor import Weights
+from algos.networks.architecture import Weights
 from algos.pool.protocol import Pool
 from envs.errors import require
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from algos.learning.rollout import Rollout
-from algos.networks.actor import Architecture, Weights
 from algos.networks.actor_critic import ActorCritic, as_tensor
+from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense import DenseNetwork
 from envs.errors import require
 

@@ -18,7 +18,8 @@ from threadpoolctl import ThreadpoolController
 
 from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.common.threads import one_thread
-from algos.networks.actor import Architecture, Weights, make_actor
+from algos.networks.actor import make_actor
+from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import Head
 from algos.pool.broadcast import Broadcast
 from envs.spec import EnvSpec

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from algos.networks.actor import Architecture, Weights
+from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import LOG_2PI, Head
 
 SQRT2 = math.sqrt(2.0)

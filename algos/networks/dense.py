@@ -6,7 +6,7 @@ A network of two layers of 64 and a minibatch of 64 rows take torch longer to ca
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.actor import Architecture
+from algos.networks.architecture import Architecture
 
 Floats = NDArray[np.float32]
 
