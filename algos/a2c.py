@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
-from algos.common.timing import Clock, rollout_times
+from algos.common.timing import Clock
 from algos.learning.async_evaluation import Evaluation
-from algos.learning.collectors import Actors, Mode
+from algos.learning.collectors import Actors, Mode, rollout_times
 from algos.learning.learner import Learner
 from algos.learning.returns import n_step
 from algos.learning.rollout import Rollout, Stage, episode_metrics, playable

@@ -17,9 +17,9 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from algos.common.keys import Stream, keyed_generator
-from algos.common.timing import Clock, rollout_times
+from algos.common.timing import Clock
 from algos.learning.async_evaluation import Evaluation
-from algos.learning.collectors import Actors, Mode
+from algos.learning.collectors import Actors, Mode, rollout_times
 from algos.learning.distributed import Learners, check_learners
 from algos.learning.flow import minibatches
 from algos.learning.learner import Judged, Learner, check_compiler, check_device

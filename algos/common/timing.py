@@ -17,10 +17,6 @@ seconds        over all sittings; steps_per_s, memory_gb of this process: added 
 
 import time
 
-from algos.learning.collectors import Mode
-from algos.learning.rollout import Rollout
-from algos.pool.protocol import Pool
-
 
 class Clock:
     """Splits the time of an iteration among what it is told of, in the order of the program."""
@@ -47,28 +43,6 @@ def with_shares(times: dict[str, float]) -> dict[str, float]:
     """Times, and what learning and waiting are of the whole."""
     total, waited = times["system/iteration_s"], times["system/wait_s"] + times.get("system/eval_wait_s", 0.0)
     return {**times, "system/learn_share": times["system/learn_s"] / total, "system/wait_share": waited / total}
-
-
-def rollout_times(times: dict[str, float], rollout: Rollout, mode: Mode, players: int, pool: Pool) -> dict[str, float]:
-    """The metrics of an iteration that learned from a rollout.
-
-    Args:
-        times: what the clock read.
-        players: actors that played the rollout.
-        pool: where they did with mode=actors; evaluation beside is not counted as its work.
-    """
-    total, busy_s = times["system/iteration_s"], rollout.env_s + rollout.policy_s
-    metrics = {
-        **times,
-        "system/env_s": rollout.env_s,
-        "system/policy_s": rollout.policy_s,
-        "system/env_share": rollout.env_s / (players * total),
-        "system/policy_share": rollout.policy_s / (players * total),
-        "system/env_restarts": rollout.restarts,
-    }
-    if mode == "inline":  # this process did not wait while it played
-        metrics["system/wait_share"] = max(0.0, times["system/wait_share"] - busy_s / total)
-    return metrics | worker_times(busy_s, total, pool.size) if mode == "actors" else metrics
 
 
 def worker_times(worker_s: float, seconds: float, workers: int) -> dict[str, float]:

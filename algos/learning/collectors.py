@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Literal
 
+from algos.common.timing import worker_times
 from algos.learning.flow import prefetch
 from algos.learning.rollout import Collector, Performer, ResumePoint, Rollout, Stage, join
 from algos.networks.architecture import Weights
@@ -145,3 +146,25 @@ def play_on_pool(stage: Stage, pool: Pool, actors: int, versions: Versions, star
     finally:
         for performer in performers:
             performer.close()
+
+
+def rollout_times(times: dict[str, float], rollout: Rollout, mode: Mode, players: int, pool: Pool) -> dict[str, float]:
+    """The metrics of an iteration that learned from a rollout.
+
+    Args:
+        times: what the clock read.
+        players: actors that played the rollout.
+        pool: where they did with mode=actors; evaluation beside is not counted as its work.
+    """
+    total, busy_s = times["system/iteration_s"], rollout.env_s + rollout.policy_s
+    metrics = {
+        **times,
+        "system/env_s": rollout.env_s,
+        "system/policy_s": rollout.policy_s,
+        "system/env_share": rollout.env_s / (players * total),
+        "system/policy_share": rollout.policy_s / (players * total),
+        "system/env_restarts": rollout.restarts,
+    }
+    if mode == "inline":  # this process did not wait while it played
+        metrics["system/wait_share"] = max(0.0, times["system/wait_share"] - busy_s / total)
+    return metrics | worker_times(busy_s, total, pool.size) if mode == "actors" else metrics
