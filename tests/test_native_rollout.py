@@ -12,8 +12,9 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from algos.evolution import population
-from algos.evolution.population import Centre, Compiled, Members, Problem, evaluate_mean, evaluate_pairs
+from algos.evolution.population import Centre, Members, Problem, evaluate_mean, evaluate_pairs
 from algos.learning.episodes import Episodes, play
+from algos.learning.native_episodes import NativePlayer
 from algos.networks.flat import MLP, Activation, Normalizer, Population
 from algos.pool.broadcast import Broadcast
 from envs.errors import ConfigError
@@ -85,9 +86,9 @@ class Crowd:
 
     def natively(self, episodes: Any = range(E), threads: int = 1) -> Episodes:
         """Episode e is played by member e from seed 100 + e; these of them, in this order."""
-        compiled = Compiled.of(self.problem)
-        assert compiled is not None
-        return replace(compiled, threads=threads).play(
+        player = native_player(self.problem)
+        assert player is not None
+        return replace(player, threads=threads).play(
             self.parameters,
             [int(e) for e in episodes],
             self.normalizer,
@@ -105,6 +106,10 @@ class Crowd:
             return play(venv, players, seeds, cap=self.cap, observe=observe)
         finally:
             venv.close()
+
+
+def native_player(problem: Problem) -> NativePlayer | None:
+    return NativePlayer.of(problem.vec, problem.env, problem.mlp.network)
 
 
 def same_bits(ours: Episodes, theirs: Episodes) -> bool:
@@ -220,10 +225,9 @@ def test_a_choice_of_what_is_not_a_number_is_the_ordinary_path_s() -> None:
 @each_task
 def test_what_has_no_native_version_is_stepped(env: EnvSpec) -> None:
     problem = Crowd.of(env).problem
-    assert Compiled.of(problem) is not None
-    assert Compiled.of(replace(problem, vec=Serial(num_envs=2))) is None
-    compiled = Compiled.of(problem)
-    assert compiled is not None
+    assert native_player(replace(problem, vec=Serial(num_envs=2))) is None
+    player = native_player(problem)
+    assert player is not None
     unfit: list[Callable[[Network], Network]] = [
         lambda network: replace(network, head="unbounded"),
         lambda network: replace(network, activation="gelu"),
@@ -231,10 +235,10 @@ def test_what_has_no_native_version_is_stepped(env: EnvSpec) -> None:
         lambda network: replace(network, sizes=(*network.sizes[:-1], network.sizes[-1] + 1)),
         lambda network: replace(network, sizes=(network.sizes[0], 200_000, network.sizes[-1])),
     ]
-    assert not any(native.supports(compiled.task, change(compiled.network)) for change in unfit)
-    if isinstance(compiled.task.action_space, Discrete):
-        later = replace(compiled.task, action_space=Discrete(int(compiled.task.action_space.n), start=1))
-        assert not native.supports(later, compiled.network)
+    assert not any(native.supports(player.task, change(player.network)) for change in unfit)
+    if isinstance(player.task.action_space, Discrete):
+        later = replace(player.task, action_space=Discrete(int(player.task.action_space.n), start=1))
+        assert not native.supports(later, player.network)
 
 
 @each_task
@@ -252,7 +256,7 @@ def test_members_are_played_the_same_natively_and_step_by_step(env: EnvSpec, mon
     nothing = evaluate_pairs(problem, (centre, 3, 3))
     assert nothing[0].shape == nothing[1].shape == (0, 2) and nothing[2] == []
 
-    monkeypatch.setattr(Compiled, "of", lambda problem: None)
+    monkeypatch.setattr(NativePlayer, "of", lambda vec, env, network: None)
     monkeypatch.setattr(population, "_workspaces", type(population._workspaces)())
     stepped = evaluate_pairs(problem, (centre, 0, 6))
     np.testing.assert_array_equal(returns, stepped[0])

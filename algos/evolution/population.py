@@ -5,7 +5,7 @@ alone.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.learning.episodes import Episodes, Moments, play
+from algos.learning.native_episodes import NativePlayer
 from algos.networks.flat import MLP, Normalizer, Population
 from algos.pool.broadcast import Broadcast
-from envs.cores import usable_cores
-from envs.native import rollout as native
-from envs.native.networks import Network
-from envs.native.settings import NativeTask, native_task
 from envs.spec import EnvSpec
-from envs.vector import Native, Vec, VectorEnv
+from envs.vector import Vec, VectorEnv
 
 KEPT_PROBLEMS = 8  # a thread's environments take memory, and are made anew in milliseconds
 
@@ -151,10 +148,10 @@ def _play(
 ) -> Episodes:
     """Play episode e with the parameters load(member[e]); members are numbered from 0 on."""
     workspace = _workspaces.of(problem)
-    if workspace.compiled is not None:
+    if workspace.native is not None:
         loaded = [load(m) for m in range(max(member, default=-1) + 1)]
         parameters = np.array(loaded, np.float32).reshape(-1, problem.mlp.num_parameters)
-        return workspace.compiled.play(parameters, member, centre.normalizer, seeds, cap=cap, observe=observe)
+        return workspace.native.play(parameters, member, centre.normalizer, seeds, cap=cap, observe=observe)
     try:
         members = Members(workspace.population, lambda e: load(member[e]), centre.normalizer)
         assert workspace.venv is not None
@@ -186,60 +183,14 @@ class Members:
         return self._population.act(obs if self._normalizer is None else self._normalizer(obs))
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """What plays whole episodes without Python, where environments and networks have a native version."""
-
-    task: NativeTask
-    network: Network
-    threads: int
-
-    @classmethod
-    def of(cls, problem: Problem) -> "Compiled | None":
-        """What plays a problem's episodes; None where one step after another must do."""
-        if not isinstance(problem.vec, Native):
-            return None
-        network, task = problem.mlp.network, native_task(problem.env)
-        return cls(task, network, problem.vec.threads or usable_cores()) if native.supports(task, network) else None
-
-    def play(
-        self,
-        parameters: NDArray[np.float32],
-        member: list[int],
-        normalizer: Normalizer | None,
-        seeds: Sequence[int],
-        *,
-        cap: int | None,
-        observe: list[bool],
-    ) -> Episodes:
-        """As `algos.learning.episodes.play`, of networks with parameters [M, P]; member[e] plays episode e."""
-        scaling = None if normalizer is None else native.Scaling(normalizer.mean, normalizer.std, normalizer.clip)
-        played = native.play_episodes(
-            self.task,
-            self.network,
-            parameters,
-            member,
-            seeds,
-            scaling=scaling,
-            cap=cap,
-            observe=observe,
-            threads=self.threads,
-        )
-        moments = [
-            Moments(int(length), mean, m2) if seen else None
-            for seen, length, mean, m2 in zip(observe, played.lengths, played.mean, played.m2, strict=True)
-        ]
-        return Episodes(played.returns, played.lengths, moments)
-
-
 class _Workspace:
     """Environments, networks and noise for one problem; no result depends on what they were used for before."""
 
     def __init__(self, problem: Problem) -> None:
         self.noise = problem.make_noise()
-        self.compiled = Compiled.of(problem)
+        self.native = NativePlayer.of(problem.vec, problem.env, problem.mlp.network)
         self.venv: VectorEnv | None = None
-        if self.compiled is None:
+        if self.native is None:
             self.venv = problem.vec.make(problem.env, AutoresetMode.DISABLED)
             self.population = Population(problem.mlp, problem.vec.num_envs)
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
 from algos.common.threads import one_thread
-from algos.evolution.population import Compiled
 from algos.learning.episodes import Episodes, play
+from algos.learning.native_episodes import NativePlayer
 from algos.networks.flat import FlatPolicy
 from algos.pool.broadcast import Broadcast
 from envs.errors import ConfigError
@@ -60,10 +60,10 @@ def perform(what: Performance, seeds: Sequence[int], threads: int = 1) -> Episod
     """
     task, policy, observe = exact_task(what.env), what.policy, [False] * len(seeds)
     if task is not None and isinstance(policy, FlatPolicy) and supports(task, policy.mlp.network):
-        compiled = Compiled(task, policy.mlp.network, threads)
+        player = NativePlayer(task, policy.mlp.network, threads)
         member = [0] * len(seeds)
         scaling = policy.normalizer
-        return compiled.play(policy.parameters[None], member, scaling, seeds, cap=what.max_steps, observe=observe)
+        return player.play(policy.parameters[None], member, scaling, seeds, cap=what.max_steps, observe=observe)
     slots = 1 if task is None else min(LANES, len(seeds))
     with one_thread(), closing(_open(what.env, task, slots)) as venv:
         return play(venv, Alone(what, seeds, slots), seeds, cap=what.max_steps, observe=observe)

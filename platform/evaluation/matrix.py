@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.evolution.niche import Niche
-from algos.learning.matrix import Tournament, play_match
+from algos.evolution.tournament import Tournament, play_match
 from algos.pool.protocol import Pool
 from envs.errors import require
 

@@ -7,8 +7,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from algos.evolution.population import Compiled, Members
+from algos.evolution.population import Members
 from algos.learning.episodes import play
+from algos.learning.native_episodes import NativePlayer
 from algos.learning.policy_episodes import exact_task
 from algos.networks.flat import MLP, Population
 from algos.pool.broadcast import Broadcast
@@ -38,9 +39,9 @@ def play_match(task: tuple[Broadcast[Tournament], int, int]) -> tuple[float, int
     network, cap = tournament.mlp.network, tournament.max_steps
     if native is not None and supports(native, network):
         everyone = [0] * len(tournament.seeds)
-        compiled = Compiled(native, network, threads=1)
+        player = NativePlayer(native, network, threads=1)
         parameters, observe = tournament.agents[agent : agent + 1], [False] * len(everyone)
-        episodes = compiled.play(parameters, everyone, None, tournament.seeds, cap=cap, observe=observe)
+        episodes = player.play(parameters, everyone, None, tournament.seeds, cap=cap, observe=observe)
         return float(episodes.returns.mean()), int(episodes.lengths.sum())
     slots = min(len(tournament.seeds), SLOTS)
     players = Members(Population(tournament.mlp, slots), lambda _: tournament.agents[agent], None)
