@@ -35,8 +35,8 @@ from .runs.checkpoint import StorageError
 from .runs.folder import RunFolder, changed_processors, read_config
 from .runs.loop import Outcome, Progress, RunFailed, restore, run
 from .runs.state import last_metrics, survey
+from .runs.table import print_table
 from .slurm.submit import check_runs_here
-from .status import print_table
 from .sweep.trial import find_reporter
 from .tracking.console import Console
 from .tracking.tracker import Shown, Tracker

@@ -18,8 +18,8 @@ from run_folders import write, write_sweep
 
 from envs.errors import ConfigError
 from paddock.runs.folder import FolderError
-from paddock.runs.results import find_sweeps, read_columns, read_metrics, read_runs, read_trials
-from paddock.sweep.study import open_study
+from paddock.runs.results import find_sweeps, read_columns, read_metrics, read_runs
+from paddock.sweep.study import open_study, read_trials
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ import yaml
 from conftest import ROOT, TINY, Command, rows, wait_until
 
 from paddock.runs.state import Submission, find_runs, read_submission, survey
-from paddock.status import HEAD, main
+from paddock.runs.table import HEAD
+from paddock.status import main
 
 Main = Callable[..., tuple[int, str, str]]
 

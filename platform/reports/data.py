@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from envs.errors import PaddockError, nearest, require
 
 from ..runs.folder import FolderError, read_config
-from ..runs.results import JOURNALS, find_runs, find_sweeps, parse_rows, read_states
+from ..runs.journal import JOURNALS, parse_rows
+from ..runs.results import find_runs, find_sweeps, read_states
 from .curves import COLORS, EVALUATION, TRAINING
 from .groups import Run, find_repeats, group_by_seed, sort_groups
 

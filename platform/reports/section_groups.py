@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tracking.console import short
+from ..runs.units import short
 from . import statistics
 from .curves import EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, label_x, read_line
 from .data import Group

@@ -17,7 +17,7 @@ from ..plot import read_pictures
 from ..runs.folder import spell_command
 from ..runs.late import matplotlib
 from ..runs.state import WRONG
-from ..tracking.console import duration, short
+from ..runs.units import duration, short
 from .data import Entry, Group
 from .page import (
     INK,

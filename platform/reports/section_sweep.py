@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runs.late import matplotlib
-from ..runs.results import Columns, read_trials
-from ..sweep.study import Sheet, open_study
+from ..runs.results import Columns
+from ..runs.units import duration, short
+from ..sweep.study import Sheet, open_study, read_trials
 from ..sweep.summary import as_command, best_trials
 from ..sweep.trial import Note
-from ..tracking.console import duration, short
 from .curves import COLORS, Line, label_x, read_line
 from .page import INK, Html, axes, code, grid, heading, panel, picture, section, table
 
@@ -220,7 +220,7 @@ def _table(folder: Path, metrics: Sequence[str]) -> Html:
     words = [k for k, name in enumerate(names) if frame[name].dtype == pl.String]
     rows = [[_cell(name, row[name]) for name in names] for row in frame.head(MOST_TRIALS).iter_rows(named=True)]
     left_out = f"the first {MOST_TRIALS} of {frame.height} trials; " if frame.height > MOST_TRIALS else ""
-    note = Html(f'<p class="dim">{left_out}paddock.runs.results.read_trials has all of them</p>') if left_out else ""
+    note = Html(f'<p class="dim">{left_out}paddock.sweep.study.read_trials has all of them</p>') if left_out else ""
     return Html(f"{table(head, rows, words)}{note}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tracking.console import short
+from ..runs.units import short
 from . import statistics
 from .data import Group
 from .page import Html, axes, grid, key, panel, picture, section, table

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from .folder import FolderError
-from .results import EVALUATION, EVALUATION_OF, JOURNALS, parse_rows, to_number
+from .journal import EVALUATION, EVALUATION_OF, JOURNALS, parse_rows, to_number
 
 PLACE = ("run", "iteration", "step")  # columns that are no metrics
 CHUNK_BYTES = 1 << 26  # of journals that are parsed at once

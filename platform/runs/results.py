@@ -1,6 +1,6 @@
 """Run folders as columns and lists for plots, and whole trees of them as polars data frames for notebooks and reports.
 
-    from paddock.runs.results import read_metrics, read_runs, read_trials
+    from paddock.runs.results import read_metrics, read_runs
 
     read_runs("multirun/2026-11-21_19-28-20").group_by("algo.name").agg(pl.mean("eval/return_mean"))
 
@@ -13,7 +13,7 @@ None of this needs Paddock; in plain polars, of runs that have ended:
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from envs.errors import require
 
 from .folder import FolderError, read_config
+from .journal import EVALUATION, EVALUATION_OF, JOURNALS, read_rows, to_number
 from .state import State, find_runs, survey
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 Columns = dict[str, NDArray[np.float64]]
 
-JOURNALS = ("metrics.jsonl", "system.jsonl")
-EVALUATION = "eval/"  # how the metrics of an evaluation begin
-EVALUATION_OF = "eval/of_iteration"  # the iteration whose policy was evaluated, where a later row reports it
 FIXED = ("run", "state", "started")  # columns of read_runs that are neither of the configuration nor metrics
 
 
@@ -48,7 +46,7 @@ def read_columns(run: Path) -> Columns:
     """
     rows: dict[int, dict[str, Any]] = {}
     for journal in JOURNALS:
-        for row in _read_rows(run / journal):
+        for row in read_rows(run / journal):
             rows.setdefault(row["iteration"], {})
             if (evaluated := row.get(EVALUATION_OF)) in rows:
                 rows[evaluated] |= {name: row.pop(name) for name in list(row) if name.startswith(EVALUATION)}
@@ -65,7 +63,7 @@ def read_events(run: Path) -> list[dict[str, Any]]:
     Raises:
         FolderError: the journal cannot be read.
     """
-    return list(_read_rows(run / "events.jsonl"))
+    return list(read_rows(run / "events.jsonl"))
 
 
 def read_runs(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
@@ -119,46 +117,6 @@ def read_metrics(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
     return read_journals(_find(folders))
 
 
-def read_trials(folder: str | os.PathLike[str]) -> "pl.DataFrame":
-    """A row for each trial of a sweep's study: `number`, `state`, objectives, parameters, `steps`, `seconds`, `run`.
-
-    Returns:
-        The one objective is called `value`; of several, each bears the name of its metric. A pruned trial has what it
-        reported last. Parameters are called by their keys (`algo.learning_rate`), `steps` counts environment steps,
-        `run` is a path.
-
-    Raises:
-        ConfigError: the folder is no sweep's.
-        FolderError: its study cannot be read.
-    """
-    import polars as pl
-
-    from ..sweep.study import Sheet, open_study
-    from .frames import to_series
-
-    folder = Path(folder)
-    trials = open_study(folder).get_trials(deepcopy=False)
-    metrics = list(Sheet.read(folder).objectives)
-    names = ["value"] if len(metrics) == 1 else metrics
-    parameters = dict.fromkeys(name for trial in trials for name in trial.params)
-    noted = [trial.user_attrs for trial in trials]
-    seconds = [trial.duration.total_seconds() if trial.duration else None for trial in trials]
-    return pl.DataFrame(
-        [
-            pl.Series("number", [trial.number for trial in trials], pl.Int64),
-            pl.Series("state", [trial.state.name.lower() for trial in trials], pl.String),
-            *(
-                pl.Series(name, [trial.values[k] if trial.values else None for trial in trials], pl.Float64)
-                for k, name in enumerate(names)
-            ),
-            *(to_series(name, [trial.params.get(name) for trial in trials]) for name in parameters),
-            pl.Series("steps", [user.get("steps") for user in noted], pl.Float64).cast(pl.Int64),
-            pl.Series("seconds", [u.get("seconds", s) for u, s in zip(noted, seconds, strict=True)], pl.Float64),
-            pl.Series("run", [str(folder / user["run"]) if "run" in user else None for user in noted], pl.String),
-        ]
-    )
-
-
 def find_sweeps(folder: Path) -> list[Path]:
     """The sweeps in a folder, at any depth, or the folder itself if it is one's."""
     sweeps = []
@@ -184,37 +142,10 @@ def read_states(runs: Sequence[Path]) -> dict[Path, tuple[State, str]]:
     return states | {standing.run: (standing.state, standing.why) for standing in others}
 
 
-def parse_rows(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The rows of a journal as far as it is whole."""
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            return
-        if not isinstance(row, dict) or "iteration" not in row or not line.endswith(b"\n"):
-            return
-        yield row
-
-
-def to_number(value: Any) -> float:
-    """The value, or NaN if it is no number."""
-    return float(value) if isinstance(value, int | float) else np.nan
-
-
 def _find(folders: Iterable[str | os.PathLike[str]]) -> list[Path]:
     paths = [Path(folder) for folder in folders]
     require(bool(paths), "no folder is given; name runs, multiruns, or folders with some of them")
     return list(dict.fromkeys(run for path in paths for run in find_runs(path)))
-
-
-def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with open(path, "rb") as lines:
-            yield from parse_rows(lines)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise FolderError(f"{path} cannot be read ({error.strerror})") from error
 
 
 def _read_config(run: Path) -> dict[str, Any]:

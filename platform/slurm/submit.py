@@ -33,7 +33,7 @@ from ..config.command import shown
 from ..runs.checkpoint import write_atomically
 from ..runs.loop import RunFailed
 from ..runs.state import ALIVE, RUNNING, WAITING, WRONG, Submission, ask_queue, log_tail, read_submission, survey
-from ..status import print_table
+from ..runs.table import print_table
 from ..sweep.job_plan import Plan, plan_job
 from ..sweep.placement import SHOWN, End
 from .snapshot import find_tree

@@ -24,9 +24,9 @@ from ..config.build import call_checked
 from ..config.command import shown
 from ..runs.loop import RunFailed, Signals
 from ..runs.state import WRONG, last_metrics, read_end, survey
+from ..runs.table import print_table
+from ..runs.units import duration, short
 from ..slurm.submit import PLUGINS, SlurmLauncher
-from ..status import print_table
-from ..tracking.console import duration, short
 from .job_plan import Plan, plan_job
 from .placement import End, Here, OnWorkers, Place, Running
 

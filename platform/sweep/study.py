@@ -9,17 +9,21 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envs.errors import ConfigError, nearest, require
 
 from ..runs.checkpoint import write_atomically
 from ..runs.folder import FolderError
 from ..runs.late import optuna
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SHEET, JOURNAL = "sweep.json", "study.journal"  # in the sweep's folder
 SAMPLERS = {
@@ -159,6 +163,45 @@ def open_study(folder: Path, sampler: optuna.samplers.BaseSampler | None = None)
     except Exception as error:  # whatever the database of a storage raises; its address may hold a password
         place = journal if sheet.storage is None else "its storage"
         raise FolderError(f"the study {sheet.study} cannot be read from {place} ({type(error).__name__})") from error
+
+
+def read_trials(folder: str | os.PathLike[str]) -> pl.DataFrame:
+    """A row for each trial of a sweep's study: `number`, `state`, objectives, parameters, `steps`, `seconds`, `run`.
+
+    Returns:
+        The one objective is called `value`; of several, each bears the name of its metric. A pruned trial has what it
+        reported last. Parameters are called by their keys (`algo.learning_rate`), `steps` counts environment steps,
+        `run` is a path.
+
+    Raises:
+        ConfigError: the folder is no sweep's.
+        FolderError: its study cannot be read.
+    """
+    import polars as pl
+
+    from ..runs.frames import to_series
+
+    folder = Path(folder)
+    trials = open_study(folder).get_trials(deepcopy=False)
+    metrics = list(Sheet.read(folder).objectives)
+    names = ["value"] if len(metrics) == 1 else metrics
+    parameters = dict.fromkeys(name for trial in trials for name in trial.params)
+    noted = [trial.user_attrs for trial in trials]
+    seconds = [trial.duration.total_seconds() if trial.duration else None for trial in trials]
+    return pl.DataFrame(
+        [
+            pl.Series("number", [trial.number for trial in trials], pl.Int64),
+            pl.Series("state", [trial.state.name.lower() for trial in trials], pl.String),
+            *(
+                pl.Series(name, [trial.values[k] if trial.values else None for trial in trials], pl.Float64)
+                for k, name in enumerate(names)
+            ),
+            *(to_series(name, [trial.params.get(name) for trial in trials]) for name in parameters),
+            pl.Series("steps", [user.get("steps") for user in noted], pl.Float64).cast(pl.Int64),
+            pl.Series("seconds", [u.get("seconds", s) for u, s in zip(noted, seconds, strict=True)], pl.Float64),
+            pl.Series("run", [str(folder / user["run"]) if "run" in user else None for user in noted], pl.String),
+        ]
+    )
 
 
 def make_sampler(name: str, options: Mapping[str, Any], seed: int) -> optuna.samplers.BaseSampler:

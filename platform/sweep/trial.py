@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.checkpoint import write_atomically
-from ..runs.results import EVALUATION, EVALUATION_OF
+from ..runs.journal import EVALUATION, EVALUATION_OF
 
 log = logging.getLogger(__name__)
 

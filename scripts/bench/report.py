@@ -27,7 +27,8 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 import pandas as pd  # noqa: E402
 
 from paddock.report import report  # noqa: E402
-from paddock.runs.results import JOURNALS, read_metrics, read_runs  # noqa: E402
+from paddock.runs.journal import JOURNALS  # noqa: E402
+from paddock.runs.results import read_metrics, read_runs  # noqa: E402
 from scripts.bench.es import describe_machine  # noqa: E402
 
 RUNS, REPORTED, ROWS = 1000, 100, 300
