@@ -17,10 +17,10 @@ import yaml
 from conftest import TINY, Command, call_main, final_state, rows, wait_until
 
 import paddock.runs.checkpoint
+from algos.pool.late import LatePool
 from algos.pool.protocol import PoolError
 from envs.errors import ConfigError
 from envs.native import library
-from paddock.compute.dask.lazy import LatePool
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read
 from paddock.runs.folder import FolderError, RunFolder, changed_keys
 from paddock.tracking.tracker import Journal

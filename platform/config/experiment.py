@@ -11,9 +11,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from algos.pool.late import LatePool
 from envs.errors import ConfigError, nearest, require, resolve
 
-from ..compute.dask.lazy import LatePool
 from ..runs.checkpoint import Checkpoints
 from ..runs.folder import algorithm_name, check_usable, last_path, new_path, short_name
 from ..runs.loop import Budget
