@@ -9,19 +9,17 @@ import io
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from envs.errors import ConfigError, PaddockError, nearest, require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
-from .reports import plot_pbt, plot_poet
 from .reports.curves import COLORS, EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, label_x, read_line
 from .reports.groups import Run, find_repeats, group_by_seed, sort_groups
+from .reports.histories import HISTORIES, read_pictures
 from .runs.folder import read_config, short_name
 from .runs.late import matplotlib
-from .runs.lineage import read_history, read_population
 from .runs.results import find_runs, read_columns
 
 if TYPE_CHECKING:
@@ -74,18 +72,6 @@ MOST_GROUPS = 10  # in a picture
 MOST_INSIDE = 4  # names of lines that have room beside them
 
 
-class History(NamedTuple):
-    """What some algorithms tell beside numbers."""
-
-    title: str
-    read: Callable[..., Any]  # its content, or None where there is none
-    pictures: Mapping[str, Callable[[Any, str], Figure]]  # name -> how to draw the content, given a title
-
-
-HISTORIES = (
-    History("Niches of POET", read_history, plot_poet.PICTURES),
-    History("Population based training", read_population, plot_pbt.PICTURES),
-)
 KNOWN = list(dict.fromkeys([CURVES, *(name for history in HISTORIES for name in history.pictures)]))
 
 
@@ -166,22 +152,6 @@ def label_groups(groups: Sequence[list[Run]]) -> dict[str, list[Run]]:
         if 0 < len(chosen) <= 3 and len(set(named)) == len(runs):
             labels = named
     return dict(zip(labels, groups, strict=True))
-
-
-def read_pictures(run: Run) -> tuple[str, dict[str, Callable[[str], Figure]]]:
-    """What there is to draw of one run beside its curves.
-
-    Returns:
-        (what it is, name -> how to draw it, given a title); empty of runs that tell nothing, or have not yet.
-
-    Raises:
-        FolderError: its events cannot be read.
-    """
-    for history in HISTORIES:
-        content = history.read(run.path, run.config, run.columns)
-        if content is not None:
-            return history.title, {name: partial(draw, content) for name, draw in history.pictures.items()}
-    return "", {}
 
 
 def _draw_panel(ax: Axes, groups: Mapping[str, list[Run]], x: str, metrics: Sequence[str]) -> list[Run]:

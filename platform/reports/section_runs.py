@@ -13,12 +13,12 @@ import numpy as np
 
 from envs.errors import ConfigError, PaddockError
 
-from ..plot import read_pictures
 from ..runs.folder import spell_command
 from ..runs.late import matplotlib
 from ..runs.state import WRONG
 from ..runs.units import duration, short
 from .data import Entry, Group
+from .histories import read_pictures
 from .page import (
     INK,
     Html,
