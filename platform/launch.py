@@ -31,12 +31,12 @@ from .config.compose import check_sweep, hydra_parser, register_search_path
 from .config.experiment import Assembly, assemble, build_algorithm, env_name, packages
 from .config.help import print_guide
 from .config.mistakes import check_arguments, composition_error
+from .config.plugins import check_runs_here
 from .runs.checkpoint import StorageError
 from .runs.folder import RunFolder, changed_processors, read_config
 from .runs.loop import Outcome, Progress, RunFailed, restore, run
 from .runs.state import last_metrics, survey
 from .runs.table import print_table
-from .slurm.submit import check_runs_here
 from .sweep.trial import find_reporter
 from .tracking.console import Console
 from .tracking.tracker import Shown, Tracker
@@ -109,6 +109,7 @@ def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction) -> bool:
         Whether it was a dry run, and is over.
     """
     # Optuna and the places where runs go take longer to import than the help of a single run.
+    from .slurm.submit import register_launcher
     from .sweep.launchers import register_launchers
     from .sweep.sweeper import register_sweeper
 
@@ -116,6 +117,7 @@ def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction) -> bool:
         return assemble(composed).path
 
     register_launchers()
+    register_launcher()
     register_sweeper(check)
     return check_sweep(arguments, check, job)
 

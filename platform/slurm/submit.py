@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
-from hydra.types import HydraContext, RunMode, TaskFunction
+from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from envs.errors import ConfigError, require
@@ -30,6 +29,7 @@ from envs.errors import ConfigError, require
 from .. import CONF
 from ..config.build import call_checked
 from ..config.command import shown
+from ..config.plugins import register_plugin
 from ..runs.checkpoint import write_atomically
 from ..runs.loop import RunFailed
 from ..runs.state import ALIVE, RUNNING, WAITING, WRONG, Submission, ask_queue, log_tail, read_submission, survey
@@ -38,7 +38,6 @@ from ..sweep.job_plan import Plan, plan_job
 from ..sweep.placement import SHOWN, End
 from .snapshot import find_tree
 
-PLUGINS = "hydra_plugins.paddock."  # names of the only package from which Hydra accepts launchers and sweepers
 OURS = {  # parameters of sbatch that are not the user's to set
     *("array", "error", "job-name", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "requeue", "signal"),
     *("account", "cpus-per-task", "gpus-per-node", "mem", "partition", "qos", "time"),  # they are keys themselves
@@ -289,18 +288,9 @@ class _Queued:
             subprocess.run(["scancel", submission.job], capture_output=True)
 
 
-def check_runs_here() -> None:
-    """Raise if a run is about to start here that was meant to be one of a sweep.
-
-    Raises:
-        ConfigError: a launcher or a sweeper of ours is chosen without --multirun.
-    """
-    hydra = HydraConfig.get()
-    chosen = {"sweeper": hydra.sweeper._target_, "launcher": hydra.launcher._target_}
-    ours = [kind for kind, target in chosen.items() if str(target).startswith(PLUGINS)]
-    for kind in ours if hydra.mode == RunMode.RUN else ():
-        name = hydra.runtime.choices.get(f"hydra/{kind}", "")
-        raise ConfigError(f"hydra/{kind}={name} is for sweeps, of one run too; add --multirun")
+def register_launcher() -> None:
+    """Make the launcher known to Hydra in this process."""
+    register_plugin(SlurmLauncher)
 
 
 def _check_unclaimed(plans: Sequence[Plan]) -> None:

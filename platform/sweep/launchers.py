@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
@@ -22,11 +21,11 @@ from envs.errors import require
 from ..compute.recipes import Dask
 from ..config.build import call_checked
 from ..config.command import shown
+from ..config.plugins import register_plugin
 from ..runs.loop import RunFailed, Signals
 from ..runs.state import WRONG, last_metrics, read_end, survey
 from ..runs.table import print_table
 from ..runs.units import duration, short
-from ..slurm.submit import PLUGINS, SlurmLauncher
 from .job_plan import Plan, plan_job
 from .placement import End, Here, OnWorkers, Place, Running
 
@@ -141,9 +140,9 @@ class DaskLauncher(_SideBySide):
 
 
 def register_launchers() -> None:
-    """Make the launchers known to Hydra in this process."""
-    for launcher in (LocalLauncher, DaskLauncher, SlurmLauncher):
-        Plugins.instance().class_name_to_class[f"{PLUGINS}{launcher.__name__}"] = launcher
+    """Make these launchers known to Hydra in this process."""
+    register_plugin(LocalLauncher)
+    register_plugin(DaskLauncher)
 
 
 def _run_all(place: Place, plans: Sequence[Plan], sweep: Path) -> None:

@@ -30,9 +30,9 @@ from envs.errors import ConfigError, require
 from ..config.build import call_checked
 from ..config.command import shown
 from ..config.compose import job_config, load_job
+from ..config.plugins import register_plugin
 from ..runs.folder import algorithm_name, short_name, spell_command
 from ..runs.loop import RunFailed
-from ..slurm.submit import PLUGINS
 from .job_plan import LEFT_OUT, Plan, plan_job
 from .launchers import LocalKeys
 from .placement import Place
@@ -238,4 +238,4 @@ def register_sweeper(check: Callable[[DictConfig], Any]) -> None:
         check: raises what is wrong with a job, before any is started.
     """
     OptunaSweeper.check = staticmethod(check)
-    Plugins.instance().class_name_to_class[f"{PLUGINS}{OptunaSweeper.__name__}"] = OptunaSweeper
+    register_plugin(OptunaSweeper)
