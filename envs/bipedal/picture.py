@@ -3,17 +3,14 @@
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pygame
 from gymnasium.envs.box2d.bipedal_walker import SCALE, TERRAIN_HEIGHT, TERRAIN_STEP, VIEWPORT_H, VIEWPORT_W
 from numpy.typing import NDArray
 
-from envs.bipedal.walker import HEIGHT, WIDTH
-
-if TYPE_CHECKING:
-    from envs.bipedal.terrain import Terrain
+from envs.bipedal.walker import HEIGHT, WIDTH, Walker
 
 SKY, CLOUD, EARTH, LIGHT_GRASS, DARK_GRASS = (
     (215, 215, 255),
@@ -29,8 +26,15 @@ Color = tuple[int, int, int]
 Point = Sequence[float]  # x, y, m
 
 
-def show(walker: "Terrain") -> NDArray[np.uint8] | None:
-    """Draw the walker as it stands: [400, 600, 3], or into a window if that is its render mode."""
+def show(walker: Walker) -> NDArray[np.uint8] | None:
+    """Draw a walker on a ground of its own as it stands.
+
+    Args:
+        walker: with what `Terrain` adds: course, ground, clouds, finish.
+
+    Returns:
+        [400, 600, 3]; None where its render mode is a window.
+    """
     surface = _Scene(walker).paint()
     if walker.render_mode == "rgb_array":
         return np.transpose(pygame.surfarray.array3d(surface), (1, 0, 2))
