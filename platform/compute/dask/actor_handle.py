@@ -4,16 +4,38 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from algos.pool.broadcast import Broadcast, collecting
 from algos.pool.protocol import Needs, PoolError
 
-from .tasks import Ended, Item
+from .connection import Link
+from .tasks import Driver, Ended, Item
 
-if TYPE_CHECKING:
-    from .connection import Link
-    from .dispatcher import Dispatcher
+
+class Placement(Protocol):
+    """Where objects live; all of it belongs to the loop."""
+
+    def add(self, remote: "Remote") -> None:
+        """Give a new object a worker."""
+        ...
+
+    def remove(self, remote: "Remote") -> None:
+        """Let an object go."""
+        ...
+
+    def call(self, remote: "Remote", item: Item) -> None:
+        """Send a call to its object."""
+        ...
+
+
+class ActorDriver(Driver, Protocol):
+    """What objects ask of the dispatcher."""
+
+    @property
+    def homes(self) -> Placement:
+        """Where they live."""
+        ...
 
 
 class Remote:
@@ -23,7 +45,7 @@ class Remote:
 
     def __init__(
         self,
-        dispatcher: "Dispatcher",
+        dispatcher: ActorDriver,
         factory: Callable[[], Any],
         restore: Callable[[], Callable[[], Any]] | None,
         needs: Needs,

@@ -1,8 +1,8 @@
 """Where objects live: each on one worker, moved to another when that one is lost, falls silent or leaves."""
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Iterable
+from typing import Any, Protocol
 
 from algos.pool.protocol import PoolError
 
@@ -10,14 +10,35 @@ from .actor_handle import Remote
 from .connection import Link, as_tuple
 from .tasks import Ended, Item
 
-if TYPE_CHECKING:
-    from .dispatcher import Dispatcher
+
+class Workers(Protocol):
+    """What the placement of objects asks of the dispatcher."""
+
+    links: dict[str, Link]  # by address
+    failure: PoolError | None
+    timeout_s: float | None  # of a call
+
+    def hold(self, link: Link, item: Item, seconds: float | None) -> int:
+        """Note that a worker has an item; returns the number under which it knows it."""
+        ...
+
+    def place(self, link: Link) -> None:
+        """Note whether a worker may be given work, and wants some."""
+        ...
+
+    def finish(self, ends: Iterable[tuple[Item, Ended | None]]) -> None:
+        """Tell each source what of its own has ended."""
+        ...
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run a coroutine beside everything else."""
+        ...
 
 
 class Homes:
     """The objects of a dispatcher's workers. All of it belongs to the client's event loop."""
 
-    def __init__(self, dispatcher: "Dispatcher") -> None:
+    def __init__(self, dispatcher: Workers) -> None:
         self._dispatcher = dispatcher
         self._remotes: list[Remote] = []
 

@@ -9,14 +9,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from algos.pool.broadcast import Broadcast, collecting
 from algos.pool.protocol import Done, End, Needs, PoolError
-
-if TYPE_CHECKING:
-    from .connection import Link
-    from .dispatcher import Dispatcher
 
 Thing = TypeVar("Thing")
 
@@ -25,6 +21,34 @@ LEAST_S = 0.008  # of work in a chunk at least: a message costs about a tenth of
 AHEAD_S = 0.1  # of work that should wait on a worker behind what it runs
 TAKE_S = 0.001  # between two looks of the workers at tasks that are being pickled
 LONG_S = 0.15  # tasks of this length wait here, for whichever worker is free first
+
+
+class Holder(Protocol):
+    """What may have a task: a connection to a worker."""
+
+    silent: bool  # whether the worker has given no sign of life for long
+
+
+class Driver(Protocol):
+    """What tasks and calls ask of the dispatcher; any thread may ask."""
+
+    failure: PoolError | None  # why nothing can be added any more
+
+    def dump(self, value: Any) -> bytes:
+        """Pickle something for the workers."""
+        ...
+
+    def wake(self) -> None:
+        """Look for work soon."""
+        ...
+
+    def call(self, fn: Callable[..., None], *arguments: Any) -> None:
+        """Run fn in the loop, if it has not ended."""
+        ...
+
+    def drop(self, batch: "Batch") -> None:
+        """Let go of a batch that was cancelled; this belongs to the loop."""
+        ...
 
 
 class Item:
@@ -37,7 +61,7 @@ class Item:
         self.index = index
         self.data = data
         self.blobs = blobs
-        self.holders: list[Link] = []  # those that have it now
+        self.holders: list[Holder] = []  # those that have it now
         self.losses = 0  # workers lost with it
         self.errors = 0  # ends with an error, of which it was given another try
         self.alone = False  # after a loss it runs by itself, which tells whether it was to blame
@@ -53,7 +77,7 @@ class Batch:
         name: str,
         fn: Callable[[Any], Any],
         deliver: Callable[[Sequence[End]], None],
-        dispatcher: "Dispatcher",
+        dispatcher: Driver,
         *,
         urgent: bool,
         needs: Needs,
