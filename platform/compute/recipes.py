@@ -3,8 +3,7 @@
 Dask takes half a second to import, which an error message should not wait for; so it comes when a pool is opened.
 """
 
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,13 +13,10 @@ from envs.cores import usable_cores
 from envs.errors import nearest, require
 
 from .dask.autoscale import Bounds
+from .keys import Count, SlurmKeys, Tls, check_faults, read_bounds
 from .tls import check_encrypted, check_tls, security
 
 SCHEMES = ("tcp", "tls", "ucx", "ucxx", "ws", "wss")
-MOST = 1024  # workers
-
-Count = int | Mapping[str, int | None] | None  # a number, or {min, max}
-Tls = Mapping[str, str | None] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +29,7 @@ class Local:
 
     def __post_init__(self) -> None:
         self.bounds  # noqa: B018
-        _check_faults(self.retries, self.task_timeout_s)
+        check_faults(self.retries, self.task_timeout_s)
 
     @property
     def bounds(self) -> Bounds:
@@ -64,7 +60,7 @@ class Dask:
 
     def __post_init__(self) -> None:
         self.bounds  # noqa: B018
-        _check_faults(self.retries, self.task_timeout_s)
+        check_faults(self.retries, self.task_timeout_s)
         check_tls(self.tls)
         both = self.address is not None and self.scheduler_file is not None
         require(not both, f"address={self.address} and scheduler_file={self.scheduler_file}: give one of them")
@@ -104,51 +100,8 @@ class Dask:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slurm:
+class Slurm(SlurmKeys):
     """Workers as Slurm jobs, submitted from here through dask-jobqueue."""
-
-    workers: Count
-    partition: str | None
-    account: str | None
-    walltime: str
-    cores: int
-    memory_gb: float
-    gpus: int
-    directives: Sequence[str]
-    prologue: Sequence[str]
-    host: str | None
-    wait_s: float
-    retries: int
-    task_timeout_s: float | None
-    tls: Tls
-
-    def __post_init__(self) -> None:
-        self.bounds  # noqa: B018
-        _check_faults(self.retries, self.task_timeout_s)
-        check_tls(self.tls)
-        for name, path in (self.tls or {}).items():
-            spaced = path is not None and path.split() != [path]
-            require(not spaced, f"tls: {name}={path} has a space in it, which the jobs' script cannot; move it")
-        for name in ("cores", "memory_gb", "wait_s"):
-            value = getattr(self, name)
-            require(value > 0, f"{name}={value} must be positive")
-        require(self.gpus >= 0, f"gpus={self.gpus} must not be negative")
-        lasts = f"walltime={self.walltime}"
-        require(self.walltime_s >= 60, f"{lasts} is shorter than Slurm's shortest, a minute; write [D-]HH:MM:SS")
-
-    @property
-    def bounds(self) -> Bounds:
-        """Fewest and most jobs."""
-        return read_bounds(self.workers, 1)
-
-    @property
-    def walltime_s(self) -> int:
-        """How long Slurm lets a job run."""
-        parts = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", self.walltime)
-        require(parts is not None, f"walltime={self.walltime} is not a time; write [D-]HH:MM:SS, such as 01:00:00")
-        assert parts is not None
-        days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
     def open(self, imports: Collection[str], folder: Path | None = None) -> Pool:
         """Submit the jobs and wait for the first.
@@ -163,32 +116,6 @@ class Slurm:
     def describe(self) -> str:
         """One line on the workers there would be."""
         return f"{self.bounds} Slurm jobs of {self.cores} worker{'s' if self.cores > 1 else ''} each"
-
-
-def read_bounds(workers: Count, default: int) -> Bounds:
-    """Fewest and most workers of a setting: a number, {min, max}, or null for the default."""
-    if not isinstance(workers, Mapping):
-        workers = {"min": workers, "max": workers}
-    for name in workers:
-        require(
-            name in ("min", "max"),
-            f"compute.workers.{name} is not a key of compute.workers; {nearest(str(name), ('min', 'max'))}",
-        )
-    given = {name: count for name, count in workers.items() if count is not None}
-    for name, count in given.items():
-        shown = f"workers={count}" if given.get("min") == given.get("max") else f"workers: {name}={count}"
-        whole = isinstance(count, int) and not isinstance(count, bool)
-        require(whole and 1 <= count <= MOST, f"{shown} must be a whole number between 1 and {MOST}, or null")
-    low = given.get("min", min(default, given.get("max", default)))
-    high = given.get("max", low)
-    require(low <= high, f"workers: min={low} is more than max={high}; swap them")
-    return Bounds(low, high)
-
-
-def _check_faults(retries: int, task_timeout_s: float | None) -> None:
-    require(0 <= retries <= 100, f"retries={retries} must be between 0 and 100; 3 suits most")
-    limit = task_timeout_s
-    require(limit is None or limit > 0, f"task_timeout_s={limit} must be positive, or null for no limit")
 
 
 def _check_address(address: str) -> None:

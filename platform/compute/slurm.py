@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dask
 from dask_jobqueue import SLURMCluster
@@ -22,10 +22,8 @@ from algos.pool.protocol import PoolError
 from .dask.autoscale import Fleet, NoneCame
 from .dask.cluster import LEAN, open_pool, quieten
 from .dask.pool import DaskPool
+from .keys import SlurmKeys
 from .tls import security
-
-if TYPE_CHECKING:
-    from .recipes import Slurm
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +32,7 @@ ORPHAN_S = 60  # a worker that has found no scheduler by then ends its job
 ANSWER_S = 10.0  # squeue that has not answered by then is not waited for
 
 
-def submit(recipe: "Slurm", imports: Collection[str], folder: Path | None) -> DaskPool:
+def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> DaskPool:
     """Start a scheduler here and workers as jobs; logs of the jobs go to folder/workers.
 
     Raises:
@@ -88,7 +86,7 @@ class Jobs(SLURMCluster):
         return [name for name in names if str(self.workers[name].job_id) not in active] if told.returncode == 0 else []
 
 
-def _cluster(recipe: "Slurm", folder: Path | None) -> Jobs:
+def _cluster(recipe: SlurmKeys, folder: Path | None) -> Jobs:
     # A worker retires while there is time to finish what it runs, and not all of them in the same minute.
     margin_s = max(5, min(recipe.walltime_s // 10, 600))
     lifetime_s = recipe.walltime_s - 2 * margin_s
@@ -129,7 +127,7 @@ def _cluster(recipe: "Slurm", folder: Path | None) -> Jobs:
     )
 
 
-def _start(cluster: Any, recipe: "Slurm") -> None:
+def _start(cluster: Any, recipe: SlurmKeys) -> None:
     """Submit the first jobs, and hear of it where Slurm refuses."""
 
     async def started() -> None:
