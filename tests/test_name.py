@@ -1,6 +1,7 @@
 """The laws of the name: the folder platform/ hides nothing of the standard library's and answers to `paddock` only."""
 
 import ast
+import graphlib
 import json
 import operator
 import os
@@ -12,7 +13,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -391,8 +392,8 @@ def name_module(path: Path) -> str:
     return ".".join(("paddock" if first == "platform" else first, *(part for part in rest if part != "__init__")))
 
 
-def find_imports(tree: ast.AST, package: str) -> Iterator[str]:
-    """Absolute dotted names a module imports, and any in its strings: `import_module` and `_target_` take those."""
+def find_statements(tree: ast.AST, package: str) -> Iterator[str]:
+    """Absolute dotted names that the statements of a module import, wherever they stand in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -400,14 +401,20 @@ def find_imports(tree: ast.AST, package: str) -> Iterator[str]:
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, node.module] if node.module else above)
             yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and re.fullmatch(r"[a-z_]\w*(\.\w+)+", str(node.value)):
+
+
+def find_imports(tree: ast.AST, package: str) -> Iterator[str]:
+    """Absolute dotted names a module imports, and any in its strings: `import_module` and `_target_` take those."""
+    yield from find_statements(tree, package)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and re.fullmatch(r"[a-z_]\w*(\.\w+)+", str(node.value)):
             yield str(node.value)
 
 
-def read_imports(path: Path) -> list[str]:
+def read_imports(path: Path, find: Callable[[ast.AST, str], Iterator[str]] = find_imports) -> list[str]:
     module = name_module(path)
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    return list(find_imports(ast.parse(path.read_text()), package))
+    return list(find(ast.parse(path.read_text()), package))
 
 
 def find_rooms() -> set[str]:
@@ -435,6 +442,70 @@ def test_imports_run_downward_only(floor, above):
     barred = above | {"tests", "scripts", "notebooks"}
     imports = {(str(path), name) for path in find_sources(floor) for name in read_imports(path)}
     assert not {(path, name) for path, name in imports if name.split(".")[0] in barred}
+
+
+# From the roof down: a room imports those on lines below its own. "" is the top of a floor: commands, and algorithms.
+ROOMS = {
+    "paddock": ["", "reports health", "evaluation slurm", "sweep", "compute", "config", "tracking", "runs"],
+    "algos": ["", "evolution", "learning", "common", "pool networks"],
+}
+MOST_FILES = 14  # of Python in a room
+
+
+def draw_arrows() -> dict[str, set[str]]:
+    """Module of the house -> those that it imports, inside functions and for types alone too."""
+    modules = {name_module(path): path for path in find_sources(*FLOORS)}
+    arrows = {}
+    for module, path in modules.items():
+        names = read_imports(path, find_statements)
+        arrows[module] = {name if name in modules else name.rpartition(".")[0] for name in names} & modules.keys() - {
+            module
+        }
+    return arrows
+
+
+def find_room(module: str, floor: str) -> str:
+    first, *rest = module.removeprefix(floor).strip(".").split(".")
+    return first if rest or any(first in line.split() for line in ROOMS[floor]) else ""
+
+
+def find_upward(arrows: dict[str, set[str]], floor: str) -> set[tuple[str, str]]:
+    """The imports from one room of a floor into another that is not below it."""
+    height = {room: -k for k, line in enumerate(ROOMS[floor]) for room in line.split(" ")}
+    pairs = {
+        (a, b) for a, imported in arrows.items() for b in imported if {a.split(".")[0], b.split(".")[0]} == {floor}
+    }
+    rooms = {(a, b): (find_room(a, floor), find_room(b, floor)) for a, b in pairs if b != floor}
+    return {pair for pair, (a, b) in rooms.items() if a != b and height[a] <= height[b]}
+
+
+@pytest.mark.parametrize("floor", list(ROOMS))
+def test_rooms_import_only_those_below_them(floor):
+    assert not find_upward(draw_arrows(), floor)
+
+
+def test_an_import_between_rooms_is_seen():
+    arrows = {
+        "algos.common.timing": {"algos.learning.rollout", "algos.common.keys"},
+        "algos.pool.worker": {"algos.networks", "algos"},
+        "algos.es": {"algos.pool.serial"},
+        "algos.learning.flow": {"algos.es"},
+    }
+    upward = {("algos.common.timing", "algos.learning.rollout"), ("algos.learning.flow", "algos.es")}
+    assert find_upward(arrows, "algos") == upward | {("algos.pool.worker", "algos.networks")}
+
+
+def test_nothing_is_imported_in_a_circle():
+    try:
+        graphlib.TopologicalSorter(draw_arrows()).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_a_room_holds_few_files():
+    full = {path.parent for path in find_sources(*FLOORS)}
+    count = {folder: len(list(folder.glob("*.py"))) for folder in full}
+    assert not {str(folder): number for folder, number in count.items() if number > MOST_FILES}
 
 
 def test_imports_inside_the_folder_are_relative():
