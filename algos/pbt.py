@@ -60,6 +60,7 @@ class PBT:
     best_iteration: int = field(init=False, default=0)
 
     plays_on_pool = True
+    trains_members = True
     policy_names = ("last", "best")
 
     def __post_init__(self) -> None:

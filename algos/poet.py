@@ -100,6 +100,7 @@ class POET:
     attempts: int = field(init=False, default=0)
 
     plays_on_pool = True
+    takes_family = True
 
     def __post_init__(self) -> None:
         self._check()

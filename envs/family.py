@@ -1,7 +1,7 @@
 """What co-evolution asks of a family of environments: where it begins, its neighbours, and how to make a member."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from envs.spec import EnvSpec
 Encoding = Mapping[str, Any]  # one member of a family, as plain JSON data
 
 
+@runtime_checkable
 class Family(Protocol):
     """Environments that share their spaces and differ by an encoding."""
 

@@ -23,6 +23,7 @@ from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.common.threads import one_thread
 from algos.learning.policy_episodes import Performance, perform, perform_share, policy_of_episode
 from algos.pool.serial import SerialPool
+from algos.protocol import Drawing, KeepsPolicies, LearnsInEnv
 from envs.cores import usable_cores
 from envs.errors import ConfigError, require
 from envs.spec import EnvSpec
@@ -38,7 +39,7 @@ from .evaluation.target import Visit, find_policy, plan_visit, write_control
 from .evaluation.video import Mp4
 from .runs.checkpoint import CheckpointError, Checkpoints
 from .runs.folder import import_from_where_it_began, read_config
-from .runs.loop import KeepsPolicies, Progress, restore
+from .runs.loop import Progress, restore
 from .runs.results import read_columns
 from .tracking.console import LiveLine
 
@@ -177,9 +178,9 @@ def evaluate(
     elif visit is not None:
         spec = visit.env
     else:
-        spec = algorithm.env if hasattr(algorithm, "env") else build("env", read_config(run)["env"])
+        spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", read_config(run)["env"])
     drawn = "has no distribution of actions to draw from; leave stochastic= out"
-    require(not stochastic or hasattr(policy, "drawing"), f"stochastic=true: {type(algorithm).__name__} {drawn}")
+    require(not stochastic or isinstance(policy, Drawing), f"stochastic=true: {type(algorithm).__name__} {drawn}")
     what = Performance(spec, policy, max_steps, stochastic)
     film = None if video is None else _film(what, seeds[0], video)
     started = time.perf_counter()

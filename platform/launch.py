@@ -22,6 +22,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from algos.pool.protocol import PoolError
+from algos.protocol import ChoosesPlace, Describes
 from envs.errors import ConfigError, PaddockError, resolve, split_details
 
 from . import CONF
@@ -160,8 +161,10 @@ def play(parts: Assembly) -> tuple[Outcome, bool]:
 
 def settle(parts: Assembly, console: Console) -> Assembly:
     """Replace `vec=auto` by the layout that an earlier session chose, or by the fastest here."""
+    from envs.vector import ChoosesLayout
+
     vec = build("vec", parts.config["vec"])
-    if not hasattr(vec, "settle"):
+    if not isinstance(vec, ChoosesLayout):
         return parts
     section = _chosen_before(parts)
     if section is not None:
@@ -169,8 +172,10 @@ def settle(parts: Assembly, console: Console) -> Assembly:
             return _with_vec(parts, section)
         except ConfigError as error:  # the run has come from another machine; the layouts all give the same numbers
             console.message(f"vec=auto: not as before, for {error}")
-    elsewhere = getattr(parts.algorithm, "plays_on_pool", True) and not parts.pool.in_process
-    return _with_vec(parts, vec.settle(parts.algorithm.env, elsewhere, console.message))
+    algorithm = parts.algorithm
+    on_pool = not isinstance(algorithm, ChoosesPlace) or algorithm.plays_on_pool
+    elsewhere = on_pool and not parts.pool.in_process
+    return _with_vec(parts, vec.settle(algorithm.env, elsewhere, console.message))
 
 
 def _moved(parts: Assembly) -> list[str]:
@@ -295,7 +300,7 @@ def _print_dry_run(parts: Assembly) -> None:
         "environment": env_name(config),
         "workers": parts.pool.describe(),
         "devices": "cpu",
-        **(algorithm.describe() if hasattr(algorithm, "describe") else {}),
+        **(algorithm.describe() if isinstance(algorithm, Describes) else {}),
         "budget": ", ".join(f"{key}={value}" for key, value in config["budget"].items() if value is not None) or "none",
         "folder": str(parts.path),
     }

@@ -134,6 +134,15 @@ class Session:
         self._closed = False
         self._leaving = False
         self._limited = False  # whether tasks have had a limit so far
+        self._operations: dict[str, Callable[..., None]] = {
+            "value": self._value,
+            "forget": self._forget,
+            "run": self._run,
+            "recall": self._recall,
+            "make": self._make,
+            "call": self._call,
+            "drop": self._drop,
+        }
 
     async def serve(self) -> None:
         """Read messages until the driver goes."""
@@ -142,7 +151,7 @@ class Session:
         try:
             while True:
                 for operation, *arguments in pickle.loads(await self._comm.read()):
-                    getattr(self, f"_{operation}")(*arguments)
+                    self._operations[operation](*arguments)
         finally:
             self._closed = True
             writing.cancel()

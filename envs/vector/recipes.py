@@ -1,7 +1,8 @@
 """Recipes for vector environments: how many environments run side by side, and where. `vec=` chooses one."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from gymnasium.vector import AutoresetMode
 
@@ -37,6 +38,19 @@ class Vec(Protocol):
 
     def make(self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True) -> VectorEnv:
         """Build the environments; without `copy`, batches may be views that last until these rows are sent to again."""
+        ...
+
+
+@runtime_checkable
+class ChoosesLayout(Protocol):
+    """A recipe that stands for others, of which it chooses one on the machine where it is used."""
+
+    def settle(self, spec: EnvSpec, elsewhere: bool, say: Callable[[str], None]) -> dict[str, Any]:
+        """Return the chosen recipe as a section of the configuration, and say why it is the one.
+
+        Args:
+            elsewhere: environments step in other processes, which take the cores as it is.
+        """
         ...
 
 

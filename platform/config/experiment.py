@@ -1,6 +1,5 @@
 """A configuration made into the parts of a run: checked as far as that leaves no trace, and built."""
 
-import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from algos.pool.late import LatePool
+from algos.protocol import TakesFamily, TrainsMembers
 from envs.errors import ConfigError, nearest, require, resolve
 
 from ..runs.checkpoint import Checkpoints
@@ -61,22 +61,24 @@ def build_algorithm(config: Mapping[str, Any], pool: Any, vec: "Vec | None" = No
     Args:
         vec: in place of the configuration's own.
     """
+    from envs.family import Family  # Gymnasium is slow to import, and help needs none
+
     recipe = build("env", config["env"])
     vec = vec or build("vec", config["vec"])
     section = {key: value for key, value in config["algo"].items() if key != "name"}
     parts = {"vec": vec, "pool": pool, "seed": config["seed"]}
-    # A family makes environments; an algorithm says by the name of its argument which of the two it takes.
     target = section.get("_target_")
-    wanted = inspect.signature(resolve(target, "algo._target_")).parameters if isinstance(target, str) else ()
-    if hasattr(recipe, "env_spec"):
+    made = resolve(target, "algo._target_") if isinstance(target, str) else None
+    takes_family = isinstance(made, TakesFamily)
+    if isinstance(recipe, Family):
         hint = "choose a single one, such as env=terrain, or algo=poet"
-        require("env" not in wanted, f"env: {type(recipe).__name__} is a family of environments; {hint}")
+        require(made is None or takes_family, f"env: {type(recipe).__name__} is a family of environments; {hint}")
         return build("algo", section, family=recipe, **parts)
     hint = "choose env=terrains, env=terrains_cppn or env=poles"
     name = config["algo"].get("name", target)
     given = f"env: {env_name(config)} is one environment, and {name} co-evolves a family of them"
-    require("family" not in wanted, f"{given}; {hint}")
-    if "member" in wanted:  # it trains members, each with parts of its own, of a whole algorithm's section
+    require(not takes_family, f"{given}; {hint}")
+    if isinstance(made, TrainsMembers):  # each with parts of its own, of a whole algorithm's section
         member = section.pop("member", None)
         settings = (
             {key: value for key, value in member.items() if key != "name"} if isinstance(member, dict) else member

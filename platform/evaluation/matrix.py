@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from algos.evolution.niche import Niche
 from algos.evolution.tournament import Tournament, play_match
 from algos.pool.protocol import Pool
+from algos.protocol import KeepsNiches
 from envs.errors import require
 
 from ..compute.recipes import Local
 from ..config.command import check_output, write_output
-from .target import has_niches
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def write_matrix(
     check_output("matrix", out, FORMATS)
     recipe = Local(workers=workers, retries=3, task_timeout_s=None)
     kind = f"is a run of {type(algorithm).__name__}, which has no niches"
-    require(has_niches(algorithm), f"matrix={out}: {run} {kind}; name the folder of a POET run")
+    require(isinstance(algorithm, KeepsNiches), f"matrix={out}: {run} {kind}; name the folder of a POET run")
     with closing(recipe.open({"algos", "envs"})) as pool:
         matrix = play_matrix(algorithm, pool, seeds, max_steps)
     write_output("matrix", out, matrix.encode(out.suffix))

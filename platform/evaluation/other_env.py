@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
+from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, nearest, require
 from envs.spec import EnvSpec
 
@@ -51,7 +52,7 @@ def place(algorithm: Any, section: Mapping[str, Any]) -> EnvSpec:
         isinstance(recipe, EnvSpec), "env: a family of environments cannot be played in; choose one, as env=terrain"
     )
     env = recipe.as_array()
-    if hasattr(algorithm, "env"):
+    if isinstance(algorithm, LearnsInEnv):
         for kind, own, new in zip(("observations", "actions"), algorithm.env.spaces, env.spaces, strict=True):
             same = (own.shape, own.dtype) == (new.shape, new.dtype) and type(own) is type(new)
             same = same and getattr(own, "n", None) == getattr(new, "n", None)

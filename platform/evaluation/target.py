@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from algos.evolution.niche import Niche
+from algos.protocol import KeepsNiches, KeepsPolicies
 from envs.errors import require
 from envs.spec import EnvSpec
 
 from ..config.niche import list_numbers
 from ..runs.folder import read_config
-from ..runs.loop import KeepsPolicies
 
 # What a strategy alone shares with POET's agents, in the control experiment of arXiv:1901.01753, section 4.1.
 SHARED = (
@@ -71,11 +71,6 @@ def write_control(run: Path, visit: Visit) -> str:
     return shlex.join(["python", "-m", "paddock", *place, f"budget.steps={visit.niche.learned}", *settings])
 
 
-def has_niches(algorithm: Any) -> bool:
-    """Whether an algorithm keeps niches, as POET does."""
-    return hasattr(algorithm, "niches") and hasattr(algorithm, "archive")
-
-
 def plan_visit(
     algorithm: Any, run: Path, niche: int | None, agent: int | None, host: Any, on: Path | None
 ) -> Visit | None:
@@ -94,19 +89,19 @@ def plan_visit(
         ConfigError: there is no such niche or agent, or it cannot play there.
     """
     kind = f"is a run of {type(algorithm).__name__}, which has no niches"
-    if not has_niches(algorithm):
+    if not isinstance(algorithm, KeepsNiches):
         require(agent is None, f"agent={agent}: {run} {kind}; leave agent= out")
         remedy = "leave niche= out, or name the POET run that has it: on=RUN"
         require(niche is None or on is not None, f"niche={niche}: {run} {kind}; {remedy}")
         if on is None:
             return None
     require(
-        has_niches(host),
+        isinstance(host, KeepsNiches),
         f"on={on} is a run of {type(host).__name__}, which has no niches; name the folder of a POET run",
     )
     require(agent is None or niche is not None, f"agent={agent} says who plays, and not where; give niche= too")
     there = _find("niche", niche, host, on or run)
-    if not has_niches(algorithm):
+    if not isinstance(algorithm, KeepsNiches):
         guest = None
     elif agent is None and on is None:
         guest = there

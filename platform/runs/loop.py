@@ -5,58 +5,20 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
+from algos.protocol import Algorithm, Evaluates, Metrics, TellsEvents
 from envs.errors import PaddockError, require
 
-from .checkpoint import Checkpoints, State, check_fits
-
-Metrics = Mapping[str, float]
+from .checkpoint import Checkpoints, check_fits
 
 
 class RunFailed(PaddockError):
     """A run ended by an error of its own, after it had begun."""
-
-
-class Algorithm(Protocol):
-    """A resumable iterator of metrics. At every yield `state_dict()` is complete.
-
-    One that has more to tell than numbers also has `drain_events()`: what happened since it was asked last.
-    """
-
-    def plan(self) -> Generator[Metrics, None, None]: ...
-    def state_dict(self) -> State: ...
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-    def policy(self) -> Any: ...
-
-
-@runtime_checkable
-class Evaluates(Protocol):
-    """An algorithm that evaluates its policy now and then: it says what rows have not told when a run ends.
-
-    Its rows with evaluations name the iteration of the policy that was played, as `eval/of_iteration`.
-    """
-
-    def evaluate_last(self) -> Sequence[Metrics]:
-        """Return the evaluations that no row has reported, that of the present policy last; change no state."""
-        ...
-
-
-@runtime_checkable
-class KeepsPolicies(Protocol):
-    """An algorithm that keeps more than its present policy."""
-
-    policy_names: tuple[str, ...]  # what `policy` may be asked for; the first is the present one
-
-    def policy(self, which: str = ...) -> Any: ...
-
-    def policy_iteration(self, which: str) -> int:
-        """Return the iteration that a policy is of."""
-        ...
 
 
 class Tracker(Protocol):
@@ -176,7 +138,7 @@ def run(
             now = time.monotonic()
             progress.elapsed_s = resumed_s + now - started
             rate = (row["step"] - step) / max(now - before, 1e-9)
-            events = algorithm.drain_events() if hasattr(algorithm, "drain_events") else ()
+            events = algorithm.drain_events() if isinstance(algorithm, TellsEvents) else ()
             tracker.log(
                 {
                     **row,

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from algos.pool.process import Child, run_child, start_child
 from algos.pool.protocol import Done, Needs, Pool
@@ -63,6 +63,15 @@ class Place(Protocol):
 
     def close(self) -> None:
         """Leave the place, with what still runs there."""
+        ...
+
+
+@runtime_checkable
+class OpensPlace(Protocol):
+    """A launcher that can start runs one by one, for a sweep that chooses them as it goes."""
+
+    def open(self) -> Place:
+        """Return the place for them."""
         ...
 
 

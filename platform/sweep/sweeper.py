@@ -35,7 +35,7 @@ from ..runs.folder import algorithm_name, short_name, spell_command
 from ..runs.loop import RunFailed
 from .job_plan import LEFT_OUT, Plan, plan_job
 from .launchers import LocalKeys
-from .placement import Place
+from .placement import OpensPlace, Place
 from .space import corners, read_space, suggest
 from .study import SHEET, Constraint, Sheet, make_pruner, make_sampler, open_storage, open_study, parse_objectives
 from .summary import print_summary
@@ -217,7 +217,7 @@ class OptunaSweeper(Sweeper):
             raise ConfigError(f"{shown(self._folder)} cannot be written ({error.strerror}); {remedy}") from error
 
     def _open_place(self) -> Place:
-        if hasattr(self._launcher, "open"):
+        if isinstance(self._launcher, OpensPlace):
             return self._launcher.open()
         return LocalKeys(jobs=None, cpus=1, gpus=()).open()  # Hydra's own launcher, which knows no trials
 

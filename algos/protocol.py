@@ -1,0 +1,141 @@
+"""What a run and the commands ask of an algorithm: one protocol, and one more for each thing that only some can."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    # A command that only reads run folders asks for these protocols, and need not wait for Gymnasium.
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from algos.evolution.niche import Niche
+    from envs.spec import EnvSpec
+
+Metrics = Mapping[str, float]
+
+
+class Algorithm(Protocol):
+    """A resumable iterator of metrics. At every yield `state_dict()` is complete."""
+
+    def plan(self) -> Generator[Metrics, None, None]:
+        """Learn, one row of metrics an iteration, with `step` and `iteration` in each."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that `load_state_dict` goes on from, as arrays and plain data."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where another one of the same settings was, to the same bits."""
+        ...
+
+    def policy(self) -> Any:
+        """Return the present policy; see `Policy`."""
+        ...
+
+
+class Policy(Protocol):
+    """What an algorithm has learned."""
+
+    def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
+        """Map obs [B, ...] to actions [B, ...], what else there is to tell of them, and the next state.
+
+        Args:
+            state: the memory of recurrent policies; None begins new episodes.
+        """
+        ...
+
+
+@runtime_checkable
+class Drawing(Protocol):
+    """A policy whose actions can be drawn from a distribution."""
+
+    def drawing(self, generator: np.random.Generator) -> Policy:
+        """Return the same policy with actions as training takes them: drawn, from this generator."""
+        ...
+
+
+@runtime_checkable
+class LearnsInEnv(Protocol):
+    """An algorithm whose policy is made for one environment, or for others of the same spaces."""
+
+    env: EnvSpec
+
+
+@runtime_checkable
+class ChoosesPlace(Protocol):
+    """An algorithm that says where its environments step; one that does not is taken to do so on the pool."""
+
+    @property
+    def plays_on_pool(self) -> bool:
+        """Whether they step on the pool's workers, and not in this process."""
+        ...
+
+
+@runtime_checkable
+class TellsEvents(Protocol):
+    """An algorithm that has more to tell than numbers."""
+
+    def drain_events(self) -> Sequence[Mapping[str, Any]]:
+        """Return what happened since this was asked last; each event is a row of `events.jsonl`."""
+        ...
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """An algorithm that says what a run would assemble."""
+
+    def describe(self) -> Mapping[str, str]:
+        """Return the lines of `dry_run=true`: name -> text."""
+        ...
+
+
+@runtime_checkable
+class Evaluates(Protocol):
+    """An algorithm that evaluates its policy now and then: it says what rows have not told when a run ends.
+
+    Its rows with evaluations name the iteration of the policy that was played, as `eval/of_iteration`.
+    """
+
+    def evaluate_last(self) -> Sequence[Metrics]:
+        """Return the evaluations that no row has reported, that of the present policy last; change no state."""
+        ...
+
+
+@runtime_checkable
+class KeepsPolicies(Protocol):
+    """An algorithm that keeps more than its present policy."""
+
+    policy_names: tuple[str, ...]  # what `policy` may be asked for; the first is the present one
+
+    def policy(self, which: str = ...) -> Any:
+        """Return the policy of that name."""
+        ...
+
+    def policy_iteration(self, which: str) -> int:
+        """Return the iteration that a policy is of."""
+        ...
+
+
+@runtime_checkable
+class KeepsNiches(Protocol):
+    """An algorithm that co-evolves environments and agents, as POET does; `policy(number)` is the agent of a niche."""
+
+    niches: dict[int, Niche]  # active ones by number, the oldest first
+    archive: dict[int, Niche]  # retired ones
+
+
+@runtime_checkable
+class TakesFamily(Protocol):
+    """A class of algorithms that make their environments of a family: it takes `family` in place of `env`."""
+
+    takes_family: bool
+
+
+@runtime_checkable
+class TrainsMembers(Protocol):
+    """A class of algorithms that train several others: it takes `member`, which makes one of them."""
+
+    trains_members: bool
