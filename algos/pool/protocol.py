@@ -169,6 +169,10 @@ class Pool(Protocol):
         """Say how many workers would have work from now on; an elastic pool follows, within its bounds."""
         ...
 
+    def describe(self) -> str:
+        """Say in one line where the work happens."""
+        ...
+
     def close(self) -> None:
         """Let the workers go; may be called twice."""
         ...
