@@ -23,8 +23,7 @@ AGAIN = "run pip install again, or choose vec=serial"
 OTHER_COMPILER = "install Paddock again with another compiler (CC=clang pip install ...)"
 
 # What fingerprint.c computes where each operation is rounded by itself. After a change of the arithmetic that is meant,
-# scripts/native_fingerprint.py prints these; what is compared with Box2D and Gymnasium (tests/test_native_walker.py,
-# tests/test_native_classic.py, tests/test_native_networks.py) then has to pass.
+# scripts/native_fingerprint.py prints these; what tests/native/ compares with Box2D and Gymnasium then has to pass.
 RECORDED = {
     "cartpole": 0xBAAFD1957EC3CC87,
     "pendulum": 0xBA458F77F3A16939,

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -81,8 +82,9 @@ def script(tmp_path: Path) -> Path:
     return file
 
 
-def run(*command: Any, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, timeout=120, cwd=cwd)
+def run(*command: Any, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, *map(str, command)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=cwd, env=os.environ | environment)
 
 
 def test_functions_of_a_script_share_its_globals_on_a_worker(script: Path) -> None:
@@ -155,7 +157,7 @@ with Pool(compute="dask", address={scheduler!r}) as pool:
 )
 def test_the_laws_of_the_pool_hold_in_scripts_too(file: str, chosen: list[str]) -> None:
     pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its tests")
-    done = run(Path(__file__).with_name(file), *chosen, cwd=ROOT / "tests")
+    done = run(Path(__file__).with_name(file), *chosen, cwd=ROOT / "tests", PYTHONPATH=str(ROOT / "tests"))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -1,4 +1,4 @@
-"""What tests/test_native_sanitized.py runs under sanitizers: every native task, misused at random.
+"""What tests/native/test_native_sanitized.py runs under sanitizers: every native task, misused at random.
 
 python native_fuzz.py FOLDER SET SEED: the library in the folder, on that set of instructions. What is asserted here are
 laws: numbers stay finite, and no body moves further in a step than Box2D lets it.

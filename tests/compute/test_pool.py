@@ -1,4 +1,4 @@
-"""What the pool promises beyond the contract of tests/test_compute.py: broadcasts, objects, needs, sizes, faults."""
+"""What the pool promises beyond the contract of test_compute.py: broadcasts, objects, needs, sizes, faults."""
 
 import contextlib
 import functools

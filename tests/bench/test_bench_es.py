@@ -13,7 +13,7 @@ from algos.pool.serial import SerialPool
 from scripts.bench.es import AnsweringPool, build_es, measure_driver
 from scripts.bench.es_peers import members, play_envpool, play_member, walker
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_peer_plays_the_members_of_the_next_iteration() -> None:

@@ -23,7 +23,7 @@ import pytest
 import paddock
 from paddock.config import vocabulary
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("platform", "algos", "envs")
 MINORS = (11, 12, 13, 14)
 

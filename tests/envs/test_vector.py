@@ -44,7 +44,7 @@ def multiprocess(**changes: Any) -> Multiprocess:
 
 SERIAL = Serial(num_envs=N)
 BACKENDS = {"serial": SERIAL, "multiprocess": multiprocess(), "pool": multiprocess(batch_size=4)}
-NATIVE = Native(num_envs=N, threads=1)  # with numbers of its own: tests/test_native_vector.py has what it gives
+NATIVE = Native(num_envs=N, threads=1)  # with numbers of its own: tests/native/test_native_vector.py has what it gives
 TASKS = {
     "box": spec("CartPole-v1"),
     "continuous": spec("Pendulum-v1", max_episode_steps=12),

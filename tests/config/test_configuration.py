@@ -98,7 +98,7 @@ def test_every_option_composes_and_builds_and_leaves_no_trace(
     assert not any(tmp_path.iterdir())
 
 
-# compute=slurm opens where there is a Slurm: tests/test_slurm_workers.py.
+# compute=slurm opens where there is a Slurm: tests/cluster/test_slurm_workers.py.
 @pytest.mark.parametrize("option", [option for option in OPTIONS if re.match("compute=(?!slurm)", option)])
 def test_every_compute_option_describes_a_pool_that_opens(option: str) -> None:
     workers = [] if option == "compute=serial" else ["compute.workers=1"]

@@ -33,7 +33,7 @@ from paddock.tracking.crc32c import Crc32c
 from paddock.tracking.mirrors import TensorBoard, Wandb
 from paddock.tracking.tracker import Journal, Tracker
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TRACKS = sorted(path.stem for path in (Path(paddock.CONF) / "track").glob("*.yaml"))
 
 

@@ -200,7 +200,7 @@ mirror = Mlflow(tracking_uri=sys.argv[2], experiment="e", tags={}, init_timeout_
 mirror.open(0, print)
 threading.Event().wait()
 """
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), silent.url], cwd=Path(__file__).parents[1])
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), silent.url], cwd=Path(__file__).parents[2])
     assert silent.met.wait(60)
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()

@@ -36,7 +36,7 @@ def test_a_command_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
 @pytest.mark.real_start
 def test_a_command_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     code = f"""
-import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}, {str(ROOT / "tests/compute")!r}]
 from pathlib import Path
 from test_child_process import run_child, sleeper
 run_child(sleeper(Path({str(tmp_path)!r})))
