@@ -167,7 +167,7 @@ def serve(module: str) -> None:
         # What libraries keep for their exit handlers to remove goes here, since those do not run.
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             os.environ["TMPDIR"] = tempfile.tempdir = folder
-            importlib.import_module(f"paddock.{module}").mirror(inbox)
+            importlib.import_module(f"paddock.tracking.{module}").mirror(inbox)
     except Exception as error:
         traceback.print_exc()
         inbox.say(f"{FAILED}{in_a_line(error)}")

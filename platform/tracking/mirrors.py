@@ -175,7 +175,7 @@ class Wandb(InChild):
         # uploaded are kept in the run's folder, and not in the user's home.
         environment = {"WANDB_DATA_DIR": str(folder.absolute() / "data"), **os.environ}
         environment.pop("WANDB_SERVICE", None)
-        self._child = Child("wandb_child", folder, settings, environment, say)
+        self._child = Child("wandb", folder, settings, environment, say)
 
     def commands(self) -> list[str]:
         """See `track.Shown`: what is still to be uploaded."""
@@ -232,7 +232,7 @@ class Mlflow(InChild):
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
         known = {"commit": read_commit(self._run_dir), "sweep": sweep_name(self._run_dir)}
         self._child = Child(
-            "mlflow_child",
+            "mlflow",
             self._run_dir / "mlflow",
             self._settings | known,
             {"MLFLOW_DISABLE_TELEMETRY": "true", **os.environ},

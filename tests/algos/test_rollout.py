@@ -54,7 +54,7 @@ def stage(
     architecture = Architecture.for_spaces(
         *env.spaces, encoder="auto", hidden=(8,), activation="tanh", shared=False, lstm=lstm, initial_log_std=0.0
     )
-    given = {"steps": 16, "groups": 1} | changes
+    given = {"num_steps": 16, "groups": 1} | changes
     return Stage(env, vec or Serial(num_envs=num_envs), architecture, seed=3, **given)
 
 
@@ -232,7 +232,7 @@ def test_actors_are_sent_the_way_to_a_point_only_where_they_are_not_there(vec: V
 
 
 def test_a_rollout_is_what_the_environment_says() -> None:
-    of = stage(num_envs=2, steps=60, max_episode_steps=9)
+    of = stage(num_envs=2, num_steps=60, max_episode_steps=9)
     rollout = played(of, 1)[0]
     for n in range(2):
         env: Any = of.env.make()
@@ -255,7 +255,7 @@ def test_a_rollout_is_what_the_environment_says() -> None:
 
 
 def test_the_final_observation_of_a_truncated_episode_is_kept() -> None:
-    of = stage(num_envs=3, steps=40, max_episode_steps=7)
+    of = stage(num_envs=3, num_steps=40, max_episode_steps=7)
     rollout = played(of, 1)[0]
     assert len(rollout.final_at) == rollout.truncated.sum() > 3
     for (t, n), final in zip(rollout.final_at, rollout.final_obs, strict=True):
@@ -343,7 +343,7 @@ def test_settings_that_do_not_go_together_are_one_line(change: dict[str, Any], n
 
 
 def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None:
-    of = stage(num_envs=2, steps=3)
+    of = stage(num_envs=2, num_steps=3)
     blank = played(of, 1)[0]
     reward = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
     never = np.zeros((3, 2), bool)
