@@ -47,13 +47,13 @@ class Job:
 
 
 @dataclass(eq=False)
-class Desk:
+class Executor:
     """The jobs of a worker process: waiting, running, and what is free for the next."""
 
     cpu: int
     memory_gb: float
     gpu: int
-    retire: Callable[[], None]  # called once in a thread of the desk, when a series asks for a new process
+    retire: Callable[[], None]  # called once in a thread of the executor, when a series asks for a new process
     _free: dict[str, float] = field(init=False)
     _urgent: deque[Job] = field(default_factory=deque)
     _waiting: deque[Job] = field(default_factory=deque)
@@ -105,7 +105,7 @@ class Desk:
             renew = self._run(job)
             with self._changed:
                 del self._running[job]
-                if job.tasks:  # which the desk, closed by now, leaves to whoever takes them back
+                if job.tasks:  # which the executor, closed by now, leaves to whoever takes them back
                     self._waiting.appendleft(job)
                 self._take(job, -1)
                 self._changed.notify_all()
@@ -191,8 +191,8 @@ def dump_error(error: BaseException) -> bytes:
 class Resident:
     """An object that lives here; its calls run one at a time, in their order."""
 
-    def __init__(self, desk: Desk, data: bytes, blobs: Mapping[str, Blob], script: Script | None) -> None:
-        self._desk = desk
+    def __init__(self, executor: Executor, data: bytes, blobs: Mapping[str, Blob], script: Script | None) -> None:
+        self._executor = executor
         self._blobs = blobs
         self._script = script
         self._data: bytes | None = data
@@ -207,7 +207,7 @@ class Resident:
             self._calls.append(job)
             first = len(self._calls) == 1
         if first:
-            self._desk.add(job, urgent=True)
+            self._executor.add(job, urgent=True)
 
     def close(self) -> None:
         """Let the object go once its open calls have ended, by its own `close` if it has one."""
@@ -235,7 +235,7 @@ class Resident:
                 self._calls.popleft()
                 following = self._calls[0] if self._calls else None
             if following is not None:
-                self._desk.add(following, urgent=True)
+                self._executor.add(following, urgent=True)
 
 
 def memory_gb(limit: int | None) -> float:

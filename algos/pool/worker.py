@@ -32,7 +32,7 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from algos.pool import broadcast, exit_report
-from algos.pool.executor import FLUSH_S, Desk, Job, Resident, memory_gb
+from algos.pool.executor import FLUSH_S, Executor, Job, Resident, memory_gb
 from algos.pool.script import Script, load, run_for
 
 OPERATION = "paddock"  # the name under which drivers call
@@ -68,7 +68,7 @@ class Counter(WorkerPlugin):
         cpu, gpu = int(worker.state.nthreads), int(resources.get("GPU", 0))
         memory = memory_gb(worker.memory_manager.memory_limit)
         self._capacity = {"cpu": cpu, "memory_gb": memory, "gpu": gpu}
-        self._desk = Desk(cpu, memory, gpu, retire=lambda: self._call(self._renew))
+        self._executor = Executor(cpu, memory, gpu, retire=lambda: self._call(self._renew))
         self._leaving = False
         self._stderr = exit_report.redirect()
         faulthandler.enable(all_threads=False)
@@ -81,7 +81,7 @@ class Counter(WorkerPlugin):
         answer |= {"name": str(self._worker.name)}
         script = None if hello["script"] is None else Script(*hello["script"])
         answer |= {"script": script is not None and script.is_here()}
-        session = Session(comm, self._desk, self._loop, script)
+        session = Session(comm, self._executor, self._loop, script)
         self._sessions.add(session)
         try:
             await comm.write(answer)
@@ -99,7 +99,7 @@ class Counter(WorkerPlugin):
 
     async def _leave(self) -> None:
         self._leaving = True
-        self._desk.close()
+        self._executor.close()
         sessions = list(self._sessions)
         for session in sessions:
             session.leave()
@@ -118,10 +118,10 @@ class Counter(WorkerPlugin):
 class Session:
     """One driver's connection, from its greeting to its end."""
 
-    def __init__(self, comm: Any, desk: Desk, loop: asyncio.AbstractEventLoop, script: Script | None) -> None:
+    def __init__(self, comm: Any, executor: Executor, loop: asyncio.AbstractEventLoop, script: Script | None) -> None:
         self._comm = comm
         self._script = script
-        self._desk = desk
+        self._executor = executor
         self._loop = loop
         self._functions: dict[str, Any] = {}
         self._values: dict[str, broadcast.Blob] = {}
@@ -160,7 +160,7 @@ class Session:
     def abandon(self) -> None:
         """Forget all that belonged to the driver; what runs is finished for nobody."""
         self._closed = True
-        self._desk.take_back(self)
+        self._executor.take_back(self)
         for id in list(self._residents):
             self._drop(id)
 
@@ -168,7 +168,7 @@ class Session:
         """Give back what has not begun, and say that nothing more is taken."""
         self._leaving = True
         waiting = [id for resident in self._residents.values() for id in resident.give_up()]
-        self._give_back([*self._desk.take_back(self), *waiting])
+        self._give_back([*self._executor.take_back(self), *waiting])
         self._send("leaving")
 
     @property
@@ -211,16 +211,16 @@ class Session:
         self._open += len(items)
         self._limited |= limit_s is not None
         run = functools.partial(self._apply, function)
-        threads = max(self._desk.cpu // needs[0], 1)
+        threads = max(self._executor.cpu // needs[0], 1)
         for k in range(min(threads, len(items))):
             share = deque(items[k::threads])
-            self._desk.add(Job(self, run, share, *needs, limit_s, renew_after, function), urgent)
+            self._executor.add(Job(self, run, share, *needs, limit_s, renew_after, function), urgent)
 
     def _recall(self, ids: Sequence[int]) -> None:
-        self._give_back(self._desk.take_back(self, ids))
+        self._give_back(self._executor.take_back(self, ids))
 
     def _make(self, id: str, factory: bytes) -> None:
-        self._residents[id] = Resident(self._desk, factory, self._values, self._script)
+        self._residents[id] = Resident(self._executor, factory, self._values, self._script)
 
     def _call(self, id: str, call: int, data: bytes, needs: tuple[int, float, int], limit_s: float | None) -> None:
         if self._leaving:  # the driver makes the object, and this call, elsewhere
@@ -281,7 +281,7 @@ class Session:
         while True:
             await asyncio.sleep(0.1 if self._limited else ALIVE_S)
             # A thread cannot be interrupted, so a task that exceeds its limit takes its process along.
-            overdue = self._desk.overdue(self)
+            overdue = self._executor.overdue(self)
             if overdue:
                 self._flush()
                 self._send("overdue", overdue)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from algos.pool.executor import Desk, Job, perform
+from algos.pool.executor import Executor, Job, perform
 from algos.pool.protocol import RemoteError
 
 
@@ -22,19 +22,19 @@ class Told:
 
 
 @pytest.mark.parametrize("closing", ["closes", "retires"])
-def test_a_desk_that_closes_gives_back_what_its_job_has_not_begun(closing: str) -> None:
+def test_an_executor_that_closes_gives_back_what_its_job_has_not_begun(closing: str) -> None:
     retired, client = threading.Event(), Told()
-    desk = Desk(1, 1.0, 0, retired.set)
+    executor = Executor(1, 1.0, 0, retired.set)
 
     def run(_: bytes) -> None:
         if closing == "closes":
-            desk.close()
+            executor.close()
 
     tasks = deque((number, pickle.dumps(None)) for number in range(5))
-    desk.add(Job(client, run, tasks, 1, 0.0, 0, renew_after=1 if closing == "retires" else None), urgent=False)
-    _wait_for_idle(desk, lambda: bool(client.ended_tasks))
+    executor.add(Job(client, run, tasks, 1, 0.0, 0, renew_after=1 if closing == "retires" else None), urgent=False)
+    _wait_for_idle(executor, lambda: bool(client.ended_tasks))
     assert client.ended_tasks == [0]
-    assert sorted(desk.take_back(client)) == [1, 2, 3, 4]
+    assert sorted(executor.take_back(client)) == [1, 2, 3, 4]
     assert closing == "closes" or retired.wait(10)
 
 
@@ -58,6 +58,6 @@ def _raise_the_unspeakable(_: bytes) -> None:
     raise Unspeakable
 
 
-def _wait_for_idle(desk: Desk, begun: Callable[[], bool]) -> None:
-    with desk._changed:
-        assert desk._changed.wait_for(lambda: begun() and not desk._running, 60)
+def _wait_for_idle(executor: Executor, begun: Callable[[], bool]) -> None:
+    with executor._changed:
+        assert executor._changed.wait_for(lambda: begun() and not executor._running, 60)
