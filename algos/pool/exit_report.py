@@ -18,8 +18,8 @@ TAIL_BYTES = 32768  # faulthandler ends with a line of all extension modules, so
 _causes: dict[int, str] = {}  # by process id, of this process's nannies
 
 
-class Ears(logging.Handler):
-    """Hears what nannies log of their workers' ends."""
+class ExitListener(logging.Handler):
+    """Keeps what nannies log of their workers' ends."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a cause of death."""
@@ -31,8 +31,8 @@ class Ears(logging.Handler):
 def listen() -> None:
     """Hear of the ends of this process's workers from now on."""
     logger = logging.getLogger("distributed.nanny")
-    if not any(isinstance(handler, Ears) for handler in logger.handlers):
-        logger.addHandler(Ears(logging.INFO))
+    if not any(isinstance(handler, ExitListener) for handler in logger.handlers):
+        logger.addHandler(ExitListener(logging.INFO))
         logger.setLevel(logging.INFO)
         logger.propagate = False
 

@@ -17,7 +17,7 @@ from distributed import Client
 from algos.pool.protocol import PoolError
 from algos.pool.worker import describe_process
 
-from .dask.connection import Link
+from .dask.connection import WorkerConnection
 
 log = logging.getLogger(__name__)
 
@@ -36,19 +36,19 @@ class Examination:
     def __init__(self, imports: Collection[str]) -> None:
         self._expected: Mapping[str, str] = describe_process(PACKAGES, tuple(sorted(imports)))["versions"]
 
-    def __call__(self, link: Link) -> str | None:
+    def __call__(self, worker: WorkerConnection) -> str | None:
         """What keeps a worker from computing what this process would, and the remedy; None where nothing does."""
-        theirs: Mapping[str, str] = link.answer["versions"]
+        theirs: Mapping[str, str] = worker.answer["versions"]
         for name, expected in self._expected.items():
             found = theirs.get(name, "not known there")
             same = found.split(".")[:2] == expected.split(".")[:2] if name == "python" else found == expected
             if not same:
                 return f"has {_title(name)} {found}, this process {expected}; {_remedy(name, expected)}"
-        skew = float(link.answer["clock_s"])
+        skew = float(worker.answer["clock_s"])
         if abs(skew) > CLOCK_S:
             way = "ahead of" if skew > 0 else "behind"
             remedy = "set both by NTP, or logs and time limits mislead"
-            log.warning("worker %s: its clock is %.1f s %s this one; %s", link.address, abs(skew), way, remedy)
+            log.warning("worker %s: its clock is %.1f s %s this one; %s", worker.address, abs(skew), way, remedy)
         return None
 
 

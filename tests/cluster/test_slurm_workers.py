@@ -150,7 +150,7 @@ def test_encrypted_jobs_come_when_asked_and_go_when_idle(
     tls = {name: str(certificates / file) for name, file in CERTIFICATES.items()}
     pool = submit(job_recipe(tls, workers={"min": 1, "max": 2}, cores=2), (), tmp_path)
     try:
-        assert all(address.startswith("tls://") for address in pool._dispatcher.links)
+        assert all(address.startswith("tls://") for address in pool._dispatcher.workers)
         assert pool.size == 2 and len(jobs(slurm)) == 1
         pool.ask(2)
         wait_until(lambda: pool.size == 4)

@@ -12,15 +12,15 @@ from pool_tasks import Counter, square
 
 from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.pool.script import dump
-from paddock.compute.dask.actor_handle import Remote
-from paddock.compute.dask.connection import Link
+from paddock.compute.dask.actor_handle import ActorHandle
+from paddock.compute.dask.connection import WorkerConnection
 from paddock.compute.dask.dispatcher import SILENCE_S, Dispatcher
-from paddock.compute.dask.membership import Roster
+from paddock.compute.dask.membership import Membership
 
 SETTINGS: dict[str, Any] = {"urgent": False, "needs": ONE_CPU, "retry_errors": 0, "renew_after": None}
 
 
-class FakeLink(Link):
+class FakeWorker(WorkerConnection):
     """A worker that says what it is told to."""
 
     def __init__(self, address: str) -> None:
@@ -28,7 +28,7 @@ class FakeLink(Link):
         super().__init__(address, SimpleNamespace(abort=lambda: None), {"capacity": capacity, "leaving": False})
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def talk(self, heed: Callable[[Link, Sequence[tuple[Any, ...]]], None]) -> None:
+    async def talk(self, heed: Callable[[WorkerConnection, Sequence[tuple[Any, ...]]], None]) -> None:
         self.heed = heed
         await self.end
 
@@ -66,7 +66,7 @@ def test_no_broadcast_is_missed_that_goes_at_any_moment_of_telling_the_others() 
     dispatcher = Dispatcher(loop, retries=0, timeout_s=None)
     gone: list[str] = []
     told: list[str] = []
-    dispatcher.links["a"] = SimpleNamespace(forget=told.extend)  # type: ignore[assignment]
+    dispatcher.workers["a"] = SimpleNamespace(forget=told.extend)  # type: ignore[assignment]
 
     def drop_one(frame: Any, event: str, _: Any) -> Any:
         """Between any two instructions of the dispatcher another thread might let a broadcast go."""
@@ -141,17 +141,17 @@ def test_a_task_ends_though_nobody_can_say_how_its_worker_did() -> None:
     async def lose() -> list[Done]:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
 
-        async def obituary(link: Link) -> str:
+        async def read_exit(worker: WorkerConnection) -> str:
             raise ValueError("an answer that nobody expects")
 
-        dispatcher.obituary = obituary
+        dispatcher.read_exit = read_exit
         ends = Ends()
         dispatcher.open(square, ends, **SETTINGS).put(1)
-        link = FakeLink("tcp://a:1")
-        serving = asyncio.ensure_future(dispatcher.serve(link))
+        worker = FakeWorker("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(worker))
         await _turns()
-        assert link.runs
-        link.end.set_result(None)
+        assert worker.runs
+        worker.end.set_result(None)
         await serving
         await _turns()
         return ends.done
@@ -164,17 +164,17 @@ def test_a_task_ends_though_the_pool_closes_before_it_is_known_how_its_worker_di
     async def lose() -> list[Done]:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
 
-        async def obituary(link: Link) -> str:
+        async def read_exit(worker: WorkerConnection) -> str:
             await asyncio.sleep(600)
             return ""
 
-        dispatcher.obituary = obituary
+        dispatcher.read_exit = read_exit
         ends = Ends()
         dispatcher.open(square, ends, **SETTINGS).put(1)
-        link = FakeLink("tcp://a:1")
-        serving = asyncio.ensure_future(dispatcher.serve(link))
+        worker = FakeWorker("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(worker))
         await _turns()
-        link.end.set_result(None)
+        worker.end.set_result(None)
         await serving
         await _turns()
         dispatcher.fail(PoolError("the pool is closed"))
@@ -189,15 +189,15 @@ def test_the_tasks_of_a_worker_that_talks_nonsense_run_elsewhere() -> None:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)
         ends = Ends()
         dispatcher.open(square, ends, **SETTINGS).put(1)
-        broken = FakeLink("tcp://a:1")
+        broken = FakeWorker("tcp://a:1")
         serving = asyncio.ensure_future(dispatcher.serve(broken))
         await _turns()
         assert broken.runs
         broken.end.set_exception(TypeError("not a message"))
         with pytest.raises(TypeError):
             await serving
-        assert not dispatcher.links
-        good = FakeLink("tcp://b:1")
+        assert not dispatcher.workers
+        good = FakeWorker("tcp://b:1")
         serving = asyncio.ensure_future(dispatcher.serve(good))
         await _turns()
         good.answer_all()
@@ -214,7 +214,7 @@ def test_a_silent_workers_time_is_not_up_for_a_task_that_runs_elsewhere() -> Non
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=1.0)
         ends = Ends()
         dispatcher.open(square, ends, **SETTINGS).put(1)
-        silent, other = FakeLink("tcp://a:1"), FakeLink("tcp://b:1")
+        silent, other = FakeWorker("tcp://a:1"), FakeWorker("tcp://b:1")
         serving = [asyncio.ensure_future(dispatcher.serve(silent))]
         await _turns()
         assert silent.runs
@@ -227,8 +227,8 @@ def test_a_silent_workers_time_is_not_up_for_a_task_that_runs_elsewhere() -> Non
         dispatcher.watch()
         assert other.runs and not ends.done
         other.answer_all()
-        for link in (silent, other):
-            link.end.set_result(None)
+        for worker in (silent, other):
+            worker.end.set_result(None)
         await asyncio.gather(*serving)
         return ends.done
 
@@ -294,10 +294,10 @@ def test_a_watch_that_cannot_go_on_ends_what_is_open() -> None:
             raise RuntimeError("a scheduler of another version")
 
         client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
-        roster = Roster(client, dispatcher, None, None, {}, lambda link: None, "nowhere", look)
+        membership = Membership(client, dispatcher, None, None, {}, lambda worker: None, "nowhere", look)
         with pytest.raises(PoolError, match="a scheduler of another version"):
-            await roster.open(1, timeout_s=60)
-        await roster.close()
+            await membership.open(1, timeout_s=60)
+        await membership.close()
         return ends.done
 
     (done,) = asyncio.run(watch())
@@ -310,11 +310,11 @@ def test_a_watch_that_cannot_go_on_ends_what_is_open() -> None:
 def test_a_call_is_refused_or_ends_however_its_pool_went() -> None:
     loop = asyncio.new_event_loop()
     dispatcher = Dispatcher(loop, retries=0, timeout_s=None)
-    remote = Remote(dispatcher, Counter, None, ONE_CPU)
+    actor = ActorHandle(dispatcher, Counter, None, ONE_CPU)
     dispatcher.fail(PoolError("gone"))
     loop.close()
     with pytest.raises(PoolError, match="gone"):
-        remote.call("add", 1)
+        actor.call("add", 1)
 
 
 def test_an_object_that_cannot_be_made_again_is_an_error_of_every_call() -> None:
@@ -324,18 +324,18 @@ def test_an_object_that_cannot_be_made_again_is_an_error_of_every_call() -> None
         def refuse() -> Any:
             raise LookupError("the file is gone")
 
-        remote = Remote(dispatcher, Counter, refuse, ONE_CPU)
-        link = FakeLink("tcp://a:1")
-        serving = asyncio.ensure_future(dispatcher.serve(link))
+        actor = ActorHandle(dispatcher, Counter, refuse, ONE_CPU)
+        worker = FakeWorker("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(worker))
         await _turns()
-        other = FakeLink("tcp://b:1")
+        other = FakeWorker("tcp://b:1")
         asyncio.ensure_future(dispatcher.serve(other))  # noqa: RUF006
         await _turns()
-        first = remote.call("add", 1)
-        link.end.set_result(None)
+        first = actor.call("add", 1)
+        worker.end.set_result(None)
         await serving
         errors = [await asyncio.to_thread(_error, first)]
-        errors.append(await asyncio.wait_for(asyncio.to_thread(_error, remote.call("add", 1)), 10))
+        errors.append(await asyncio.wait_for(asyncio.to_thread(_error, actor.call("add", 1)), 10))
         return errors
 
     assert [str(error) for error in asyncio.run(restore())] == ["the file is gone"] * 2

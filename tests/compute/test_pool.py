@@ -59,7 +59,7 @@ def values(ends: Any) -> list[Any]:
 
 
 def worker_pids(pool: DaskPool) -> list[int]:
-    return [link.answer["pid"] for link in pool._dispatcher.links.values()]
+    return [worker.answer["pid"] for worker in pool._dispatcher.workers.values()]
 
 
 # Chunks
@@ -154,12 +154,12 @@ def test_a_broadcast_is_forgotten_when_its_handle_is_gone(two: DaskPool) -> None
     shared = two.broadcast(b"x" * 1000)
     id = shared.id
     values(two.imap_unordered(len_of, [shared] * 10))
-    links = two._dispatcher.links.values()
-    assert any(id in link._values for link in links)
+    workers = two._dispatcher.workers.values()
+    assert any(id in worker._values for worker in workers)
     del shared
     gc.collect()
     values(two.imap_unordered(square, range(4)))
-    wait_until(lambda: not any(id in link._values for link in links))
+    wait_until(lambda: not any(id in worker._values for worker in workers))
 
 
 def len_of(shared: Any) -> int:
@@ -370,7 +370,7 @@ def test_a_worker_that_retires_gives_back_what_it_has_not_begun(tmp_path: Path) 
         try:
             ends = pool.imap_unordered(nap, itertools.chain([0.01] * 10, [0.2] * 20))
             first = [next(ends) for _ in range(12)]
-            address = next(iter(pool._dispatcher.links))
+            address = next(iter(pool._dispatcher.workers))
             threading.Thread(target=pool._client.retire_workers, args=([address],), daemon=True).start()
             rest = list(ends)
             # No attempt was lost: with retries=0 one would be an error.

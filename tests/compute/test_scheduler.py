@@ -18,7 +18,7 @@ from conftest import ROOT, TINY, Command, call_main, launch, rows, stop, wait_un
 
 from paddock.compute.dask.cluster import connect
 from paddock.compute.dask.dispatcher import Dispatcher
-from paddock.compute.dask.membership import Roster
+from paddock.compute.dask.membership import Membership
 
 MINUTES = ["algo=es", "env=pendulum", "algo.population=20000", "algo.pairs_per_task=100"]  # for one iteration
 
@@ -118,10 +118,10 @@ def test_closing_ends_a_watch_that_has_missed_its_cancellation() -> None:
     async def close() -> int:
         client: Any = SimpleNamespace(scheduler=Stubborn(), status="running")
         dispatcher = Dispatcher(asyncio.get_running_loop(), 0, None)
-        roster = Roster(client, dispatcher, None, None, {}, lambda link: None, "nowhere", lambda: None)
+        membership = Membership(client, dispatcher, None, None, {}, lambda worker: None, "nowhere", lambda: None)
         with pytest.raises(TimeoutError):
-            await roster.open(1, timeout_s=0.1)
-        await asyncio.wait_for(roster.close(), 10)
+            await membership.open(1, timeout_s=0.1)
+        await asyncio.wait_for(membership.close(), 10)
         return client.scheduler.asked
 
     assert asyncio.run(close()) >= 1

@@ -16,7 +16,7 @@ from conftest import ROOT
 from algos.pool.protocol import PoolError
 from algos.pool.script import Script, _bound
 from paddock.compute.dask.dispatcher import Dispatcher
-from paddock.compute.dask.membership import Roster
+from paddock.compute.dask.membership import Membership
 
 SCRIPT = """
 import sys
@@ -194,15 +194,15 @@ def welcome(has_it: list[bool], travelled: bool) -> tuple[Dispatcher, list[str]]
         script = Script("/of/a/user.py", "", "digest")
         dispatcher = Dispatcher(asyncio.get_running_loop(), 0, None)
         client: Any = SimpleNamespace(scheduler=None, status="running")
-        roster = Roster(client, dispatcher, None, script, {}, lambda link: None, "nowhere", lambda: None)
-        links: list[Any] = [SimpleNamespace(answer={"script": has}, abort=lambda: None) for has in has_it]
-        dispatcher.links = {"tcp://a:1": links[0]}
-        roster.agree_on_script()
+        membership = Membership(client, dispatcher, None, script, {}, lambda worker: None, "nowhere", lambda: None)
+        workers: list[Any] = [SimpleNamespace(answer={"script": has}, abort=lambda: None) for has in has_it]
+        dispatcher.workers = {"tcp://a:1": workers[0]}
+        membership.agree_on_script()
         script.travelled = travelled
         refused = []
-        for link in links[1:]:
+        for worker in workers[1:]:
             try:
-                roster._check_script(link)
+                membership._check_script(worker)
             except PoolError as error:
                 refused.append(str(error))
         return dispatcher, refused

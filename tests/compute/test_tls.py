@@ -47,7 +47,7 @@ def test_a_cluster_started_here_is_encrypted_and_refuses_a_plain_caller(certific
         assert [done.value for done in pool.imap_unordered(abs, [-1])] == [1]
         scheduler = pool._client.scheduler
         assert scheduler is not None
-        for address in (str(scheduler.address), *pool._dispatcher.links):
+        for address in (str(scheduler.address), *pool._dispatcher.workers):
             protocol, _, place = address.partition("://")
             assert protocol == "tls"
             with pytest.raises(OSError):

@@ -9,22 +9,22 @@ from typing import Any, Protocol
 from algos.pool.broadcast import Broadcast, collecting
 from algos.pool.protocol import Needs, PoolError
 
-from .connection import Link
+from .connection import WorkerConnection
 from .tasks import Driver, Ended, Item
 
 
 class Placement(Protocol):
     """Where objects live; all of it belongs to the loop."""
 
-    def add(self, remote: "Remote") -> None:
+    def add(self, actor: "ActorHandle") -> None:
         """Give a new object a worker."""
         ...
 
-    def remove(self, remote: "Remote") -> None:
+    def remove(self, actor: "ActorHandle") -> None:
         """Let an object go."""
         ...
 
-    def call(self, remote: "Remote", item: Item) -> None:
+    def call(self, actor: "ActorHandle", item: Item) -> None:
         """Send a call to its object."""
         ...
 
@@ -33,12 +33,12 @@ class ActorDriver(Driver, Protocol):
     """What objects ask of the dispatcher."""
 
     @property
-    def homes(self) -> Placement:
+    def placement(self) -> Placement:
         """Where they live."""
         ...
 
 
-class Remote:
+class ActorHandle:
     """See `algos.pool.protocol.Stateful`. Any thread may use `call` and `close`; the rest belongs to the loop."""
 
     retry_errors = 0
@@ -55,7 +55,7 @@ class Remote:
         self.lost = False  # whether what is to be made is a replacement
         self.restore = restore
         self.needs = needs
-        self.link: Link | None = None
+        self.worker: WorkerConnection | None = None
         self.made = False
         self.items: dict[int, Item] = {}  # calls not ended, in their order
         self.data = b""
@@ -67,7 +67,7 @@ class Remote:
         self._lock = threading.Lock()
         self._closed = False
         self.set_factory(factory)
-        dispatcher.call(dispatcher.homes.add, self)
+        dispatcher.call(dispatcher.placement.add, self)
 
     def rename(self) -> None:
         """Take the key of a new life."""
@@ -92,7 +92,7 @@ class Remote:
         with self._lock:
             index, self._count = self._count, self._count + 1
             self._futures[index] = future
-            self._dispatcher.call(self._dispatcher.homes.call, self, Item(self, index, data, [*met.values()]))
+            self._dispatcher.call(self._dispatcher.placement.call, self, Item(self, index, data, [*met.values()]))
 
         def value() -> Any:
             done = future.result()()
@@ -106,7 +106,7 @@ class Remote:
         """Let the object go; calls still open are not waited for."""
         if not self._closed:
             self._closed = True
-            self._dispatcher.call(self._dispatcher.homes.remove, self)
+            self._dispatcher.call(self._dispatcher.placement.remove, self)
 
     def learn(self, seconds: float) -> None:
         """Calls are sent one by one, so their lengths are of no use."""

@@ -6,23 +6,23 @@ from typing import Any, Protocol
 
 from algos.pool.protocol import PoolError
 
-from .actor_handle import Remote
-from .connection import Link, as_tuple
+from .actor_handle import ActorHandle
+from .connection import WorkerConnection, as_tuple
 from .tasks import Ended, Item
 
 
 class Workers(Protocol):
     """What the placement of objects asks of the dispatcher."""
 
-    links: dict[str, Link]  # by address
+    workers: dict[str, WorkerConnection]  # by address
     failure: PoolError | None
     timeout_s: float | None  # of a call
 
-    def hold(self, link: Link, item: Item, seconds: float | None) -> int:
+    def hold(self, worker: WorkerConnection, item: Item, seconds: float | None) -> int:
         """Note that a worker has an item; returns the number under which it knows it."""
         ...
 
-    def place(self, link: Link) -> None:
+    def place(self, worker: WorkerConnection) -> None:
         """Note whether a worker may be given work, and wants some."""
         ...
 
@@ -35,94 +35,94 @@ class Workers(Protocol):
         ...
 
 
-class Homes:
+class ActorPlacement:
     """The objects of a dispatcher's workers. All of it belongs to the client's event loop."""
 
     def __init__(self, dispatcher: Workers) -> None:
         self._dispatcher = dispatcher
-        self._remotes: list[Remote] = []
+        self._actors: list[ActorHandle] = []
 
-    def add(self, remote: Remote) -> None:
+    def add(self, actor: ActorHandle) -> None:
         """Give a new object a worker."""
-        self._remotes.append(remote)
-        self._move([remote])
+        self._actors.append(actor)
+        self._move([actor])
 
-    def remove(self, remote: Remote) -> None:
+    def remove(self, actor: ActorHandle) -> None:
         """Let an object go."""
-        if remote not in self._remotes:
+        if actor not in self._actors:
             return
-        self._remotes.remove(remote)
-        if remote.link is not None:
-            remote.link.send("drop", remote.key)
+        self._actors.remove(actor)
+        if actor.worker is not None:
+            actor.worker.send("drop", actor.key)
         error = PoolError("the object was closed while a call of it was open")
-        self._dispatcher.finish([(item, Ended(item, error=error)) for item in remote.items.values()])
+        self._dispatcher.finish([(item, Ended(item, error=error)) for item in actor.items.values()])
 
-    def call(self, remote: Remote, item: Item) -> None:
+    def call(self, actor: ActorHandle, item: Item) -> None:
         """Send a call to its object."""
         failure = self._dispatcher.failure
         if failure is not None:
             self._dispatcher.finish([(item, Ended(item, error=failure))])
             return
-        remote.items[item.index] = item
-        if remote.link is None:
-            self._move([remote])
-        elif remote.made:
-            self._send(remote, item)
+        actor.items[item.index] = item
+        if actor.worker is None:
+            self._move([actor])
+        elif actor.made:
+            self._send(actor, item)
 
     def settle(self) -> None:
         """Find a worker for the objects that have none."""
-        self._move([remote for remote in self._remotes if remote.link is None])
+        self._move([actor for actor in self._actors if actor.worker is None])
 
-    def leave(self, link: Link) -> None:
+    def leave(self, worker: WorkerConnection) -> None:
         """Move a worker's objects elsewhere."""
-        self._move([remote for remote in self._remotes if remote.link is link])
+        self._move([actor for actor in self._actors if actor.worker is worker])
 
     def open_calls(self) -> list[Item]:
         """Calls that have not ended, on a worker or not."""
-        return [item for remote in self._remotes for item in remote.items.values()]
+        return [item for actor in self._actors for item in actor.items.values()]
 
-    def _move(self, remotes: Iterable[Remote]) -> None:
+    def _move(self, actors: Iterable[ActorHandle]) -> None:
         """Find each object a worker: the one with the fewest objects for its threads."""
-        links = self._dispatcher.links
-        for remote in remotes:
-            lost = remote.link is not None
-            if remote.link is not None and remote.link.address in links:
-                remote.link.send("drop", remote.key)
-            others = [other.link for other in self._remotes if other is not remote]
-            fitting = [link for link in links.values() if link.usable and link.parallel(remote.needs)]
-            remote.link = min(fitting, key=lambda link: others.count(link) / link.threads, default=None)
-            remote.made = False
-            remote.lost |= lost
-            if remote.link is None:
+        workers = self._dispatcher.workers
+        for actor in actors:
+            lost = actor.worker is not None
+            if actor.worker is not None and actor.worker.address in workers:
+                actor.worker.send("drop", actor.key)
+            others = [other.worker for other in self._actors if other is not actor]
+            fitting = [worker for worker in workers.values() if worker.usable and worker.parallel(actor.needs)]
+            actor.worker = min(fitting, key=lambda worker: others.count(worker) / worker.threads, default=None)
+            actor.made = False
+            actor.lost |= lost
+            if actor.worker is None:
                 continue
-            if remote.lost and remote.restore is not None:
-                self._dispatcher.spawn(self._restore(remote, remote.link))
+            if actor.lost and actor.restore is not None:
+                self._dispatcher.spawn(self._restore(actor, actor.worker))
             else:
-                self._make(remote, remote.link)
+                self._make(actor, actor.worker)
 
-    async def _restore(self, remote: Remote, link: Link) -> None:
-        assert remote.restore is not None
+    async def _restore(self, actor: ActorHandle, worker: WorkerConnection) -> None:
+        assert actor.restore is not None
         try:
-            remote.set_factory(await asyncio.to_thread(remote.restore))
+            actor.set_factory(await asyncio.to_thread(actor.restore))
         except Exception as error:
-            if remote.link is link:
-                remote.link = None  # the next call tries again
-                self._dispatcher.finish([(item, Ended(item, error=error)) for item in list(remote.items.values())])
+            if actor.worker is worker:
+                actor.worker = None  # the next call tries again
+                self._dispatcher.finish([(item, Ended(item, error=error)) for item in list(actor.items.values())])
             return
-        if remote.link is link:
-            self._make(remote, link)
+        if actor.worker is worker:
+            self._make(actor, worker)
 
-    def _make(self, remote: Remote, link: Link) -> None:
-        remote.made, remote.lost = True, False
-        remote.rename()
-        link.share(remote.blobs)
-        link.send("make", remote.key, remote.data)
-        for item in list(remote.items.values()):
-            self._send(remote, item)
+    def _make(self, actor: ActorHandle, worker: WorkerConnection) -> None:
+        actor.made, actor.lost = True, False
+        actor.rename()
+        worker.share(actor.blobs)
+        worker.send("make", actor.key, actor.data)
+        for item in list(actor.items.values()):
+            self._send(actor, item)
 
-    def _send(self, remote: Remote, item: Item) -> None:
-        assert remote.link is not None
-        number = self._dispatcher.hold(remote.link, item, None)
-        remote.link.share(item.blobs)
-        remote.link.send("call", remote.key, number, item.data, as_tuple(remote.needs), self._dispatcher.timeout_s)
-        self._dispatcher.place(remote.link)
+    def _send(self, actor: ActorHandle, item: Item) -> None:
+        assert actor.worker is not None
+        number = self._dispatcher.hold(actor.worker, item, None)
+        actor.worker.share(item.blobs)
+        actor.worker.send("call", actor.key, number, item.data, as_tuple(actor.needs), self._dispatcher.timeout_s)
+        self._dispatcher.place(actor.worker)

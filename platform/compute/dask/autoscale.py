@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from algos.pool.protocol import PoolError
 
 if TYPE_CHECKING:
-    from .connection import Link
+    from .connection import WorkerConnection
 
 log = logging.getLogger(__name__)
 
@@ -90,34 +90,34 @@ class Fleet:
     def __post_init__(self) -> None:
         self._target = self.bounds.min
 
-    async def follow(self, tasks: int, work_s: float, links: "list[Link]") -> None:
+    async def follow(self, tasks: int, work_s: float, workers: "list[WorkerConnection]") -> None:
         """Bring the cluster to the size it should have; called about once a second, in its loop.
 
         Raises:
             NoneCame: the first workers have all ended before they joined.
         """
         now = time.monotonic()
-        await self._strike_off(links, now)
+        await self._strike_off(workers, now)
         self._pressed += WEIGHT * ((tasks > 0) - self._pressed)
         target = self.bounds.wanted(self._target, self.asked, self.threads, tasks, work_s, self._pressed)
         if target > self._target:
             self._pressed = 0.0  # the next step waits for what this one brings
         floor = min(max(self.bounds.min, self.asked), self.bounds.max)
-        leave = self._idle(links, now)[: max(target - floor, 0)] if not tasks else []
+        leave = self._idle(workers, now)[: max(target - floor, 0)] if not tasks else []
         self._target = target - len(leave)
         if leave:
             for name in leave:
-                for link in self._links_of(name, links):
-                    link.leaving = True
+                for worker in self._connections_of(name, workers):
+                    worker.leaving = True
             await self.cluster.scale_down(leave)
         missing = set(self.cluster.worker_spec) - set(self.cluster.workers)
         if (len(self.cluster.worker_spec) < self._target or missing) and now > self._again:
             self._again = now + min(self.again_s * 2**self._failures, LONGEST_AGAIN_S)
             self.cluster.scale(self._target)  # starts lost ones again, too
 
-    async def _strike_off(self, links: "list[Link]", now: float) -> None:
+    async def _strike_off(self, workers: "list[WorkerConnection]", now: float) -> None:
         """Forget workers that have ended, so that they are missed."""
-        present = {link.answer["name"] for link in links}
+        present = {worker.answer["name"] for worker in workers}
         speaking = {name for name in self.cluster.workers if not present.isdisjoint((str(name), *self._members(name)))}
         if speaking - self._joined:
             self._joined |= speaking
@@ -136,18 +136,18 @@ class Fleet:
             log.warning("%d workers ended before they joined; others are started, ever more seldom", len(stillborn))
         self._joined -= over
 
-    def _idle(self, links: "list[Link]", now: float) -> list[Any]:
+    def _idle(self, workers: "list[WorkerConnection]", now: float) -> list[Any]:
         """The names, in the cluster, of workers that may go."""
         return [
             name
             for name in self.cluster.worker_spec
-            if (its := self._links_of(name, links))
-            and not any(link.items or now - link.idle_since < IDLE_S for link in its)
+            if (its := self._connections_of(name, workers))
+            and not any(worker.items or now - worker.idle_since < IDLE_S for worker in its)
         ]
 
-    def _links_of(self, name: Any, links: "list[Link]") -> "list[Link]":
+    def _connections_of(self, name: Any, workers: "list[WorkerConnection]") -> "list[WorkerConnection]":
         """Of a job with several processes, each has the job's name and a number."""
-        return [link for link in links if link.answer["name"] in (str(name), *self._members(name))]
+        return [worker for worker in workers if worker.answer["name"] in (str(name), *self._members(name))]
 
     def _members(self, name: Any) -> list[str]:
         return [f"{name}{suffix}" for suffix in self.cluster.worker_spec.get(name, {}).get("group", ())]

@@ -25,8 +25,8 @@ from algos.pool.script import UNGUARDED_EXIT_CODE, Unguarded, find_script
 from ..preflight import Examination, hello
 from .autoscale import Bounds, Fleet, NoneCame
 from .dispatcher import Dispatcher
-from .exit_reports import Funeral
-from .membership import Roster
+from .exit_reports import ExitReporter
+from .membership import Membership
 from .pool import DaskPool
 from .worker_stderr import Echo, open_folder
 
@@ -153,14 +153,14 @@ def open_pool(
         TimeoutError: they did not come in time.
     """
     dispatcher = Dispatcher(client.sync(_this_loop), retries, task_timeout_s)
-    dispatcher.obituary = Funeral(client.connection_args)
-    roster = Roster(client, dispatcher, fleet, find_script(), hello(imports), Examination(imports), where, look)
+    dispatcher.read_exit = ExitReporter(client.connection_args)
+    membership = Membership(client, dispatcher, fleet, find_script(), hello(imports), Examination(imports), where, look)
     try:
-        client.sync(roster.open, workers, timeout_s)
+        client.sync(membership.open, workers, timeout_s)
     except BaseException:
-        client.sync(roster.close)
+        client.sync(membership.close)
         raise
-    return DaskPool(client, dispatcher, roster, fleet, where)
+    return DaskPool(client, dispatcher, membership, fleet, where)
 
 
 def read_scheduler_file(path: Path) -> str:
@@ -199,7 +199,7 @@ def _check_loopback() -> None:
         with socket.create_server((HOST, 0)) as server:
             socket.create_connection(server.getsockname(), CONNECT_S).close()
     except OSError as error:
-        remedy = "bring the loopback interface up (`ip link set lo up`), or take compute=serial"
+        remedy = "bring the loopback interface up (`ip worker set lo up`), or take compute=serial"
         raise PoolError(
             f"this machine does not reach itself at {HOST} ({error.strerror or error}); {remedy}"
         ) from error

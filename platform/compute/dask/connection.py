@@ -18,7 +18,7 @@ from .tasks import AHEAD_S, Item
 GREETING_S = 10.0  # a worker that does not answer within it is tried again later
 
 
-class Link:
+class WorkerConnection:
     """One worker, as the driver sees it. All of it belongs to the client's event loop."""
 
     def __init__(self, address: str, comm: Any, answer: dict[str, Any]) -> None:
@@ -79,7 +79,7 @@ class Link:
             self._values -= known
             self.send("forget", list(known))
 
-    async def talk(self, heed: Callable[["Link", Sequence[tuple[Any, ...]]], None]) -> None:
+    async def talk(self, heed: Callable[["WorkerConnection", Sequence[tuple[Any, ...]]], None]) -> None:
         """Pass on what the worker says until the connection ends."""
         writing = asyncio.ensure_future(self._write())
         try:
@@ -110,7 +110,7 @@ class Link:
             self._comm.abort()  # or a worker that hears nothing more would seem to work on
 
 
-async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any]) -> Link | None:
+async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any]) -> WorkerConnection | None:
     """Connect to a worker and learn what it is; None where it does not know us.
 
     Raises:
@@ -129,7 +129,7 @@ async def greet(address: str, connection: dict[str, Any], hello: dict[str, Any])
             raise PoolError(f"worker {address} cannot serve: {answer.get('text', answer)}")
         # How far its clock certainly is from this one, however long the way was: it told its time on the way.
         answer["clock_s"] = min(answer["time"] - sent, 0.0) + max(answer["time"] - time.time(), 0.0)
-        return Link(address, comm, answer)
+        return WorkerConnection(address, comm, answer)
     except BaseException:
         comm.abort()
         raise

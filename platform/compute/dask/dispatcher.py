@@ -18,9 +18,9 @@ from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import End, PoolError, TaskTimeout, WorkerLost
 from algos.pool.script import Script, dump
 
-from .actor_handle import Remote
-from .actor_placement import Homes
-from .connection import Link, as_tuple
+from .actor_handle import ActorHandle
+from .actor_placement import ActorPlacement
+from .connection import WorkerConnection, as_tuple
 from .tasks import LONG_S, Batch, Ended, Item, chunk_size, drain
 
 log = logging.getLogger(__name__)
@@ -34,19 +34,19 @@ class Dispatcher:
     """Workers and the tasks they have. Methods belong to the loop, except where they say that any thread may call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, retries: int, timeout_s: float | None) -> None:
-        self.links: dict[str, Link] = {}
+        self.workers: dict[str, WorkerConnection] = {}
         self.slots = 0  # threads of the workers that may be given work
         self.failure: PoolError | None = None
         self.script: Script | None = None  # where every worker has it
-        self.obituary: Callable[[Link], Any] = _no_obituary  # coroutine: how a worker ended, in words
+        self.read_exit: Callable[[WorkerConnection], Any] = _unknown_exit  # coroutine: how a worker ended, in words
         self._loop = loop
         self._retries = retries
         self.timeout_s = timeout_s
         self._numbers = itertools.count()
         self._batches: list[Batch] = []
-        self.homes = Homes(self)
-        self._idle: dict[Link, None] = {}  # with a thread free
-        self._hungry: dict[Link, None] = {}  # whose threads are taken, with little behind them
+        self.placement = ActorPlacement(self)
+        self._idle: dict[WorkerConnection, None] = {}  # with a thread free
+        self._hungry: dict[WorkerConnection, None] = {}  # whose threads are taken, with little behind them
         self._forgotten: deque[str] = deque()  # ids of broadcasts; finalizers append in any thread
         self._means: dict[str, float] = {}  # of tasks, by their function's name
         self._woken = False
@@ -95,42 +95,42 @@ class Dispatcher:
 
     # Workers come and go
 
-    async def serve(self, link: Link) -> None:
+    async def serve(self, worker: WorkerConnection) -> None:
         """Give a worker work until it is gone."""
-        self.links[link.address] = link
-        self.place(link)
+        self.workers[worker.address] = worker
+        self.place(worker)
         try:
-            self.homes.settle()
+            self.placement.settle()
             self._feed()
-            await link.talk(self._heed)
+            await worker.talk(self._heed)
         finally:
-            self._run(self._lose, link)
+            self._run(self._lose, worker)
 
     def watch(self) -> None:
         """Give the work of silent workers to others; called about once a second."""
         now = time.monotonic()
-        for link in list(self.links.values()):
-            quiet_s = now - link.heard
-            if link.items and not link.silent and quiet_s > SILENCE_S:
-                link.silent = True
-                log.warning("worker %s has been silent for %.0f s; others take its tasks", link.address, quiet_s)
-                self.place(link)
-                held = [item for item in link.items.values() if not item.over and len(item.holders) < COPIES]
+        for worker in list(self.workers.values()):
+            quiet_s = now - worker.heard
+            if worker.items and not worker.silent and quiet_s > SILENCE_S:
+                worker.silent = True
+                log.warning("worker %s has been silent for %.0f s; others take its tasks", worker.address, quiet_s)
+                self.place(worker)
+                held = [item for item in worker.items.values() if not item.over and len(item.holders) < COPIES]
                 self._requeue(item for item in held if all(holder.silent for holder in item.holders))
-                self.homes.leave(link)
+                self.placement.leave(worker)
             # A task that holds the interpreter keeps its worker from ending it in time.
-            if link.silent and self.timeout_s is not None and quiet_s > self.timeout_s + SILENCE_S:
-                running = list(link.items.items())[: link.threads]
+            if worker.silent and self.timeout_s is not None and quiet_s > self.timeout_s + SILENCE_S:
+                running = list(worker.items.items())[: worker.threads]
                 # What another worker plays too is in time until that one's is up.
-                self._overdue(link, [n for n, item in running if all(holder.silent for holder in item.holders)])
-                link.abort()
+                self._overdue(worker, [n for n, item in running if all(holder.silent for holder in item.holders)])
+                worker.abort()
         self._feed()
 
     def fail(self, error: PoolError) -> None:
         """End everything that is open with this error."""
         self.failure = self.failure or error
-        items = [item for link in self.links.values() for item in link.items.values()]
-        items += [*self.homes.open_calls(), *self._given_up]
+        items = [item for worker in self.workers.values() for item in worker.items.values()]
+        items += [*self.placement.open_calls(), *self._given_up]
         for batch in self._batches:
             items += drain(batch.waiting)
         self.finish((item, Ended(item, error=error)) for item in items)
@@ -144,10 +144,10 @@ class Dispatcher:
 
     def close(self) -> None:
         """Let every worker go."""
-        for link in list(self.links.values()):
-            link.leaving = True
-            link.items.clear()
-            link.abort()
+        for worker in list(self.workers.values()):
+            worker.leaving = True
+            worker.items.clear()
+            worker.abort()
 
     def _reap(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -171,28 +171,28 @@ class Dispatcher:
             return
         if self._forgotten:
             ids = set(drain(self._forgotten))
-            for link in self.links.values():
-                link.forget(ids)
+            for worker in self.workers.values():
+                worker.forget(ids)
         for batch in sorted(self._batches, key=lambda batch: not batch.urgent):
             while batch.waiting and (wanting := self._room(batch)) is not None:
                 self._give(wanting, batch)
         if self._idle:
             self._look_again()
 
-    def _room(self, batch: Batch) -> Link | None:
+    def _room(self, batch: Batch) -> WorkerConnection | None:
         alone = batch.waiting[0].alone
-        for link in self._idle:
-            if link.parallel(batch.needs) and not (alone and link.items):
-                return link
+        for worker in self._idle:
+            if worker.parallel(batch.needs) and not (alone and worker.items):
+                return worker
         if batch.mean_s is None or batch.mean_s > LONG_S or alone:
             return None
-        return next((link for link in self._hungry if link.parallel(batch.needs)), None)
+        return next((worker for worker in self._hungry if worker.parallel(batch.needs)), None)
 
-    def _give(self, link: Link, batch: Batch) -> None:
-        threads = link.parallel(batch.needs)
+    def _give(self, worker: WorkerConnection, batch: Batch) -> None:
+        threads = worker.parallel(batch.needs)
         size = chunk_size(batch.remaining, self.slots // batch.needs.cpu, threads, batch.mean_s)
         if batch.mean_s is None:
-            size = max(size - len(link.items), 1)
+            size = max(size - len(worker.items), 1)
         items: list[Item] = []
         while batch.waiting and len(items) < size and not (items and (items[-1].alone or batch.waiting[0].alone)):
             item = batch.waiting.popleft()
@@ -200,62 +200,64 @@ class Dispatcher:
                 items.append(item)
         if not items:
             return
-        link.share(batch.blobs)
+        worker.share(batch.blobs)
         for item in items:
             if item.blobs:
-                link.share(item.blobs)
-        sent = [(self.hold(link, item, batch.mean_s), item.data) for item in items]
+                worker.share(item.blobs)
+        sent = [(self.hold(worker, item, batch.mean_s), item.data) for item in items]
         cpu, memory_gb, gpu = as_tuple(batch.needs)
-        needs = (link.threads if items[0].alone else cpu, memory_gb, gpu)
-        link.send("run", batch.function.id, sent, needs, batch.urgent, self.timeout_s, batch.renew_after)
-        self.place(link)
+        needs = (worker.threads if items[0].alone else cpu, memory_gb, gpu)
+        worker.send("run", batch.function.id, sent, needs, batch.urgent, self.timeout_s, batch.renew_after)
+        self.place(worker)
 
-    def hold(self, link: Link, item: Item, seconds: float | None) -> int:
+    def hold(self, worker: WorkerConnection, item: Item, seconds: float | None) -> int:
         """Note that a worker has an item; returns the number under which it knows it."""
         number = next(self._numbers)
-        link.items[number] = item
-        item.holders.append(link)
+        worker.items[number] = item
+        item.holders.append(worker)
         item.seconds = 1.0 if seconds is None else seconds
-        link.expected_s += item.seconds
-        link.alone |= item.alone
+        worker.expected_s += item.seconds
+        worker.alone |= item.alone
         return number
 
-    def _release(self, link: Link, number: int) -> Item | None:
-        item = link.items.pop(number, None)
+    def _release(self, worker: WorkerConnection, number: int) -> Item | None:
+        item = worker.items.pop(number, None)
         if item is not None:
-            item.holders.remove(link)
-            link.expected_s -= item.seconds
-            link.alone &= not item.alone
-            if not link.items:
-                link.expected_s, link.alone, link.idle_since = 0.0, False, time.monotonic()
+            item.holders.remove(worker)
+            worker.expected_s -= item.seconds
+            worker.alone &= not item.alone
+            if not worker.items:
+                worker.expected_s, worker.alone, worker.idle_since = 0.0, False, time.monotonic()
         return item
 
-    def place(self, link: Link) -> None:
+    def place(self, worker: WorkerConnection) -> None:
         """Note whether a worker may be given work, and wants some."""
-        usable = link.usable and link.address in self.links
-        if usable != link.counted:
-            link.counted = usable
-            self.slots += link.threads if usable else -link.threads
-        self._idle.pop(link, None)
-        self._hungry.pop(link, None)
-        if usable and not link.alone:
-            if len(link.items) < link.threads:
-                self._idle[link] = None
-            elif link.hungry:
-                self._hungry[link] = None
+        usable = worker.usable and worker.address in self.workers
+        if usable != worker.counted:
+            worker.counted = usable
+            self.slots += worker.threads if usable else -worker.threads
+        self._idle.pop(worker, None)
+        self._hungry.pop(worker, None)
+        if usable and not worker.alone:
+            if len(worker.items) < worker.threads:
+                self._idle[worker] = None
+            elif worker.hungry:
+                self._hungry[worker] = None
 
     def _rebalance(self) -> None:
         """Call back what waits on one worker while another has nothing."""
         self._rebalancing = False
         if not self._idle or any(batch.waiting for batch in self._batches):
             return
-        rich = [link for link in self.links.values() if len(link.items) > link.threads and not link.recalling]
-        rich.sort(key=lambda link: link.expected_s, reverse=True)
-        for link in rich[: len(self._idle)]:
-            begun = link.threads
-            tasks = [number for number, item in link.items.items() if isinstance(item.source, Batch)][begun:]
+        rich = [
+            worker for worker in self.workers.values() if len(worker.items) > worker.threads and not worker.recalling
+        ]
+        rich.sort(key=lambda worker: worker.expected_s, reverse=True)
+        for worker in rich[: len(self._idle)]:
+            begun = worker.threads
+            tasks = [number for number, item in worker.items.items() if isinstance(item.source, Batch)][begun:]
             if tasks:
-                self._recall(link, tasks[len(tasks) // 2 :])
+                self._recall(worker, tasks[len(tasks) // 2 :])
                 self._look_again()
 
     def _look_again(self) -> None:
@@ -263,33 +265,35 @@ class Dispatcher:
             self._rebalancing = True
             self._loop.call_later(REBALANCE_S, self._run, self._rebalance)
 
-    def _recall(self, link: Link, numbers: list[int]) -> None:
-        tasks = [number for number in numbers if isinstance(link.items[number].source, Batch)]
+    def _recall(self, worker: WorkerConnection, numbers: list[int]) -> None:
+        tasks = [number for number in numbers if isinstance(worker.items[number].source, Batch)]
         if tasks:
-            link.recalling = True
-            link.send("recall", tasks)
+            worker.recalling = True
+            worker.send("recall", tasks)
 
     # Ends come in
 
-    def _heed(self, link: Link, messages: Sequence[tuple[Any, ...]]) -> None:
-        link.silent = False
+    def _heed(self, worker: WorkerConnection, messages: Sequence[tuple[Any, ...]]) -> None:
+        worker.silent = False
         for operation, *arguments in messages:
             if operation == "ends":
-                self.finish(self._judge(link, *end) for end in arguments[0])
+                self.finish(self._judge(worker, *end) for end in arguments[0])
             elif operation == "returned":
-                link.recalling = False
-                returned = [self._release(link, number) for number in arguments[0]]
+                worker.recalling = False
+                returned = [self._release(worker, number) for number in arguments[0]]
                 self._requeue(item for item in returned if item is not None)
             elif operation == "overdue":
-                self._overdue(link, arguments[0])
+                self._overdue(worker, arguments[0])
             elif operation == "leaving":
-                link.leaving = True
-                self.homes.leave(link)
-        self.place(link)
+                worker.leaving = True
+                self.placement.leave(worker)
+        self.place(worker)
         self._feed()
 
-    def _judge(self, link: Link, number: int, seconds: float, good: bool, data: bytes) -> tuple[Item, Ended | None]:
-        item = self._release(link, number)
+    def _judge(
+        self, worker: WorkerConnection, number: int, seconds: float, good: bool, data: bytes
+    ) -> tuple[Item, Ended | None]:
+        item = self._release(worker, number)
         if item is None or item.over:
             return _NOBODYS, None
         item.source.learn(seconds)
@@ -299,12 +303,12 @@ class Dispatcher:
             return item, None
         return item, Ended(item, good, data, seconds)
 
-    def _overdue(self, link: Link, numbers: Sequence[int]) -> None:
-        link.leaving = True  # the others it has are not to blame for its end
+    def _overdue(self, worker: WorkerConnection, numbers: Sequence[int]) -> None:
+        worker.leaving = True  # the others it has are not to blame for its end
         limit = f"compute.task_timeout_s={self.timeout_s}"
         ends = []
         for number in numbers:
-            item = self._release(link, number)
+            item = self._release(worker, number)
             if item is not None and not item.over:
                 text = f"task {item.index} ran longer than {limit}; raise it or look for a hang"
                 ends.append((item, Ended(item, error=TaskTimeout(text), seconds=self.timeout_s or 0.0)))
@@ -336,62 +340,64 @@ class Dispatcher:
         if batch.mean_s is not None:
             self._means[batch.name] = batch.mean_s
         batch.waiting.clear()
-        for link in self.links.values():
-            numbers = [number for number, item in link.items.items() if item.source is batch]
+        for worker in self.workers.values():
+            numbers = [number for number, item in worker.items.items() if item.source is batch]
             for number in numbers:
-                link.items[number].over = True
-            self._recall(link, numbers)
+                worker.items[number].over = True
+            self._recall(worker, numbers)
 
     # Losses
 
-    def _lose(self, link: Link) -> None:
-        self.links.pop(link.address, None)
-        self.place(link)
-        unended = [item for item in link.items.values() if not item.over]
-        by_itself = len(link.items) == 1
-        running = {item.source: item for item in reversed(unended) if isinstance(item.source, Remote)}
+    def _lose(self, worker: WorkerConnection) -> None:
+        self.workers.pop(worker.address, None)
+        self.place(worker)
+        unended = [item for item in worker.items.values() if not item.over]
+        by_itself = len(worker.items) == 1
+        running = {item.source: item for item in reversed(unended) if isinstance(item.source, ActorHandle)}
         given_up: list[Item] = []
         again: list[Item] = []
-        for number in list(link.items):
-            self._release(link, number)
+        for number in list(worker.items):
+            self._release(worker, number)
         for item in unended:
-            remote = item.source if isinstance(item.source, Remote) else None
-            if not link.leaving and (remote is None or running[remote] is item):
+            actor = item.source if isinstance(item.source, ActorHandle) else None
+            if not worker.leaving and (actor is None or running[actor] is item):
                 item.losses += 1
-                if item.losses > self._retries and (by_itself or remote is not None):
+                if item.losses > self._retries and (by_itself or actor is not None):
                     given_up.append(item)
-                    if remote is not None:
-                        del remote.items[item.index]
+                    if actor is not None:
+                        del actor.items[item.index]
                     continue
-                item.alone = remote is None
+                item.alone = actor is None
             if not item.holders:
                 again.append(item)
         self._requeue(again)
-        self.homes.leave(link)
-        if unended and not link.leaving and self.failure is None:
+        self.placement.leave(worker)
+        if unended and not worker.leaving and self.failure is None:
             self._given_up.update(given_up)
-            self.spawn(self._mourn(link, given_up, len(again)))
+            self.spawn(self._report_loss(worker, given_up, len(again)))
         self._feed()
 
-    async def _mourn(self, link: Link, given_up: list[Item], again: int) -> None:
+    async def _report_loss(self, worker: WorkerConnection, given_up: list[Item], again: int) -> None:
         """Say what became of a worker's tasks, once it is known how it ended."""
         try:
-            cause = await self.obituary(link)
+            cause = await self.read_exit(worker)
         except Exception as error:
-            log.warning("nobody can say how worker %s ended (%s: %s)", link.address, type(error).__name__, error)
-            cause = await _no_obituary(link)
+            log.warning("nobody can say how worker %s ended (%s: %s)", worker.address, type(error).__name__, error)
+            cause = await _unknown_exit(worker)
         if again:
             tasks = f"{again} task{'s' if again > 1 else ''}"
-            log.warning("a worker was lost, %s: %s; %s of it run again", link.address, cause.partition("\n")[0], tasks)
+            log.warning(
+                "a worker was lost, %s: %s; %s of it run again", worker.address, cause.partition("\n")[0], tasks
+            )
         ends = []
         for item in given_up:
-            text = f"task {item.index} lost its worker {item.losses} times, the last at {link.address}: {cause}"
+            text = f"task {item.index} lost its worker {item.losses} times, the last at {worker.address}: {cause}"
             ends.append((item, Ended(item, error=WorkerLost(text))))
         self._given_up.difference_update(given_up)
         self.finish(ends)
 
 
-async def _no_obituary(link: Link) -> str:
+async def _unknown_exit(worker: WorkerConnection) -> str:
     return "its process or machine ended"
 
 

@@ -13,7 +13,7 @@ from algos.pool.script import Script
 
 from ..preflight import install
 from .autoscale import Fleet
-from .connection import Link, greet
+from .connection import WorkerConnection, greet
 from .dispatcher import Dispatcher
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ CANCEL_S = 0.2  # before a task that goes on is cancelled again
 AGAIN_S = 2.0  # before a worker that could not be reached is tried again
 
 
-class Roster:
+class Membership:
     """Keeps the dispatcher's workers those of the scheduler. All of it belongs to the client's event loop."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Roster:
         fleet: Fleet | None,
         script: Script | None,
         hello: dict[str, Any],
-        examine: Callable[[Link], str | None],
+        examine: Callable[[WorkerConnection], str | None],
         where: str,
         look: Callable[[], None],
     ) -> None:
@@ -77,13 +77,13 @@ class Roster:
                 raise PoolError(f"worker {address} {fault}")
             if self._dispatcher.failure is not None:
                 raise self._dispatcher.failure
-            if len(self._dispatcher.links) >= workers and not self._joining():
+            if len(self._dispatcher.workers) >= workers and not self._joining():
                 break
             await asyncio.sleep(0.02)
-        if len(self._dispatcher.links) < workers:
+        if len(self._dispatcher.workers) < workers:
             raise TimeoutError
         self.agree_on_script()
-        self._announced = len(self._dispatcher.links)  # those still on their way come later
+        self._announced = len(self._dispatcher.workers)  # those still on their way come later
 
     async def close(self) -> None:
         """Watch no more."""
@@ -94,7 +94,7 @@ class Roster:
             await asyncio.wait(tasks, timeout=CANCEL_S)
 
     def _joining(self) -> bool:
-        return any(address not in self._dispatcher.links for address in self._known)
+        return any(address not in self._dispatcher.workers for address in self._known)
 
     async def _watch(self) -> None:
         while self._dispatcher.failure is None:
@@ -116,7 +116,7 @@ class Roster:
             self._look()
             self._announce()
             if self._fleet is not None:
-                usable = [link for link in self._dispatcher.links.values() if link.usable]
+                usable = [worker for worker in self._dispatcher.workers.values() if worker.usable]
                 try:
                     await self._fleet.follow(*self._dispatcher.backlog(), usable)
                 except PoolError as error:
@@ -124,14 +124,14 @@ class Roster:
                     return
                 except Exception as error:  # of whatever starts and ends workers; those there are go on
                     log.warning("the number of workers could not be changed: %s", error)
-            await asyncio.sleep(TICK_S if self._dispatcher.links else TICK_S / 10)
+            await asyncio.sleep(TICK_S if self._dispatcher.workers else TICK_S / 10)
 
     async def _join(self, address: str) -> None:
         try:
             async with self._greeting:
-                link = await self._welcome(address)
-            self._check_script(link)
-            await self._dispatcher.serve(link)
+                worker = await self._welcome(address)
+            self._check_script(worker)
+            await self._dispatcher.serve(worker)
         except PoolError as error:
             self._refused[address] = str(error)
             if self._announced is not None:
@@ -144,44 +144,44 @@ class Roster:
         finally:
             self._known.pop(address, None)
 
-    async def _welcome(self, address: str) -> Link:
+    async def _welcome(self, address: str) -> WorkerConnection:
         """Greet a worker and examine it.
 
         Raises:
             PoolError: it is not to get work, and why.
         """
-        link = await greet(address, self._client.connection_args, self._hello)
-        if link is None:
+        worker = await greet(address, self._client.connection_args, self._hello)
+        if worker is None:
             await install(self._client, address)
-            link = await greet(address, self._client.connection_args, self._hello)
-        if link is None:
+            worker = await greet(address, self._client.connection_args, self._hello)
+        if worker is None:
             raise PoolError("cannot serve; restart it with `--preload algos.pool.worker`")
-        fault = self._examine(link)
+        fault = self._examine(worker)
         if fault is not None:
-            link.abort()
+            worker.abort()
             raise PoolError(fault)
-        return link
+        return worker
 
     def agree_on_script(self) -> None:
         """Refer to what the script defines where every worker has its file."""
-        if self._script is not None and all(link.answer["script"] for link in self._dispatcher.links.values()):
+        if self._script is not None and all(worker.answer["script"] for worker in self._dispatcher.workers.values()):
             self._dispatcher.script = self._script
 
-    def _check_script(self, link: Link) -> None:
+    def _check_script(self, worker: WorkerConnection) -> None:
         """Do without the script's file where a newcomer does not have it, while that is possible.
 
         Raises:
             PoolError: it is too late, since tasks refer to the file.
         """
-        if self._dispatcher.script is not None and not link.answer["script"]:
+        if self._dispatcher.script is not None and not worker.answer["script"]:
             if self._dispatcher.script.travelled:
-                link.abort()
+                worker.abort()
                 raise PoolError(f"has not the {self._dispatcher.script.path} that runs here; put it there, too")
             self._dispatcher.script = None
 
     def _announce(self) -> None:
         """Tell a new number of workers, once it has held for two looks."""
-        size = sum(link.usable for link in self._dispatcher.links.values())
+        size = sum(worker.usable for worker in self._dispatcher.workers.values())
         if self._announced is not None and size != self._announced and size == self._seen:
             log.info("workers: %d, were %d", size, self._announced)
             self._announced = size

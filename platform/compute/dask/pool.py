@@ -10,10 +10,10 @@ from distributed import Client
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, Value
 
-from .actor_handle import Remote
+from .actor_handle import ActorHandle
 from .autoscale import Fleet
 from .dispatcher import Dispatcher
-from .membership import Roster
+from .membership import Membership
 from .tasks import AHEAD_S, CHUNK_S
 
 MOST_AHEAD = 1 << 16  # tasks taken and not ended, at most
@@ -24,10 +24,12 @@ class DaskPool:
 
     in_process = False
 
-    def __init__(self, client: Client, dispatcher: Dispatcher, roster: Roster, fleet: Fleet | None, where: str) -> None:
+    def __init__(
+        self, client: Client, dispatcher: Dispatcher, membership: Membership, fleet: Fleet | None, where: str
+    ) -> None:
         self._client = client
         self._dispatcher = dispatcher
-        self._roster = roster
+        self._membership = membership
         self._fleet = fleet
         self._where = where
         self._closed = False
@@ -36,7 +38,7 @@ class DaskPool:
     @property
     def size(self) -> int:
         """Workers that may be given work now."""
-        return sum(link.usable for link in list(self._dispatcher.links.values()))
+        return sum(worker.usable for worker in list(self._dispatcher.workers.values()))
 
     def imap_unordered(
         self,
@@ -110,7 +112,7 @@ class DaskPool:
     ) -> Stateful:
         """See `algos.pool.protocol.Pool`."""
         self._check(needs)
-        return Remote(self._dispatcher, factory, restore, needs)
+        return ActorHandle(self._dispatcher, factory, restore, needs)
 
     def ask(self, workers: int) -> None:
         """See `algos.pool.protocol.Pool`."""
@@ -125,7 +127,7 @@ class DaskPool:
         error = PoolError("the pool is closed; open another one")
 
         async def leave() -> None:
-            await self._roster.close()
+            await self._membership.close()
             self._dispatcher.fail(error)
             self._dispatcher.close()
 
@@ -141,9 +143,9 @@ class DaskPool:
     def _check(self, needs: Needs) -> None:
         if self._dispatcher.failure is not None:
             raise self._dispatcher.failure
-        links = list(self._dispatcher.links.values())
-        if links and needs != ONE_CPU and not any(link.parallel(needs) for link in links):
-            most = {name: max(link.capacity[name] for link in links) for name in ("cpu", "memory_gb", "gpu")}
+        workers = list(self._dispatcher.workers.values())
+        if workers and needs != ONE_CPU and not any(worker.parallel(needs) for worker in workers):
+            most = {name: max(worker.capacity[name] for worker in workers) for name in ("cpu", "memory_gb", "gpu")}
             remedy = "start workers with more (`dask worker --nthreads, --memory-limit, --resources GPU=1`)"
             raise PoolError(f"no worker can hold a task of {needs}; the most there is: {most}; {remedy}")
 
