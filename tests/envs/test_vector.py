@@ -104,7 +104,7 @@ def actions_for(vec: Any, steps: int) -> list[Any]:
 
 
 def workers_of(vec: Any) -> list[psutil.Process]:
-    return [psutil.Process(process.pid) for process in vec._crew._processes]
+    return [psutil.Process(process.pid) for process in vec._coordinator._processes]
 
 
 # The same numbers everywhere
@@ -561,8 +561,12 @@ def test_a_vector_that_cannot_begin_leaves_no_file_open(step: str, monkeypatch: 
     def fail(*given: Any) -> None:
         raise ConfigError("no semaphores here")
 
-    places: dict[str, Any] = {"lay_out": shared.Board, "initialize": shared.Semaphore, "Table": multiprocess_module}
-    real = shared.Board.lay_out
+    places: dict[str, Any] = {
+        "lay_out": shared.SharedBuffers,
+        "initialize": shared.Semaphore,
+        "Table": multiprocess_module,
+    }
+    real = shared.SharedBuffers.lay_out
     gc.collect()
     before = set(os.listdir("/proc/self/fd"))
     # Laid out once to be measured, and then in memory.
@@ -586,7 +590,7 @@ env = EnvSpec(id="toy_envs:Faulty-v0", kwargs=kwargs, wrappers=(), max_episode_s
 vec = recipe.make(env)
 vec.reset(seed=0)
 vec.step(np.zeros(4, int))
-print(*(process.pid for process in vec._crew._processes), flush=True)
+print(*(process.pid for process in vec._coordinator._processes), flush=True)
 {then}
 """
 

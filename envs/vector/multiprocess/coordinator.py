@@ -1,4 +1,16 @@
-"""W worker processes around a board: orders go out, answers come in, losses are named and replaced."""
+"""W worker processes at shared buffers: orders go out, answers come in, losses are named and replaced.
+
+What a worker is at, `_task`:
+
+    STARTING --- built ---> idle <--- done, rows READY --- rows     more rows are queued, and follow at once
+       ^                    |  ^
+       |                    |  +----- said -------------- ASKED     a method of its `Slots`: `ask`, `_revive`
+       |                    +------- step, ask ---------> rows, ASKED
+       |
+       +--- restart, rows LOST --- failed <--- died, hung (any but idle), or a step raised
+                                     |
+                                     +--- no restart: raised, rows NEW ---> idle
+"""
 
 import logging
 import time
@@ -11,7 +23,7 @@ from numpy.typing import NDArray
 from envs.errors import PaddockError
 from envs.vector.contract import EnvError
 from envs.vector.multiprocess.process import WorkerProcess
-from envs.vector.multiprocess.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, Board
+from envs.vector.multiprocess.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, SharedBuffers
 from envs.vector.multiprocess.worker import Job
 from envs.vector.slots import IDLE
 from envs.vector.storage import RowIndex, numbers
@@ -27,13 +39,13 @@ Message = tuple[Any, ...]  # the name of a method of `Slots`, and its arguments
 log = logging.getLogger("envs.vector")
 
 
-class Crew:
+class Coordinator:
     """The workers. What the rows they step give is entered at the table; READY rows are there to be received."""
 
     def __init__(
         self,
         jobs: Sequence[Job],
-        board: Board,
+        buffers: SharedBuffers,
         table: Table,
         processes: list[WorkerProcess],
         revive: Callable[[int], list[Message]],
@@ -58,7 +70,7 @@ class Crew:
         self._latest: tuple[Any, list[int]] = (None, [])  # rows that came together, and the workers whose they are
         self._each = table.num_envs // len(jobs)
         self._jobs = jobs
-        self._board = board
+        self._buffers = buffers
         self._table = table
         self._processes = processes
         self._revive = revive
@@ -73,7 +85,7 @@ class Crew:
         self._losses = [0] * len(jobs)  # in a row
         self._next_look = 0.0
         for job in jobs:
-            board.at_work[job.number] = IDLE
+            buffers.at_work[job.number] = IDLE
             processes.append(WorkerProcess(job))
             self._watch(job.number, STARTING)
         for job in jobs:
@@ -91,7 +103,7 @@ class Crew:
             return
         ids = np.arange(table.num_envs)[rows]
         if lost:
-            # Their episodes ended with a process; what they ended with is on the board.
+            # Their episodes ended with a process; what they ended with is in the buffers.
             gone, ids = ids[table.flag[ids] == LOST[0]], ids[table.flag[ids] != LOST[0]]
             table.mark(READY, gone)
             self._arrived |= dict.fromkeys((gone // self._each).tolist())
@@ -108,13 +120,13 @@ class Crew:
         waiting, count = self._table.waiting, len(numbers(rows))
         while waiting(rows).count(READY) < count:
             self._wait()
-            self._mourn()
+            self._handle_failures()
 
     def wait_for_any(self, size: int) -> RowIndex:
         """Wait for so many environments, whichever are READY first; raises as `wait_for` does."""
         while self._table.flags.count(READY) < size:
             self._wait()
-            self._mourn()
+            self._handle_failures()
         return self._first(size)
 
     def settle(self, workers: Sequence[int]) -> None:
@@ -122,7 +134,7 @@ class Crew:
         for w in workers:
             while self._task[w] is not None:
                 self._wait()
-                self._mourn()
+                self._handle_failures()
 
     def ask(self, messages: dict[int, Message], insist: bool) -> dict[int, Any]:
         """Have workers call a method of their `Slots` (its name, then arguments); what each returns.
@@ -141,9 +153,9 @@ class Crew:
                 try:
                     answers[w] = self._answer(w, insist)
                 except PaddockError as error:
-                    self._bear(w, error)
+                    self._recover(w, error)
                     self._tell(w, message)
-        self._mourn()
+        self._handle_failures()
         for answer in answers.values():
             if isinstance(answer, PaddockError):
                 raise answer
@@ -169,11 +181,11 @@ class Crew:
     def _tell(self, w: int, message: Message) -> None:
         while self._task[w] is not None:
             self._wait()
-            self._mourn()
+            self._handle_failures()
         self._answers.pop(w, None)
         self._watch(w, ASKED)
-        self._board.order[w] = LISTEN
-        self._board.go[w].post()
+        self._buffers.order[w] = LISTEN
+        self._buffers.go[w].post()
         self._processes[w].send(message)
 
     def _answer(self, w: int, demand: bool = True) -> Any:
@@ -192,37 +204,37 @@ class Crew:
         if self._task[w] is not None:
             self._queue[w].append(rows)
             return
-        board = self._board
+        buffers = self._buffers
         self._watch(w, rows)
         if isinstance(rows, slice):
-            board.order[w] = STEP
+            buffers.order[w] = STEP
         else:
-            board.chosen[self.rows[w]] = False
-            board.chosen[rows] = True
-            board.order[w] = STEP_CHOSEN
-        board.go[w].post()
+            buffers.chosen[self.rows[w]] = False
+            buffers.chosen[rows] = True
+            buffers.order[w] = STEP_CHOSEN
+        buffers.go[w].post()
 
     def _watch(self, w: int, task: RowIndex | str) -> None:
         self._task[w] = task
-        self._progress[w] = (self._board.at_work[w], time.monotonic())
+        self._progress[w] = (self._buffers.at_work[w], time.monotonic())
 
     def _wait(self) -> None:
         """Wait for a worker, and see to those that have come; now and then look after the others."""
-        if not self._board.ready.wait(LOOK_S) or time.monotonic() > self._next_look:
+        if not self._buffers.ready.wait(LOOK_S) or time.monotonic() > self._next_look:
             self._look()
-        for w, state in enumerate(self._board.state.tobytes()):
+        for w, state in enumerate(self._buffers.state.tobytes()):
             if state != WORKING:
                 self._arrive(w)
 
     def _arrive(self, w: int) -> None:
         """See to a worker that has done what it was at."""
-        state, task, said = self._board.state[w], self._task[w], None
-        self._board.state[w] = WORKING  # until the next order, it changes no more
+        state, task, said = self._buffers.state[w], self._task[w], None
+        self._buffers.state[w] = WORKING  # until the next order, it changes no more
         if state != DONE:
             try:
                 said = self._processes[w].receive(self._timeout_s)
             except EOFError:
-                self._fail(w, self._processes[w].death(self._board.at_work[w]))
+                self._fail(w, self._processes[w].death(self._buffers.at_work[w]))
                 return
         if isinstance(task, str):
             self._answers[w] = said
@@ -279,16 +291,16 @@ class Crew:
             if self._task[w] is None:
                 continue
             alive = process.alive()
-            if self._board.state[w] != WORKING:
+            if self._buffers.state[w] != WORKING:
                 continue
             at, since = self._progress[w]
             patience_s = max(self._timeout_s, START_S) if self._task[w] is STARTING else self._timeout_s
             if not alive:
-                self._fail(w, self._processes[w].death(self._board.at_work[w]))
-            elif self._board.at_work[w] != at:
-                self._progress[w] = (self._board.at_work[w], now)
+                self._fail(w, self._processes[w].death(self._buffers.at_work[w]))
+            elif self._buffers.at_work[w] != at:
+                self._progress[w] = (self._buffers.at_work[w], now)
             elif now - since > patience_s:
-                self._fail(w, process.hang(self._board.at_work[w], patience_s))
+                self._fail(w, process.hang(self._buffers.at_work[w], patience_s))
 
     def _fail(self, w: int, error: PaddockError) -> None:
         """Note what a worker raised or died of, for whoever waits for it."""
@@ -307,11 +319,11 @@ class Crew:
         self._table.forget(rows)
         self._table.mark(NEW, rows)
 
-    def _mourn(self) -> None:
+    def _handle_failures(self) -> None:
         while self._failed:
-            self._bear(*self._failed.popitem())
+            self._recover(*self._failed.popitem())
 
-    def _bear(self, w: int, error: PaddockError) -> None:
+    def _recover(self, w: int, error: PaddockError) -> None:
         """Replace a worker that failed, whose episodes end; raise what it failed of where that is not to be."""
         if not self._restart:
             self._failed.clear()
@@ -334,10 +346,10 @@ class Crew:
 
     def _replace(self, w: int) -> None:
         self._processes[w].kill()
-        self._processes[w].bury()
-        self._board.go[w].initialize()  # whatever tokens its predecessor left
-        self._board.state[w] = WORKING
-        self._board.at_work[w] = IDLE
+        self._processes[w].close()
+        self._buffers.go[w].initialize()  # whatever tokens its predecessor left
+        self._buffers.state[w] = WORKING
+        self._buffers.at_work[w] = IDLE
         self._queue[w].clear()
         self._processes[w] = WorkerProcess(self._jobs[w])
         self._watch(w, STARTING)

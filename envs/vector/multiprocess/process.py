@@ -1,4 +1,4 @@
-"""A worker process as its parent sees it: started, talked to, questioned when it hangs, buried."""
+"""A worker process as its parent sees it: started, talked to, questioned when it hangs, ended."""
 
 import contextlib
 import multiprocessing
@@ -15,7 +15,7 @@ import cloudpickle
 
 from envs.errors import ConfigError
 from envs.vector.contract import EnvError
-from envs.vector.multiprocess.shared import CLOSE, Board
+from envs.vector.multiprocess.shared import CLOSE, SharedBuffers
 from envs.vector.multiprocess.worker import Job
 
 LAST_LINES = 30  # of a worker's last words, in an error
@@ -35,7 +35,7 @@ class WorkerProcess:
     """One worker; nothing of it outlives it, and it does not outlive its parent."""
 
     def __init__(self, job: Job) -> None:
-        """Start the process; it tells through the board when its environments are built.
+        """Start the process; it tells through the shared buffers when its environments are built.
 
         Args:
             job: without its file descriptors `life` and `log`, which are made here.
@@ -57,7 +57,7 @@ class WorkerProcess:
                 pass_fds=[job.memory, read, self._log, theirs.fileno()],
             )
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            self.bury()
+            self.close()
             what = " ".join(f"env={job.spec.id} cannot be sent to a process ({error})".split())
             raise ConfigError(f"{what}; choose vec=serial") from error
         finally:
@@ -116,7 +116,7 @@ class WorkerProcess:
         self._popen.kill()
         self._popen.wait()
 
-    def bury(self) -> None:
+    def close(self) -> None:
         """Close what the parent has of it; its end of the pipe is what a worker lives by."""
         self.connection.close()
         for fd in self._open:
@@ -148,17 +148,17 @@ class WorkerProcess:
         return self._last_words(before)
 
 
-def end(processes: list[WorkerProcess], board: Board, memory: int, parent: int) -> None:
+def end(processes: list[WorkerProcess], buffers: SharedBuffers, memory: int, parent: int) -> None:
     """End workers: they are asked, and killed if they do not in time."""
     if os.getpid() != parent:  # a fork of it
         return
     for w, process in enumerate(processes):
-        board.order[w] = CLOSE
-        board.go[w].post()
+        buffers.order[w] = CLOSE
+        buffers.go[w].post()
         with contextlib.suppress(OSError):
             process.connection.close()
     deadline = time.monotonic() + CLOSE_S
     for process in processes:
         process.kill(max(0.0, deadline - time.monotonic()))
-        process.bury()
+        process.close()
     os.close(memory)

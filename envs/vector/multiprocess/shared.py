@@ -24,7 +24,7 @@ WORKING, DONE, SAID, FAILED = range(4)
 
 
 @dataclass(frozen=True)
-class Board:
+class SharedBuffers:
     """What the parent and W workers share: the arrays of N environments, and the workers' orders."""
 
     arrays: Arrays
@@ -38,8 +38,8 @@ class Board:
     @classmethod
     def lay_out(
         cls, observation_space: Space, action_space: Space, num_envs: int, workers: int, new: NewArray
-    ) -> "Board":
-        """Arrays from `new`, always in the same order; whoever lays it out on the same memory sees the same board."""
+    ) -> "SharedBuffers":
+        """Arrays from `new`, always in the same order; whoever lays it out on the same memory sees the same buffers."""
         lines = new((workers + 1, CACHE_LINE), np.dtype(np.uint8))
         semaphores = [Semaphore(lines[k]) for k in range(workers + 1)]
         return cls(
@@ -53,7 +53,7 @@ class Board:
         )
 
 
-class Arena:
+class MappedMemory:
     """Arrays one after another in one piece of memory that has no name, so that it goes with its last process."""
 
     def __init__(self, fd: int, size: int) -> None:
@@ -68,12 +68,12 @@ class Arena:
 
 
 def footprint(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Bytes that an array takes in an arena."""
+    """Bytes that an array takes, to the end of its cache line."""
     return -(-int(np.prod(shape)) * dtype.itemsize // CACHE_LINE) * CACHE_LINE
 
 
 def size_of(observation_space: Space, action_space: Space, num_envs: int, workers: int) -> int:
-    """Bytes of a board.
+    """Return the bytes that the buffers of a vector take.
 
     Raises:
         ConfigError: a space has elements of no fixed size, which no array can hold.
@@ -87,7 +87,7 @@ def size_of(observation_space: Space, action_space: Space, num_envs: int, worker
         sizes.append(footprint(shape, dtype))
         return np.empty(shape, dtype)
 
-    Board.lay_out(observation_space, action_space, num_envs, workers, measure)
+    SharedBuffers.lay_out(observation_space, action_space, num_envs, workers, measure)
     return sum(sizes)
 
 

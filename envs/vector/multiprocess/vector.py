@@ -1,7 +1,8 @@
 """Environments in worker processes, on shared memory: observations are written where the caller reads them.
 
-Orders and answers are bytes on a board, and semaphores beside it tell of them (see `shared`); only infos, resets and
-what is rare cross a connection. A worker that dies or hangs is noticed, named, and replaced where that is wanted.
+Orders and answers are bytes in shared buffers, and semaphores beside them tell of them (see `shared`); only infos,
+resets and what is rare cross a connection. A worker that dies or hangs is noticed, named, and replaced where that is
+wanted.
 """
 
 import os
@@ -27,9 +28,9 @@ from envs.vector.contract import (
     read_seeds,
     read_values,
 )
-from envs.vector.multiprocess.coordinator import Crew, Message
+from envs.vector.multiprocess.coordinator import Coordinator, Message
 from envs.vector.multiprocess.process import WorkerProcess, end
-from envs.vector.multiprocess.shared import Arena, Board, check_platform, size_of
+from envs.vector.multiprocess.shared import MappedMemory, SharedBuffers, check_platform, size_of
 from envs.vector.multiprocess.worker import Job
 from envs.vector.slots import IDLE, build
 from envs.vector.storage import RowIndex, numbers
@@ -81,24 +82,26 @@ class MultiprocessVectorEnv(VectorEnv):
         self._seeds: list[int | None] = [None] * num_envs  # as `reset` gave them
         self._attributes: dict[str, list[Any]] = {}  # as `set_attr` gave them
         registered = gymnasium.registry.get(spec.id)  # where the id names a package, importing it does this
-        memory = os.memfd_create("paddock-board")
+        memory = os.memfd_create("paddock-buffers")
         try:
             os.ftruncate(memory, size)
-            board = Board.lay_out(*spaces, num_envs, workers, Arena(memory, size).new)
-            for semaphore in (board.ready, *board.go):
+            buffers = SharedBuffers.lay_out(*spaces, num_envs, workers, MappedMemory(memory, size).new)
+            for semaphore in (buffers.ready, *buffers.go):
                 semaphore.initialize()
         except BaseException:
             os.close(memory)
             raise
         processes: list[WorkerProcess] = []
-        self._finalizer = weakref.finalize(self, end, processes, board, memory, os.getpid())
+        self._finalizer = weakref.finalize(self, end, processes, buffers, memory, os.getpid())
         try:
-            self._table = Table(board.arrays, autoreset, copy)
+            self._table = Table(buffers.arrays, autoreset, copy)
             jobs = [
                 Job(number, workers, num_envs, spec, registered, spaces, autoreset, memory, size, life=-1, log=-1)
                 for number in range(workers)
             ]
-            self._crew = Crew(jobs, board, self._table, processes, self._revive, restart=restart, timeout_s=timeout_s)
+            self._coordinator = Coordinator(
+                jobs, buffers, self._table, processes, self._revive, restart=restart, timeout_s=timeout_s
+            )
         except BaseException:
             self.close()
             raise
@@ -106,7 +109,7 @@ class MultiprocessVectorEnv(VectorEnv):
     @property
     def restarts(self) -> int:  # type: ignore[override]
         """Worker processes replaced so far."""
-        return self._crew.restarts
+        return self._coordinator.restarts
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -118,9 +121,9 @@ class MultiprocessVectorEnv(VectorEnv):
         seeds = read_seeds(seed, self.num_envs)
         for i in numbers(rows):
             self._seeds[i] = seeds[i]
-        parts = self._crew.split(rows)
+        parts = self._coordinator.split(rows)
         if self._key is not None:  # all forget it, those without a row to reset too
-            parts = {w: parts.get(w, np.zeros(0, np.intp)) for w in range(len(self._crew.rows))}
+            parts = {w: parts.get(w, np.zeros(0, np.intp)) for w in range(len(self._coordinator.rows))}
             self._key = None
         messages = {w: ("reset", part, [seeds[i] for i in numbers(part)], options) for w, part in parts.items()}
         return self._start(rows, messages)
@@ -130,7 +133,7 @@ class MultiprocessVectorEnv(VectorEnv):
         check_open(self, "begin")
         first = read_episodes(episodes, self.num_envs)
         self._key = seed
-        messages = {w: ("begin", part, seed, first[part]) for w, part in enumerate(self._crew.rows)}
+        messages = {w: ("begin", part, seed, first[part]) for w, part in enumerate(self._coordinator.rows)}
         return self._start(self._table.everyone, messages)
 
     def send(self, actions: Any, env_ids: Rows = None) -> None:
@@ -139,23 +142,25 @@ class MultiprocessVectorEnv(VectorEnv):
         latest = env_ids is None and self.batch_size < self.num_envs
         rows = self._latest if latest else self._table.rows(env_ids, "send")
         self._table.accept(actions, rows, distinct=latest)
-        self._crew.step(rows)
+        self._coordinator.step(rows)
 
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`."""
         check_open(self, "recv")
         rows = self._table.outstanding(env_ids)
         if env_ids is None and self.batch_size < len(numbers(rows)):
-            rows = self._crew.wait_for_any(self.batch_size)
+            rows = self._coordinator.wait_for_any(self.batch_size)
         else:
-            self._crew.wait_for(rows)
+            self._coordinator.wait_for(rows)
         self._latest = rows
         return self._table.batch(rows)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What each environment's method gives, or its attribute where that is no method."""
         check_open(self, "call")
-        answers = self._crew.ask({w: ("call", name, args, kwargs) for w in range(len(self._crew.rows))}, insist=False)
+        answers = self._coordinator.ask(
+            {w: ("call", name, args, kwargs) for w in range(len(self._coordinator.rows))}, insist=False
+        )
         return tuple(one for answer in answers.values() for one in answer)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -166,7 +171,9 @@ class MultiprocessVectorEnv(VectorEnv):
         """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
         check_open(self, "set_attr")
         each = read_values(values, self.num_envs)
-        self._crew.ask({w: ("set_attr", name, each[rows]) for w, rows in enumerate(self._crew.rows)}, insist=False)
+        self._coordinator.ask(
+            {w: ("set_attr", name, each[rows]) for w, rows in enumerate(self._coordinator.rows)}, insist=False
+        )
         self._attributes[name] = each
 
     def render(self) -> tuple[Any, ...]:
@@ -180,11 +187,11 @@ class MultiprocessVectorEnv(VectorEnv):
 
     def _start(self, rows: RowIndex, messages: dict[int, Message]) -> tuple[Any, dict[str, Any]]:
         """Have workers start episodes in some environments; whatever these were at is dropped."""
-        self._crew.settle(list(messages))
+        self._coordinator.settle(list(messages))
         self._table.mark(NEW, rows)
         self._table.forget(rows)
         self._table.arrays.episode[rows] = 0
-        infos = self._crew.ask(messages, insist=True)
+        infos = self._coordinator.ask(messages, insist=True)
         for w, message in messages.items():
             self._table.note(message[1], infos[w])
         self._latest = self._table.everyone
@@ -192,7 +199,7 @@ class MultiprocessVectorEnv(VectorEnv):
 
     def _revive(self, w: int) -> list[Message]:
         """What a worker is told that replaces another: attributes, and new episodes on seeds of their own."""
-        rows, table = self._crew.rows[w], self._table
+        rows, table = self._coordinator.rows[w], self._table
         messages: list[Message] = [("set_attr", name, each[rows]) for name, each in self._attributes.items()]
         ids = np.arange(self.num_envs)[rows]
         ids = ids[table.flag[ids] != NEW[0]]

@@ -20,7 +20,17 @@ from envs.errors import PaddockError
 from envs.parent import die_with_parent
 from envs.spec import EnvSpec
 from envs.vector.contract import EnvError
-from envs.vector.multiprocess.shared import CLOSE, DONE, FAILED, LISTEN, SAID, STEP, STEP_CHOSEN, Arena, Board
+from envs.vector.multiprocess.shared import (
+    CLOSE,
+    DONE,
+    FAILED,
+    LISTEN,
+    SAID,
+    STEP,
+    STEP_CHOSEN,
+    MappedMemory,
+    SharedBuffers,
+)
 from envs.vector.slots import IDLE, Slots, build
 
 LOG_BYTES = 1 << 16  # of the worker's last words, at most
@@ -38,7 +48,7 @@ class Job:
     registered: Any  # Gymnasium's entry for the environment where the parent registered it; None if it need not be
     spaces: tuple[gymnasium.Space, gymnasium.Space]
     autoreset: AutoresetMode
-    memory: int  # file descriptor of the board
+    memory: int  # file descriptor of the buffers
     size: int  # its bytes
     life: int  # a pipe's end that closes with the parent
     log: int  # a file for last words
@@ -60,31 +70,31 @@ def main(channel: int, parent: int) -> None:
         return
     die_with_parent(job.life)
     keep_last_words(job.log)
-    arena = Arena(job.memory, job.size)
-    board = Board.lay_out(*job.spaces, job.num_envs, job.workers, arena.new)
+    memory = MappedMemory(job.memory, job.size)
+    buffers = SharedBuffers.lay_out(*job.spaces, job.num_envs, job.workers, memory.new)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):  # the parent is closing
-        serve(job, board, connection, parent)
+        serve(job, buffers, connection, parent)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # without the second that an interpreter with large libraries takes to end
 
 
-def serve(job: Job, board: Board, connection: Connection, parent: int) -> None:
+def serve(job: Job, buffers: SharedBuffers, connection: Connection, parent: int) -> None:
     """Build the environments and follow orders until the one to close."""
     number, rows = job.number, job.rows
-    at_work = board.at_work[number : number + 1]
+    at_work = buffers.at_work[number : number + 1]
     if job.registered is not None:
         gymnasium.registry.setdefault(job.registered.id, job.registered)
     try:
         envs = build(job.spec, range(rows.start, rows.stop), at_work)
-        slots = Slots(job.spec, envs, rows.start, board.arrays, job.autoreset, at_work)
+        slots = Slots(job.spec, envs, rows.start, buffers.arrays, job.autoreset, at_work)
         check_spaces(envs, rows.start, job)
     except PaddockError as error:
-        say(board, number, connection, FAILED, error)
+        say(buffers, number, connection, FAILED, error)
         return
     gc.freeze()  # what is there now stays; collections need not look at it
-    say(board, number, connection, SAID, None)
-    go, order, state, ready = board.go[number], board.order, board.state, board.ready
+    say(buffers, number, connection, SAID, None)
+    go, order, state, ready = buffers.go[number], buffers.order, buffers.state, buffers.ready
     while True:
         while not go.wait(PARENT_CHECK_S):
             if os.getppid() != parent:
@@ -94,35 +104,35 @@ def serve(job: Job, board: Board, connection: Connection, parent: int) -> None:
             if what == STEP:
                 infos = slots.step(rows)
             elif what == STEP_CHOSEN:
-                infos = slots.step(rows.start + np.flatnonzero(board.chosen[rows]))
+                infos = slots.step(rows.start + np.flatnonzero(buffers.chosen[rows]))
             elif what == LISTEN:
                 name, *arguments = pickle.loads(connection.recv_bytes())
-                say(board, number, connection, SAID, getattr(slots, name)(*arguments))
+                say(buffers, number, connection, SAID, getattr(slots, name)(*arguments))
                 continue
             else:
                 assert what == CLOSE
                 slots.close()
                 return
         except PaddockError as error:
-            say(board, number, connection, FAILED, error)
+            say(buffers, number, connection, FAILED, error)
             continue
         if infos:
-            say(board, number, connection, SAID, infos)
+            say(buffers, number, connection, SAID, infos)
         else:
             state[number] = DONE
             ready.post()
 
 
-def say(board: Board, number: int, connection: Connection, state: int, what: Any) -> None:
+def say(buffers: SharedBuffers, number: int, connection: Connection, state: int, what: Any) -> None:
     """Tell the parent; first that something comes, for it may be more than the connection holds."""
     try:
         message = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         text = f"worker {number}: what its environments say cannot be pickled ({error}); have them say plain data"
         state, message = FAILED, pickle.dumps(EnvError(" ".join(text.split())))
-    board.at_work[number] = IDLE
-    board.state[number] = state
-    board.ready.post()
+    buffers.at_work[number] = IDLE
+    buffers.state[number] = state
+    buffers.ready.post()
     connection.send_bytes(message)
 
 
