@@ -36,7 +36,7 @@ from .config.plugins import check_runs_here
 from .runs.checkpoint import StorageError
 from .runs.folder import RunFolder, changed_processors, read_config
 from .runs.loop import Outcome, Progress, RunFailed, restore, run
-from .runs.state import last_metrics, survey
+from .runs.state import last_metrics, read_run_states
 from .runs.table import print_table
 from .sweep.trial import find_reporter
 from .tracking.console import Console
@@ -83,7 +83,7 @@ def main() -> int:
         for failure in failures:
             raise failure
         if len(runs) > 1 and runs[0].exists():
-            print_table(Path(os.path.commonpath(runs)), survey(runs), 0)
+            print_table(Path(os.path.commonpath(runs)), read_run_states(runs), 0)
     except RunFailed as error:
         code = complain(error, 1)
         if isinstance(error.__cause__, PoolError) and arguments is not None and not arguments.multirun:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from envs.errors import require
 
 from .config.command import Readers, parse, run_command
-from .runs.state import WRONG, find_runs, survey
+from .runs.state import WRONG, find_runs, read_run_states
 from .runs.table import print_table
 
 GUIDE = """\
@@ -38,9 +38,9 @@ def _status(arguments: Sequence[str]) -> None:
     require(len(folders) == 1, f"{len(folders)} folders are given, and status looks at one; see --help")
     lines = values.get("log", 10)
     require(lines >= 0, f"log={lines} must not be negative; 0 shows none")
-    standings = survey(find_runs(folders[0]))
-    print_table(folders[0], standings, lines)
-    if any(standing.state in WRONG for standing in standings):
+    run_states = read_run_states(find_runs(folders[0]))
+    print_table(folders[0], run_states, lines)
+    if any(run_state.state in WRONG for run_state in run_states):
         sys.stdout.flush()
         raise SystemExit(1)
 

@@ -24,7 +24,7 @@ from envs.errors import require
 
 from .folder import FolderError, read_config
 from .journal import EVALUATION, EVALUATION_OF, JOURNALS, read_rows, to_number
-from .state import State, find_runs, survey
+from .state import State, find_runs, read_run_states
 
 if TYPE_CHECKING:
     # Polars and Optuna take half a second to import; who reads columns or events, as a run may, needs neither.
@@ -138,8 +138,8 @@ def read_states(runs: Sequence[Path]) -> dict[Path, tuple[State, str]]:
         reason = _read_json(run / "done.json").get("reason")
         if isinstance(reason, str) and not reason.startswith(("failed: ", "SIG")):
             states[run] = "done", reason
-    others = survey([run for run in runs if run not in states])
-    return states | {standing.run: (standing.state, standing.why) for standing in others}
+    others = read_run_states([run for run in runs if run not in states])
+    return states | {run_state.run: (run_state.state, run_state.why) for run_state in others}
 
 
 def _find(folders: Iterable[str | os.PathLike[str]]) -> list[Path]:

@@ -41,8 +41,8 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where one run stands."""
+class RunState:
+    """How far one run has come, and whether somebody is at it."""
 
     run: Path
     state: State
@@ -72,11 +72,11 @@ def find_runs(folder: Path) -> list[Path]:
     )
 
 
-def survey(runs: Sequence[Path]) -> list[Standing]:
+def read_run_states(runs: Sequence[Path]) -> list[RunState]:
     """Where each run stands; Slurm is asked once, if one of them was submitted and has not ended by itself."""
     submissions = {run: read_submission(run) for run in runs}
     queue = ask_queue([submission.job for submission in submissions.values() if submission])
-    return [_stand(run, submissions[run], queue) for run in runs]
+    return [_read_run_state(run, submissions[run], queue) for run in runs]
 
 
 def read_submission(run: Path) -> Submission | None:
@@ -120,10 +120,10 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield from _walk(folder / name)
 
 
-def _stand(run: Path, submission: Submission | None, queue: Queue | None) -> Standing:
+def _read_run_state(run: Path, submission: Submission | None, queue: Queue | None) -> RunState:
     metrics, updated_s = last_metrics(run)
     state, why = _state(run, submission, queue)
-    return Standing(run, state, why, metrics, _progress(run, metrics), updated_s, submission)
+    return RunState(run, state, why, metrics, _progress(run, metrics), updated_s, submission)
 
 
 def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tuple[State, str]:

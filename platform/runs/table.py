@@ -5,47 +5,47 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from .state import WRONG, Standing, log_tail
+from .state import WRONG, RunState, log_tail
 from .units import duration, short
 
 HEAD = ("run", "state", "iteration", "steps", "budget", "return", "time", "last row", "why or job")
 NAME_WIDTH = 32  # longer names lose their middle, so that a line fits into 100 columns
 
 
-def print_table(folder: Path, standings: Sequence[Standing], lines: int) -> None:
+def print_table(folder: Path, run_states: Sequence[RunState], lines: int) -> None:
     """Print a line for each run, below it why it is as it is, and how many there are of each state.
 
     Args:
         lines: how many to show of what the job of a run printed that failed before it began.
     """
-    rows = [_cells(folder, standing) for standing in standings]
+    rows = [_cells(folder, run_state) for run_state in run_states]
     widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
     print(_line(HEAD, widths))
-    for standing, cells in zip(standings, rows, strict=True):
+    for run_state, cells in zip(run_states, rows, strict=True):
         print(_line(cells, widths))
-        if standing.why and (standing.state in WRONG or standing.state in ("requeued", "unknown")):
-            print(f"    {standing.why}")
-        if standing.state == "failed" and standing.submission and not standing.metrics:
-            for line in log_tail(standing.submission, lines):
+        if run_state.why and (run_state.state in WRONG or run_state.state in ("requeued", "unknown")):
+            print(f"    {run_state.why}")
+        if run_state.state == "failed" and run_state.submission and not run_state.metrics:
+            for line in log_tail(run_state.submission, lines):
                 print(f"    | {line}")
-    counts = Counter(standing.state for standing in standings)
+    counts = Counter(run_state.state for run_state in run_states)
     print(", ".join(f"{count} {state}" for state, count in counts.items()))
 
 
-def _cells(folder: Path, standing: Standing) -> tuple[str, ...]:
-    metrics, job = standing.metrics, standing.submission.job if standing.submission else ""
-    name = os.path.relpath(standing.run, folder) if standing.run != folder else standing.run.absolute().name
+def _cells(folder: Path, run_state: RunState) -> tuple[str, ...]:
+    metrics, job = run_state.metrics, run_state.submission.job if run_state.submission else ""
+    name = os.path.relpath(run_state.run, folder) if run_state.run != folder else run_state.run.absolute().name
     value = metrics.get("eval/return_mean", metrics.get("train/return_mean"))
     return (
         _shorten(name),
-        standing.state,
+        run_state.state,
         f"{metrics['iteration']:.0f}" if "iteration" in metrics else "",
         short(metrics["step"]) if "step" in metrics else "",
-        f"{standing.progress:.0%}" if standing.progress is not None else "",
+        f"{run_state.progress:.0%}" if run_state.progress is not None else "",
         short(value) if value is not None else "",
         duration(metrics["system/seconds"]) if "system/seconds" in metrics else "",
-        f"{duration(standing.updated_s)} ago" if standing.updated_s is not None else "",
-        f"{job} {standing.why}".strip() if standing.state in ("pending", "done") else job,
+        f"{duration(run_state.updated_s)} ago" if run_state.updated_s is not None else "",
+        f"{job} {run_state.why}".strip() if run_state.state in ("pending", "done") else job,
     )
 
 

@@ -32,7 +32,17 @@ from ..config.command import shown
 from ..config.plugins import register_plugin
 from ..runs.checkpoint import write_atomically
 from ..runs.loop import RunFailed
-from ..runs.state import ALIVE, RUNNING, WAITING, WRONG, Submission, ask_queue, log_tail, read_submission, survey
+from ..runs.state import (
+    ALIVE,
+    RUNNING,
+    WAITING,
+    WRONG,
+    Submission,
+    ask_queue,
+    log_tail,
+    read_run_states,
+    read_submission,
+)
 from ..runs.table import print_table
 from ..sweep.job_plan import Plan, plan_job
 from ..sweep.placement import SHOWN, End
@@ -232,19 +242,19 @@ class SlurmLauncher(Launcher):
         pause_s = LOOK_S[0]
         try:
             print("waiting for them; Ctrl-C leaves them running", flush=True)
-            standings = survey(runs)
-            while any(standing.state in ALIVE for standing in standings):
+            run_states = read_run_states(runs)
+            while any(run_state.state in ALIVE for run_state in run_states):
                 time.sleep(pause_s)
-                standings = survey(runs)
+                run_states = read_run_states(runs)
                 pause_s = min(1.2 * pause_s, LOOK_S[1])
         except KeyboardInterrupt:
             print("\nno longer waiting; the jobs go on, and scancel ends them", file=sys.stderr)
             raise
-        print_table(self._sweep, standings, 10)
-        wrong = [standing for standing in standings if standing.state in WRONG]
+        print_table(self._sweep, run_states, 10)
+        wrong = [run_state for run_state in run_states if run_state.state in WRONG]
         if wrong:
             raise RunFailed(f"{len(wrong)} of {len(runs)} runs did not get to their end; see above")
-        return {standing.run: standing.metrics.get("eval/return_mean") for standing in standings}
+        return {run_state.run: run_state.metrics.get("eval/return_mean") for run_state in run_states}
 
 
 class SlurmPlace:
@@ -276,11 +286,11 @@ class _Queued:
             return None
         self._pause_s = min(1.2 * self._pause_s, LOOK_S[1])
         self._look_at = time.monotonic() + self._pause_s
-        [standing] = survey([self._run])
-        if standing.state in ALIVE:
+        [run_state] = read_run_states([self._run])
+        if run_state.state in ALIVE:
             return None
-        said = log_tail(standing.submission, SHOWN) if standing.submission else []
-        return End({"done": 0, "failed": 1}.get(standing.state, -1), said or [standing.why])
+        said = log_tail(run_state.submission, SHOWN) if run_state.submission else []
+        return End({"done": 0, "failed": 1}.get(run_state.state, -1), said or [run_state.why])
 
     def stop(self) -> None:
         submission = read_submission(self._run)

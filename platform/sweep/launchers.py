@@ -23,7 +23,7 @@ from ..config.build import call_checked
 from ..config.command import shown
 from ..config.plugins import register_plugin
 from ..runs.loop import RunFailed, Signals
-from ..runs.state import WRONG, last_metrics, read_end, survey
+from ..runs.state import WRONG, last_metrics, read_end, read_run_states
 from ..runs.table import print_table
 from ..runs.units import duration, short
 from .job_plan import Plan, plan_job
@@ -175,11 +175,11 @@ def _run_all(place: Place, plans: Sequence[Plan], sweep: Path) -> None:
                 stopped = True
                 for run in running.values():
                     run.stop()
-    standings = survey(list(begun))
-    print_table(sweep, standings, 0)
+    run_states = read_run_states(list(begun))
+    print_table(sweep, run_states, 0)
     if signals.caught is not None:
         raise SystemExit(128 + signals.caught)
-    wrong = sum(standing.state in WRONG for standing in standings)
+    wrong = sum(run_state.state in WRONG for run_state in run_states)
     if wrong:
         raise RunFailed(f"{wrong} of {len(plans)} runs did not get to their end; see above")
 

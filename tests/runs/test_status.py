@@ -14,7 +14,7 @@ import pytest
 import yaml
 from conftest import ROOT, TINY, Command, rows, wait_until
 
-from paddock.runs.state import Submission, find_runs, read_submission, survey
+from paddock.runs.state import Submission, find_runs, read_run_states, read_submission
 from paddock.runs.table import HEAD
 from paddock.status import main
 
@@ -113,7 +113,7 @@ def test_a_real_run_runs_and_is_lost_when_it_is_killed(
     run = tmp_path / "run"
     command = start(*TINY, "compute=serial", f"run.dir={run}")
     wait_until(lambda: rows(run))
-    assert [standing.state for standing in survey([run])] == ["running"]
+    assert [run_state.state for run_state in read_run_states([run])] == ["running"]
     command.process.send_signal(signal.SIGKILL)
     command.wait()
     assert status(str(run))[0] == 1
@@ -131,16 +131,16 @@ def test_a_row_that_is_being_written_is_not_there_yet(status: Main, tmp_path: Pa
 
 def test_the_last_evaluation_of_a_long_run_is_found_near_its_end(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 20_000)
-    [standing] = survey([run])
-    assert standing.metrics["eval/return_mean"] == 10.5 * 20_000
+    [run_state] = read_run_states([run])
+    assert run_state.metrics["eval/return_mean"] == 10.5 * 20_000
 
 
 def test_a_value_that_is_no_number_is_not_hidden_by_an_older_one(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 3)
     with open(run / "metrics.jsonl", "a") as metrics:
         metrics.write('{"iteration": 4, "step": 40, "eval/return_mean": null}\n')
-    [standing] = survey([run])
-    assert math.isnan(standing.metrics["eval/return_mean"])
+    [run_state] = read_run_states([run])
+    assert math.isnan(run_state.metrics["eval/return_mean"])
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_a_submitted_run_stands_where_the_queue_says(
 ) -> None:
     run = submitted(make_run(tmp_path / "run") if begun else tmp_path / "run", "7_0")
     queue(row)
-    [standing] = survey(find_runs(tmp_path))
-    assert standing.state == state
-    assert standing.why.startswith(why)
+    [run_state] = read_run_states(find_runs(tmp_path))
+    assert run_state.state == state
+    assert run_state.why.startswith(why)
     assert isinstance(read_submission(run), Submission)
 
 
