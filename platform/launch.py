@@ -29,7 +29,7 @@ from . import CONF
 from .config.build import build
 from .config.command import complain, fall_silent
 from .config.compose import check_sweep, hydra_parser, register_search_path
-from .config.experiment import Assembly, assemble, build_algorithm, env_name, packages
+from .config.experiment import ExperimentParts, assemble, build_algorithm, env_name, packages
 from .config.help import print_guide
 from .config.mistakes import check_arguments, composition_error
 from .config.plugins import check_runs_here
@@ -123,7 +123,7 @@ def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction) -> bool:
     return check_sweep(arguments, check, job)
 
 
-def experiment(parts: Assembly) -> float | None:
+def experiment(parts: ExperimentParts) -> float | None:
     """Run what is assembled, or show it; returns the last evaluation's mean return, for sweeps."""
     if parts.config["dry_run"]:
         _print_dry_run(parts)
@@ -136,7 +136,7 @@ def experiment(parts: Assembly) -> float | None:
     return outcome.metrics.get("eval/return_mean")
 
 
-def play(parts: Assembly) -> tuple[Outcome, bool]:
+def play(parts: ExperimentParts) -> tuple[Outcome, bool]:
     """Run what is assembled, from where its folder is; and whether there was anything left to do."""
     console = Console(sys.stdout, sys.stderr, parts.config["budget"])
     with contextlib.closing(console), _messages(console) as record, contextlib.closing(parts.pool):
@@ -159,7 +159,7 @@ def play(parts: Assembly) -> tuple[Outcome, bool]:
             folder.release()
 
 
-def settle(parts: Assembly, console: Console) -> Assembly:
+def settle(parts: ExperimentParts, console: Console) -> ExperimentParts:
     """Replace `vec=auto` by the layout that an earlier session chose, or by the fastest here."""
     from envs.vector import ChoosesLayout
 
@@ -178,7 +178,7 @@ def settle(parts: Assembly, console: Console) -> Assembly:
     return _with_vec(parts, vec.settle(algorithm.env, elsewhere, console.message))
 
 
-def _moved(parts: Assembly) -> list[str]:
+def _moved(parts: ExperimentParts) -> list[str]:
     """What is not as it was in an earlier session of the run, and gives other numbers."""
     if not (parts.path / "config.yaml").exists():
         return []
@@ -190,7 +190,7 @@ def _moved(parts: Assembly) -> list[str]:
     return [*changed_processors(old, parts.config), *vec]
 
 
-def _has_own_numbers(target: str, parts: Assembly) -> bool:
+def _has_own_numbers(target: str, parts: ExperimentParts) -> bool:
     """Whether a vector environment steps otherwise than the environment itself, which the others share."""
     # Help and errors do not wait for Gymnasium.
     from envs.native.settings import native_task
@@ -203,12 +203,12 @@ def _has_own_numbers(target: str, parts: Assembly) -> bool:
         return True
 
 
-def _with_vec(parts: Assembly, section: dict[str, Any]) -> Assembly:
+def _with_vec(parts: ExperimentParts, section: dict[str, Any]) -> ExperimentParts:
     config = {**parts.config, "vec": section}
     return replace(parts, config=config, algorithm=build_algorithm(config, parts.pool))
 
 
-def _chosen_before(parts: Assembly) -> dict[str, Any] | None:
+def _chosen_before(parts: ExperimentParts) -> dict[str, Any] | None:
     if not (parts.path / "config.yaml").exists():
         return None
     section = read_config(parts.path)["vec"]
@@ -216,7 +216,9 @@ def _chosen_before(parts: Assembly) -> dict[str, Any] | None:
     return section if same and section["_target_"] != parts.config["vec"]["_target_"] else None
 
 
-def _session(parts: Assembly, progress: Progress, reached: str | None, folder: RunFolder, console: Console) -> Outcome:
+def _session(
+    parts: ExperimentParts, progress: Progress, reached: str | None, folder: RunFolder, console: Console
+) -> Outcome:
     """Run from where the folder is to the end, and note there how it came to it."""
     start_iteration = int(progress.metrics.get("iteration", 0))
     verb = "going on" if start_iteration else "running"
@@ -293,7 +295,7 @@ def _messages(console: Console) -> Iterator[Any]:
             handler.close()
 
 
-def _print_dry_run(parts: Assembly) -> None:
+def _print_dry_run(parts: ExperimentParts) -> None:
     config, algorithm = parts.config, parts.algorithm
     lines = {
         "algorithm": config["algo"]["_target_"],
@@ -308,7 +310,7 @@ def _print_dry_run(parts: Assembly) -> None:
         print(f"{name:12} {text}")
 
 
-def _print_end(parts: Assembly, outcome: Outcome) -> None:
+def _print_end(parts: ExperimentParts, outcome: Outcome) -> None:
     path = parts.path
     sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
     arguments = HydraConfig.get().overrides.task if sweeping else sys.argv[1:]

@@ -30,7 +30,7 @@ VALUES = ("seed", "resume", "dry_run")
 
 
 @dataclass(frozen=True)
-class Assembly:
+class ExperimentParts:
     """A configuration, checked, and the parts of the run that it describes; nothing has been written or started."""
 
     config: dict[str, Any]
@@ -42,7 +42,7 @@ class Assembly:
     mirrors: list[Mirror]
 
 
-def assemble(composed: DictConfig) -> Assembly:
+def assemble(composed: DictConfig) -> ExperimentParts:
     """Check a configuration as far as that leaves no trace, and build its parts."""
     config = read_plain(composed)
     budget = _budget(config["budget"])
@@ -52,7 +52,7 @@ def assemble(composed: DictConfig) -> Assembly:
     checkpoints = _checkpoints(config["checkpoint"], path)
     mirrors = build_mirrors(config, path)
     check_usable(path, config)
-    return Assembly(config, budget, pool, algorithm, path, checkpoints, mirrors)
+    return ExperimentParts(config, budget, pool, algorithm, path, checkpoints, mirrors)
 
 
 def build_algorithm(config: Mapping[str, Any], pool: Any, vec: "Vec | None" = None) -> Any:
