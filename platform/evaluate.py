@@ -35,7 +35,7 @@ from .config.command import Readers, check_output, parse, run_command, write_out
 from .config.experiment import build_algorithm
 from .evaluation.matrix import write_matrix
 from .evaluation.other_env import place, read_env
-from .evaluation.target import Visit, find_policy, plan_visit, write_control
+from .evaluation.target import EvaluationTarget, find_policy, find_target, write_control
 from .evaluation.video import Mp4
 from .runs.checkpoint import CheckpointError, Checkpoints
 from .runs.folder import import_from_where_it_began, read_config
@@ -120,7 +120,7 @@ class Evaluation:
     progress: Progress  # of the run, at the checkpoint that was played
     env: EnvSpec
     film: Film | None  # of episode 0, where a video was asked for
-    visit: Visit | None  # who played where, if it was in a niche
+    target: EvaluationTarget | None  # who played where, if it was in a niche
 
 
 def main() -> int:
@@ -157,7 +157,7 @@ def evaluate(
         seed: episode k depends on (seed, k) alone.
         which: last or best, where the algorithm keeps one.
         video: an MP4 of episode 0.
-        niche, agent, on: see `plan_visit`.
+        niche, agent, on: see `find_target`.
 
     Raises:
         PaddockError: no run, no checkpoint, an argument out of range, or an environment that cannot draw.
@@ -168,15 +168,15 @@ def evaluate(
         check_output("video", video, (".mp4",))
     algorithm, progress = load(run)
     host = algorithm if on is None else load(on)[0]
-    visit = plan_visit(algorithm, run, niche, agent, host, on)
-    if which == "best" and visit is None and _ended_best(run, algorithm, progress):
+    target = find_target(algorithm, run, niche, agent, host, on)
+    if which == "best" and target is None and _ended_best(run, algorithm, progress):
         which = "last"  # an evaluation at the run's end, which its state does not know
-    policy, iteration = find_policy(algorithm, which, visit, int(progress.metrics["iteration"]))
+    policy, iteration = find_policy(algorithm, which, target, int(progress.metrics["iteration"]))
     if env:
-        require(visit is None, f"{env[0]}: {run} plays in niches; choose with niche= and on=")
+        require(target is None, f"{env[0]}: {run} plays in niches; choose with niche= and on=")
         spec = place(algorithm, read_env(read_config(run)["env"], env))
-    elif visit is not None:
-        spec = visit.env
+    elif target is not None:
+        spec = target.env
     else:
         spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", read_config(run)["env"])
     drawn = "has no distribution of actions to draw from; leave stochastic= out"
@@ -190,7 +190,7 @@ def evaluate(
         write_output("video", video, film.content)
     interval = bootstrap_interval(returns, keyed_generator(seed, Stream.FRESH, iteration=1))
     cut = int((lengths >= max_steps).sum())
-    return Evaluation(returns, lengths, interval, cut, seconds, iteration, progress, spec, film, visit)
+    return Evaluation(returns, lengths, interval, cut, seconds, iteration, progress, spec, film, target)
 
 
 @dataclass(frozen=True)
@@ -363,7 +363,7 @@ def _command(arguments: Sequence[str]) -> None:
         "run": runs[0],
         "policy": _name_policy(options.get("which", "last"), result),
         **({"environment": result.env.id + "".join(f" {word}" for word in env)} if env else {}),
-        **({} if result.visit is None else result.visit.describe()),
+        **({} if result.target is None else result.target.describe()),
         "episodes": f"{n:,}, fresh, from seed {options.get('seed', 0)}",
         "mean return": _show(returns.mean()),
         "95 % of mean": "not known from one episode"
@@ -382,8 +382,8 @@ def _command(arguments: Sequence[str]) -> None:
         film = result.film
         note = "; MPEG-4, as PyAV has no H.264 here: browsers may refuse it" if film.codec == "mpeg4" else ""
         lines["video"] = f"{options['video']}, episode 0: {film.frames} frames, return {_show(film.return_)}{note}"
-    if result.visit is not None and result.visit.guest is result.visit.niche:
-        lines["control"] = write_control(options.get("on", runs[0]), result.visit)
+    if result.target is not None and result.target.guest is result.target.niche:
+        lines["control"] = write_control(options.get("on", runs[0]), result.target)
     if out is not None:
         write_output("json", out, json.dumps(_as_plain(runs[0], options, env, result), indent=2).encode())
         lines["json"] = out
@@ -400,14 +400,14 @@ def _name_policy(which: str, result: Evaluation) -> str:
 def _as_plain(run: Path, options: Mapping[str, Any], env: Sequence[str], result: Evaluation) -> dict[str, Any]:
     """All that an evaluation has found, as strict JSON has it."""
     low, high = (None if np.isnan(bound) else bound for bound in result.interval)
-    visit = result.visit
+    target = result.target
     return {
         "run": str(run),
         "policy": options.get("which", "last"),
         "iteration": int(result.iteration),
         "step": int(result.progress.metrics["step"]),
-        "niche": None if visit is None else visit.niche.number,
-        "agent": None if visit is None or visit.guest is None else visit.guest.number,
+        "niche": None if target is None else target.niche.number,
+        "agent": None if target is None or target.guest is None else target.guest.number,
         "env": result.env.fields,
         "seed": options.get("seed", 0),
         "stochastic": options.get("stochastic", False),

@@ -31,7 +31,7 @@ SHARED = (
 
 
 @dataclass(frozen=True)
-class Visit:
+class EvaluationTarget:
     """A niche whose environment is played, and whose agent plays there."""
 
     niche: Niche
@@ -63,17 +63,17 @@ class Visit:
         }
 
 
-def write_control(run: Path, visit: Visit) -> str:
+def write_control(run: Path, target: EvaluationTarget) -> str:
     """The command that trains a strategy alone where a niche's own agent has come to, on as many steps."""
     algo = read_config(run)["algo"]
     settings = [f"algo.{key}={_word(algo[key])}" for key in SHARED]
-    place = ["experiment=es_niche", f"env.run={run}", f"env.niche={visit.niche.number}"]
-    return shlex.join(["python", "-m", "paddock", *place, f"budget.steps={visit.niche.learned}", *settings])
+    place = ["experiment=es_niche", f"env.run={run}", f"env.niche={target.niche.number}"]
+    return shlex.join(["python", "-m", "paddock", *place, f"budget.steps={target.niche.learned}", *settings])
 
 
-def plan_visit(
+def find_target(
     algorithm: Any, run: Path, niche: int | None, agent: int | None, host: Any, on: Path | None
-) -> Visit | None:
+) -> EvaluationTarget | None:
     """Find who plays where.
 
     Args:
@@ -109,10 +109,10 @@ def plan_visit(
         guest = _find("agent", agent, algorithm, run)
     if on is not None:
         _check_fit(algorithm, run, there, on)
-    return Visit(there, guest, newest=niche is None)
+    return EvaluationTarget(there, guest, newest=niche is None)
 
 
-def find_policy(algorithm: Any, which: str, visit: Visit | None, iteration: int) -> tuple[Any, int]:
+def find_policy(algorithm: Any, which: str, target: EvaluationTarget | None, iteration: int) -> tuple[Any, int]:
     """The visiting agent, or the algorithm's policy of that name; and the iteration that it is of.
 
     Args:
@@ -121,7 +121,7 @@ def find_policy(algorithm: Any, which: str, visit: Visit | None, iteration: int)
     Raises:
         ConfigError: the algorithm keeps no such policy.
     """
-    guest = None if visit is None else visit.guest
+    guest = None if target is None else target.guest
     keeps = isinstance(algorithm, KeepsPolicies) and guest is None
     allowed = algorithm.policy_names if keeps else ("last",)
     name = type(algorithm).__name__

@@ -20,7 +20,7 @@ from algos.pool.serial import SerialPool
 from paddock import evaluate as command
 from paddock.evaluate import evaluate, load
 from paddock.evaluation.matrix import Matrix, play_matrix
-from paddock.evaluation.target import Visit
+from paddock.evaluation.target import EvaluationTarget
 
 SEEDS = [episode_seed(0, Stream.FRESH, 0, k) for k in range(3)]
 Main = Callable[..., tuple[int, str, str]]
@@ -28,7 +28,7 @@ Main = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("visit") / "poet"
+    path = tmp_path_factory.mktemp("target") / "poet"
     # Far apart, so that agents score differently.
     assert call_main(*TINY_POET, "env.step=2", "algo.learning_rate=0.2", f"run.dir={path}") == 0
     return path
@@ -36,7 +36,7 @@ def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def es(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("visit") / "es"
+    path = tmp_path_factory.mktemp("target") / "es"
     assert call_main(*TINY, *TINY_ES, f"run.dir={path}") == 0
     return path
 
@@ -91,7 +91,7 @@ def test_what_the_run_knows_of_the_niche_is_told(poet: Path, main: Main) -> None
     assert told(out, "agent") == f"that of niche {learner.number}"
     assert told(out, "run's score").startswith(f"{there.score:.2f}, ")
     assert told(out, "learned").startswith(f"{learner.learned:,} environment steps, ")
-    solved = Visit(replace(there, solved=2), None, newest=False)
+    solved = EvaluationTarget(replace(there, solved=2), None, newest=False)
     assert solved.describe()["niche"].endswith("solved in iteration 2")
 
 
@@ -131,9 +131,9 @@ def test_an_agent_visits_the_niches_of_another_run(poet: Path, tmp_path: Path) -
     assert (
         evaluate(poet, on=other, niche=0, agent=1).returns.tolist() == evaluate(poet, niche=0, agent=1).returns.tolist()
     )
-    visit = evaluate(poet, on=other, episodes=1).visit
-    assert visit is not None and visit.guest is not None
-    assert (visit.niche.number, visit.guest.number) == (max(load(other)[0].niches), max(load(poet)[0].niches))
+    target = evaluate(poet, on=other, episodes=1).target
+    assert target is not None and target.guest is not None
+    assert (target.niche.number, target.guest.number) == (max(load(other)[0].niches), max(load(poet)[0].niches))
 
 
 # All agents
@@ -238,7 +238,7 @@ BAD = {
 
 @pytest.fixture(scope="module")
 def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("visit") / "pendulum"
+    path = tmp_path_factory.mktemp("target") / "pendulum"
     small = ["algo.population=2", "algo.hidden=[4]", "compute=serial", "budget.iterations=1"]
     assert call_main("env=pendulum", *small, f"run.dir={path}") == 0
     return path
