@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..runs.late import matplotlib
 from ..runs.results import Columns
 from ..runs.units import duration, short
-from ..sweep.study import Sheet, open_study, read_trials
+from ..sweep.study import StudySettings, open_study, read_trials
 from ..sweep.summary import as_command, best_trials
 from ..sweep.trial import Note
 from .curves import COLORS, Line, label_x, read_line
@@ -42,14 +42,14 @@ def describe(folder: Path, k: int, columns: Mapping[Path, Columns]) -> Html:
     Raises:
         PaddockError: its study cannot be read.
     """
-    sheet, study = Sheet.read(folder), open_study(folder)
+    about, study = StudySettings.read(folder), open_study(folder)
     trials = study.get_trials(deepcopy=False)
     counts = Counter(trial.state.name.lower() for trial in trials)
     listed = ", ".join(f"{count} {state}" for state, count in counts.items()) or "no trial yet"
-    aims = ", ".join(f"{direction} {metric}" for metric, direction in sheet.objectives.items())
+    aims = ", ".join(f"{direction} {metric}" for metric, direction in about.objectives.items())
     done = [trial for trial in trials if trial.state.name == "COMPLETE"]
-    metrics = list(sheet.objectives)
-    parts = [code(sheet.command)]
+    metrics = list(about.objectives)
+    parts = [code(about.command)]
     if done:
         importances, why_not = _importances(study)
         lines = {
@@ -60,20 +60,20 @@ def describe(folder: Path, k: int, columns: Mapping[Path, Columns]) -> Html:
         panels = _pictures(study, trials, lines, metrics, importances, f"sweep{k}")
         if why_not:
             panels.append(panel("Importances", "", why_not))
-        parts += [_best(study, folder, sheet), grid(panels)]
+        parts += [_best(study, folder, about), grid(panels)]
     parts += [heading("Trials"), _table(folder, metrics)] if trials else []
     return section(f"Sweep: {folder}", f"{aims}; {listed}.", *parts)
 
 
-def _best(study: Study, folder: Path, sheet: Sheet) -> Html:
+def _best(study: Study, folder: Path, about: StudySettings) -> Html:
     parts: list[Html] = []
     best = best_trials(study)
     for trial in best[:5]:
-        values = zip(sheet.objectives, trial.values or (), strict=False)
+        values = zip(about.objectives, trial.values or (), strict=False)
         reached = ", ".join(f"{metric} {short(value)}" for metric, value in values)
         note = Note.read(folder / str(trial.number))
         parts.append(heading(f"Best: trial {trial.number}, {reached}"))
-        parts.append(code(as_command([*sheet.fixed, *(note.overrides if note else ())])))
+        parts.append(code(as_command([*about.fixed, *(note.overrides if note else ())])))
     if len(best) > 5:
         parts.append(heading(f"and {len(best) - 5} more that no other trial dominates"))
     return Html("".join(parts))

@@ -167,9 +167,9 @@ class SlurmLauncher(Launcher):
     def _plan(self, overrides: list[str], number: int) -> Plan:
         return plan_job(self._loader, self._config, overrides, number, copy_of=self._copy_of)
 
-    def open(self) -> "SlurmPlace":
-        """The queue as a place for runs that come one by one."""
-        return SlurmPlace(self)
+    def open(self) -> "SlurmTarget":
+        """Return the queue as a launch target, for runs that come one by one."""
+        return SlurmTarget(self)
 
     def submit(self, plans: Sequence[Plan]) -> Sequence[Submission]:
         """Put jobs into the queue, as one array.
@@ -257,8 +257,8 @@ class SlurmLauncher(Launcher):
         return {run_state.run: run_state.metrics.get("eval/return_mean") for run_state in run_states}
 
 
-class SlurmPlace:
-    """The queue, for a sweep that chooses its runs as it goes; see `places.Place`."""
+class SlurmTarget:
+    """The queue, for a sweep that chooses its runs as it goes; see `placement.LaunchTarget`."""
 
     def __init__(self, launcher: SlurmLauncher) -> None:
         self.stays = True

@@ -27,7 +27,7 @@ from ..runs.state import WRONG, last_metrics, read_end, read_run_states
 from ..runs.table import print_table
 from ..runs.units import duration, short
 from .job_plan import Plan, plan_job
-from .placement import End, Here, OnWorkers, Place, Running
+from .placement import End, Here, LaunchTarget, OnWorkers, Running
 
 POLL_S = 0.2
 
@@ -106,8 +106,8 @@ class _SideBySide(Launcher):
         del keys["_target_"]
         self._keys = call_checked("hydra.launcher", type(self).keys, keys)
 
-    def open(self) -> Place:
-        """The place for the runs of a sweep."""
+    def open(self) -> LaunchTarget:
+        """Return the launch target for the runs of a sweep."""
         return self._keys.open()
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
@@ -145,15 +145,15 @@ def register_launchers() -> None:
     register_plugin(DaskLauncher)
 
 
-def _run_all(place: Place, plans: Sequence[Plan], sweep: Path) -> None:
+def _run_all(target: LaunchTarget, plans: Sequence[Plan], sweep: Path) -> None:
     waiting, begun, took = deque(plans), dict[Path, float](), list[float]()
     running: dict[Path, Running] = {}
-    with contextlib.closing(place), Signals(_say_stopping) as signals:
+    with contextlib.closing(target), Signals(_say_stopping) as signals:
         stopped = False
         while running or (waiting and not stopped):
-            while waiting and len(running) < place.slots and not stopped:
+            while waiting and len(running) < target.slots and not stopped:
                 plan = waiting.popleft()
-                started = place.start(plan)
+                started = target.start(plan)
                 if started is None:
                     raise RunFailed(f"{shown(plan.run)} is in use by another process; wait for it")
                 running[plan.run] = started
@@ -165,7 +165,7 @@ def _run_all(place: Place, plans: Sequence[Plan], sweep: Path) -> None:
                     del running[path]
                     took.append(time.monotonic() - begun[path])
                     ages = [time.monotonic() - begun[other] for other in running]
-                    left_s = 0 if stopped else estimate_left_s(took, ages, len(waiting), place.slots)
+                    left_s = 0 if stopped else estimate_left_s(took, ages, len(waiting), target.slots)
                     _tell(
                         path,
                         end,

@@ -1,6 +1,6 @@
 """Where the runs of a sweep go: processes on this machine, or on the workers of a Dask scheduler.
 
-A third place, Slurm's queue, is in `platform/slurm/submit.py`.
+A third target, Slurm's queue, is in `platform/slurm/submit.py`.
 """
 
 import os
@@ -43,7 +43,7 @@ class Running(Protocol):
         ...
 
 
-class Place(Protocol):
+class LaunchTarget(Protocol):
     """Where runs can be started.
 
     Attributes:
@@ -62,16 +62,16 @@ class Place(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave the place, with what still runs there."""
+        """Leave the target, with what still runs there."""
         ...
 
 
 @runtime_checkable
-class OpensPlace(Protocol):
+class OpensTarget(Protocol):
     """A launcher that can start runs one by one, for a sweep that chooses them as it goes."""
 
-    def open(self) -> Place:
-        """Return the place for them."""
+    def open(self) -> LaunchTarget:
+        """Return the launch target for them."""
         ...
 
 
@@ -86,7 +86,7 @@ class Here:
         self._taken: set[int] = set()  # slots
 
     def start(self, plan: Plan) -> "_Process | None":
-        """See `Place`."""
+        """See `LaunchTarget`."""
         if is_locked(plan.run):
             return None
         slot = next(slot for slot in range(len(self._taken) + 1) if slot not in self._taken)
@@ -95,7 +95,7 @@ class Here:
         return _Process(_child(plan, self._cpus, gpu), lambda: self._taken.discard(slot))
 
     def close(self) -> None:
-        """See `Place`; the kernel ends what is left when this process ends."""
+        """See `LaunchTarget`; the kernel ends what is left when this process ends."""
 
 
 class _Process:
@@ -132,11 +132,11 @@ class OnWorkers:
 
     @property
     def slots(self) -> int:
-        """See `Place`."""
+        """See `LaunchTarget`."""
         return self._pool.size
 
     def start(self, plan: Plan) -> "_Task | None":
-        """See `Place`."""
+        """See `LaunchTarget`."""
         if is_locked(plan.run):
             return None
         child = _child(plan, self._needs.cpu, None)
@@ -149,7 +149,7 @@ class OnWorkers:
             return self._done.pop(index, None)
 
     def close(self) -> None:
-        """See `Place`."""
+        """See `LaunchTarget`."""
         self._batch.cancel()
         self._pool.close()
 
@@ -160,13 +160,13 @@ class OnWorkers:
 
 
 class _Task:
-    def __init__(self, place: OnWorkers, index: int, child: Child) -> None:
-        self._place = place
+    def __init__(self, target: OnWorkers, index: int, child: Child) -> None:
+        self._target = target
         self._index = index
         self._child = child
 
     def ended(self) -> End | None:
-        done = self._place.take(self._index)
+        done = self._target.take(self._index)
         if done is None:
             return None
         said = tail(self._child.log)[-SHOWN:]

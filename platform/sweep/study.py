@@ -25,7 +25,7 @@ from ..runs.late import optuna
 if TYPE_CHECKING:
     import polars as pl
 
-SHEET, JOURNAL = "sweep.json", "study.journal"  # in the sweep's folder
+SETTINGS, JOURNAL = "sweep.json", "study.journal"  # in the sweep's folder
 SAMPLERS = {
     "tpe": "TPESampler",
     "cmaes": "CmaEsSampler",
@@ -93,7 +93,7 @@ def parse_objectives(texts: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class StudySettings:
     """What a sweep is about, as its `sweep.json` says."""
 
     study: str  # its name in the storage
@@ -106,19 +106,19 @@ class Sheet:
     command: str
 
     @classmethod
-    def read(cls, folder: Path) -> Sheet:
-        """The sheet of a sweep's folder.
+    def read(cls, folder: Path) -> StudySettings:
+        """Read the settings of the study in a sweep's folder.
 
         Raises:
             ConfigError: there is none, or it is damaged.
         """
-        path = folder / SHEET
+        path = folder / SETTINGS
         try:
             noted = json.loads(path.read_text())
             noted["objectives"] = {item["metric"]: item["direction"] for item in noted["objectives"]}
             return cls(**noted | {key: tuple(noted[key]) for key in ("constraints", "fixed")})
         except OSError as error:
-            raise ConfigError(f"{folder} is not a sweep's folder; that has a {SHEET}") from error
+            raise ConfigError(f"{folder} is not a sweep's folder; that has a {SETTINGS}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} is damaged ({type(error).__name__}: {error}); name another folder") from error
 
@@ -126,7 +126,7 @@ class Sheet:
         """Leave it in a folder."""
         objectives = [{"metric": metric, "direction": direction} for metric, direction in self.objectives.items()]
         noted = asdict(self) | {"objectives": objectives}
-        write_atomically(folder / SHEET, json.dumps(noted, indent=2).encode())
+        write_atomically(folder / SETTINGS, json.dumps(noted, indent=2).encode())
 
 
 def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
@@ -153,16 +153,16 @@ def open_study(folder: Path, sampler: optuna.samplers.BaseSampler | None = None)
         ConfigError: the folder is no sweep's.
         FolderError: the study is not there yet, or cannot be read.
     """
-    sheet, journal = Sheet.read(folder), folder / JOURNAL
-    pruner = make_pruner(sheet.pruner, sheet.pruner_options)
-    if sheet.storage is None and not journal.is_file():
+    about, journal = StudySettings.read(folder), folder / JOURNAL
+    pruner = make_pruner(about.pruner, about.pruner_options)
+    if about.storage is None and not journal.is_file():
         raise FolderError(f"there is no {journal} yet; wait for the first trial")
     try:
-        storage = open_storage(folder, sheet.storage)
-        return optuna.load_study(study_name=sheet.study, storage=storage, sampler=sampler, pruner=pruner)
+        storage = open_storage(folder, about.storage)
+        return optuna.load_study(study_name=about.study, storage=storage, sampler=sampler, pruner=pruner)
     except Exception as error:  # whatever the database of a storage raises; its address may hold a password
-        place = journal if sheet.storage is None else "its storage"
-        raise FolderError(f"the study {sheet.study} cannot be read from {place} ({type(error).__name__})") from error
+        place = journal if about.storage is None else "its storage"
+        raise FolderError(f"the study {about.study} cannot be read from {place} ({type(error).__name__})") from error
 
 
 def read_trials(folder: str | os.PathLike[str]) -> pl.DataFrame:
@@ -183,7 +183,7 @@ def read_trials(folder: str | os.PathLike[str]) -> pl.DataFrame:
 
     folder = Path(folder)
     trials = open_study(folder).get_trials(deepcopy=False)
-    metrics = list(Sheet.read(folder).objectives)
+    metrics = list(StudySettings.read(folder).objectives)
     names = ["value"] if len(metrics) == 1 else metrics
     parameters = dict.fromkeys(name for trial in trials for name in trial.params)
     noted = [trial.user_attrs for trial in trials]

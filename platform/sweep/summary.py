@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..config.command import shown
 from ..runs.late import optuna
-from .study import JOURNAL, Sheet
+from .study import JOURNAL, StudySettings
 from .trial import Note
 
 PASSWORD = r"(?<=\w):[^/@]*@"  # in a URL
@@ -21,25 +21,25 @@ NEEDED = 4  # complete trials, to say what mattered
 
 def print_summary(study: optuna.Study, folder: Path) -> None:
     """Print what the sweep in a folder has come to."""
-    sheet = Sheet.read(folder)
+    about = StudySettings.read(folder)
     trials = study.get_trials(deepcopy=False)
     counts = Counter(trial.state.name.lower() for trial in trials)
     steps = sum(trial.user_attrs.get("steps", 0) for trial in trials)
     states = ", ".join(f"{count} {state}" for state, count in counts.items())
     print(f"{len(trials)} trials: {states or 'none'}; {steps:,.0f} environment steps")
     for trial in best_trials(study)[:MOST]:
-        values = zip(sheet.objectives, trial.values or (), strict=False)
+        values = zip(about.objectives, trial.values or (), strict=False)
         print(f"best: trial {trial.number}, {', '.join(f'{name} {value:.6g}' for name, value in values)}")
         note = Note.read(folder / str(trial.number))
-        print(f"  {as_command([*sheet.fixed, *(note.overrides if note else ())])}")
+        print(f"  {as_command([*about.fixed, *(note.overrides if note else ())])}")
     mattered = importances(study)
     if mattered:
         print("mattered: " + ", ".join(f"{name} {share:.0%}" for name, share in mattered.items()))
     where = shlex.quote(shown(folder))
     print(f"runs: python -m paddock.status {where}; page: python -m paddock.report {where}")
     storage = f"--storage-class JournalFileStorage --storage {shlex.quote(shown(folder / JOURNAL))}"
-    if sheet.storage is not None:
-        storage = f"--storage {shlex.quote(re.sub(PASSWORD, ':...@', sheet.storage))}"
+    if about.storage is not None:
+        storage = f"--storage {shlex.quote(re.sub(PASSWORD, ':...@', about.storage))}"
     print(f"study: optuna trials {storage} --study-name {shlex.quote(study.study_name)}", flush=True)
 
 

@@ -35,11 +35,20 @@ from ..runs.folder import algorithm_name, short_name, spell_command
 from ..runs.loop import RunFailed
 from .job_plan import LEFT_OUT, Plan, plan_job
 from .launchers import LocalKeys
-from .placement import OpensPlace, Place
+from .placement import LaunchTarget, OpensTarget
 from .space import corners, read_space, suggest
-from .study import SHEET, Constraint, Sheet, make_pruner, make_sampler, open_storage, open_study, parse_objectives
+from .study import (
+    SETTINGS,
+    Constraint,
+    StudySettings,
+    make_pruner,
+    make_sampler,
+    open_storage,
+    open_study,
+    parse_objectives,
+)
 from .summary import print_summary
-from .trials import Sitting, locked
+from .trials import SweepSession, locked
 
 SWEEPS = "sweeps"  # the folder of those that are not given one by hydra.sweep.dir=
 # What a study's name does not depend on: where trials compute, who watches them, and the name of the space.
@@ -141,15 +150,15 @@ class OptunaSweeper(Sweeper):
         self._create()
         study = open_study(self._folder)
         print(f"sweep {self._name}: {settings.n_trials} trials in {shown(self._folder)}", flush=True)
-        with contextlib.closing(self._open_place()) as place:
-            sitting = Sitting(study, self._folder, settings, place, self._ask, self._plan)
-            caught = sitting.run()
+        with contextlib.closing(self._open_target()) as target:
+            session = SweepSession(study, self._folder, settings, target, self._ask, self._plan)
+            caught = session.run()
         print_summary(study, self._folder)
         if caught is not None:
             print("the same command goes on", flush=True)
             raise SystemExit(128 + caught)
-        if sitting.failed is not None:
-            raise RunFailed(f"{sitting.failed}; hydra.sweeper.on_failure=continue would have gone on")
+        if session.failed is not None:
+            raise RunFailed(f"{session.failed}; hydra.sweeper.on_failure=continue would have gone on")
         if all(trial.state == TrialState.FAIL for trial in study.get_trials(deepcopy=False)):
             raise RunFailed("all trials failed; see above")
 
@@ -187,7 +196,7 @@ class OptunaSweeper(Sweeper):
     def _create(self) -> None:
         """Make the folder and the study, unless they are there."""
         settings = self._settings
-        sheet = Sheet(
+        about = StudySettings(
             study=self._name,
             storage=settings.storage,
             objectives=parse_objectives(settings.objectives),
@@ -200,24 +209,24 @@ class OptunaSweeper(Sweeper):
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with locked(self._folder):
-                if (self._folder / SHEET).exists():
-                    before = Sheet.read(self._folder)
+                if (self._folder / SETTINGS).exists():
+                    before = StudySettings.read(self._folder)
                     where, name = shown(self._folder), before.study
                     remedy = f"choose another hydra.sweep.dir=, or go on with it by hydra.sweeper.study={name}"
-                    require(name == sheet.study, f"{where} holds the sweep {name}, which this line is not; {remedy}")
-                    same = before.objectives == sheet.objectives and before.storage == sheet.storage
+                    require(name == about.study, f"{where} holds the sweep {name}, which this line is not; {remedy}")
+                    same = before.objectives == about.objectives and before.storage == about.storage
                     remedy = "use its own, or another study="
                     require(same, f"{where} holds a sweep with other objectives or storage; {remedy}")
-                sheet.write(self._folder)
+                about.write(self._folder)
                 storage = open_storage(self._folder, settings.storage)
-                directions = [optuna.study.StudyDirection[way.upper()] for way in sheet.objectives.values()]
+                directions = [optuna.study.StudyDirection[way.upper()] for way in about.objectives.values()]
                 optuna.create_study(storage=storage, study_name=self._name, directions=directions, load_if_exists=True)
         except OSError as error:
             remedy = "choose another folder with hydra.sweep.dir="
             raise ConfigError(f"{shown(self._folder)} cannot be written ({error.strerror}); {remedy}") from error
 
-    def _open_place(self) -> Place:
-        if isinstance(self._launcher, OpensPlace):
+    def _open_target(self) -> LaunchTarget:
+        if isinstance(self._launcher, OpensTarget):
             return self._launcher.open()
         return LocalKeys(jobs=None, cpus=1, gpus=()).open()  # Hydra's own launcher, which knows no trials
 

@@ -51,9 +51,9 @@ class Reporter:
         # Optuna takes a sixth of a second, which runs that are no trials need not wait.
         from optuna.trial import Trial
 
-        from .study import Sheet, open_study
+        from .study import StudySettings, open_study
 
-        self._metrics = list(Sheet.read(run.parent).objectives)
+        self._metrics = list(StudySettings.read(run.parent).objectives)
         study = open_study(run.parent)
         self._frozen = study.get_trials(deepcopy=False)[note.number]
         self._trial = Trial(study, self._frozen._trial_id)

@@ -27,7 +27,7 @@ from ..runs.loop import Signals
 from ..runs.state import is_held, last_metrics
 from .job_plan import Plan
 from .launchers import POLL_S
-from .placement import End, Place, Running
+from .placement import End, LaunchTarget, Running
 from .study import Constraint, parse_objectives
 from .trial import PRUNED, Note
 
@@ -57,7 +57,7 @@ class Started:
     running: Running
 
 
-class Sitting:
+class SweepSession:
     """One process's part in a sweep.
 
     Args:
@@ -72,12 +72,12 @@ class Sitting:
         study: optuna.Study,
         folder: Path,
         bounds: Bounds,
-        place: Place,
+        target: LaunchTarget,
         ask: Callable[[optuna.Study, int], Trial],
         plan: Callable[[Trial, Path], tuple[list[str], Plan]],
     ) -> None:
         self.failed: str | None = None  # the first failure, where it ends the sweep
-        self._study, self._folder, self._bounds, self._place = study, folder, bounds, place
+        self._study, self._folder, self._bounds, self._target = study, folder, bounds, target
         self._ask, self._plan = ask, plan
         self._started: dict[int, Started] = {}
         self._mine = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
@@ -108,7 +108,7 @@ class Sitting:
         return [(number, (started, end)) for number, started, end in looked if end is not None]
 
     def _stop(self) -> None:
-        if self._place.stays:
+        if self._target.stays:
             print(f"{len(self._started)} trials go on where they are", flush=True)
             self._started.clear()
         for started in self._started.values():
@@ -122,7 +122,7 @@ class Sitting:
 
     def _fill(self) -> None:
         """Start trials while there is room and need."""
-        room = self._bounds.parallel or self._place.slots
+        room = self._bounds.parallel or self._target.slots
         while len(self._started) < room:
             with locked(self._folder):
                 found = self._take_over() or self._next()
@@ -168,7 +168,7 @@ class Sitting:
             # Its process came to its end after whoever started it had gone.
             self._conclude(Started(trial, plan, drawn, _Over()), End(0, []), False)
             return
-        running = self._place.start(plan)
+        running = self._target.start(plan)
         if running is None:
             self._look_at = time.monotonic() + WAITS_S
             return

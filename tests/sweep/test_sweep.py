@@ -365,13 +365,13 @@ def test_each_run_of_a_grid_tells_its_end_and_the_time_left(tmp_path: Path, caps
 
 
 def test_runs_side_by_side_have_their_share_of_cores_and_a_gpu_each(tmp_path: Path) -> None:
-    place = LocalKeys(jobs=None, cpus=3, gpus=(4, 7)).open()
+    target = LocalKeys(jobs=None, cpus=3, gpus=(4, 7)).open()
     code = "import os; print(*(os.environ[k] for k in ('CUDA_VISIBLE_DEVICES', 'OMP_NUM_THREADS', 'PYTHON_CPU_COUNT')))"
     plans = [Plan([], tmp_path / name, ["python", "-c", code]) for name in "abc"]
-    assert place.slots == 2
-    running = [place.start(plan) for plan in plans[:2]]
+    assert target.slots == 2
+    running = [target.start(plan) for plan in plans[:2]]
     ends = [wait_until(run.ended) for run in running if run is not None]
-    running = [place.start(plans[2])]
+    running = [target.start(plans[2])]
     ends += [wait_until(run.ended) for run in running if run is not None]
     assert [(end.code, end.said) for end in ends] == [(0, ["4 3 3"]), (0, ["7 3 3"]), (0, ["4 3 3"])]
 
