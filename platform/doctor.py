@@ -13,7 +13,7 @@ from .health.installed import Finding, check_import, check_packages, check_pytho
 
 KEYS = ("compute", "run.root")
 
-GUIDE = """\
+HELP = """\
 Check that experiments can run here: one line for each thing, `ok`, `warn` or `FAIL`, with what to do about it.
 
     python -m paddock.doctor [key=value ...]
@@ -40,7 +40,7 @@ def main() -> int:
     except ImportError:  # not even NumPy is here
         command([])
         return 1
-    return run_command(GUIDE, command) or int("FAIL" in levels)
+    return run_command(HELP, command) or int("FAIL" in levels)
 
 
 def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:

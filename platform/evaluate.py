@@ -43,7 +43,7 @@ from .runs.loop import Progress, restore
 from .runs.results import read_columns
 from .tracking.console import LiveLine
 
-GUIDE = """\
+HELP = """\
 Play a run's policy on fresh episodes, from its newest checkpoint; the run may still be going on.
 
     python -m paddock.evaluate RUN [key=value ...]
@@ -128,7 +128,7 @@ def main() -> int:
     # Whoever asks for a video on a machine without a screen or a sound card gets it too.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    return run_command(GUIDE, _command)
+    return run_command(HELP, _command)
 
 
 def evaluate(

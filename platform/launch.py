@@ -30,7 +30,7 @@ from .config.build import build
 from .config.command import complain, fall_silent
 from .config.compose import check_sweep, hydra_parser, register_search_path
 from .config.experiment import ExperimentParts, assemble, build_algorithm, env_name, packages
-from .config.help import print_guide
+from .config.help import print_help
 from .config.mistakes import check_arguments, composition_error
 from .config.plugins import check_runs_here
 from .runs.checkpoint import StorageError
@@ -72,7 +72,7 @@ def main() -> int:
         parser = hydra_parser()
         arguments = parser.parse_intermixed_args()
         if arguments.help:
-            print_guide(arguments)
+            print_help(arguments)
             return 0
         check_arguments(arguments)
         version.setbase("1.3")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-GUIDE = """\
+HELP = """\
 Draw the learning curves of runs, and the history of the niches of POET or of the members of PBT; runs may still be
 going on.
 
@@ -48,7 +48,7 @@ going on.
                               schedule:  PBT: the hyperparameters of all members, and the last leader's way through them
     out=FILE.png              the picture, also .pdf or .svg, if it is one; else DIR/curves.png and so on for one DIR,
                               curves.png for several
-    x=step                    of curves: step: environment steps; iteration; minutes: of computing, over all sittings
+    x=step                    of curves: step: environment steps; iteration; minutes: of computing, over all sessions
     y=group/name,group/name   of curves: metrics, as metrics.jsonl and system.jsonl name them; those of one name, or of
                               numbered ones such as score/0,score/3, share a panel; else eval/return_mean, with
                               train/return_mean where that leaves it readable
@@ -77,7 +77,7 @@ KNOWN = list(dict.fromkeys([CURVES, *(name for history in HISTORIES for name in 
 
 def main() -> int:
     """The command `paddock.plot`; see `run_command` for the exit codes."""
-    return run_command(GUIDE, _command)
+    return run_command(HELP, _command)
 
 
 def plot(runs: Sequence[Path], out: Path, *, x: str = "step", y: Sequence[str] | None = None) -> None:

@@ -18,7 +18,7 @@ from .reports.section_groups import compare
 from .reports.section_runs import list_commands, list_runs, show_histories, show_speed, show_videos
 from .reports.section_sweep import describe
 
-GUIDE = """\
+HELP = """\
 Write one HTML page about runs, which may still be going on. It needs no network: send it to whom you like.
 
     python -m paddock.report DIR... [key=value ...]
@@ -45,7 +45,7 @@ MOST_NAMES = 12  # of runs, in a note
 
 def main() -> int:
     """The command `paddock.report`; see `run_command` for the exit codes."""
-    return run_command(GUIDE, _command)
+    return run_command(HELP, _command)
 
 
 def report(folders: Sequence[Path], score: str | None = None, videos_mb: float = VIDEOS_MB) -> bytes:

@@ -21,7 +21,7 @@ from .config.experiment import assemble
 from .launch import play
 from .runs.folder import FolderError, find_source, import_from_where_it_began, read_config
 
-GUIDE = """\
+HELP = """\
 Repeat a run from its folder alone, as far as it has come, and compare the metrics, byte by byte.
 
     python -m paddock.rerun RUN [key=value ...]
@@ -59,7 +59,7 @@ def main() -> int:
         nonlocal same
         same = _command(arguments)
 
-    return run_command(GUIDE, command) or (0 if same else 1)
+    return run_command(HELP, command) or (0 if same else 1)
 
 
 def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> Difference | None:

@@ -12,7 +12,7 @@ from .config.command import Readers, parse, run_command
 from .runs.state import WRONG, find_runs, read_run_states
 from .runs.table import print_table
 
-GUIDE = """\
+HELP = """\
 Say where runs stand, while they go on or afterwards; exit code 1 if one has failed, stopped or got lost.
 
     python -m paddock.status DIR [key=value ...]
@@ -30,7 +30,7 @@ READERS: Readers = {"log": (int, "a whole number of lines")}
 
 def main() -> int:
     """The command; exit codes: 0 all is well, 1 a run has ended short of its budget, 2 bad input."""
-    return run_command(GUIDE, _status)
+    return run_command(HELP, _status)
 
 
 def _status(arguments: Sequence[str]) -> None:

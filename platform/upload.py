@@ -20,7 +20,7 @@ from .config.experiment import build_mirrors
 from .runs.folder import FolderError, check_usable, import_from_where_it_began, read_config
 from .tracking.tracker import Mirror
 
-GUIDE = """\
+HELP = """\
 Make a mirror of runs from their folders alone: metrics.jsonl, system.jsonl, config.yaml, the newest checkpoint, films.
 
     python -m paddock.upload RUN... [key=value ...]
@@ -41,7 +41,7 @@ class UploadFailed(PaddockError):
 
 def main() -> int:
     """The command `paddock.upload`; see `run_command` for the exit codes."""
-    return run_command(GUIDE, _command)
+    return run_command(HELP, _command)
 
 
 def upload(run: Path, mirror: Mirror, say: Callable[[str], None]) -> int:

@@ -12,7 +12,7 @@ worker_s       computing tasks, summed over the pool's workers
                process plays and learns in turn, the four and loop_s are all of the time
 idle_share     of the pool's workers: 1 - worker_s / (workers x iteration_s)
 retries        tasks started again after a lost worker; env_restarts: processes of environments replaced so far
-seconds        over all sittings; steps_per_s, memory_gb of this process: added by the loop
+seconds        over all sessions; steps_per_s, memory_gb of this process: added by the loop
 """
 
 import time

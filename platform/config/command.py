@@ -13,8 +13,8 @@ from ..runs.checkpoint import write_atomically
 Readers = Mapping[str, tuple[Callable[[str], Any], str]]  # key -> (from text, raising ValueError; what is allowed)
 
 
-def run_command(guide: str, command: Callable[[Sequence[str]], None]) -> int:
-    """Run a command on the process's arguments, or print its guide.
+def run_command(help_page: str, command: Callable[[Sequence[str]], None]) -> int:
+    """Run a command on the process's arguments, or print its help page.
 
     Returns:
         The exit code: 0 done, 2 bad input, 130 stopped by Ctrl-C, 141 nobody reads the output any more.
@@ -22,7 +22,7 @@ def run_command(guide: str, command: Callable[[Sequence[str]], None]) -> int:
     arguments = sys.argv[1:]
     try:
         if {"--help", "-h"} & set(arguments):
-            print(guide)
+            print(help_page)
         else:
             command(arguments)
         sys.stdout.flush()

@@ -50,8 +50,8 @@ Commands
 Every key is explained beside its value, in the YAML of its group:"""
 
 
-def print_guide(arguments: argparse.Namespace) -> None:
-    """Print the guide, with the options of every folder that these arguments would search."""
+def print_help(arguments: argparse.Namespace) -> None:
+    """Print the help page, with the options of every folder that these arguments would search."""
     folders = list(config_folders(arguments))
     print(INTRODUCTION)
     for group in (*GROUPS, *sorted(find_groups(folders) - {*GROUPS, "hydra"})):

@@ -36,7 +36,7 @@ class Budget:
 
     iterations: int | None
     steps: int | None  # environment steps
-    minutes: float | None  # computing time, over all sittings of the run
+    minutes: float | None  # computing time, over all sessions of the run
     return_: float | None  # mean return of an evaluation
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a sitting ended."""
+    """How a session of a run ended."""
 
     reason: str
     metrics: dict[str, float]  # the last value of each

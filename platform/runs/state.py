@@ -102,7 +102,7 @@ def ask_queue(jobs: Sequence[str]) -> Queue | None:
 
 
 def log_tail(submission: Submission, lines: int) -> list[str]:
-    """The last lines that a job printed, from all its sittings."""
+    """The last lines that a job printed, from all its sessions."""
     return tail(Path(submission.log))[-lines:] if lines else []
 
 

@@ -1,6 +1,6 @@
 """What a run shows while it goes: one live line on a terminal, plain lines anywhere else.
 
-The console is a mirror too: what it writes goes through a feed, so a stopped terminal or a pager that is not read
+The console is a mirror too: what it writes goes through a queue, so a stopped terminal or a pager that is not read
 never stops a run, and a stream that breaks is given up in silence.
 """
 
@@ -17,7 +17,7 @@ from functools import partial
 from typing import TextIO
 
 from ..runs.units import duration, short
-from .queue import Feed
+from .queue import WriteQueue
 
 LIVE_INTERVAL_S = 0.1  # between two states of the live line
 PLAIN_INTERVAL_S = 1.0  # between two plain lines
@@ -65,7 +65,7 @@ class Console:
         for stream in (self._out, self._err):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()  # what was printed before comes first: from here on the buffer is passed by
-        self._feed = Feed("console", WAITING_LINES, on_error=lambda error: None)
+        self._queue = WriteQueue("console", WAITING_LINES, on_error=lambda error: None)
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Show a row, unless the last one was shown a moment ago; a missing or non-finite key shows its last value."""
@@ -103,8 +103,8 @@ class Console:
             if self._pending:
                 self._draw()
             self._file_row()
-            self._feed.close(partial(_write, self._out, "\n" if self._live and self._known else ""))
-        self._stuck = not self._feed.wait(CLOSE_TIMEOUT_S)
+            self._queue.close(partial(_write, self._out, "\n" if self._live and self._known else ""))
+        self._stuck = not self._queue.wait(CLOSE_TIMEOUT_S)
 
     def _file_row(self) -> None:
         if self._file is not None and not self._filed:
@@ -118,11 +118,11 @@ class Console:
         self._pending = False
         if not self._explained and {"train/return_mean", "eval/return_mean"} & self._known.keys():
             self._explained = True
-            self._feed.offer(partial(_write, self._out, (CLEAR if self._live else "") + LEGEND + "\n"))
+            self._queue.offer(partial(_write, self._out, (CLEAR if self._live else "") + LEGEND + "\n"))
         if self._live:
-            self._feed.offer(partial(_write, self._out, CLEAR + self._line(_columns(self._out) - 1)))
+            self._queue.offer(partial(_write, self._out, CLEAR + self._line(_columns(self._out) - 1)))
         else:
-            self._feed.offer(partial(_write, self._out, self._line(None) + "\n"))
+            self._queue.offer(partial(_write, self._out, self._line(None) + "\n"))
 
     def _print(self, stream: TextIO, text: str) -> None:
         show = partial(_write, stream, text + "\n")
@@ -131,13 +131,13 @@ class Console:
                 if not self._stuck:
                     show()
             elif self._live and self._known:
-                self._feed.offer(partial(_write, self._out, CLEAR))
-                self._feed.offer(show)
+                self._queue.offer(partial(_write, self._out, CLEAR))
+                self._queue.offer(show)
                 self._draw()
             else:
                 if self._pending:
                     self._draw()
-                self._feed.offer(show)
+                self._queue.offer(show)
 
     def _line(self, width: int | None) -> str:
         known = self._known

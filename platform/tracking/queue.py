@@ -11,7 +11,7 @@ from collections.abc import Callable
 Call = Callable[[], object]
 
 
-class Feed:
+class WriteQueue:
     """One thread, one bounded queue of calls.
 
     Args:

@@ -21,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ..runs.checkpoint import StorageError
 from .console import Console
-from .queue import Feed
+from .queue import WriteQueue
 
 Metrics = Mapping[str, float]  # "group/name" -> number, with "iteration" (from 1) and "step" (environment steps)
 
@@ -140,7 +140,7 @@ class Tracker:
         self._console = console
         self._closed = False
         first_step = 0 if self._metrics.last_step is None else self._metrics.last_step + 1
-        self._feeds = [(mirror, self._start(mirror, first_step)) for mirror in mirrors]
+        self._queues = [(mirror, self._start(mirror, first_step)) for mirror in mirrors]
 
     def log(self, metrics: Metrics, events: Sequence[Mapping[str, Any]] = ()) -> None:
         """Record one row.
@@ -184,8 +184,8 @@ class Tracker:
 
     def _show(self, row: Metrics) -> None:
         self._console.log(row)
-        for mirror, feed in self._feeds:
-            feed.offer(partial(mirror.log, row))
+        for mirror, queue in self._queues:
+            queue.offer(partial(mirror.log, row))
 
     def sync(self) -> None:
         """Put all rows on the disk itself; call it before a checkpoint is saved, which must never be ahead of them."""
@@ -208,31 +208,31 @@ class Tracker:
 
     def _close_mirrors(self) -> None:
         start = time.monotonic()
-        for mirror, feed in self._feeds:
-            feed.close(mirror.close)
-        for mirror, feed in self._feeds:
+        for mirror, queue in self._queues:
+            queue.close(mirror.close)
+        for mirror, queue in self._queues:
             name = type(mirror).__name__
-            if not feed.wait(start + 1 - time.monotonic()) and mirror.close_timeout_s > 1:
+            if not queue.wait(start + 1 - time.monotonic()) and mirror.close_timeout_s > 1:
                 self._console.message(f"waiting for {name}, at most {mirror.close_timeout_s:g} s")
-            if not feed.wait(start + mirror.close_timeout_s - time.monotonic()):
-                feed.silence()
+            if not queue.wait(start + mirror.close_timeout_s - time.monotonic()):
+                queue.silence()
                 mirror.abandon()
                 self._console.warn(
                     f"{name} did not close within {mirror.close_timeout_s:g} s and was left behind; "
                     "metrics.jsonl has every row"
                 )
-            if feed.dropped:
-                self._console.warn(f"{name} was too slow and missed {feed.dropped} rows; metrics.jsonl has every row")
+            if queue.dropped:
+                self._console.warn(f"{name} was too slow and missed {queue.dropped} rows; metrics.jsonl has every row")
 
-    def _start(self, mirror: Mirror, first_step: int) -> Feed:
+    def _start(self, mirror: Mirror, first_step: int) -> WriteQueue:
         def switch_off(error: Exception) -> None:
             mirror.abandon()
             what = " ".join(f"{type(error).__name__}: {error}".split())
             self._console.warn(f"{type(mirror).__name__} failed and is off ({what}); metrics.jsonl goes on")
 
-        feed = Feed(type(mirror).__name__, mirror.queue_rows, switch_off)
-        feed.offer(partial(mirror.open, first_step, self._console.message))
-        return feed
+        queue = WriteQueue(type(mirror).__name__, mirror.queue_rows, switch_off)
+        queue.offer(partial(mirror.open, first_step, self._console.message))
+        return queue
 
 
 def _finite(value: Any) -> Any:
