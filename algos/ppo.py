@@ -264,7 +264,7 @@ class PPO:
                 norms.append(learner.descend(loss, rate, self.max_grad_norm))
                 parts.append(torch.stack(report).detach())
             reports.append(torch.stack(parts))
-            learner.place.add_up(reports[-1])
+            learner.context.all_reduce(reports[-1])
             if self.target_kl is not None and float(reports[-1][:, 3].mean()) > self.target_kl:
                 break
         means = torch.column_stack([torch.cat(reports), torch.stack(norms)]).mean(0).tolist()
@@ -326,7 +326,7 @@ class PPO:
         """
         pick = learner.pick
         everyone = torch.from_numpy(minibatch).to(learner.device)
-        rows = torch.from_numpy(learner.place.share(minibatch)).to(learner.device)
+        rows = torch.from_numpy(learner.context.share(minibatch)).to(learner.device)
         out, value = learner.outputs(judged, rows)
         action = pick(judged.action, rows)
         logprob, entropy = logprob_and_entropy(learner.architecture.head, out, learner.network.log_std, action)

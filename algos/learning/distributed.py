@@ -29,7 +29,7 @@ import torch.distributed
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from algos.learning.learner import Learner, Place
+from algos.learning.learner import DistributedContext, Learner
 from envs.errors import PaddockError, require
 
 START_S = 300.0  # for a learner's process to import what it needs
@@ -46,7 +46,7 @@ sys.path[:] = {path!r}
 from algos.learning.distributed import follow
 follow({channel}, {parent})"""
 
-Make = Callable[..., Learner]  # builds a learner, given its device and its place
+Make = Callable[..., Learner]  # builds a learner, given its device and its context
 Update = Callable[..., Any]  # update(learner, *lesson), the same in every process
 
 
@@ -61,7 +61,7 @@ class Learners:
         """Build the first learner; no process is started.
 
         Args:
-            make: called with `device` and `place`.
+            make: called with `device` and `context`.
             update: what a lesson does to a learner, which alone knows which share is its own; can be pickled.
             device: cpu for all, or cuda: one GPU each.
             threads: of each learner's arithmetic.
@@ -73,7 +73,7 @@ class Learners:
         self._threads = threads
         self._others: list[_Process] = []
         self._group: Any = None
-        self.first = make(device=self._devices[0], place=Place(0, count, self._add_up))
+        self.first = make(device=self._devices[0], context=DistributedContext(0, count, self._all_reduce))
 
     def describe(self) -> str:
         """How many, and where."""
@@ -123,7 +123,7 @@ class Learners:
             for other in self._others:
                 self._hear(other)
 
-    def _add_up(self, tensor: Tensor) -> None:
+    def _all_reduce(self, tensor: Tensor) -> None:
         if self._count > 1:
             assert self._group is not None, "several learners learn only while they are at work"
             with self._blaming():
@@ -216,14 +216,14 @@ def follow(channel: int, parent: int) -> None:
         torch.set_num_threads(post.threads)
         group: Any = None
 
-        def add_up(tensor: Tensor) -> None:
+        def all_reduce(tensor: Tensor) -> None:
             try:
                 group.allreduce([tensor]).wait()
             except RuntimeError as error:
                 raise ConnectionError from error
 
         with threadpool_limits(post.threads):
-            learner = post.make(device=post.device, place=Place(post.rank, post.count, add_up))
+            learner = post.make(device=post.device, context=DistributedContext(post.rank, post.count, all_reduce))
             learner.load_state_dict(post.state)
             connection.send_bytes(pickle.dumps(0))
             group = meet(post.meeting, post.rank, post.count, post.device)

@@ -37,18 +37,18 @@ class Learner:
         precision: str,
         compiled: bool,
         adam_epsilon: float,
-        place: "Place | None" = None,
+        context: "DistributedContext | None" = None,
     ) -> None:
         """Build the network.
 
         Args:
             precision: float32, or bfloat16: encoders in mixed precision, all after them in float32.
             compiled: run the encoders through `torch.compile`.
-            place: among several learners; None for one alone.
+            context: of several learners; None for one alone.
         """
         self.device = torch.device(device)
         self.architecture = architecture
-        self.place = place or Place(0, 1, lambda tensor: None)
+        self.context = context or DistributedContext(0, 1, lambda tensor: None)
         self.network = ActorCritic(architecture, seed).to(self.device)
         for name, encoder in list(self.network.named_children()):
             if name.endswith("_encoder") and (compiled or precision == "bfloat16"):
@@ -65,7 +65,7 @@ class Learner:
         self.theta.grad = self.gradient
         plain = architecture.encoder == "mlp" and not architecture.lstm and precision == "float32" and not compiled
         self.dense: DenseNetwork | None = None  # does without torch where that is faster
-        if plain and self.device.type == "cpu" and self.place.count == 1:
+        if plain and self.device.type == "cpu" and self.context.world_size == 1:
             self.dense = DenseNetwork(architecture, self.theta.numpy(), self.gradient.numpy())
         self._adam = torch.optim.Adam([self.theta], lr=1.0, eps=adam_epsilon, fused=True)
 
@@ -77,7 +77,7 @@ class Learner:
 
     def follow(self, rate: float, max_norm: float | None) -> Tensor:
         """One step of Adam against the sum of all learners' gradients; returns its norm before clipping."""
-        self.place.add_up(self.gradient)
+        self.context.all_reduce(self.gradient)
         norm = torch.linalg.vector_norm(self.gradient)
         if max_norm is not None:
             self.gradient.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
@@ -169,16 +169,16 @@ class Learner:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A learner's place among those that learn together."""
+class DistributedContext:
+    """Which of the learners this is that learn together, and how they add up tensors."""
 
     rank: int  # 0 is the run's own
-    count: int
-    add_up: Callable[[Tensor], None]  # replaces a tensor by its sum over all learners
+    world_size: int
+    all_reduce: Callable[[Tensor], None]  # replaces a tensor by its sum over all learners
 
     def share(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """This learner's part of a minibatch; may be empty."""
-        return rows[self.rank :: self.count]
+        return rows[self.rank :: self.world_size]
 
 
 @dataclass(frozen=True)

@@ -99,19 +99,19 @@ def test_two_gpus_learn_what_one_learns() -> None:
 
 def drift(learner: Learner) -> None:
     with torch.no_grad():
-        learner.theta[0] += learner.place.rank
+        learner.theta[0] += learner.context.rank
 
 
 def fail(learner: Learner) -> None:
-    if learner.place.rank == 1:
+    if learner.context.rank == 1:
         raise ValueError("no more")
-    learner.place.add_up(learner.gradient)
+    learner.context.all_reduce(learner.gradient)
 
 
 def die(learner: Learner) -> None:
-    if learner.place.rank == 1:
+    if learner.context.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    learner.place.add_up(learner.gradient)
+    learner.context.all_reduce(learner.gradient)
 
 
 @pytest.mark.parametrize(
