@@ -107,15 +107,15 @@ class A2C:
         return ActorPolicy(self.learner.architecture, self.actors.newest)
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:
-        judged, ends = self.learner.judge(rollout, self.actors.newest), (rollout.terminated, rollout.truncated)
-        target = torch.from_numpy(n_step(rollout.reward, judged.next_value, *ends, self.gamma)).flatten()
-        out, value = self.learner.outputs(judged, torch.arange(rollout.reward.size))
+        values, ends = self.learner.evaluate_batch(rollout, self.actors.newest), (rollout.terminated, rollout.truncated)
+        target = torch.from_numpy(n_step(rollout.reward, values.next_value, *ends, self.gamma)).flatten()
+        out, value = self.learner.outputs(values, torch.arange(rollout.reward.size))
         head, log_std = self.learner.architecture.head, self.learner.network.log_std
-        logprob, entropy = logprob_and_entropy(head, out, log_std, judged.action.flatten(0, 1))
+        logprob, entropy = logprob_and_entropy(head, out, log_std, values.action.flatten(0, 1))
         policy_loss = -((target - value.detach()) * logprob).mean()
         value_loss = 0.5 * ((target - value) ** 2).mean()
         loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy.mean()
-        norm = self.learner.descend(loss, self.learning_rate, self.max_grad_norm)
+        norm = self.learner.apply_loss(loss, self.learning_rate, self.max_grad_norm)
         report = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,

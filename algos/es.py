@@ -109,7 +109,7 @@ class ES:
             clock.lap("wait")
             returns, lengths = generation.returns, generation.lengths
             gradient = self._gradient(returns, sigma)
-            update = self._ascend(gradient, rate)
+            update = self._apply_gradient(gradient, rate)
             for sample in generation.moments:
                 self.observed = self.observed.merge(sample)
             self.iteration += 1
@@ -272,10 +272,10 @@ class ES:
         noise = self.problem.make_noise()
         return estimate_gradient(returns, lambda pair: noise(self.iteration, pair), self.mean.size, sigma)
 
-    def _ascend(self, gradient: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
+    def _apply_gradient(self, gradient: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
         """One step on the decayed gradient; returns the change [P]."""
         adam = Adam(self.momentum, self.variance, self.iteration)
-        update, adam = adam.ascend(gradient - self.weight_decay * self.mean, rate)
+        update, adam = adam.apply_gradient(gradient - self.weight_decay * self.mean, rate)
         self.momentum, self.variance = adam.momentum, adam.variance
         self.mean = self.mean + update
         return update

@@ -197,11 +197,11 @@ class POET:
             recent = (*niche.recent, score)[-self.transfer_window :]
             learned = niche.learned + stepped.steps
             after = replace(niche, mean=stepped.mean, adam=stepped.adam, recent=recent, learned=learned)
-            self.niches[number] = self._judged(after, score)
+            self.niches[number] = self._with_score(after, score)
             self.step += stepped.steps + scored.steps
         return _mean("train/return_mean", [stepped.return_mean for stepped, _ in ends.values()])
 
-    def _judged(self, niche: Niche, score: float) -> Niche:
+    def _with_score(self, niche: Niche, score: float) -> Niche:
         """The niche with a new score of its agent."""
         solved = niche.solved
         if solved is None and score >= self.solved_score:
@@ -258,7 +258,7 @@ class POET:
     def _moved_in(self, niche: Niche, source: Niche, offer: Offer) -> Niche:
         """The niche with another agent: its optimizer and its noise begin anew."""
         adam, learned = Adam.fresh(offer.mean.size), source.learned + offer.learned
-        return self._judged(replace(niche, mean=offer.mean, adam=adam, learned=learned), offer.score)
+        return self._with_score(replace(niche, mean=offer.mean, adam=adam, learned=learned), offer.score)
 
     def _reproduce(self, together: Together[Any, Any]) -> None:
         """Add environments that are neither too easy nor too hard, and new; retire the oldest where there are many."""

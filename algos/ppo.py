@@ -22,8 +22,8 @@ from algos.learning.async_evaluation import Evaluation
 from algos.learning.collectors import Actors, Mode, rollout_times
 from algos.learning.distributed import Learners, check_learners
 from algos.learning.flow import minibatches
-from algos.learning.learner import Judged, Learner, check_compiler, check_device
-from algos.learning.losses import ByHand, Surrogate
+from algos.learning.learner import BatchValues, Learner, check_compiler, check_device
+from algos.learning.losses import ManualGradient, SurrogateLoss
 from algos.learning.normalize import Normalization
 from algos.learning.returns import gae, vtrace
 from algos.learning.rollout import Rollout, Stage, episode_metrics, playable
@@ -247,21 +247,21 @@ class PPO:
         clip: float,
     ) -> dict[str, float]:
         """What each learner does with a rollout; uses no more of this object than its settings."""
-        judged = learner.judge(rollout, weights)
-        batch = self._batch(learner, rollout, reward, judged)
+        values = learner.evaluate_batch(rollout, weights)
+        batch = self._batch(learner, rollout, reward, values)
         shuffle = keyed_generator(self.seed, Stream.SHUFFLE, iteration)
         reports: list[Tensor] = []
         norms: list[Tensor] = []
-        by_hand = self._by_hand(learner, judged, batch, clip)
+        manual = self._manual_gradient(learner, values, batch, clip)
         for _ in range(self.epochs):
             parts = []
             for rows in minibatches(*self._sizes(*rollout.reward.shape), shuffle):
-                if by_hand is not None:
-                    parts.append(torch.tensor(by_hand.fill(rows)))
-                    norms.append(learner.follow(rate, self.max_grad_norm))
+                if manual is not None:
+                    parts.append(torch.tensor(manual.fill(rows)))
+                    norms.append(learner.apply_gradient(rate, self.max_grad_norm))
                     continue
-                loss, report = self._loss(learner, judged, batch, rows, clip)
-                norms.append(learner.descend(loss, rate, self.max_grad_norm))
+                loss, report = self._loss(learner, values, batch, rows, clip)
+                norms.append(learner.apply_loss(loss, rate, self.max_grad_norm))
                 parts.append(torch.stack(report).detach())
             reports.append(torch.stack(parts))
             learner.context.all_reduce(reports[-1])
@@ -273,7 +273,7 @@ class PPO:
         spread = float(target.var())
         return {
             **{f"ppo/{name}": value for name, value in zip(names, means, strict=True)},
-            "ppo/explained_variance": 1 - float((target - judged.value).var()) / spread if spread > 0 else 0.0,
+            "ppo/explained_variance": 1 - float((target - values.value).var()) / spread if spread > 0 else 0.0,
             "ppo/descents": len(norms),
             "ppo/stale_kl": batch.stale_kl,
         }
@@ -282,10 +282,10 @@ class PPO:
         """Rows of a rollout and of a minibatch: steps, or with an LSTM environments."""
         return (N, max(self.minibatch_size // T, 1)) if self.lstm else (T * N, self.minibatch_size)
 
-    def _batch(self, learner: Learner, rollout: Rollout, reward: NDArray[np.float32], judged: Judged) -> "Batch":
-        value, following = judged.value, judged.next_value
+    def _batch(self, learner: Learner, rollout: Rollout, reward: NDArray[np.float32], values: BatchValues) -> "Batch":
+        value, following = values.value, values.next_value
         old = torch.from_numpy(rollout.logprob).to(learner.device)
-        flat = judged.out.flatten(0, 1), learner.network.log_std.detach(), judged.action.flatten(0, 1)
+        flat = values.out.flatten(0, 1), learner.network.log_std.detach(), values.action.flatten(0, 1)
         now, _ = logprob_and_entropy(learner.architecture.head, *flat)
         difference = now.view_as(old) - old
         ends = rollout.terminated, rollout.truncated
@@ -303,11 +303,13 @@ class PPO:
             stale_kl=float((difference.exp() - 1 - difference).mean()),
         )
 
-    def _by_hand(self, learner: Learner, judged: Judged, batch: "Batch", clip: float) -> ByHand | None:
+    def _manual_gradient(
+        self, learner: Learner, values: BatchValues, batch: "Batch", clip: float
+    ) -> ManualGradient | None:
         """What does the work of `_loss` without torch, where the network is one that torch is slow for."""
         if learner.dense is None:
             return None
-        surrogate = Surrogate(
+        surrogate = SurrogateLoss(
             learner.architecture.head,
             clip,
             self.value_clip_coef,
@@ -315,10 +317,12 @@ class PPO:
             self.entropy_coef,
             self.normalize_advantages,
         )
-        return ByHand(surrogate, learner.dense, judged, [batch.logprob, batch.advantage, batch.target, batch.value])
+        return ManualGradient(
+            surrogate, learner.dense, values, [batch.logprob, batch.advantage, batch.target, batch.value]
+        )
 
     def _loss(
-        self, learner: Learner, judged: Judged, batch: "Batch", minibatch: NDArray[np.int64], clip: float
+        self, learner: Learner, values: BatchValues, batch: "Batch", minibatch: NDArray[np.int64], clip: float
     ) -> tuple[Tensor, list[Tensor]]:
         """This learner's part of a minibatch's loss and of what is reported of it; both add up over learners.
 
@@ -327,8 +331,8 @@ class PPO:
         pick = learner.pick
         everyone = torch.from_numpy(minibatch).to(learner.device)
         rows = torch.from_numpy(learner.context.share(minibatch)).to(learner.device)
-        out, value = learner.outputs(judged, rows)
-        action = pick(judged.action, rows)
+        out, value = learner.outputs(values, rows)
+        action = pick(values.action, rows)
         logprob, entropy = logprob_and_entropy(learner.architecture.head, out, learner.network.log_std, action)
         difference = logprob - pick(batch.logprob, rows)
         ratio = difference.exp()

@@ -130,7 +130,7 @@ class Arena:
             return Stepped(mean, adam, steps, float("nan"))
         gradient = estimate_gradient(returns, lambda k: self.noise(iteration, centre.key(k)), mean.size, sigma)
         gradient -= self.weight_decay * mean
-        update, after = adam.ascend(gradient, rate)
+        update, after = adam.apply_gradient(gradient, rate)
         if optimizer == "sgd":
             update = rate * gradient
         return Stepped(mean + update, after, steps, float(np.nanmean(returns)))

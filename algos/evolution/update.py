@@ -74,7 +74,7 @@ class Adam:
         """Before the first update of P = size parameters."""
         return cls(np.zeros(size), np.zeros(size), 0)
 
-    def ascend(self, gradient: Floats, rate: float) -> tuple[Floats, "Adam"]:
+    def apply_gradient(self, gradient: Floats, rate: float) -> tuple[Floats, "Adam"]:
         """The change [P] that one step of size `rate` makes, and the state after it."""
         updates = self.updates + 1
         momentum = BETA1 * self.momentum + (1 - BETA1) * gradient

@@ -37,7 +37,7 @@ class Evaluation:
         self._pool = pool
         self._episodes = episodes
         self._max_steps = max_steps  # of an episode
-        self._judged: Weights = weights  # those being played, or played last
+        self._evaluated: Weights = weights  # those being played, or played last
         self._thread: threading.Thread | None = None
         self._running = False
         self._given_up = False
@@ -48,7 +48,7 @@ class Evaluation:
 
     def start(self, weights: Weights) -> None:
         """Begin to play these weights; a pool that is this process plays them when they are asked for."""
-        self._judged, self._running = weights, True
+        self._evaluated, self._running = weights, True
         self._ends, self._error, self._given_up = {}, None, False
         # Beside the learner in its own process, evaluation would change the threads of the learner's arithmetic.
         if not self._pool.in_process:
@@ -60,13 +60,13 @@ class Evaluation:
         metrics = self._wait()
         self._thread, self._running = None, False
         if metrics and metrics["eval/return_mean"] > self.best_return:
-            self.best_return, self.best = metrics["eval/return_mean"], self._judged
+            self.best_return, self.best = metrics["eval/return_mean"], self._evaluated
         return metrics
 
     def finish_last(self, weights: Weights) -> list[dict[str, float]]:
         """Report what is being played, and an evaluation of these weights if they are others; nothing changes."""
         reports = [self._wait()]
-        if not self._running or weights.version != self._judged.version:
+        if not self._running or weights.version != self._evaluated.version:
             last = Evaluation(self._stage, self._pool, self._episodes, self._max_steps, weights)
             last.best_return = max([self.best_return, *(metrics["eval/return_mean"] for metrics in reports if metrics)])
             last.start(weights)
@@ -96,7 +96,7 @@ class Evaluation:
             "eval/length_mean": float(lengths.mean()),
             "eval/episodes": len(returns),
             "eval/return_best": max(mean, self.best_return),
-            "eval/of_iteration": self._judged.version,
+            "eval/of_iteration": self._evaluated.version,
             **count_cut(lengths, self._max_steps),
         }
 
@@ -110,18 +110,18 @@ class Evaluation:
     def state_dict(self) -> dict[str, Any]:
         """The weights under evaluation, which a resumed run plays again, and the best so far."""
         best = {"return": self.best_return, "weights": vars(self.best)}
-        return {"running": self._running, "judged": vars(self._judged), "best": best}
+        return {"running": self._running, "judged": vars(self._evaluated), "best": best}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
         self._running, self._thread = bool(state["running"]), None
-        self._judged = Weights(**state["judged"])
+        self._evaluated = Weights(**state["judged"])
         self.best_return, self.best = float(state["best"]["return"]), Weights(**state["best"]["weights"])
 
     def _play(self) -> None:
         size = min(SLOTS, self._episodes)
-        judged = self._pool.broadcast(self._judged)
-        tasks = [(judged, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
+        shared = self._pool.broadcast(self._evaluated)
+        tasks = [(shared, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
         try:
             play_task = functools.partial(evaluate_on_worker, self._stage, self._max_steps)
             for done in self._pool.imap_unordered(play_task, tasks):
@@ -137,8 +137,8 @@ class Evaluation:
 
 def evaluate_on_worker(stage: Stage, max_steps: int, task: tuple[Broadcast[Weights], int, int]) -> Episodes:
     """Play episodes first..last-1 of an evaluation, by the most likely actions."""
-    judged, first, last = task
-    weights = judged.value
+    shared, first, last = task
+    weights = shared.value
     seeds = [episode_seed(stage.seed, Stream.EVALUATION, weights.version, k) for k in range(first, last)]
     venv = Serial(num_envs=SLOTS).make(stage.env, AutoresetMode.DISABLED)
     try:

@@ -18,7 +18,7 @@ from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense import DenseNetwork
 from envs.errors import require
 
-CHUNK = 8192  # observations judged at once, which bounds the memory that convolutions take
+CHUNK = 8192  # observations evaluated at once, which bounds the memory that convolutions take
 
 
 class Learner:
@@ -69,13 +69,13 @@ class Learner:
             self.dense = DenseNetwork(architecture, self.theta.numpy(), self.gradient.numpy())
         self._adam = torch.optim.Adam([self.theta], lr=1.0, eps=adam_epsilon, fused=True)
 
-    def descend(self, loss: Tensor, rate: float, max_norm: float | None) -> Tensor:
+    def apply_loss(self, loss: Tensor, rate: float, max_norm: float | None) -> Tensor:
         """One step of Adam against the sum of all learners' losses; returns its gradient's norm before clipping."""
         self.gradient.zero_()
         loss.backward()
-        return self.follow(rate, max_norm)
+        return self.apply_gradient(rate, max_norm)
 
-    def follow(self, rate: float, max_norm: float | None) -> Tensor:
+    def apply_gradient(self, rate: float, max_norm: float | None) -> Tensor:
         """One step of Adam against the sum of all learners' gradients; returns its norm before clipping."""
         self.context.all_reduce(self.gradient)
         norm = torch.linalg.vector_norm(self.gradient)
@@ -85,7 +85,7 @@ class Learner:
         self._adam.step()
         return norm
 
-    def judge(self, rollout: Rollout, weights: Weights) -> "Judged":
+    def evaluate_batch(self, rollout: Rollout, weights: Weights) -> "BatchValues":
         """Send a rollout to the device, and compute the value of every observation and the outputs there.
 
         Args:
@@ -109,19 +109,19 @@ class Learner:
                 _, final, _ = self.network.step(self._observations(rollout.final_obs, weights), states[t, n])
                 following[t, n] = final
         action = self._tensor(rollout.action)
-        return Judged(obs, action, state, start, out, value.cpu().numpy(), following.cpu().numpy())
+        return BatchValues(obs, action, state, start, out, value.cpu().numpy(), following.cpu().numpy())
 
-    def outputs(self, judged: "Judged", rows: Tensor) -> tuple[Tensor, Tensor]:
+    def outputs(self, values: "BatchValues", rows: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs [B, W] and values [B], with gradients.
 
         Args:
             rows: of the flattened rollout; for an LSTM, environments, whose steps follow each other in the result.
         """
         if not self.architecture.lstm:
-            return self.network(judged.obs[rows])
-        T, N = judged.start.shape
-        obs = judged.obs.unflatten(0, (T, N))[:, rows]
-        out, value, _ = self.network.unroll(obs, judged.state[rows], judged.start[:, rows])
+            return self.network(values.obs[rows])
+        T, N = values.start.shape
+        obs = values.obs.unflatten(0, (T, N))[:, rows]
+        out, value, _ = self.network.unroll(obs, values.state[rows], values.start[:, rows])
         return out.flatten(0, 1), value.flatten()
 
     def pick(self, array: Tensor, rows: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ class DistributedContext:
 
 
 @dataclass(frozen=True)
-class Judged:
+class BatchValues:
     """A rollout on the learner's device, and what the network says of it before it learns."""
 
     obs: Tensor  # [T * N, *shape], normalized
@@ -204,7 +204,7 @@ class _Encoder(nn.Module):
         self._compiled = torch.compile(self._encode) if compiled else None
 
     def forward(self, obs: Tensor) -> Tensor:
-        # What is judged comes in many sizes and only a few times.
+        # What is evaluated comes in many sizes and only a few times.
         if self._compiled is None or not torch.is_grad_enabled():
             return self._encode(obs)
         # One kernel for minibatches of every size: the last bits must not depend on which of them came first.

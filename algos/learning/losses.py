@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from algos.learning.learner import Judged
+from algos.learning.learner import BatchValues
 from algos.networks.actor import as_features
 from algos.networks.dense import DenseNetwork
 from algos.networks.heads import LOG_2PI, Head
@@ -15,7 +15,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Surrogate:
+class SurrogateLoss:
     """The objective's settings."""
 
     head: Head
@@ -117,10 +117,10 @@ class Surrogate:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), entropy
 
 
-class ByHand:
+class ManualGradient:
     """A rollout, and the dense network that learns from it: fills the gradient, minibatch by minibatch."""
 
-    def __init__(self, surrogate: Surrogate, dense: DenseNetwork, judged: Judged, known: list[Tensor]) -> None:
+    def __init__(self, surrogate: SurrogateLoss, dense: DenseNetwork, values: BatchValues, known: list[Tensor]) -> None:
         """Take the rollout out of torch, which shares its memory.
 
         Args:
@@ -128,14 +128,14 @@ class ByHand:
         """
         self._surrogate = surrogate
         self._dense = dense
-        obs = judged.obs.flatten(1).numpy()
+        obs = values.obs.flatten(1).numpy()
         self._obs = as_features(obs) if obs.dtype == np.uint8 else obs
-        self._action = judged.action.flatten(0, 1).numpy()
+        self._action = values.action.flatten(0, 1).numpy()
         # Side by side, so that one index picks all four.
         self._known = np.ascontiguousarray(np.stack([column.numpy().ravel() for column in known]).T)
 
     def fill(self, rows: NDArray[np.int64]) -> tuple[float, ...]:
-        """Compute the gradient of these rows' mean loss; what is reported of it, see `Surrogate.gradient`."""
+        """Compute the gradient of these rows' mean loss; what is reported of it, see `SurrogateLoss.gradient`."""
         dense = self._dense
         out, value = dense.forward(self._obs[rows])
         by_out, by_value, by_log_std, report = self._surrogate.gradient(

@@ -129,14 +129,14 @@ def test_adam_takes_a_step_of_the_learning_rate_first() -> None:
     before = es.mean.copy()
     gradient = np.linspace(-2, 2, es.mean.size)
     # Corrected for its start, Adam's first step is rate * sign(gradient).
-    es._ascend(gradient, 0.05)
+    es._apply_gradient(gradient, 0.05)
     np.testing.assert_allclose(es.mean - before, 0.05 * np.sign(gradient), atol=1e-6)
 
 
 def test_weight_decay_pulls_to_zero() -> None:
     es = ES(**settings(weight_decay=0.1))
     before = es.mean.copy()
-    es._ascend(np.zeros_like(es.mean), 0.01)
+    es._apply_gradient(np.zeros_like(es.mean), 0.01)
     np.testing.assert_allclose(es.mean - before, -0.01 * np.sign(before), rtol=1e-3)
 
 

@@ -336,13 +336,13 @@ def test_what_an_archived_agent_finds_too_easy_is_admitted_and_not_counted() -> 
 def test_annecs_counts_what_was_admitted_and_solved_since() -> None:
     poet = reproduce([60], [70], lengths=(2.0,), solved_score=100.0)
     assert poet._summary()["poet/annecs"] == 0
-    poet.niches[10] = poet._judged(poet.niches[10], 99.9)
+    poet.niches[10] = poet._with_score(poet.niches[10], 99.9)
     assert poet._summary()["poet/annecs"] == 0
-    poet.niches[10] = poet._judged(poet.niches[10], 100.0)
+    poet.niches[10] = poet._with_score(poet.niches[10], 100.0)
     assert poet._summary()["poet/annecs"] == 1
     # It stays solved when it is left behind; the first niche, which nobody made, never counts.
-    poet.niches[10] = poet._judged(poet.niches[10], 10.0)
-    poet.niches[0] = poet._judged(poet.niches[0], 100.0)
+    poet.niches[10] = poet._with_score(poet.niches[10], 10.0)
+    poet.niches[0] = poet._with_score(poet.niches[0], 100.0)
     assert poet._summary()["poet/annecs"] == 1
 
 

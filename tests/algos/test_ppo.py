@@ -176,12 +176,12 @@ def test_bad_settings_are_one_line(words: list[str], named: str) -> None:
     ids=lambda words: " ".join(words) or "plain",
 )
 def test_by_hand_or_by_torch_the_parameters_are_the_same(words: list[str]) -> None:
-    by_hand, by_torch = (algorithm(*arguments("inline", "algo.learning_rate=0.003", *words)) for _ in range(2))
-    assert by_hand.learner.dense is not None
+    manual, by_torch = (algorithm(*arguments("inline", "algo.learning_rate=0.003", *words)) for _ in range(2))
+    assert manual.learner.dense is not None
     by_torch.learner.dense = None
-    for row, expected in zip(advance(by_hand, 3), advance(by_torch, 3), strict=True):
+    for row, expected in zip(advance(manual, 3), advance(by_torch, 3), strict=True):
         assert row == pytest.approx(expected, rel=1e-3, abs=1e-4)
-    np.testing.assert_allclose(parameters(by_hand), parameters(by_torch), atol=3e-5)
+    np.testing.assert_allclose(parameters(manual), parameters(by_torch), atol=3e-5)
 
 
 @pytest.mark.parametrize("words", [["algo.lstm=true"], ["algo.precision=bfloat16"], ["algo.learners=2"]])
