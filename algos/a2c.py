@@ -13,7 +13,7 @@ from algos.learning.async_evaluation import Evaluation
 from algos.learning.collectors import Actors, Mode, rollout_times
 from algos.learning.learner import Learner
 from algos.learning.returns import n_step
-from algos.learning.rollout import Rollout, Stage, episode_metrics, playable
+from algos.learning.rollout import Rollout, RolloutConfig, episode_metrics, playable
 from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture
@@ -61,10 +61,10 @@ class A2C:
         architecture = Architecture.for_spaces(*self.env.spaces, hidden=tuple(self.hidden), **network)
         options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False, "adam_epsilon": 1e-5}
         self.learner = Learner(architecture, self.seed, **options)
-        stage = Stage(self.env, self.vec, architecture, self.seed, self.num_steps, groups=1)
-        self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, 0, self.learner.weights(0))
+        config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, groups=1)
+        self.actors = Actors(config, self.pool, self.rollouts, self.num_actors, 0, self.learner.weights(0))
         first = self.learner.weights(0)
-        self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self.eval_max_steps, first)
+        self.evaluation = Evaluation(config, self.pool, self.eval_episodes, self.eval_max_steps, first)
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One rollout and one step along its gradient an iteration, for ever."""

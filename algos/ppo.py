@@ -26,7 +26,7 @@ from algos.learning.learner import BatchValues, Learner, check_compiler, check_d
 from algos.learning.losses import ManualGradient, SurrogateLoss
 from algos.learning.normalize import Normalization
 from algos.learning.returns import gae, vtrace
-from algos.learning.rollout import Rollout, Stage, episode_metrics, playable
+from algos.learning.rollout import Rollout, RolloutConfig, episode_metrics, playable
 from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture, Weights
@@ -114,7 +114,7 @@ class PPO:
         )
         self.team = Learners(make, self._update, self.learners, self.device, self.threads)
         self.learner = self.team.first
-        stage = Stage(self.env, self.vec, architecture, self.seed, self.num_steps, self.groups)
+        config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, self.groups)
         self.normalization = Normalization(
             self.vec.num_envs * (self.num_actors if self.rollouts == "actors" else 1),
             architecture.obs_shape,
@@ -122,9 +122,9 @@ class PPO:
             obs=self.normalize_observations,
             rewards=self.normalize_rewards,
         )
-        self.actors = Actors(stage, self.pool, self.rollouts, self.num_actors, self.staleness, self._weights())
+        self.actors = Actors(config, self.pool, self.rollouts, self.num_actors, self.staleness, self._weights())
         self._check_shares()
-        self.evaluation = Evaluation(stage, self.pool, self.eval_episodes, self.eval_max_steps, self.actors.newest)
+        self.evaluation = Evaluation(config, self.pool, self.eval_episodes, self.eval_max_steps, self.actors.newest)
 
     @property
     def plays_on_pool(self) -> bool:

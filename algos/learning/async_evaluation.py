@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes, count_cut, play
-from algos.learning.rollout import Stage
+from algos.learning.rollout import RolloutConfig
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
 from algos.pool.broadcast import Broadcast
@@ -32,8 +32,8 @@ class Evaluation:
     machine. Evaluation therefore only holds training up where it takes longer than the time between two evaluations.
     """
 
-    def __init__(self, stage: Stage, pool: Pool, episodes: int, max_steps: int, weights: Weights) -> None:
-        self._stage = stage
+    def __init__(self, config: RolloutConfig, pool: Pool, episodes: int, max_steps: int, weights: Weights) -> None:
+        self._config = config
         self._pool = pool
         self._episodes = episodes
         self._max_steps = max_steps  # of an episode
@@ -67,7 +67,7 @@ class Evaluation:
         """Report what is being played, and an evaluation of these weights if they are others; nothing changes."""
         reports = [self._wait()]
         if not self._running or weights.version != self._evaluated.version:
-            last = Evaluation(self._stage, self._pool, self._episodes, self._max_steps, weights)
+            last = Evaluation(self._config, self._pool, self._episodes, self._max_steps, weights)
             last.best_return = max([self.best_return, *(metrics["eval/return_mean"] for metrics in reports if metrics)])
             last.start(weights)
             reports.append(last.finish())
@@ -123,7 +123,7 @@ class Evaluation:
         shared = self._pool.broadcast(self._evaluated)
         tasks = [(shared, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
         try:
-            play_task = functools.partial(evaluate_on_worker, self._stage, self._max_steps)
+            play_task = functools.partial(evaluate_on_worker, self._config, self._max_steps)
             for done in self._pool.imap_unordered(play_task, tasks):
                 if self._given_up:
                     return
@@ -135,15 +135,15 @@ class Evaluation:
             self._error = error
 
 
-def evaluate_on_worker(stage: Stage, max_steps: int, task: tuple[Broadcast[Weights], int, int]) -> Episodes:
+def evaluate_on_worker(config: RolloutConfig, max_steps: int, task: tuple[Broadcast[Weights], int, int]) -> Episodes:
     """Play episodes first..last-1 of an evaluation, by the most likely actions."""
     shared, first, last = task
     weights = shared.value
-    seeds = [episode_seed(stage.seed, Stream.EVALUATION, weights.version, k) for k in range(first, last)]
-    venv = Serial(num_envs=SLOTS).make(stage.env, AutoresetMode.DISABLED)
+    seeds = [episode_seed(config.seed, Stream.EVALUATION, weights.version, k) for k in range(first, last)]
+    venv = Serial(num_envs=SLOTS).make(config.env, AutoresetMode.DISABLED)
     try:
         with one_thread():
-            players = OneForAll(stage.architecture, weights)
+            players = OneForAll(config.architecture, weights)
             return play(venv, players, seeds, cap=max_steps, observe=[False] * len(seeds))
     finally:
         venv.close()

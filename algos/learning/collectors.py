@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from algos.common.timing import worker_times
 from algos.learning.flow import prefetch
-from algos.learning.rollout import Collector, Performer, ResumePoint, Rollout, Stage, join
+from algos.learning.rollout import Collector, ResumePoint, Rollout, RolloutConfig, RolloutWorker, join
 from algos.networks.architecture import Weights
 from algos.pool.protocol import Pool
 from envs.errors import require
@@ -33,26 +33,28 @@ class Ended(Exception):
 class Actors:
     """Makes rollouts; keeps where the environments stand and the weights that rollouts to come are played by."""
 
-    def __init__(self, stage: Stage, pool: Pool, mode: Mode, num_actors: int, staleness: int, weights: Weights) -> None:
+    def __init__(
+        self, config: RolloutConfig, pool: Pool, mode: Mode, num_actors: int, staleness: int, weights: Weights
+    ) -> None:
         """Take the weights before the first update.
 
         Raises:
             ConfigError: settings are out of range or do not go together.
         """
-        N, groups = stage.vec.num_envs, stage.groups
+        N, groups = config.vec.num_envs, config.groups
         require(num_actors >= 1, f"num_actors={num_actors} must be at least 1")
         require(0 <= staleness <= 8, f"staleness={staleness} must be between 0 and 8 updates; 1 suits most")
         require(1 <= groups <= N, f"groups={groups} must be between 1 and vec.num_envs={N}")
         require(N % groups == 0, f"groups={groups} does not divide vec.num_envs={N}; 1 always does")
         ahead = mode != "prefetch" or staleness >= 1
         require(ahead, "staleness=0 leaves nothing to prefetch; use rollouts=inline, or staleness=1")
-        self._stage = stage
+        self._config = config
         self._pool = pool
         self._mode = mode
         self.num_actors = num_actors if mode == "actors" else 1
         self.staleness = 0 if mode == "inline" else staleness
         self.num_envs = N * self.num_actors
-        self._start = ResumePoint.first(self.num_envs, stage.architecture)
+        self._start = ResumePoint.first(self.num_envs, config.architecture)
         self._weights = [weights] * (self.staleness + 1)  # of the last versions, newest last
         self._changed = threading.Condition()
         self._closed = False
@@ -84,19 +86,19 @@ class Actors:
     def state_dict(self) -> dict[str, Any]:
         """Where the environments stand, and the older weights that rollouts to come are played by."""
         older = {str(k): vars(weights) for k, weights in enumerate(self._weights[:-1])}
-        return {"start": self._start.state_dict(self._stage.architecture.head), "older": older}
+        return {"start": self._start.state_dict(self._config.architecture.head), "older": older}
 
     def load_state_dict(self, state: Mapping[str, Any], newest: Weights) -> None:
         """Take over what `state_dict` gave, with the newest weights, which the learner keeps."""
-        self._start = ResumePoint.restore(state["start"], self._stage.architecture.head, self.num_actors)
+        self._start = ResumePoint.restore(state["start"], self._config.architecture.head, self.num_actors)
         older = [Weights(**state["older"][str(k)]) for k in range(self.staleness)]
         self._weights = [*older, newest]
 
     def _source(self, first: int) -> Source:
         if self._mode == "actors":
-            source = play_on_pool(self._stage, self._pool, self.num_actors, self._version, self._start, first)
+            source = play_on_pool(self._config, self._pool, self.num_actors, self._version, self._start, first)
         else:
-            source = play_here(self._stage, self._version, self._start, first)
+            source = play_here(self._config, self._version, self._start, first)
         return prefetch(source, self.staleness) if self.staleness else source
 
     def _version(self, iteration: int) -> Weights:
@@ -109,9 +111,9 @@ class Actors:
             return next(weights for weights in self._weights if weights.version == wanted)
 
 
-def play_here(stage: Stage, versions: Versions, start: ResumePoint, first: int) -> Source:
+def play_here(config: RolloutConfig, versions: Versions, start: ResumePoint, first: int) -> Source:
     """Play rollouts first, first + 1, ... in this thread."""
-    with contextlib.closing(Collector(stage)) as collector:
+    with contextlib.closing(Collector(config)) as collector:
         iteration = first
         while True:
             rollout, end = collector.collect(versions(iteration), start, iteration)
@@ -120,9 +122,11 @@ def play_here(stage: Stage, versions: Versions, start: ResumePoint, first: int) 
             iteration += 1
 
 
-def play_on_pool(stage: Stage, pool: Pool, actors: int, versions: Versions, start: ResumePoint, first: int) -> Source:
+def play_on_pool(
+    config: RolloutConfig, pool: Pool, actors: int, versions: Versions, start: ResumePoint, first: int
+) -> Source:
     """Play rollouts in `actors` shares, each by an object on a worker; one that is lost goes on elsewhere."""
-    performers = [pool.stateful(functools.partial(Performer, stage, index)) for index in range(actors)]
+    workers = [pool.stateful(functools.partial(RolloutWorker, config, index)) for index in range(actors)]
     iteration = first
     try:
         while True:
@@ -130,13 +134,13 @@ def play_on_pool(stage: Stage, pool: Pool, actors: int, versions: Versions, star
             # What brings environments to where they are is sent to those alone that are not there.
             new = iteration == first
             points = (start if new else start.light).split(actors)
-            parts = zip(performers, points, strict=True)
-            calls = [performer.call("play", weights, point, iteration, new) for performer, point in parts]
+            parts = zip(workers, points, strict=True)
+            calls = [worker.call("play", weights, point, iteration, new) for worker, point in parts]
             played = [call() for call in calls]
             absent = [k for k, part in enumerate(played) if part is None]
             if absent:
                 points = start.split(actors)
-                calls = [performers[k].call("play", weights, points[k], iteration, True) for k in absent]
+                calls = [workers[k].call("play", weights, points[k], iteration, True) for k in absent]
                 for k, call in zip(absent, calls, strict=True):
                     played[k] = call()
             rollout = join([part for part, _ in played])
@@ -144,8 +148,8 @@ def play_on_pool(stage: Stage, pool: Pool, actors: int, versions: Versions, star
             yield rollout, start
             iteration += 1
     finally:
-        for performer in performers:
-            performer.close()
+        for worker in workers:
+            worker.close()
 
 
 def rollout_times(times: dict[str, float], rollout: Rollout, mode: Mode, players: int, pool: Pool) -> dict[str, float]:

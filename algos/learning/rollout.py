@@ -155,7 +155,7 @@ class Rollout:
 
 
 @dataclass(frozen=True)
-class Stage:
+class RolloutConfig:
     """What stays the same for a whole run: where rollouts are played, and by which network."""
 
     env: EnvSpec
@@ -179,16 +179,16 @@ def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
 class Collector:
     """Plays rollouts in one vector of environments, going on where the last one ended."""
 
-    def __init__(self, stage: Stage, actor: int = 0) -> None:
-        self._stage = stage
+    def __init__(self, config: RolloutConfig, actor: int = 0) -> None:
+        self._config = config
         self._index = actor
-        self._venv: VectorEnv = stage.vec.make(stage.env, copy=False)
-        self._actor = make_actor(stage.architecture)
+        self._venv: VectorEnv = config.vec.make(config.env, copy=False)
+        self._actor = make_actor(config.architecture)
         self._at: ResumePoint | None = None  # where the environments stand; None: nobody knows
-        N = stage.vec.num_envs
-        size = N // stage.groups
+        N = config.vec.num_envs
+        size = N // config.groups
         self._groups = [slice(start, start + size) for start in range(0, N, size)]
-        self._obs: NDArray[Any] = np.zeros((N, *stage.architecture.obs_shape), stage.architecture.obs_dtype)
+        self._obs: NDArray[Any] = np.zeros((N, *config.architecture.obs_shape), config.architecture.obs_dtype)
 
     def is_at(self, point: ResumePoint) -> bool:
         """Return whether the environments stand there."""
@@ -200,14 +200,14 @@ class Collector:
         Returns:
             The rollout and its end, whose `played` are the actions of this rollout alone.
         """
-        stage, head = self._stage, self._stage.architecture.head
-        T, N = stage.num_steps, stage.vec.num_envs
+        config, head = self._config, self._config.architecture.head
+        T, N = config.num_steps, config.vec.num_envs
         if not self.is_at(start):
             start = self._enter(start, iteration)
         self._at = None  # until the rollout is whole
         self._actor.load(weights)
         log_std = self._actor.log_std
-        generator = keyed_generator(stage.seed, Stream.ACTION, iteration, self._index)
+        generator = keyed_generator(config.seed, Stream.ACTION, iteration, self._index)
         noise = head.draw(generator, (T, N))
 
         obs = np.empty((T + 1, *self._obs.shape), self._obs.dtype)
@@ -253,7 +253,7 @@ class Collector:
         episode = start.episode + ended.sum(axis=0)
         length = np.where(ended.any(axis=0), ended[::-1].argmax(axis=0), start.length + T)
         # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
-        played = (action.astype(head.compact_dtype),) if stage.vec.seeded_slots else ()
+        played = (action.astype(head.compact_dtype),) if config.vec.seeded_slots else ()
         end = ResumePoint(episode, length, state, (self._save(),), played)
         self._at = end.light
         flat = (T * N, -1)
@@ -298,11 +298,11 @@ class Collector:
 
     def _enter(self, point: ResumePoint, iteration: int) -> ResumePoint:
         """Bring the environments to a point: by what was saved there, or else by the actions that led there."""
-        key = episode_seed(self._stage.seed, Stream.ROLLOUT, 0, self._index)
+        key = episode_seed(self._config.seed, Stream.ROLLOUT, 0, self._index)
         saved = point.saved[0] if point.saved else None
         if saved is not None and self._load(saved):
             return point
-        if self._stage.vec.seeded_slots and point.can_be_replayed:
+        if self._config.vec.seeded_slots and point.can_be_replayed:
             return self._replay(point, key)
         if iteration > 0:
             log.warning("%s cannot enter an episode again: all begin anew", type(self._venv).__name__)
@@ -317,7 +317,7 @@ class Collector:
 
     def _replay(self, point: ResumePoint, key: int) -> ResumePoint:
         """Begin the running episodes again, and play the actions that led to where they were."""
-        head, length = self._stage.architecture.head, point.length
+        head, length = self._config.architecture.head, point.length
         obs, _ = self._venv.begin(key, point.episode)
         latest = obs.copy()
         over = np.zeros(len(length), np.bool_)
@@ -340,11 +340,11 @@ class Collector:
         return ResumePoint(point.episode + over, np.where(over, 0, length), np.where(over[:, None], 0, point.state))
 
 
-class Performer:
+class RolloutWorker:
     """One actor on its worker: its environments stay there from call to call; no result depends on them."""
 
-    def __init__(self, stage: Stage, index: int) -> None:
-        self._stage = stage
+    def __init__(self, config: RolloutConfig, index: int) -> None:
+        self._config = config
         self._index = index
         self._collector: Collector | None = None
         self._libraries: ThreadpoolController | None = None
@@ -363,7 +363,7 @@ class Performer:
         if not whole and (self._collector is None or not self._collector.is_at(start)):
             return None
         if self._collector is None:
-            self._collector = Collector(self._stage, self._index)
+            self._collector = Collector(self._config, self._index)
             self._libraries = ThreadpoolController()  # with those that the actor has loaded
         try:
             with one_thread(self._libraries):

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from algos.learning.collectors import Actors, play_here, play_on_pool
 from algos.learning.episodes import Moments
 from algos.learning.normalize import Normalization
-from algos.learning.rollout import Collector, ResumePoint, Rollout, Stage, join, playable
+from algos.learning.rollout import Collector, ResumePoint, Rollout, RolloutConfig, join, playable
 from algos.networks.actor_critic import ActorCritic
 from algos.networks.architecture import Architecture, Weights
 from algos.pool.serial import SerialPool
@@ -46,19 +46,19 @@ WALKER = "envs.bipedal:paddock/BipedalWalker-v3"
 CARTS = Vector(num_envs=4, target="envs.tasks.cartpole.CartPoleVector")
 
 
-def stage(
+def config(
     id: str = "CartPole-v1", num_envs: int = 4, *, lstm: bool = False, vec: Vec | None = None, **changes: Any
-) -> Stage:
+) -> RolloutConfig:
     limit = changes.pop("max_episode_steps", None)
     env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=limit, fresh=False)
     architecture = Architecture.for_spaces(
         *env.spaces, encoder="auto", hidden=(8,), activation="tanh", shared=False, lstm=lstm, initial_log_std=0.0
     )
     given = {"num_steps": 16, "groups": 1} | changes
-    return Stage(env, vec or Serial(num_envs=num_envs), architecture, seed=3, **given)
+    return RolloutConfig(env, vec or Serial(num_envs=num_envs), architecture, seed=3, **given)
 
 
-def weights(of: Stage, version: int = 0) -> Weights:
+def weights(of: RolloutConfig, version: int = 0) -> Weights:
     network = ActorCritic(of.architecture, seed=version)
     nothing = np.zeros(0, np.float32)
     flat = torch.nn.utils.parameters_to_vector(network.parameters()).detach().numpy().copy()
@@ -74,7 +74,7 @@ def assert_same(one: Rollout, other: Rollout) -> None:
             np.testing.assert_array_equal(got, expected, err_msg=field.name)
 
 
-def followed(of: Stage, count: int) -> tuple[list[Rollout], list[ResumePoint]]:
+def followed(of: RolloutConfig, count: int) -> tuple[list[Rollout], list[ResumePoint]]:
     """Some rollouts from the beginning, and the points between which they lie."""
     points = [ResumePoint.first(of.vec.num_envs, of.architecture)]
     source, rollouts = play_here(of, lambda k: weights(of, k), points[0], 0), []
@@ -86,25 +86,25 @@ def followed(of: Stage, count: int) -> tuple[list[Rollout], list[ResumePoint]]:
     return rollouts, points
 
 
-def played(of: Stage, count: int) -> list[Rollout]:
+def played(of: RolloutConfig, count: int) -> list[Rollout]:
     return followed(of, count)[0]
 
 
 @pytest.mark.parametrize(
     "of",
     [
-        stage(),
-        stage("Pendulum-v1", max_episode_steps=37),
-        stage("envs.tasks.recall:paddock/Recall-v0", lstm=True),
-        stage("envs.bipedal:paddock/BipedalWalker-v3", num_envs=2, max_episode_steps=40),
-        stage(groups=2),
-        stage(vec=Native(num_envs=4, threads=1)),
-        stage(WALKER, max_episode_steps=40, vec=Native(num_envs=4, threads=1)),
-        stage(vec=CARTS),
+        config(),
+        config("Pendulum-v1", max_episode_steps=37),
+        config("envs.tasks.recall:paddock/Recall-v0", lstm=True),
+        config("envs.bipedal:paddock/BipedalWalker-v3", num_envs=2, max_episode_steps=40),
+        config(groups=2),
+        config(vec=Native(num_envs=4, threads=1)),
+        config(WALKER, max_episode_steps=40, vec=Native(num_envs=4, threads=1)),
+        config(vec=CARTS),
     ],
     ids=["cartpole", "pendulum", "recall", "bipedal", "groups", "native", "native-walker", "vector"],
 )
-def test_any_process_can_go_on_where_another_left(of: Stage) -> None:
+def test_any_process_can_go_on_where_another_left(of: RolloutConfig) -> None:
     undisturbed, points = followed(of, 6)
     assert sum(len(rollout.returns) for rollout in undisturbed) > 0
     for k in (1, 3, 5):
@@ -116,9 +116,9 @@ def test_any_process_can_go_on_where_another_left(of: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "of", [stage(WALKER, vec=Native(num_envs=4, threads=1)), stage(vec=CARTS)], ids=["native", "vector"]
+    "of", [config(WALKER, vec=Native(num_envs=4, threads=1)), config(vec=CARTS)], ids=["native", "vector"]
 )
-def test_what_environments_saved_leads_there_without_an_action(of: Stage) -> None:
+def test_what_environments_saved_leads_there_without_an_action(of: RolloutConfig) -> None:
     undisturbed, points = followed(of, 4)
     assert points[3].state_dict(of.architecture.head)["saved"].keys() == {"0"}
     elsewhere = Collector(of)
@@ -127,7 +127,7 @@ def test_what_environments_saved_leads_there_without_an_action(of: Stage) -> Non
 
 
 def test_where_others_saved_themselves_the_actions_lead_too(caplog: pytest.LogCaptureFixture) -> None:
-    native = stage(WALKER, max_episode_steps=40, vec=Native(num_envs=2, threads=1))
+    native = config(WALKER, max_episode_steps=40, vec=Native(num_envs=2, threads=1))
     undisturbed, points = followed(native, 4)
     here = Collector(replace(native, vec=Serial(num_envs=2)))
     rollout, end = here.collect(weights(native, 3), points[3], 3)
@@ -138,7 +138,7 @@ def test_where_others_saved_themselves_the_actions_lead_too(caplog: pytest.LogCa
 
 @pytest.mark.parametrize("vec", [Gymnasium(num_envs=4, mode="sync", start_method="fork"), Serial(num_envs=4)])
 def test_where_nothing_leads_episodes_begin_anew_and_it_says_so(vec: Vec, caplog: pytest.LogCaptureFixture) -> None:
-    of = stage(vec=vec)
+    of = config(vec=vec)
     _, points = followed(of, 2)
     here = Collector(of)
     rollout, end = here.collect(weights(of, 2), points[2].light, 2)
@@ -150,7 +150,7 @@ def test_where_nothing_leads_episodes_begin_anew_and_it_says_so(vec: Vec, caplog
 
 
 def test_the_actions_of_running_episodes_are_kept_and_no_others() -> None:
-    of = stage("EndlessLimited-v0", num_envs=3)
+    of = config("EndlessLimited-v0", num_envs=3)
     _, points = followed(of, 12)
     for before, after in itertools.pairwise(points):
         assert all(actions.dtype == np.uint8 and actions.shape == (16, 3, 1) for actions in after.played)
@@ -163,7 +163,7 @@ def test_the_actions_of_running_episodes_are_kept_and_no_others() -> None:
 
 def test_episodes_that_nothing_ends_are_limited_where_their_actions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("algos.learning.rollout.MAX_EPISODE_STEPS", 40)
-    endless = stage("Endless-v0").env
+    endless = config("Endless-v0").env
     layouts: list[tuple[Vec, int | None]] = [
         (Serial(num_envs=4), 40),
         (Native(num_envs=4, threads=1), 40),
@@ -171,18 +171,18 @@ def test_episodes_that_nothing_ends_are_limited_where_their_actions_are_kept(mon
     ]
     for vec, expected in layouts:
         assert playable(endless, vec).max_episode_steps == expected
-    for limited in (stage().env, replace(endless, max_episode_steps=90), stage("EndlessLimited-v0").env):
+    for limited in (config().env, replace(endless, max_episode_steps=90), config("EndlessLimited-v0").env):
         assert playable(limited, Serial(num_envs=4)) == limited
     wrapped = replace(endless, wrappers=({"_target_": "gymnasium.wrappers.TimeLimit", "max_episode_steps": 70},))
     assert playable(wrapped, Serial(num_envs=4)) == wrapped
-    of = replace(stage("Endless-v0"), env=playable(endless, Serial(num_envs=4)))
+    of = replace(config("Endless-v0"), env=playable(endless, Serial(num_envs=4)))
     rollouts, points = followed(of, 6)
     assert {int(length) for rollout in rollouts for length in rollout.lengths} == {40}
     assert max(point.length.max() for point in points) <= 40
 
 
 def test_an_episode_that_its_actions_end_elsewhere_is_followed_by_the_next(caplog: pytest.LogCaptureFixture) -> None:
-    of = stage("Pendulum-v1", max_episode_steps=37)
+    of = config("Pendulum-v1", max_episode_steps=37)
     _, points = followed(of, 2)
     assert (points[2].length == 32).all()
     shorter = replace(of, env=replace(of.env, max_episode_steps=20))
@@ -217,7 +217,7 @@ class Recording(SerialPool):
 
 @pytest.mark.parametrize("vec", [None, Native(num_envs=4, threads=1)], ids=["serial", "native"])
 def test_actors_are_sent_the_way_to_a_point_only_where_they_are_not_there(vec: Vec | None) -> None:
-    of = stage(vec=vec)
+    of = config(vec=vec)
 
     def play(pool: Recording) -> list[Rollout]:
         source = play_on_pool(of, pool, 2, lambda k: weights(of, k), ResumePoint.first(8, of.architecture), 0)
@@ -232,7 +232,7 @@ def test_actors_are_sent_the_way_to_a_point_only_where_they_are_not_there(vec: V
 
 
 def test_a_rollout_is_what_the_environment_says() -> None:
-    of = stage(num_envs=2, num_steps=60, max_episode_steps=9)
+    of = config(num_envs=2, num_steps=60, max_episode_steps=9)
     rollout = played(of, 1)[0]
     for n in range(2):
         env: Any = of.env.make()
@@ -255,7 +255,7 @@ def test_a_rollout_is_what_the_environment_says() -> None:
 
 
 def test_the_final_observation_of_a_truncated_episode_is_kept() -> None:
-    of = stage(num_envs=3, num_steps=40, max_episode_steps=7)
+    of = config(num_envs=3, num_steps=40, max_episode_steps=7)
     rollout = played(of, 1)[0]
     assert len(rollout.final_at) == rollout.truncated.sum() > 3
     for (t, n), final in zip(rollout.final_at, rollout.final_obs, strict=True):
@@ -267,14 +267,14 @@ def test_the_final_observation_of_a_truncated_episode_is_kept() -> None:
 
 
 def test_groups_change_the_order_of_work_and_no_episode() -> None:
-    one, two = played(stage(), 3), played(stage(groups=2), 3)
+    one, two = played(config(), 3), played(config(groups=2), 3)
     for rollout, other in zip(one, two, strict=True):
         np.testing.assert_array_equal(rollout.action, other.action)
         np.testing.assert_array_equal(rollout.obs, other.obs)
 
 
 def test_actors_side_by_side_are_one_rollout() -> None:
-    of = stage()
+    of = config()
     start = ResumePoint.first(8, of.architecture)
     source = play_on_pool(of, SerialPool(), 2, lambda k: weights(of, k), start, 0)
     whole, points = zip(*[next(source) for _ in range(3)], strict=True)
@@ -289,7 +289,7 @@ def test_actors_side_by_side_are_one_rollout() -> None:
 
 
 def test_rollout_k_is_played_by_the_weights_after_k_minus_staleness_updates() -> None:
-    of = stage()
+    of = config()
     for mode in ("prefetch", "actors"):
         actors = Actors(of, SerialPool(), mode, 1, 2, weights(of))
         versions = []
@@ -304,7 +304,7 @@ def test_rollout_k_is_played_by_the_weights_after_k_minus_staleness_updates() ->
 @pytest.mark.parametrize("vec", [None, Native(num_envs=4, threads=1), CARTS], ids=["serial", "native", "vector"])
 @pytest.mark.parametrize(("mode", "staleness"), [("inline", 1), ("prefetch", 1), ("prefetch", 3), ("actors", 0)])
 def test_actors_go_on_from_their_state(mode: Any, staleness: int, vec: Vec | None) -> None:
-    of = stage(vec=vec)
+    of = config(vec=vec)
 
     def run(actors: Actors, count: int) -> list[Rollout]:
         rollouts, source = [], actors.rollouts()
@@ -329,12 +329,12 @@ def test_actors_go_on_from_their_state(mode: Any, staleness: int, vec: Vec | Non
         ({"num_actors": 0}, "num_actors=0"),
         ({"staleness": 9}, "between 0 and 8"),
         ({"mode": "prefetch", "staleness": 0}, "nothing to prefetch"),
-        ({"stage": stage(groups=3)}, "groups=3 does not divide vec.num_envs=4"),
+        ({"config": config(groups=3)}, "groups=3 does not divide vec.num_envs=4"),
     ],
 )
 def test_settings_that_do_not_go_together_are_one_line(change: dict[str, Any], named: str) -> None:
-    given: dict[str, Any] = {"stage": stage(), "mode": "actors", "num_actors": 1, "staleness": 1} | change
-    of = given["stage"]
+    given: dict[str, Any] = {"config": config(), "mode": "actors", "num_actors": 1, "staleness": 1} | change
+    of = given["config"]
     with pytest.raises(ConfigError, match=named):
         Actors(of, SerialPool(), given["mode"], given["num_actors"], given["staleness"], weights(of))
 
@@ -343,7 +343,7 @@ def test_settings_that_do_not_go_together_are_one_line(change: dict[str, Any], n
 
 
 def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None:
-    of = stage(num_envs=2, num_steps=3)
+    of = config(num_envs=2, num_steps=3)
     blank = played(of, 1)[0]
     reward = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
     never = np.zeros((3, 2), bool)
@@ -360,7 +360,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None
 
 
 def test_observations_are_counted_once_a_rollout() -> None:
-    rollouts = played(stage(), 3)
+    rollouts = played(config(), 3)
     normalization = Normalization(4, (4,), 0.99, obs=True, rewards=False)
     assert (normalization.mean == 0).all() and (normalization.std == 1).all()
     for rollout in rollouts:

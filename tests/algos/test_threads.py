@@ -49,7 +49,7 @@ def test_nested_one_threads_are_one() -> None:
 def test_evaluation_in_this_process_changes_no_threads_beside_the_learner(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[threading.Thread] = []
 
-    def evaluate(stage: Any, max_steps: int, task: tuple[Any, int, int]) -> Episodes:
+    def evaluate(config: Any, max_steps: int, task: tuple[Any, int, int]) -> Episodes:
         seen.append(threading.current_thread())
         return Episodes(np.ones(task[2] - task[1]), np.ones(task[2] - task[1], int), [])
 
