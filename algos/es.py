@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock, worker_times
-from algos.evolution.population import Centre, Problem, evaluate_mean, evaluate_pairs
+from algos.evolution.population import Problem, SearchDistribution, evaluate_mean, evaluate_pairs
 from algos.evolution.update import Adam, EvaluationLost, decayed, estimate_gradient
 from algos.learning.episodes import Moments, count_cut
 from algos.networks.flat import MLP, Activation, FlatPolicy, Normalizer
@@ -236,8 +236,10 @@ class ES:
         """Play every pair on the pool."""
         pairs = self.population // 2
         starts = range(0, pairs, self.pairs_per_task)
-        centre = Centre(self.iteration, self.mean.astype(np.float32), sigma, self._normalizer(self.observed))
-        shared = self.pool.broadcast(centre)
+        distribution = SearchDistribution(
+            self.iteration, self.mean.astype(np.float32), sigma, self._normalizer(self.observed)
+        )
+        shared = self.pool.broadcast(distribution)
         tasks = [(shared, start, min(start + self.pairs_per_task, pairs)) for start in starts]
         returns = np.full((pairs, 2), np.nan)
         lengths = np.zeros((pairs, 2), np.int64)
@@ -286,9 +288,11 @@ class ES:
         Returns:
             Metrics, and the seconds that workers computed.
         """
-        centre = Centre(self.iteration, self.mean.astype(np.float32), 0.0, self._normalizer(self.observed))
+        distribution = SearchDistribution(
+            self.iteration, self.mean.astype(np.float32), 0.0, self._normalizer(self.observed)
+        )
         size = self.vec.num_envs
-        shared = self.pool.broadcast(centre)
+        shared = self.pool.broadcast(distribution)
         tasks = [(shared, first, min(first + size, self.eval_episodes)) for first in range(0, self.eval_episodes, size)]
         returns = np.full(self.eval_episodes, np.nan)
         lengths = np.full(self.eval_episodes, np.nan)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from algos.common.keys import PhiloxNoise
 from algos.evolution.niche import Niche
-from algos.evolution.population import Centre, Problem, Round
+from algos.evolution.population import Problem, Round, SearchDistribution
 from algos.evolution.update import Adam, decayed, estimate_gradient
 from algos.learning.episodes import count_cut
 from algos.learning.flow import Job
@@ -113,8 +113,8 @@ class Arena:
         updates = adam.updates
         sigma = decayed(self.sigma, self.sigma_decay, self.sigma_floor, updates)
         rate = decayed(self.learning_rate, self.learning_rate_decay, self.learning_rate_floor, updates)
-        centre = Centre(iteration, mean.astype(np.float32), sigma, None, place.lane)
-        shared = self.pool.broadcast(Round(place.problem, centre, of_mean=False))
+        distribution = SearchDistribution(iteration, mean.astype(np.float32), sigma, None, place.lane)
+        shared = self.pool.broadcast(Round(place.problem, distribution, of_mean=False))
         starts = range(0, self.pairs, self.pairs_per_task)
         tasks = [(shared, start, min(start + self.pairs_per_task, self.pairs)) for start in starts]
         ends = yield tasks
@@ -128,7 +128,7 @@ class Arena:
         returns[~np.isfinite(returns).all(axis=1)] = np.nan
         if np.isnan(returns).all():
             return Stepped(mean, adam, steps, float("nan"))
-        gradient = estimate_gradient(returns, lambda k: self.noise(iteration, centre.key(k)), mean.size, sigma)
+        gradient = estimate_gradient(returns, lambda k: self.noise(iteration, distribution.key(k)), mean.size, sigma)
         gradient -= self.weight_decay * mean
         update, after = adam.apply_gradient(gradient, rate)
         if optimizer == "sgd":
@@ -137,8 +137,8 @@ class Arena:
 
     def score(self, place: Place, mean: Floats, iteration: int) -> Job[Scored]:
         """Play an agent's evaluation; all who are scored in a place in one iteration meet the same episodes."""
-        centre = Centre(iteration, mean.astype(np.float32), 0.0, None, place.lane)
-        shared = self.pool.broadcast(Round(place.problem, centre, of_mean=True))
+        distribution = SearchDistribution(iteration, mean.astype(np.float32), 0.0, None, place.lane)
+        shared = self.pool.broadcast(Round(place.problem, distribution, of_mean=True))
         size = 2 * self.pairs_per_task
         starts = range(0, self.eval_episodes, size)
         ends = yield [(shared, start, min(start + size, self.eval_episodes)) for start in starts]

@@ -1,4 +1,4 @@
-"""What ES asks of a worker: members spread around a centre, played for whole episodes.
+"""What ES asks of a worker: members drawn from a search distribution, played for whole episodes.
 
 A worker rebuilds the noise from its keys and its environments from their recipe; what it returns depends on the task
 alone.
@@ -46,8 +46,8 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Centre:
-    """What changes from one iteration to the next: the point that members are spread around."""
+class SearchDistribution:
+    """What changes from one iteration to the next: the Gaussian that members are drawn from."""
 
     iteration: int
     mean: NDArray[np.float32]  # [P]
@@ -62,10 +62,10 @@ class Centre:
 
 @dataclass(frozen=True)
 class Round:
-    """A centre with its problem, for runs of more than one problem."""
+    """A distribution with its problem, for runs of more than one problem."""
 
     problem: Problem
-    centre: Centre
+    distribution: SearchDistribution
     of_mean: bool  # episodes of the mean alone, in place of pairs around it
 
 
@@ -73,11 +73,11 @@ def play_round(task: tuple[Broadcast[Round], int, int]) -> Any:
     """What `evaluate_pairs` or `evaluate_mean` gives for start..stop-1, on a worker."""
     shared, start, stop = task
     play_part = _play_mean if shared.value.of_mean else _play_pairs
-    return play_part(shared.value.problem, shared.value.centre, start, stop)
+    return play_part(shared.value.problem, shared.value.distribution, start, stop)
 
 
 def evaluate_pairs(
-    problem: Problem, task: tuple[Broadcast[Centre], int, int]
+    problem: Problem, task: tuple[Broadcast[SearchDistribution], int, int]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments]]:
     """Play the mirrored pairs start..stop-1, on a worker.
 
@@ -91,7 +91,7 @@ def evaluate_pairs(
 
 
 def _play_pairs(
-    problem: Problem, centre: Centre, start: int, stop: int
+    problem: Problem, distribution: SearchDistribution, start: int, stop: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments]]:
     noise = _workspaces.of(problem).noise
     episodes = problem.episodes_per_member
@@ -100,27 +100,29 @@ def _play_pairs(
 
     def load(m: int) -> NDArray[np.float32]:
         pair, sign = members[m]
-        return centre.mean + np.float32(sign * centre.sigma) * noise(centre.iteration, centre.key(pair))
+        return distribution.mean + np.float32(sign * distribution.sigma) * noise(
+            distribution.iteration, distribution.key(pair)
+        )
 
     def observed(pair: int) -> bool:
         if problem.observation_sampling in (0.0, 1.0):
             return problem.observation_sampling == 1.0
-        coin = keyed_generator(problem.seed, Stream.OBSERVE, centre.iteration, centre.key(pair)).random()
+        coin = keyed_generator(problem.seed, Stream.OBSERVE, distribution.iteration, distribution.key(pair)).random()
         return coin < problem.observation_sampling
 
     seeds = [
-        episode_seed(problem.seed, Stream.EPISODE, centre.iteration, centre.key(pair * episodes + k))
+        episode_seed(problem.seed, Stream.EPISODE, distribution.iteration, distribution.key(pair * episodes + k))
         for _, pair, k in jobs
     ]
     observe = [observed(pair) for _, pair, _ in jobs]
-    played = _play(problem, centre, load, [m for m, _, _ in jobs], seeds, observe, problem.episode_cap)
+    played = _play(problem, distribution, load, [m for m, _, _ in jobs], seeds, observe, problem.episode_cap)
     shape = (stop - start, 2, episodes)
     moments = [sample for sample in played.moments if sample is not None]
     return played.returns.reshape(shape).mean(axis=2), played.lengths.reshape(shape).sum(axis=2), moments
 
 
 def evaluate_mean(
-    problem: Problem, task: tuple[Broadcast[Centre], int, int]
+    problem: Problem, task: tuple[Broadcast[SearchDistribution], int, int]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Play episodes first..last-1 of the mean policy's evaluation, on a worker; returns and lengths, each [n]."""
     shared, first, last = task
@@ -128,18 +130,20 @@ def evaluate_mean(
 
 
 def _play_mean(
-    problem: Problem, centre: Centre, first: int, last: int
+    problem: Problem, distribution: SearchDistribution, first: int, last: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    keys = [centre.key(k) for k in range(first, last)]
-    seeds = [episode_seed(problem.seed, Stream.EVALUATION, centre.iteration, key) for key in keys]
+    keys = [distribution.key(k) for k in range(first, last)]
+    seeds = [episode_seed(problem.seed, Stream.EVALUATION, distribution.iteration, key) for key in keys]
     cap = problem.eval_max_steps
-    played = _play(problem, centre, lambda _: centre.mean, [0] * len(seeds), seeds, [False] * len(seeds), cap=cap)
+    played = _play(
+        problem, distribution, lambda _: distribution.mean, [0] * len(seeds), seeds, [False] * len(seeds), cap=cap
+    )
     return played.returns, played.lengths
 
 
 def _play(
     problem: Problem,
-    centre: Centre,
+    distribution: SearchDistribution,
     load: Callable[[int], NDArray[np.float32]],
     member: list[int],
     seeds: list[int],
@@ -151,9 +155,9 @@ def _play(
     if workspace.native is not None:
         loaded = [load(m) for m in range(max(member, default=-1) + 1)]
         parameters = np.array(loaded, np.float32).reshape(-1, problem.mlp.num_parameters)
-        return workspace.native.play(parameters, member, centre.normalizer, seeds, cap=cap, observe=observe)
+        return workspace.native.play(parameters, member, distribution.normalizer, seeds, cap=cap, observe=observe)
     try:
-        members = Members(workspace.population, lambda e: load(member[e]), centre.normalizer)
+        members = Members(workspace.population, lambda e: load(member[e]), distribution.normalizer)
         assert workspace.venv is not None
         return play(workspace.venv, members, seeds, cap=cap, observe=observe)
     except BaseException:

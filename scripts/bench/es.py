@@ -175,7 +175,7 @@ def measure_driver(pool: Pool, repeats: int, overrides: list[str]) -> Report:
     es = build_es(answering, DRIVER_MEMBERS, cap=1, overrides=overrides)
     update_s = _times(lambda: next(es.plan()), repeats)
     fn, tasks = answering.asked
-    empty = [(centre, start, start) for centre, start, _ in tasks]
+    empty = [(distribution, start, start) for distribution, start, _ in tasks]
     dispatch_s = _times(lambda: list(pool.imap_unordered(fn, empty)), repeats)
     return {
         "members": DRIVER_MEMBERS,

@@ -260,20 +260,20 @@ def measure_episodes(population: int, played: int) -> np.ndarray:
     es = build_es(SerialPool(), played, 1600, [])
     lengths, took = [], []
     pairs = es.population // 2
-    centre = es.pool.broadcast(_centre(es))
+    distribution = es.pool.broadcast(_distribution(es))
     for pair in range(pairs):
         started = time.perf_counter()
-        _, steps, _ = evaluate_pairs(es.problem, (centre, pair, pair + 1))
+        _, steps, _ = evaluate_pairs(es.problem, (distribution, pair, pair + 1))
         took.append((time.perf_counter() - started) / steps.sum())
         lengths += [float(n) for n in steps.ravel()]
     drawn = np.random.default_rng(0).choice(lengths, population)
     return np.asarray(drawn) * statistics.median(took)
 
 
-def _centre(es: Any) -> Any:
-    from algos.evolution.population import Centre
+def _distribution(es: Any) -> Any:
+    from algos.evolution.population import SearchDistribution
 
-    return Centre(0, es.mean.astype(np.float32), es.sigma, None)
+    return SearchDistribution(0, es.mean.astype(np.float32), es.sigma, None)
 
 
 def hand_out(tasks: np.ndarray, workers: int) -> float:
@@ -335,8 +335,8 @@ def measure_memory(options: argparse.Namespace) -> Report:
         for generation in range(options.generations + 1):
             if generation % max(options.generations // 10, 1) == 0:
                 samples.append({"generation": generation, **_resident()})
-            centre = pool.broadcast(np.full(100_000, generation))
-            tasks = [(centre, index) for index in range(64)]
+            shared = pool.broadcast(np.full(100_000, generation))
+            tasks = [(shared, index) for index in range(64)]
             assert all(done.error is None for done in pool.imap_unordered(_touch, tasks))
     finally:
         pool.close()
@@ -347,8 +347,8 @@ def measure_memory(options: argparse.Namespace) -> Report:
 
 
 def _touch(task: tuple[Broadcast[np.ndarray], int]) -> float:
-    centre, index = task
-    return float(centre.value[index])
+    shared, index = task
+    return float(shared.value[index])
 
 
 def _resident() -> dict[str, float]:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.es import ES
-from algos.evolution.population import Centre, evaluate_pairs
+from algos.evolution.population import SearchDistribution, evaluate_pairs
 from algos.evolution.update import EvaluationLost, centred_ranks
 from algos.learning.episodes import Moments
 from algos.networks.flat import MLP, ActionHead, Population
@@ -331,11 +331,11 @@ def test_merged_moments_are_those_of_the_whole_sample() -> None:
 
 def test_an_episodes_moments_are_those_of_the_observations_acted_on() -> None:
     es = ES(**settings(observation_sampling=1.0, population=2))
-    centre = Centre(0, es.mean.astype(np.float32), 0.1, None)
-    _, lengths, moments = evaluate_pairs(es.problem, (Broadcast(centre), 0, 1))
+    distribution = SearchDistribution(0, es.mean.astype(np.float32), 0.1, None)
+    _, lengths, moments = evaluate_pairs(es.problem, (Broadcast(distribution), 0, 1))
     seed = episode_seed(1, Stream.EPISODE, 0, 0)
     policy = Population(es.problem.mlp, 1)
-    policy.load(0, centre.mean + np.float32(0.1) * PhiloxNoise(1, es.mean.size)(0, 0))
+    policy.load(0, distribution.mean + np.float32(0.1) * PhiloxNoise(1, es.mean.size)(0, 0))
     env = CARTPOLE.make()
     obs, _ = env.reset(seed=seed)
     seen, over = [], False
@@ -362,9 +362,9 @@ def test_a_cap_cuts_training_episodes_and_leaves_evaluation_whole() -> None:
 def test_a_members_return_is_the_mean_of_its_episodes() -> None:
     es = ES(**settings(episodes_per_member=3))
     single = ES(**settings(episodes_per_member=1))
-    centre = Centre(0, es.mean.astype(np.float32), 0.1, None)
-    returns, lengths, _ = evaluate_pairs(es.problem, (Broadcast(centre), 0, 2))
-    alone, _, _ = evaluate_pairs(single.problem, (Broadcast(centre), 0, 1))
+    distribution = SearchDistribution(0, es.mean.astype(np.float32), 0.1, None)
+    returns, lengths, _ = evaluate_pairs(es.problem, (Broadcast(distribution), 0, 2))
+    alone, _, _ = evaluate_pairs(single.problem, (Broadcast(distribution), 0, 1))
     # CartPole pays 1 a step. The first pair's first episode has the same key in both.
     np.testing.assert_allclose(returns * 3, lengths)
     assert alone[0, 0] <= lengths[0, 0]

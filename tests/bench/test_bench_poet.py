@@ -18,7 +18,7 @@ def test_both_sides_do_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
     play = scripts.bench.poet.play_round
 
     def count(task: Any) -> Any:
-        played.append((task[0].value.centre.lane, task[0].value.centre.iteration))
+        played.append((task[0].value.distribution.lane, task[0].value.distribution.iteration))
         return play(task)
 
     for module in ("algos.poet", "scripts.bench.poet"):
