@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from algos.common.keys import PhiloxNoise, Stream, episode_seed, keyed_generator
 from algos.common.timing import with_shares, worker_times
-from algos.evolution.jobs import LOST, Arena, Attempt, Offer, Optimizer, Place, Stepped, best_offer
+from algos.evolution.jobs import LOST, AgentJobs, Attempt, Offer, Optimizer, Place, Stepped, best_offer
 from algos.evolution.niche import Niche
 from algos.evolution.population import Problem, play_round
 from algos.evolution.reproduction import Reproduction
@@ -107,7 +107,7 @@ class POET:
         self.env = self.family.env_spec(self.family.flat(), None).as_array()
         self.vec.check(self.env)
         self.mlp = MLP.for_spaces(*self.env.spaces, tuple(self.hidden), self.activation)
-        self.arena = Arena(
+        self.jobs = AgentJobs(
             pool=self.pool,
             noise=PhiloxNoise(self.seed, self.mlp.num_parameters),
             pairs=self.population // 2,
@@ -123,7 +123,7 @@ class POET:
             pairs_per_task=self.pairs_per_task,
         )
         self.reproduction = Reproduction(
-            arena=self.arena,
+            jobs=self.jobs,
             family=self.family,
             seed=self.seed,
             max_children=self.max_children,
@@ -146,7 +146,7 @@ class POET:
                     self._found()
                 if t > 0 and t % self.reproduce_every == 0:
                     self._reproduce(together)
-                self.pool.ask(len(self.niches) * self.arena.tasks_per_step)
+                self.pool.ask(len(self.niches) * self.jobs.tasks_per_step)
                 for metrics in self._live(together, t, self._next_meeting(t)):
                     if self.iteration % self.transfer_every == 0 and len(self.niches) > 1:
                         self._transfer(together)
@@ -171,7 +171,7 @@ class POET:
             for number in sorted(resting):
                 if reached[number] < min(stop, t + 1 + AHEAD):
                     resting.discard(number)
-                    job = self.arena.step(places[number], *agents[number], reached[number])
+                    job = self.jobs.step(places[number], *agents[number], reached[number])
                     together.add((reached[number], number), job)
                     reached[number] += 1
 
@@ -183,7 +183,7 @@ class POET:
                 resting.add(number)
                 begin()
                 # Behind the next step, which does not wait for it: what is left to play fills the workers.
-                together.add((i, number), self.arena.score(places[number], end.mean, i))
+                together.add((i, number), self.jobs.score(places[number], end.mean, i))
             while t < stop and all(len(ends.get((t, number), ())) == 2 for number in places):
                 yield self._settle({number: ends.pop((t, number)) for number in places})
                 t += 1
@@ -216,7 +216,7 @@ class POET:
         bounds = {number: max(niche.recent) if enhanced else niche.score for number, niche in before.items()}
         attempts: dict[tuple[int, int], Attempt] = together.gather(
             {
-                (source, target): self.arena.attempt(
+                (source, target): self.jobs.attempt(
                     Place.of(there),
                     here.mean,
                     there.adam,
@@ -375,7 +375,7 @@ class POET:
             "actors": f"{self.vec.num_envs} environments side by side on each worker",
             "learners": "1, in this process, on the CPU",
             "niches": f"at most {self.max_niches}, each with {self.population} members in "
-            f"{self.arena.tasks_per_step} tasks an iteration",
+            f"{self.jobs.tasks_per_step} tasks an iteration",
             "policy": f"{sizes} {self.activation}, {self.mlp.num_parameters:,} parameters",
         }
 

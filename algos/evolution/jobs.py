@@ -84,8 +84,8 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arena:
-    """The settings of `POET` that say how agents learn and are scored."""
+class AgentJobs:
+    """What agents may be had to do: a step of learning, an evaluation, an attempt elsewhere; with its settings."""
 
     pool: Pool
     noise: PhiloxNoise

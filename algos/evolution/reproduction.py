@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from algos.common.keys import Stream, keyed_generator
-from algos.evolution.jobs import LOST, Arena, Offer, Optimizer, Place, Scored, best_offer
+from algos.evolution.jobs import LOST, AgentJobs, Offer, Optimizer, Place, Scored, best_offer
 from algos.evolution.niche import Niche, characterize, novelty
 from algos.evolution.update import Adam
 from algos.learning.flow import Job, Together
@@ -37,7 +37,7 @@ class Verdict:
 class Reproduction:
     """The settings of `POET` that say which environments come in."""
 
-    arena: Arena
+    jobs: AgentJobs
     family: Family
     seed: int
     max_children: int
@@ -61,7 +61,7 @@ class Reproduction:
         verdicts: list[Verdict] = []
         children = self._mutate(t, parents, active, make, verdicts)
         scored: dict[int, Scored] = together.gather(
-            {k: self.arena.score(Place.of(child), child.mean, t) for k, child in enumerate(children)}
+            {k: self.jobs.score(Place.of(child), child.mean, t) for k, child in enumerate(children)}
         )
         steps = sum(end.steps for end in scored.values())
         fit: list[tuple[Niche, float]] = []
@@ -114,7 +114,7 @@ class Reproduction:
         grounds = [*known, *children]
         scored: dict[tuple[int, int], Scored] = together.gather(
             {
-                (ground.number, agent.number): self.arena.score(Place.of(ground), agent.mean, t)
+                (ground.number, agent.number): self.jobs.score(Place.of(ground), agent.mean, t)
                 for ground in grounds
                 for agent in known
             }
@@ -137,10 +137,10 @@ class Reproduction:
         """Let every agent try the child; it comes in with the best one if that meets the criterion again."""
         place, fresh = Place.of(child), Adam.fresh(child.mean.size)
         jobs: dict[int, Job[Any]] = {
-            number: self.arena.attempt(place, niche.mean, fresh, t, LOST, self.child_proposal)
+            number: self.jobs.attempt(place, niche.mean, fresh, t, LOST, self.child_proposal)
             for number, niche in active.items()
         }
-        former = {number: self.arena.score(place, niche.mean, t) for number, niche in archive.items()}
+        former = {number: self.jobs.score(place, niche.mean, t) for number, niche in archive.items()}
         ends = together.gather(jobs | former)
         steps = sum(end.steps for end in ends.values())
         offers = {number: best_offer(ends[number].offers) for number in jobs}

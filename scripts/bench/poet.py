@@ -110,14 +110,14 @@ def play_in_turns(pool: Pool, iterations: int) -> Report:
     started = time.perf_counter()
     for t in range(1, iterations + 1):
         for number, niche in poet.niches.items():
-            together.add(number, poet.arena.step(Place.of(niche), niche.mean, niche.adam, t))
+            together.add(number, poet.jobs.step(Place.of(niche), niche.mean, niche.adam, t))
         stepped: dict[int, Any] = {}
         ends = iter(together)
         for number, niche in poet.niches.items():
             while number not in stepped:
                 key, end = next(ends)
                 stepped[key] = end
-            together.add(-number, poet.arena.score(Place.of(niche), stepped[number].mean, t))
+            together.add(-number, poet.jobs.score(Place.of(niche), stepped[number].mean, t))
             while -number not in stepped:
                 key, end = next(ends)
                 stepped[key] = end

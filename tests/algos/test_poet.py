@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from algos.common.keys import PhiloxNoise
-from algos.evolution.jobs import LOST, Arena, Attempt, Offer, Place, Scored, Stepped, best_offer
+from algos.evolution.jobs import LOST, AgentJobs, Attempt, Offer, Place, Scored, Stepped, best_offer
 from algos.evolution.niche import characterize, novelty
 from algos.evolution.population import play_round
 from algos.evolution.update import Adam
@@ -120,7 +120,7 @@ class _Shuffled:
             self._deliver([lambda done=done: done])  # type: ignore[misc]
 
 
-class ScriptedArena:
+class ScriptedJobs:
     """Scores as a table tells; `direct[source_mean, place]` and `proposal[...]`, agents being vectors of one number."""
 
     def __init__(self, direct: dict[tuple[int, int], float], proposal: dict[tuple[int, int], float] | None = None):
@@ -145,7 +145,7 @@ class ScriptedArena:
         yield
 
 
-def scripted(arena: ScriptedArena, scores: dict[int, float], **changes: Any) -> tuple[POET, Together[Any, Any]]:
+def scripted(jobs: ScriptedJobs, scores: dict[int, float], **changes: Any) -> tuple[POET, Together[Any, Any]]:
     """A POET with one niche for each score, whose agent is the vector [number]."""
     poet = POET(**settings(**changes))
     for number, score in scores.items():
@@ -153,8 +153,8 @@ def scripted(arena: ScriptedArena, scores: dict[int, float], **changes: Any) -> 
         niche = poet._make(None, {"length": 0.5 + 0.1 * number}, np.array([float(number)]))
         poet.niches[number] = replace(niche, score=score, recent=(score,), best=score, learned=100 * (number + 1))
     poet.numbers = 10
-    poet.arena = arena  # type: ignore[assignment]
-    poet.reproduction = replace(poet.reproduction, arena=arena)  # type: ignore[arg-type]
+    poet.jobs = jobs  # type: ignore[assignment]
+    poet.reproduction = replace(poet.reproduction, jobs=jobs)  # type: ignore[arg-type]
     return poet, Together(SerialPool(), play_round)
 
 
@@ -190,7 +190,7 @@ def test_the_original_transfer_takes_the_best_score_before_or_after_a_step() -> 
     # In niche 0 (its agent scores 50): agent 1 has 60 and 55, agent 2 has 40 and 70. In the others nobody is better.
     direct = {(1, 0): 60.0, (2, 0): 40.0, (0, 1): 1.0, (2, 1): 1.0, (0, 2): 1.0, (1, 2): 1.0}
     proposal = {(1, 0): 55.0, (2, 0): 70.0, (0, 1): 2.0, (2, 1): 2.0, (0, 2): 2.0, (1, 2): 2.0}
-    poet, together = scripted(ScriptedArena(direct, proposal), {0: 50.0, 1: 90.0, 2: 90.0}, transfer_test="original")
+    poet, together = scripted(ScriptedJobs(direct, proposal), {0: 50.0, 1: 90.0, 2: 90.0}, transfer_test="original")
     poet._transfer(together)
     assert [niche.mean[0] for niche in poet.niches.values()] == [2.5, 1.0, 2.0]
     assert (poet.niches[0].score, poet.niches[0].learned) == (70.0, 300 + 7)
@@ -200,7 +200,7 @@ def test_the_original_transfer_takes_the_best_score_before_or_after_a_step() -> 
 
 def test_the_original_transfer_takes_an_agent_as_it_is_where_a_step_makes_it_worse() -> None:
     direct, proposal = {(1, 0): 60.0, (0, 1): 0.0}, {(1, 0): 55.0, (0, 1): 0.0}
-    poet, together = scripted(ScriptedArena(direct, proposal), {0: 50.0, 1: 90.0}, transfer_test="original")
+    poet, together = scripted(ScriptedJobs(direct, proposal), {0: 50.0, 1: 90.0}, transfer_test="original")
     poet._transfer(together)
     assert (poet.niches[0].mean[0], poet.niches[0].score, poet.niches[0].learned) == (1.0, 60.0, 200)
 
@@ -209,11 +209,11 @@ def test_the_enhanced_transfer_asks_both_to_beat_the_best_of_late() -> None:
     # Niche 0 had 80 of late: 75 is not even tried; niche 1's agent gets in with 85, and 82 after a step wins.
     direct = {(1, 0): 85.0, (2, 0): 75.0, (0, 1): 95.0, (2, 1): 1.0, (0, 2): 1.0, (1, 2): 1.0}
     proposal = {(1, 0): 82.0, (2, 0): 99.0, (0, 1): 90.0}
-    arena = ScriptedArena(direct, proposal)
-    poet, together = scripted(arena, {0: 50.0, 1: 90.0, 2: 90.0})
+    jobs = ScriptedJobs(direct, proposal)
+    poet, together = scripted(jobs, {0: 50.0, 1: 90.0, 2: 90.0})
     poet.niches[0] = replace(poet.niches[0], recent=(80.0, 50.0))
     poet._transfer(together)
-    assert sorted(arena.tried) == [(0, 1), (1, 0)]
+    assert sorted(jobs.tried) == [(0, 1), (1, 0)]
     assert (poet.niches[0].mean[0], poet.niches[0].score) == (1.5, 82.0)
     assert poet.niches[1].mean[0] == 1.0  # 95 opened the door, 90 after a step does not beat 90
     reasons = {(e["source"], e["target"]): e["reason"] for e in told(poet, "transfer")}
@@ -225,14 +225,14 @@ def test_the_enhanced_transfer_asks_both_to_beat_the_best_of_late() -> None:
 def test_all_transfers_happen_at_the_same_moment() -> None:
     # Each is better in the other's place: they change places, and nobody is overwritten first.
     direct, proposal = {(1, 0): 60.0, (0, 1): 60.0}, {(1, 0): 70.0, (0, 1): 70.0}
-    poet, together = scripted(ScriptedArena(direct, proposal), {0: 50.0, 1: 50.0})
+    poet, together = scripted(ScriptedJobs(direct, proposal), {0: 50.0, 1: 50.0})
     poet._transfer(together)
     assert [niche.mean[0] for niche in poet.niches.values()] == [1.5, 0.5]
 
 
 def test_a_newcomers_optimizer_and_noise_begin_anew() -> None:
     direct, proposal = {(1, 0): 60.0, (0, 1): 0.0}, {(1, 0): 70.0}
-    poet, together = scripted(ScriptedArena(direct, proposal), {0: 50.0, 1: 50.0})
+    poet, together = scripted(ScriptedJobs(direct, proposal), {0: 50.0, 1: 50.0})
     poet.niches[0] = replace(poet.niches[0], adam=Adam(np.ones(1), np.ones(1), 9))
     poet._transfer(together)
     adam = poet.niches[0].adam
@@ -242,7 +242,7 @@ def test_a_newcomers_optimizer_and_noise_begin_anew() -> None:
 def test_a_lost_evaluation_never_wins() -> None:
     direct = {(1, 0): LOST, (0, 1): LOST}
     for test in ("original", "enhanced"):
-        poet, together = scripted(ScriptedArena(direct), {0: -1e9, 1: -1e9}, transfer_test=test)
+        poet, together = scripted(ScriptedJobs(direct), {0: -1e9, 1: -1e9}, transfer_test=test)
         poet._transfer(together)
         assert poet.transfers == 0
 
@@ -263,7 +263,7 @@ def reproduce(
     direct |= {(5, 10 + k): score for k, score in enumerate(former)}
     proposal = {(0, 10 + k): score for k, score in enumerate(after)}
     given = {"max_children": count, "novelty": "encoding", "criterion_low": 50.0, "criterion_high": 150.0}
-    poet, together = scripted(ScriptedArena(direct, proposal), {0: 100.0}, **given | changes)
+    poet, together = scripted(ScriptedJobs(direct, proposal), {0: 100.0}, **given | changes)
     if former:
         old = replace(poet.niches[0], number=5, mean=np.array([5.0]), encoding={"length": 9.0}, retired=1)
         poet.archive[5] = old
@@ -283,7 +283,7 @@ def reasons(poet: POET) -> dict[int, str]:
 
 
 def test_no_parent_below_the_score_and_the_events_say_so() -> None:
-    poet, together = scripted(ScriptedArena({}), {0: 19.9})
+    poet, together = scripted(ScriptedJobs({}), {0: 19.9})
     poet._reproduce(together)
     assert list(poet.niches) == [0]
     assert told(poet, "no parents")[0]["best"] == 19.9
@@ -360,7 +360,7 @@ def test_pata_ec_prefers_where_agents_rank_otherwise() -> None:
     home = {(0, 0): 100.0, (1, 0): 120.0, (0, 1): 120.0, (1, 1): 100.0}
     direct = home | {(0, 10): 80.0, (1, 10): 90.0, (0, 11): 85.0, (1, 11): 85.0}
     poet, together = scripted(
-        ScriptedArena(direct), {0: 100.0, 1: 100.0}, neighbours=1, criterion_low=50.0, criterion_high=150.0
+        ScriptedJobs(direct), {0: 100.0, 1: 100.0}, neighbours=1, criterion_low=50.0, criterion_high=150.0
     )
     children = [poet._make(poet.niches[0], {"length": length}) for length in (1.0, 2.0)]
     far, steps = poet.reproduction._distances(together, 0, children, list(poet.niches.values()))
@@ -371,10 +371,10 @@ def test_pata_ec_prefers_where_agents_rank_otherwise() -> None:
 # The evolution strategy of one agent
 
 
-def arena(pool: Any, **changes: Any) -> tuple[Arena, Place, POET]:
+def jobs(pool: Any, **changes: Any) -> tuple[AgentJobs, Place, POET]:
     poet = POET(**settings(pool=pool, **changes))
     poet._found()
-    return poet.arena, Place.of(poet.niches[0]), poet
+    return poet.jobs, Place.of(poet.niches[0]), poet
 
 
 def finish(pool: Any, job: Job[Any]) -> Any:
@@ -401,7 +401,7 @@ class TablePool(SerialPool):
 
 def test_a_step_follows_the_ranked_noise() -> None:
     pool = TablePool([(1.0, 4.0), (3.0, 2.0)])
-    here, place, poet = arena(pool, population=4, weight_decay=0.0)
+    here, place, poet = jobs(pool, population=4, weight_decay=0.0)
     mean = poet.niches[0].mean
     stepped: Stepped = finish(pool, here.step(place, mean, Adam.fresh(mean.size), 3, "sgd"))
     noise = PhiloxNoise(1, mean.size)
@@ -413,7 +413,7 @@ def test_a_step_follows_the_ranked_noise() -> None:
 
 def test_adam_takes_a_step_of_the_learning_rate_first() -> None:
     pool = TablePool([(1.0, 4.0), (3.0, 2.0)])
-    here, place, poet = arena(pool, population=4)
+    here, place, poet = jobs(pool, population=4)
     mean = poet.niches[0].mean
     stepped = finish(pool, here.step(place, mean, Adam.fresh(mean.size), 0))
     np.testing.assert_allclose(np.abs(stepped.mean - mean), 0.05, atol=1e-5)
@@ -422,7 +422,7 @@ def test_adam_takes_a_step_of_the_learning_rate_first() -> None:
 
 def test_niches_draw_apart() -> None:
     pool = TablePool([(1.0, 4.0), (3.0, 2.0)])
-    here, place, poet = arena(pool, population=4)
+    here, place, poet = jobs(pool, population=4)
     mean = poet.niches[0].mean
     means = [finish(pool, here.step(replace(place, lane=lane), mean, Adam.fresh(mean.size), 0)).mean for lane in (0, 1)]
     assert not np.allclose(*means)
@@ -430,7 +430,7 @@ def test_niches_draw_apart() -> None:
 
 def test_a_lost_pair_leaves_the_others_and_losing_all_leaves_the_agent() -> None:
     pool = TablePool([None, (1.0, 2.0)])
-    here, place, poet = arena(pool, population=4, weight_decay=0.0)
+    here, place, poet = jobs(pool, population=4, weight_decay=0.0)
     mean, fresh = poet.niches[0].mean, Adam.fresh(poet.niches[0].mean.size)
     stepped = finish(pool, here.step(place, mean, fresh, 0, "sgd"))
     expected = mean - 0.05 * PhiloxNoise(1, mean.size)(0, 1).astype(float) / 0.1
@@ -443,7 +443,7 @@ def test_a_lost_pair_leaves_the_others_and_losing_all_leaves_the_agent() -> None
 
 
 def test_a_lost_niche_counts_for_no_mean() -> None:
-    poet, _ = scripted(ScriptedArena({}), {0: LOST, 1: 20.0, 2: 30.0})
+    poet, _ = scripted(ScriptedJobs({}), {0: LOST, 1: 20.0, 2: 30.0})
     niches, fresh = dict(poet.niches), Adam.fresh(1)
 
     def settle(*ends: tuple[float, float]) -> dict[str, float]:
@@ -460,7 +460,7 @@ def test_a_lost_niche_counts_for_no_mean() -> None:
 
 
 def test_an_attempt_that_does_not_beat_the_bound_learns_nothing() -> None:
-    here, place, poet = arena(SerialPool())
+    here, place, poet = jobs(SerialPool())
     niche = poet.niches[0]
     shut = finish(SerialPool(), here.attempt(place, niche.mean, niche.adam, 0, 1e9, "adam"))
     assert shut.proposal is None
@@ -522,14 +522,16 @@ def test_resumed_after_any_iteration_it_is_the_run_that_was_not_interrupted(
 
 def test_a_niche_is_at_most_so_far_ahead_and_never_beyond_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
     began: list[tuple[int, int]] = []  # (iteration begun, rows given)
-    step = Arena.step
+    step = AgentJobs.step
 
-    def spy(self: Arena, place: Place, mean: Any, adam: Adam, iteration: int, optimizer: Any = "adam") -> Job[Stepped]:
+    def spy(
+        self: AgentJobs, place: Place, mean: Any, adam: Adam, iteration: int, optimizer: Any = "adam"
+    ) -> Job[Stepped]:
         began.append((iteration, poet.iteration))
         return step(self, place, mean, adam, iteration, optimizer)
 
     poet = POET(**settings(pool=ShuffledPool(3)))
-    monkeypatch.setattr(Arena, "step", spy)
+    monkeypatch.setattr(AgentJobs, "step", spy)
     advance(poet, 20)
     assert max(iteration - given for iteration, given in began) == AHEAD
     for iteration, given in began:
