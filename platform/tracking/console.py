@@ -200,8 +200,10 @@ class LiveLine:
 
 def _write(stream: TextIO, text: str) -> None:
     try:
-        descriptor = stream.fileno()
-    except (OSError, ValueError):  # a notebook's stream, a test's StringIO
+        descriptor = None if _is_notebook(stream) else stream.fileno()
+    except (OSError, ValueError):  # a test's StringIO
+        descriptor = None
+    if descriptor is None:
         with contextlib.suppress(OSError, ValueError):
             stream.write(text)
             stream.flush()
@@ -217,16 +219,22 @@ def _write(stream: TextIO, text: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
+def _is_notebook(stream: TextIO) -> bool:
+    """Whether what is written appears below a notebook's cell; its descriptor is that of the server's terminal."""
+    return type(stream).__module__.partition(".")[0] == "ipykernel"
+
+
 def _is_terminal(stream: TextIO) -> bool:
+    """Whether a line can be written anew."""
     try:
-        return stream.isatty() and os.environ.get("TERM") != "dumb"
+        return _is_notebook(stream) or (stream.isatty() and os.environ.get("TERM") != "dumb")
     except ValueError:  # closed
         return False
 
 
 def _columns(stream: TextIO) -> int:
     try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
+        return 120 if _is_notebook(stream) else os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):
         return 80
 
