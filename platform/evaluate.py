@@ -121,6 +121,11 @@ class Evaluation:
     film: Film | None  # of episode 0, where a video was asked for
     visit: Visit | None  # who played where, if it was in a niche
 
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.returns.mean())
+
 
 def main() -> int:
     """The command `paddock.evaluate`; see `run_command` for the exit codes."""
