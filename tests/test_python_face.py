@@ -335,7 +335,7 @@ def test_structured_observations_are_read_part_by_part() -> None:
         r"observation\['image'\] has shape \(2,\)": one | {"image": np.zeros(2, np.uint8)},
         r"observation\['image'\] holds float64 that are no uint8": one | {"image": np.full((3, 2), 0.5)},
         r"observation\['pair'\] must be a tuple of 2 parts; got 1": one | {"pair": (one["pair"][0],)},
-        "the parts of observation differ: a batch of 2, one observation": one
+        "the parts of observation differ: one observation, a batch of 2": one
         | {"image": np.zeros((2, 3, 2), np.uint8)},
     }
     for said, observation in refused.items():
