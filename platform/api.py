@@ -35,6 +35,8 @@ from .slurm.submit import check_runs_here
 if TYPE_CHECKING:
     import polars as pl
 
+    from .export import Export
+
 FOR_CLASSES = ("_target_", "name")  # keys of a section that are no settings of what it names
 
 
@@ -230,6 +232,18 @@ class Run:
         if render_mode == "rgb_array":
             _draw_without_screen()
         return self._spec(niche).make(render_mode)
+
+    def export(
+        self, path: str | os.PathLike[str], *, which: str = "last", niche: int | None = None, agent: int | None = None
+    ) -> "Export":
+        """Write the policy as an ONNX file, as `python -m paddock.export` does.
+
+        Raises:
+            PaddockError: as of `policy`; the file cannot be written, or a package is missing.
+        """
+        from .export import export  # which seldom is asked for
+
+        return export(self.path, Path(path), which=which, niche=niche, agent=agent)
 
     def _spec(self, niche: int | None = None) -> EnvSpec:
         import_from_where_it_began(self.path)
