@@ -20,6 +20,7 @@ from .queue import Feed
 
 LIVE_INTERVAL_S = 0.1  # between two states of the live line
 PLAIN_INTERVAL_S = 1.0  # between two plain lines
+NOTEBOOK_INTERVAL_S = 5.0  # between two below a notebook's cell, which keeps them
 CLOSE_TIMEOUT_S = 2.0  # that the end of a run waits for a stream which takes nothing
 WAITING_LINES = 1000  # that may wait for the stream; further ones are dropped
 
@@ -51,6 +52,8 @@ class Console:
         self._out, self._err = out or io.StringIO(), err or io.StringIO()
         self._budget, self._clock = budget, clock
         self._live = _is_terminal(self._out)
+        plain_s = NOTEBOOK_INTERVAL_S if _is_notebook(self._out) else PLAIN_INTERVAL_S
+        self._interval_s = LIVE_INTERVAL_S if self._live else plain_s
         self._known: dict[str, float] = {}  # the last finite value of each key
         self._best = -math.inf
         self._drawn_at = -math.inf
@@ -76,7 +79,7 @@ class Console:
             if self._file is not None and now - self._filed_at >= LOG_INTERVAL_S:
                 self._filed_at = now
                 self._file_row()
-            if now - self._drawn_at >= (LIVE_INTERVAL_S if self._live else PLAIN_INTERVAL_S):
+            if now - self._drawn_at >= self._interval_s:
                 self._drawn_at = now
                 self._draw()
 
@@ -225,16 +228,15 @@ def _is_notebook(stream: TextIO) -> bool:
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    """Whether a line can be written anew."""
     try:
-        return _is_notebook(stream) or (stream.isatty() and os.environ.get("TERM") != "dumb")
+        return stream.isatty() and os.environ.get("TERM") != "dumb"
     except ValueError:  # closed
         return False
 
 
 def _columns(stream: TextIO) -> int:
     try:
-        return 120 if _is_notebook(stream) else os.get_terminal_size(stream.fileno()).columns or 80
+        return os.get_terminal_size(stream.fileno()).columns or 80
     except (OSError, ValueError):
         return 80
 
