@@ -7,7 +7,7 @@ import importlib.metadata
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hydra import compose, initialize_config_dir, version
 from hydra._internal.callbacks import Callbacks
@@ -75,13 +75,14 @@ def compose_alone(overrides: list[str]) -> DictConfig:
 def apart() -> Iterator[None]:
     """Leave Hydra as it was in this process, whose own program may use it, when the block ends."""
     with _COMPOSING:
-        whole, job, version = (kind.instance() for kind in (GlobalHydra, HydraConfig, VersionBase))
+        whole, job, version = GlobalHydra.instance(), HydraConfig.instance(), VersionBase.instance()
         before = whole.hydra, job.cfg, version.version_base
         try:
             yield
         finally:
             # Hydra itself may have put copies in their places.
-            Singleton._instances.update({GlobalHydra: whole, HydraConfig: job, VersionBase: version})
+            own: dict[Any, Any] = {GlobalHydra: whole, HydraConfig: job, VersionBase: version}
+            Singleton._instances.update(own)
             whole.hydra, job.cfg, version.version_base = before
 
 
