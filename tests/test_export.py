@@ -39,7 +39,7 @@ ACTIONS = {
     "discrete": spaces.Discrete(3, start=-1),
     "multi_discrete": spaces.MultiDiscrete([3, 2], start=[0, 4]),
     "binary": spaces.MultiBinary((2, 2)),
-    "bounded": spaces.Box(np.float32([-1, 0]), np.float32([1, 5])),
+    "bounded": spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32)),
     "unbounded": spaces.Box(-np.inf, np.inf, (2, 1), np.float64),
 }
 NETWORKS: dict[str, tuple[spaces.Box, dict[str, Any]]] = {
@@ -94,12 +94,12 @@ def test_every_network_of_an_actor_is_exported(network: str, kind: str) -> None:
     plain: dict[str, Any] = {"encoder": "mlp", "hidden": (8,), "activation": "tanh", "shared": False, "lstm": False}
     architecture = Architecture.for_spaces(space, ACTIONS[kind], **plain | settings, initial_log_std=0.0)
     draw, size = np.random.default_rng(3), int(np.prod(space.shape))
-    normal = [np.zeros(0, np.float32)] * 2
+    mean = std = np.zeros(0, np.float32)
     if "normalized" in network or "memory" in network:
-        normal = [draw.normal(size=size).astype(np.float32), draw.uniform(0.5, 2, size).astype(np.float32)]
+        mean, std = draw.normal(size=size).astype(np.float32), draw.uniform(0.5, 2, size).astype(np.float32)
     network_size = sum(part.numel() for part in onnx_graph.ActorCritic(architecture, 0).parameters())
     parameters = draw.normal(0, 0.3, size=network_size).astype(np.float32)
-    policy = ActorPolicy(architecture, Weights(0, parameters, *normal, 1.5))
+    policy = ActorPolicy(architecture, Weights(0, parameters, mean, std, 1.5))
     space.seed(4)
     obs = np.array([space.sample() for _ in range(32)])
     state = draw.normal(size=(32, architecture.state_width)).astype(np.float32) if architecture.lstm else None

@@ -78,7 +78,7 @@ def test_the_name_is_imported_without_what_it_stands_for() -> None:
     assert done.stdout == "set() True\n", done.stderr
     assert all(getattr(paddock, name) is getattr(paddock, name) for name in paddock.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        paddock.nothing  # type: ignore[attr-defined]  # noqa: B018
+        paddock.nothing  # noqa: B018
 
 
 def test_numbers_and_files_are_those_of_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +115,7 @@ def test_a_run_goes_on_in_its_folder_to_the_same_bits(tmp_path: Path) -> None:
 
 def test_a_program_that_uses_hydra_finds_it_as_it_was(make: Callable[[str], paddock.Run], tmp_path: Path) -> None:
     (tmp_path / "theirs.yaml").write_text("mine: 1")
-    own = OmegaConf.create({"hydra": {"job": {"name": "theirs"}}})
+    own: Any = OmegaConf.create({"hydra": {"job": {"name": "theirs"}}})
     before = HydraConfig.instance().cfg
     try:
         with initialize_config_dir(str(tmp_path), version_base="1.2"):
@@ -272,7 +272,7 @@ def test_a_batch_is_acted_on_as_each_observation_alone(kind: str, make: Callable
     batch.seed(1)
     observations = batch.sample()
     actions = policy.act(observations)
-    assert actions.shape == (3, *policy.action_space.shape) and actions.dtype == policy.action_space.dtype
+    assert actions.shape == (3, *(policy.action_space.shape or ())) and actions.dtype == policy.action_space.dtype
     for k, one in enumerate(gymnasium.vector.utils.iterate(batch, observations)):
         action = policy.act(one)
         assert np.shape(action) == policy.action_space.shape
@@ -296,7 +296,7 @@ def test_drawn_actions_follow_their_seed(make: Callable[[str], paddock.Run]) -> 
 
 def test_a_memory_is_carried_by_the_state(make: Callable[[str], paddock.Run]) -> None:
     policy = make("memory").policy()
-    observation = np.ones((2, *policy.observation_space.shape), np.float32)
+    observation = np.ones((2, *(policy.observation_space.shape or ())), np.float32)
     assert policy.recurrent and not make("ppo").policy().recurrent
     with pytest.raises(ConfigError, match="has a memory; call act_with_state"):
         policy.act(observation)

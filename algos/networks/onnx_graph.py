@@ -4,32 +4,23 @@ Written node by node, so that the graph is small, the same on every version of t
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx
 import torch
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from algos.networks.actor import ActorPolicy, Architecture, Weights
 from algos.networks.actor_critic import ActorCritic, Pixels, Rows
-from algos.networks.flat import ActionHead, FlatPolicy
+from algos.networks.flat import ActionHead, FlatPolicy, Normalizer
 from algos.networks.heads import Head
 from envs.errors import ConfigError
 
 OPSET, IR = 17, 8  # as old as the operators allow: onnxruntime 1.13 reads it
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
 KINDS = f"{FlatPolicy.__name__} or {ActorPolicy.__name__}"
-
-
-class _Scaling(Protocol):
-    """How observations are normalized: those of both kinds of policy."""
-
-    mean: NDArray[np.float32]  # [O]
-    std: NDArray[np.float32]  # [O]
-    clip: float
 
 
 def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes: dict[str, str]) -> onnx.ModelProto:
@@ -50,7 +41,7 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
         ConfigError: a policy of another kind.
     """
     graph = _Graph()
-    inputs = [helper.make_tensor_value_info("observation", _type(dtype), ["B", *shape])]
+    inputs = [_value("observation", dtype, *shape)]
     outputs = []
     if isinstance(policy, FlatPolicy):
         head: ActionHead | Head = policy.mlp.head
@@ -61,16 +52,15 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
         out = _actor_network(graph, architecture, policy.weights, dtype)
         action = _action(graph, head, out)
         if architecture.lstm:
-            memory = ["B", architecture.state_width]
-            inputs.append(helper.make_tensor_value_info("state", FLOAT, memory))
-            outputs.append(helper.make_tensor_value_info("next_state", FLOAT, memory))
+            inputs.append(_value("state", np.dtype(np.float32), architecture.state_width))
+            outputs.append(_value("next_state", np.dtype(np.float32), architecture.state_width))
     else:
         raise ConfigError(f"{type(policy).__name__} is no policy that can be exported; allowed: {KINDS}")
     graph.add("Identity", out, name="output")
     graph.cast(graph.add("Reshape", action, graph.constant([-1, *head.shape])), _type(np.dtype(head.dtype)), "action")
     outputs = [
-        helper.make_tensor_value_info("action", _type(np.dtype(head.dtype)), ["B", *head.shape]),
-        helper.make_tensor_value_info("output", FLOAT, ["B", head.width]),
+        _value("action", np.dtype(head.dtype), *head.shape),
+        _value("output", np.dtype(np.float32), head.width),
         *outputs,
     ]
     made = helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants)
@@ -125,7 +115,7 @@ class _Graph:
         return self.add("Min", above, self.constant(high, dtype))
 
 
-def _normalized(graph: _Graph, scaling: _Scaling, dtype: np.dtype[Any]) -> str:
+def _normalized(graph: _Graph, scaling: Normalizer | Weights, dtype: np.dtype[Any]) -> str:
     """Observations as rows, normalized in the precision in which NumPy does it, in single precision."""
     wide = np.result_type(dtype, np.float32)
     rows = graph.cast(graph.rows("observation"), DOUBLE if wide == np.float64 else FLOAT)
@@ -240,6 +230,11 @@ def _remembered(graph: _Graph, cell: nn.LSTMCell, features: str) -> str:
     output = graph.add("Mul", give, graph.add("Tanh", memory))
     graph.add("Concat", output, memory, name="next_state", axis=1)
     return output
+
+
+def _value(name: str, dtype: np.dtype[Any], *shape: int) -> onnx.ValueInfoProto:
+    """An input or an output [B, *shape]."""
+    return helper.make_tensor_value_info(name, _type(dtype), ["B", *shape])
 
 
 def _type(dtype: np.dtype[Any]) -> int:
