@@ -1,12 +1,21 @@
-"""The import name of the folder platform/: `paddock.launch` is platform/launch.py, in every process.
+"""What `import paddock` offers, and the import name of the folder platform/: `paddock.launch` is platform/launch.py.
 
-The folder cannot be imported by its own name, which is a standard-library module's. A wheel keeps platform/ and
-conf/ in _paddock/, where they can shadow nothing.
+The names in `__all__` are imported when they are first used, since every worker imports this module. The folder cannot
+be imported by its own name, which is a standard-library module's. A wheel keeps platform/ and conf/ in _paddock/, where
+they can shadow nothing.
 """
 
+import importlib
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paddock.api import Run, defaults, load, run
+    from paddock.evaluation.policy import TrainedPolicy
+    from paddock.runs.results import read_events, read_metrics, read_runs
+    from paddock.sweep.study import read_trials
 
 _HERE = Path(__file__).resolve().parent
 _HOME = _HERE / "_paddock" if (_HERE / "_paddock").is_dir() else _HERE
@@ -14,7 +23,26 @@ _HOME = _HERE / "_paddock" if (_HERE / "_paddock").is_dir() else _HERE
 __path__ = [str(_HOME / "platform")]
 CONF = _HOME / "conf"  # absolute
 
-COMMANDS = ("doctor", "evaluate", "plot", "report", "rerun", "status", "upload")  # python -m paddock.NAME
+_PUBLIC = {
+    "paddock.api": ("Run", "defaults", "load", "run"),
+    "paddock.evaluation.policy": ("TrainedPolicy",),
+    "paddock.runs.results": ("read_events", "read_metrics", "read_runs"),
+    "paddock.sweep.study": ("read_trials",),
+}
+__all__ = [
+    "CONF",
+    "Run",
+    "TrainedPolicy",
+    "defaults",
+    "load",
+    "read_events",
+    "read_metrics",
+    "read_runs",
+    "read_trials",
+    "run",
+]
+
+COMMANDS = ("doctor", "evaluate", "export", "plot", "report", "rerun", "status", "upload")  # python -m paddock.NAME
 
 # Python looks for the module that it is to run: the last moment to answer a mistyped command.
 if sys.argv[:1] == ["-m"] and "-m" in sys.orig_argv:
@@ -23,6 +51,19 @@ if sys.argv[:1] == ["-m"] and "-m" in sys.orig_argv:
         from paddock.config.vocabulary import refuse_command
 
         refuse_command(f"{_package}.{_name}")
+
+
+def __getattr__(name: str) -> Any:
+    """Import what a public name stands for."""
+    for module, names in _PUBLIC.items():
+        if name in names:
+            value = globals()[name] = getattr(importlib.import_module(module), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def script() -> int:

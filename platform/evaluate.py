@@ -122,6 +122,11 @@ class Evaluation:
     film: Film | None  # of episode 0, where a video was asked for
     target: EvaluationTarget | None  # who played where, if it was in a niche
 
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.returns.mean())
+
 
 def main() -> int:
     """The command `paddock.evaluate`; see `run_command` for the exit codes."""

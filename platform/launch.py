@@ -9,10 +9,10 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hydra import version
 from hydra._internal.utils import _run_hydra
@@ -126,7 +126,7 @@ def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction) -> bool:
 def experiment(parts: ExperimentParts) -> float | None:
     """Run what is assembled, or show it; returns the last evaluation's mean return, for sweeps."""
     if parts.config["dry_run"]:
-        _print_dry_run(parts)
+        print_dry_run(parts)
         return None
     outcome, played = play(parts)
     if played:
@@ -136,25 +136,37 @@ def experiment(parts: ExperimentParts) -> float | None:
     return outcome.metrics.get("eval/return_mean")
 
 
-def play(parts: ExperimentParts) -> tuple[Outcome, bool]:
-    """Run what is assembled, from where its folder is; and whether there was anything left to do."""
-    console = Console(sys.stdout, sys.stderr, parts.config["budget"])
+def play(
+    parts: ExperimentParts,
+    *,
+    command: str | None = None,
+    progress: bool = True,
+    leave: Callable[[int], NoReturn] | None = None,
+) -> tuple[Outcome, bool]:
+    """Run what is assembled, from where its folder is; and whether there was anything left to do.
+
+    Args:
+        command: that does the same, where it is not this process's own.
+        progress: show it; else warnings alone.
+        leave: called by a second Ctrl-C; None: the process ends at once.
+    """
+    console = Console(sys.stdout if progress else None, sys.stderr, parts.config["budget"])
     with contextlib.closing(console), _messages(console) as record, contextlib.closing(parts.pool):
         # The lock comes first: what another process still adds to the run would be lost.
         folder = RunFolder.open(parts.path, parts.config)
         try:
             parts = settle(parts, console)
-            progress = restore(parts.algorithm, parts.checkpoints)
-            reached = parts.budget.spent(progress.metrics, progress.elapsed_s) if progress.metrics else None
+            start = restore(parts.algorithm, parts.checkpoints)
+            reached = parts.budget.spent(start.metrics, start.elapsed_s) if start.metrics else None
             if reached is not None and folder.ended is not None:
                 console.message(f"{parts.path} has reached {reached} before; raise it to go on")
                 return Outcome(reached, last_metrics(parts.path)[0], None), False
             for change in _moved(parts):
                 console.warn(f"{change}: from here on numbers may differ in their last bits")
             parts.pool.open(packages(parts.config), parts.path)
-            folder.begin(parts.config)
+            folder.begin(parts.config, command)
             record(parts.path / "log.txt")
-            return _session(parts, progress, reached, folder, console), True
+            return _session(parts, start, reached, folder, console, leave), True
         finally:
             folder.release()
 
@@ -217,7 +229,12 @@ def _chosen_before(parts: ExperimentParts) -> dict[str, Any] | None:
 
 
 def _session(
-    parts: ExperimentParts, progress: Progress, reached: str | None, folder: RunFolder, console: Console
+    parts: ExperimentParts,
+    progress: Progress,
+    reached: str | None,
+    folder: RunFolder,
+    console: Console,
+    leave: Callable[[int], NoReturn] | None,
 ) -> Outcome:
     """Run from where the folder is to the end, and note there how it came to it."""
     start_iteration = int(progress.metrics.get("iteration", 0))
@@ -236,6 +253,7 @@ def _session(
                 stopping=lambda number: console.message("stopping after this iteration; Ctrl-C again leaves at once"),
                 judge=reporter.judge if reporter else None,
                 reached=reached,
+                leave=leave,
             )
         folder.finish(outcome.reason, outcome.metrics)
     except PaddockError as error:
@@ -295,7 +313,8 @@ def _messages(console: Console) -> Iterator[Any]:
             handler.close()
 
 
-def _print_dry_run(parts: ExperimentParts) -> None:
+def print_dry_run(parts: ExperimentParts) -> None:
+    """Print what is assembled, in place of running it."""
     config, algorithm = parts.config, parts.algorithm
     lines = {
         "algorithm": config["algo"]["_target_"],
@@ -314,14 +333,20 @@ def _print_end(parts: ExperimentParts, outcome: Outcome) -> None:
     path = parts.path
     sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
     arguments = HydraConfig.get().overrides.task if sweeping else sys.argv[1:]
-    end, hint = ("stopped by", "") if outcome.signal is not None else ("ended by", "  # raise its budget to go on")
-    iterations = int(outcome.metrics.get("iteration", 0))
-    print(f"{end} {outcome.reason} after {iterations} iteration{'s' if iterations != 1 else ''}: {path}")
+    hint = "" if outcome.signal is not None else "  # raise its budget to go on"
+    print(spell_end(path, outcome))
     print(f"  python -m paddock.evaluate {path} video={path / 'episode.mp4'}")
     print(f"  python -m paddock.plot {path}")
     for command in (command for mirror in parts.mirrors if isinstance(mirror, Shown) for command in mirror.commands()):
         print(f"  {command}")
     print(f"  {_command(arguments, path)}{hint}")
+
+
+def spell_end(path: Path, outcome: Outcome) -> str:
+    """Return how a run ended, in a line."""
+    end = "stopped by" if outcome.signal is not None else "ended by"
+    iterations = int(outcome.metrics.get("iteration", 0))
+    return f"{end} {outcome.reason} after {iterations} iteration{'s' if iterations != 1 else ''}: {path}"
 
 
 def _command(arguments: Sequence[str], path: Path) -> str:

@@ -317,7 +317,7 @@ def _execv(path: Any, args: Sequence[Any]) -> NoReturn:
     words = [os.fsdecode(arg) for arg in args]
     if path == sys.executable and _understood(words[1:]):
         raise _Executed(*words[1:])
-    _real_execv(path, args)
+    _real_execv(path, list(args))
 
 
 _real_execv = os.execv

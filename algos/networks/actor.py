@@ -86,25 +86,29 @@ class ActorPolicy:
         self, architecture: Architecture, weights: Weights, generator: np.random.Generator | None = None
     ) -> None:
         self.parameters = weights.parameters
-        self._architecture, self._weights, self._generator = architecture, weights, generator
+        self.architecture, self.weights, self._generator = architecture, weights, generator
         self._actor = make_actor(architecture)
         self._actor.load(weights)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._architecture, self._weights, self._generator)
+        return type(self), (self.architecture, self.weights, self._generator)
 
     def drawing(self, generator: np.random.Generator) -> "ActorPolicy":
         """Return the same policy with actions as training takes them: drawn, from this generator."""
-        return ActorPolicy(self._architecture, self._weights, generator)
+        return ActorPolicy(self.architecture, self.weights, generator)
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
         """Map obs [B, ...] to actions [B, ...]; state None begins new episodes."""
-        if state is None:
-            state = np.zeros((len(obs), self._architecture.state_width), np.float32)
-        out, state = self._actor.act(obs, state)
-        head = self._architecture.head
+        out, state = self.outputs(obs, state)
+        head = self.architecture.head
         noise = None if self._generator is None else head.draw(self._generator, (len(obs),))
         return head.to_env(head.sample(out, self._actor.log_std, noise)), {}, state
+
+    def outputs(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[np.float32], Any]:
+        """Map obs [B, ...] to outputs of the head [B, W] and the next state; state None begins new episodes."""
+        if state is None:
+            state = np.zeros((len(obs), self.architecture.state_width), np.float32)
+        return self._actor.act(obs, state)
 
 
 def as_features(obs: NDArray[Any]) -> NDArray[np.float32]:

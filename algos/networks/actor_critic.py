@@ -138,19 +138,19 @@ class TorchActor:
         return out.numpy(), after.numpy()
 
 
-class _Pixels(nn.Module):
+class Pixels(nn.Module):
     """Images [B, H, W, C] or [B, C, H, W] to channels first and float; bytes from 0 to 1."""
 
     def __init__(self, last: bool) -> None:
         super().__init__()
-        self._last = last
+        self.last = last
 
     def forward(self, obs: Tensor) -> Tensor:
         scaled = obs.float() / 255 if obs.dtype == torch.uint8 else obs
-        return scaled.permute(0, 3, 1, 2) if self._last else scaled
+        return scaled.permute(0, 3, 1, 2) if self.last else scaled
 
 
-class _Rows(nn.Module):
+class Rows(nn.Module):
     """Observations to flat rows of floats; bytes from 0 to 1."""
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -159,7 +159,7 @@ class _Rows(nn.Module):
 
 def _encoder(architecture: Architecture, generator: torch.Generator) -> nn.Sequential:
     activation: type[nn.Module] = nn.Tanh if architecture.activation == "tanh" else nn.ReLU
-    layers = list(_convolutions(architecture.obs_shape, generator)) if architecture.encoder == "cnn" else [_Rows()]
+    layers = list(_convolutions(architecture.obs_shape, generator)) if architecture.encoder == "cnn" else [Rows()]
     with torch.no_grad():
         blank = torch.zeros((1, *architecture.obs_shape))
         width = nn.Sequential(*layers)(blank).shape[1]
@@ -173,7 +173,7 @@ def _convolutions(shape: tuple[int, ...], generator: torch.Generator) -> Iterato
     last = shape[2] <= 4 < shape[0]
     channels, *sides = (shape[2], *shape[:2]) if last else shape
     plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(sides) >= NATURE else [(32, 3, 1), (64, 3, 1)]
-    yield _Pixels(last)
+    yield Pixels(last)
     for filters, kernel, stride in plan:
         layer = nn.utils.skip_init(nn.Conv2d, channels, filters, kernel, stride)
         yield _orthogonal(layer, SQRT2, generator)

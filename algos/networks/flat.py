@@ -138,7 +138,11 @@ class Population:
 
     def act(self, obs: NDArray[np.float32]) -> NDArray[Any]:
         """Map observations [S, O] to actions [S, ...], row by row through its own network."""
-        return self.mlp.head(self._networks(obs))
+        return self.mlp.head(self.outputs(obs))
+
+    def outputs(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Map observations [S, O] to what the head takes [S, W]."""
+        return self._networks(obs)
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,12 @@ class FlatPolicy:
 
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
         """Map obs [B, ...] to actions [B, ...]."""
+        out, state = self.outputs(obs, state)
+        return self.mlp.head(out), {}, state
+
+    def outputs(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[np.float32], Any]:
+        """Map obs [B, ...] to what the head takes [B, W]; there is no state."""
         flat = obs.reshape(len(obs), -1).astype(np.float32)
         if self.normalizer is not None:
             flat = self.normalizer(flat)
-        return np.concatenate([self._network.act(row[None]) for row in flat]), {}, state
+        return np.concatenate([self._network.outputs(row[None]) for row in flat]), state

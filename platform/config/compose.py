@@ -4,9 +4,10 @@ import argparse
 import contextlib
 import copy
 import importlib.metadata
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hydra import compose, initialize_config_dir, version
 from hydra._internal.callbacks import Callbacks
@@ -20,8 +21,10 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
+from hydra.core.singleton import Singleton
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import HydraContext, RunMode, TaskFunction
+from hydra.version import VersionBase
 from omegaconf import DictConfig, open_dict
 
 from envs.errors import ConfigError, require
@@ -30,6 +33,7 @@ from .. import CONF
 from .help import ENTRY_POINTS
 from .vocabulary import suggest_flag
 
+_COMPOSING = threading.RLock()  # Hydra has one configuration for all threads of a process
 CHECKED_JOBS = 256  # of a larger sweep, enough jobs are checked to meet every single value
 
 
@@ -60,10 +64,26 @@ def hydra_parser() -> argparse.ArgumentParser:
 
 def compose_alone(overrides: list[str]) -> DictConfig:
     """Compose a configuration outside a run, as notebooks and tests do."""
-    register_search_path()
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("config", overrides)
+    with apart():
+        register_search_path()
+        GlobalHydra.instance().clear()
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return compose("config", overrides)
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Leave Hydra as it was in this process, whose own program may use it, when the block ends."""
+    with _COMPOSING:
+        whole, job, version = GlobalHydra.instance(), HydraConfig.instance(), VersionBase.instance()
+        before = whole.hydra, job.cfg, version.version_base
+        try:
+            yield
+        finally:
+            # Hydra itself may have put copies in their places.
+            own: dict[Any, Any] = {GlobalHydra: whole, HydraConfig: job, VersionBase: version}
+            Singleton._instances.update(own)
+            whole.hydra, job.cfg, version.version_base = before
 
 
 def check_sweep(arguments: argparse.Namespace, check: Callable[[DictConfig], Path], show: TaskFunction) -> bool:

@@ -40,6 +40,7 @@ Commands
     python -m paddock.doctor [compute=NAME ...]          what is wrong with an installation or a cluster
     python -m paddock.status DIR                         how far runs are, who has failed, and who waits in the queue
     python -m paddock.evaluate RUN video=FILE.mp4        play the policy on fresh seeds
+    python -m paddock.export RUN FILE.onnx               write the policy as a file that other programs run
     python -m paddock.rerun RUN                          repeat a run from its folder, and compare
     python -m paddock.report DIR...                      one page on runs and sweeps: curves, intervals, importances
     python -m paddock.upload RUN... track=wandb          make a mirror from a run's folder

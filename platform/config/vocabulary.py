@@ -116,6 +116,7 @@ USUAL: dict[str, tuple[str, ...]] = {
 COMMANDS: dict[str, tuple[str, ...]] = {  # a command: what else it might be called
     "paddock": ("experiment", "launch", "learn", "main", "run", "search", "start", "sweep", "train"),
     "paddock.evaluate": ("enjoy", "eval", "film", "play", "record", "render", "show", "test", "video", "visualize"),
+    "paddock.export": ("convert", "onnx", "save_model", "to_onnx"),
     "paddock.plot": ("curves", "draw", "graph", "plots"),
     "paddock.report": ("compare", "html", "reports", "summary"),
     "paddock.rerun": ("reproduce", "repeat", "replay"),

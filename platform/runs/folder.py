@@ -101,8 +101,11 @@ class RunFolder:
         """Why the run ended by itself, as noted by `finish`; None where it has not, was stopped, or failed."""
         return read_end(self.path) if has_ended(self.path) else None
 
-    def begin(self, config: Mapping[str, Any]) -> None:
+    def begin(self, config: Mapping[str, Any], command: str | None = None) -> None:
         """Describe the run in its folder, or as it goes on.
+
+        Args:
+            command: that starts it again, where this process's own is another one.
 
         Raises:
             FolderError: it cannot be written.
@@ -116,7 +119,7 @@ class RunFolder:
                 commit, diff = find_source(Path(__file__).resolve().parent)
                 if diff:
                     write_atomically(path / "code.diff", diff.encode() + b"\n")
-                _write_provenance(path, commit)
+                _write_provenance(path, commit, command)
             (path / "done.json").unlink(missing_ok=True)
         except OSError as error:
             raise _unwritable(path, error) from error
@@ -329,9 +332,10 @@ def find_source(folder: Path) -> tuple[str | None, str | None]:
     return _git(folder, "rev-parse", "HEAD"), _git(folder, "diff", "HEAD", "--", ":/")
 
 
-def _write_provenance(path: Path, commit: str | None) -> None:
+def _write_provenance(path: Path, commit: str | None, command: str | None) -> None:
+    process = spell_command(sys.orig_argv)
     provenance = {
-        "command": spell_command(sys.orig_argv),
+        **({"command": process} if command is None else {"command": command, "process": process}),
         "folder": os.getcwd(),
         "started": _now(),
         "commit": commit,

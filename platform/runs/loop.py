@@ -4,12 +4,13 @@ import contextlib
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from algos.protocol import Algorithm, Evaluates, Metrics, TellsEvents
 from envs.errors import PaddockError, require
@@ -109,6 +110,7 @@ def run(
     stopping: Callable[[int], None],
     judge: Callable[[Metrics, float | None], str | None] | None = None,
     reached: str | None = None,
+    leave: Callable[[int], NoReturn] | None = None,
 ) -> Outcome:
     """Run until the budget is spent or a signal comes; the last iteration is on the disk when this returns.
 
@@ -119,6 +121,7 @@ def run(
         stopping: told of a signal at once, before the iteration that it interrupts is finished.
         judge: shown every row, and how much of the budget is spent; says why the run should end early, if it should.
         reached: the bound that was reached before, in words, if one was: only the end is left to do.
+        leave: called by a second signal; None: the process ends at once.
     """
     resumed_s = progress.elapsed_s
     started = saved = time.monotonic()
@@ -132,7 +135,7 @@ def run(
         loop = {"elapsed_s": progress.elapsed_s, "metrics": metrics}
         checkpoints.save(int(metrics["iteration"]), {"algorithm": algorithm.state_dict(), "loop": loop})
 
-    with Signals(stopping) as signals, contextlib.closing(algorithm.plan()) as plan:
+    with Signals(stopping, leave) as signals, contextlib.closing(algorithm.plan()) as plan:
         before = started
         for row in plan if reached is None else ():
             now = time.monotonic()
@@ -186,15 +189,26 @@ def memory_gb() -> float:
     return pages * resource.getpagesize() / 2**30
 
 
-class Signals:
-    """Remembers the first SIGINT or SIGTERM; the second one ends the process at once."""
+def exit_at_once(number: int) -> NoReturn:
+    """End the process, by a signal's number; workers watch their parent and end with it."""
+    os._exit(128 + number)
 
-    def __init__(self, stopping: Callable[[int], None]) -> None:
+
+class Signals:
+    """Remembers the first SIGINT or SIGTERM; by the second one the process leaves, as a rule by ending at once.
+
+    In another thread than the main one, which alone can be told of signals, it remembers none.
+    """
+
+    def __init__(self, stopping: Callable[[int], None], leave: Callable[[int], NoReturn] | None = None) -> None:
         self.caught: int | None = None
         self._stopping = stopping
+        self._leave = leave or exit_at_once
 
     def __enter__(self) -> "Signals":
-        self._before = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        told = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if told else ()
+        self._before = {number: signal.signal(number, self._handle) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -203,7 +217,6 @@ class Signals:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.caught is not None:
-            # Workers watch their parent and end with it.
-            os._exit(128 + number)
+            self._leave(number)
         self.caught = number
         self._stopping(number)

@@ -21,6 +21,7 @@ from .queue import WriteQueue
 
 LIVE_INTERVAL_S = 0.1  # between two states of the live line
 PLAIN_INTERVAL_S = 1.0  # between two plain lines
+NOTEBOOK_INTERVAL_S = 5.0  # between two below a notebook's cell, which keeps them
 CLOSE_TIMEOUT_S = 2.0  # that the end of a run waits for a stream which takes nothing
 WAITING_LINES = 1000  # that may wait for the stream; further ones are dropped
 
@@ -52,6 +53,8 @@ class Console:
         self._out, self._err = out or io.StringIO(), err or io.StringIO()
         self._budget, self._clock = budget, clock
         self._live = _is_terminal(self._out)
+        plain_s = NOTEBOOK_INTERVAL_S if _is_notebook(self._out) else PLAIN_INTERVAL_S
+        self._interval_s = LIVE_INTERVAL_S if self._live else plain_s
         self._known: dict[str, float] = {}  # the last finite value of each key
         self._best = -math.inf
         self._drawn_at = -math.inf
@@ -77,7 +80,7 @@ class Console:
             if self._file is not None and now - self._filed_at >= LOG_INTERVAL_S:
                 self._filed_at = now
                 self._file_row()
-            if now - self._drawn_at >= (LIVE_INTERVAL_S if self._live else PLAIN_INTERVAL_S):
+            if now - self._drawn_at >= self._interval_s:
                 self._drawn_at = now
                 self._draw()
 
@@ -201,8 +204,10 @@ class LiveLine:
 
 def _write(stream: TextIO, text: str) -> None:
     try:
-        descriptor = stream.fileno()
-    except (OSError, ValueError):  # a notebook's stream, a test's StringIO
+        descriptor = None if _is_notebook(stream) else stream.fileno()
+    except (OSError, ValueError):  # a test's StringIO
+        descriptor = None
+    if descriptor is None:
         with contextlib.suppress(OSError, ValueError):
             stream.write(text)
             stream.flush()
@@ -216,6 +221,11 @@ def _write(stream: TextIO, text: str) -> None:
         # The reader is gone for good. Python's own flush at exit would turn a good run's exit status into 120.
         if error.errno in (errno.EPIPE, errno.EIO):
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+def _is_notebook(stream: TextIO) -> bool:
+    """Whether what is written appears below a notebook's cell; its descriptor is that of the server's terminal."""
+    return type(stream).__module__.partition(".")[0] == "ipykernel"
 
 
 def _is_terminal(stream: TextIO) -> bool:

@@ -211,7 +211,8 @@ def test_a_mistyped_command_is_answered_with_the_nearest(name, answer):
 
 
 def test_the_commands_that_a_mistyped_one_may_stand_for_are_those_there_are():
-    guarded = {path.stem for path in find_sources("platform") if '__name__ == "__main__"' in path.read_text()}
+    guard = '\nif __name__ == "__main__":\n'
+    guarded = {path.stem for path in find_sources("platform") if guard in path.read_text()}
     assert set(paddock.COMMANDS) == guarded - {"__main__"}
     assert set(vocabulary.COMMANDS) == {"paddock", *(f"paddock.{name}" for name in paddock.COMMANDS)}
 

@@ -23,7 +23,7 @@ from scipy.stats import trim_mean
 pytestmark = pytest.mark.xdist_group("notebooks")  # the runs are made once
 
 NOTEBOOKS = ROOT / "notebooks"
-NAMES = ("analysis", "sweep", "poet")
+NAMES = ("analysis", "sweep", "poet", "from_python")
 MOST_BYTES = 600_000
 PLACES = re.compile(r"/(work|tmp|home|root|Users|var)\b")
 
@@ -137,6 +137,19 @@ def test_the_history_of_poet_is_told(runs: Path, tmp_path: Path, monkeypatch: py
     assert admitted == ["0", "5", "8", "15", "23", "26", "36", "37", "48", "50"]  # the README's 9, and the first
 
 
+def test_python_alone_does_what_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = execute("from_python", tmp_path / "made", tmp_path, monkeypatch, ("40_000", "4_096"))
+    assert count_pictures(notebook) == 4
+    run = tmp_path / "made/ppo"
+    assert [row["step"] for row in rows(run)][-1] == 2 * 4096 and (tmp_path / "made/episode.mp4").exists()
+    told = json.loads((run / "provenance.json").read_text())
+    assert told["command"].startswith("python -m paddock algo=ppo env=cartpole ") and "ipykernel" in told["process"]
+    printed = "".join(
+        output.text for cell in notebook.cells for output in cell.get("outputs", ()) if output.get("name") == "stdout"
+    )
+    assert "iteration 4 |" in printed and "going on in " in printed and "the same numbers: True" in printed
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_committed_notebook_shows_what_it_is_for(name: str) -> None:
     notebook = read(name)
@@ -178,10 +191,14 @@ def evaluations(run: Path) -> Any:
     return np.array(points).T
 
 
-def execute(name: str, folder: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
-    """The notebook as it is after it was run on a folder, somewhere else."""
+def execute(
+    name: str, folder: Path, here: Path, monkeypatch: pytest.MonkeyPatch, smaller: tuple[str, str] = ("", "")
+) -> Notebook:
+    """The notebook as it is after it was run on a folder, somewhere else, with one of its parameters smaller."""
     monkeypatch.setenv("PADDOCK_NOTEBOOK_RUNS", str(folder))
     notebook = read(name)
+    assert smaller[0] in notebook.cells[1].source
+    notebook.cells[1].source = notebook.cells[1].source.replace(*smaller)
     # What is committed must not pass for a result.
     for cell in notebook.cells:
         if cell.cell_type == "code":

@@ -207,7 +207,8 @@ def test_a_disk_that_cannot_be_written_fails_and_a_full_one_warns(tmp_path: Path
 
 
 def in_a_process(before: str, check: str) -> str:
-    code = f"import os, resource; from paddock.health import checks; {before}; it = checks.{check}(); print(it.level, it)"
+    code = f"import os, resource; from paddock.health import checks; {before}; it = checks.{check}()"
+    code += "; print(it.level, it)"
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 

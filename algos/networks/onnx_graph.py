@@ -1,0 +1,241 @@
+"""A policy as an ONNX graph (opset 17): what it does to observations, its network, and its most likely action.
+
+Written node by node, so that the graph is small, the same on every version of torch, and needs no tracer.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+from algos.networks.actor import ActorPolicy, Architecture, Weights
+from algos.networks.actor_critic import ActorCritic, Pixels, Rows
+from algos.networks.flat import ActionHead, FlatPolicy, Normalizer
+from algos.networks.heads import Head
+from envs.errors import ConfigError
+
+OPSET, IR = 17, 8  # as old as the operators allow: onnxruntime 1.13 reads it
+FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
+KINDS = f"{FlatPolicy.__name__} or {ActorPolicy.__name__}"
+
+
+def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes: dict[str, str]) -> onnx.ModelProto:
+    """Write a policy down.
+
+    Args:
+        policy: a FlatPolicy or an ActorPolicy.
+        shape: of one observation, as the policy takes it.
+        dtype: of observations.
+        notes: kept in the file, by their names.
+
+    Returns:
+        Inputs: `observation` [B, *shape], and of a policy with a memory `state` [B, S], zeros before an episode.
+        Outputs: `action` [B, ...] as the environment takes it; `output` [B, W] of the network, from which it is made;
+        and `next_state` [B, S].
+
+    Raises:
+        ConfigError: a policy of another kind.
+    """
+    graph = _Graph()
+    inputs = [_value("observation", dtype, *shape)]
+    outputs = []
+    if isinstance(policy, FlatPolicy):
+        head: ActionHead | Head = policy.mlp.head
+        out = _flat_network(graph, policy, dtype)
+        action = _flat_action(graph, policy.mlp.head, out)
+    elif isinstance(policy, ActorPolicy):
+        architecture, head = policy.architecture, policy.architecture.head
+        out = _actor_network(graph, architecture, policy.weights, dtype)
+        action = _action(graph, head, out)
+        if architecture.lstm:
+            inputs.append(_value("state", np.dtype(np.float32), architecture.state_width))
+            outputs.append(_value("next_state", np.dtype(np.float32), architecture.state_width))
+    else:
+        raise ConfigError(f"{type(policy).__name__} is no policy that can be exported; allowed: {KINDS}")
+    graph.add("Identity", out, name="output")
+    graph.cast(graph.add("Reshape", action, graph.constant([-1, *head.shape])), _type(np.dtype(head.dtype)), "action")
+    outputs = [
+        _value("action", np.dtype(head.dtype), *head.shape),
+        _value("output", np.dtype(np.float32), head.width),
+        *outputs,
+    ]
+    made = helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants)
+    model = helper.make_model(
+        made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR, producer_name="paddock"
+    )
+    helper.set_model_props(model, notes)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+class _Graph:
+    """Nodes in order, and the arrays that they use."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def add(self, operator: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
+        """Append a node with one output; returns the output's name."""
+        name = name or f"{operator.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, [name], **attributes))
+        return name
+
+    def split(self, value: str, sizes: Sequence[int]) -> list[str]:
+        """Cut [B, sum(sizes)] into blocks [B, size]."""
+        names = [f"split_{len(self.nodes)}_{k}" for k in range(len(sizes))]
+        self.nodes.append(helper.make_node("Split", [value, self.constant(sizes)], names, axis=1))
+        return names
+
+    def constant(self, values: Any, dtype: Any = None) -> str:
+        """Keep an array; whole numbers are int64, as shapes are."""
+        name = f"constant_{len(self.constants)}"
+        array = np.ascontiguousarray(np.asarray(values, dtype))
+        self.constants.append(numpy_helper.from_array(array.reshape(np.shape(values)), name))
+        return name
+
+    def cast(self, value: str, to: int, name: str | None = None) -> str:
+        return self.add("Cast", value, name=name, to=to)
+
+    def rows(self, value: str) -> str:
+        """Flatten [B, *shape] to [B, O]."""
+        return self.add("Flatten", value, axis=1)
+
+    def dense(self, value: str, weights: Any, bias: Any, *, out_first: bool) -> str:
+        """Multiply [B, in] by weights, [out, in] where the outputs come first, and add a bias [out]."""
+        arrays = [self.constant(array, np.float32) for array in (weights, bias)]
+        return self.add("Gemm", value, *arrays, transB=int(out_first))
+
+    def clipped(self, value: str, low: Any, high: Any, dtype: Any = np.float32) -> str:
+        above = self.add("Max", value, self.constant(low, dtype))
+        return self.add("Min", above, self.constant(high, dtype))
+
+
+def _normalized(graph: _Graph, scaling: Normalizer | Weights, dtype: np.dtype[Any]) -> str:
+    """Observations as rows, normalized in the precision in which NumPy does it, in single precision."""
+    wide = np.result_type(dtype, np.float32)
+    rows = graph.cast(graph.rows("observation"), DOUBLE if wide == np.float64 else FLOAT)
+    centred = graph.add("Sub", rows, graph.constant(scaling.mean, wide))
+    scaled = graph.add("Div", centred, graph.constant(scaling.std, wide))
+    return graph.cast(graph.clipped(scaled, -scaling.clip, scaling.clip, wide), FLOAT)
+
+
+def _flat_network(graph: _Graph, policy: FlatPolicy, dtype: np.dtype[Any]) -> str:
+    mlp = policy.mlp
+    if policy.normalizer is None:
+        hidden = graph.cast(graph.rows("observation"), FLOAT)
+    else:
+        hidden = _normalized(graph, policy.normalizer, np.dtype(np.float32))
+    start = 0
+    for k, (fan_in, fan_out) in enumerate(zip(mlp.sizes, mlp.sizes[1:], strict=False)):
+        stop = start + fan_in * fan_out
+        weights = policy.parameters[start:stop].reshape(fan_in, fan_out)
+        start, stop = stop, stop + fan_out
+        hidden = graph.dense(hidden, weights, policy.parameters[start:stop], out_first=False)
+        start = stop
+        if k < len(mlp.sizes) - 2:
+            hidden = graph.add("Tanh" if mlp.activation == "tanh" else "Relu", hidden)
+    return graph.add("Tanh", hidden) if mlp.head.kind == "bounded" else hidden
+
+
+def _flat_action(graph: _Graph, head: ActionHead, out: str) -> str:
+    if head.kind in ("discrete", "multi_discrete"):
+        return _choices(graph, head.sizes, head.low, out)
+    if head.kind == "binary":
+        return graph.cast(graph.add("Greater", out, graph.constant(0.0, np.float32)), FLOAT)
+    if head.kind == "unbounded":
+        return out
+    low, high = np.array(head.low, np.float32), np.array(head.high, np.float32)
+    shifted = graph.add("Add", out, graph.constant(1.0, np.float32))
+    scaled = graph.add("Mul", shifted, graph.constant(np.float32(0.5) * (high - low)))
+    return graph.clipped(graph.add("Add", scaled, graph.constant(low)), low, high)
+
+
+def _action(graph: _Graph, head: Head, out: str) -> str:
+    if head.kind == "gaussian":
+        return graph.clipped(out, head.low, head.high)
+    return _choices(graph, head.sizes, head.low, out)
+
+
+def _choices(graph: _Graph, sizes: Sequence[int], first: Sequence[float], out: str) -> str:
+    """The first of the greatest outputs of each component, [B, K]."""
+    blocks = graph.split(out, sizes) if len(sizes) > 1 else [out]
+    best = [graph.add("ArgMax", block, axis=1, keepdims=1, select_last_index=0) for block in blocks]
+    chosen = graph.add("Concat", *best, axis=1) if len(best) > 1 else best[0]
+    return graph.add("Add", chosen, graph.constant([int(low) for low in first])) if any(first) else chosen
+
+
+def _actor_network(graph: _Graph, architecture: Architecture, weights: Weights, dtype: np.dtype[Any]) -> str:
+    """Outputs of the head; of a network with a memory `next_state` too."""
+    network = ActorCritic(architecture, seed=0)
+    nn.utils.vector_to_parameters(torch.from_numpy(weights.parameters.copy()), network.parameters())
+    value = "observation"
+    if weights.mean.size:
+        shape = graph.constant([-1, *architecture.obs_shape])
+        value, dtype = graph.add("Reshape", _normalized(graph, weights, dtype), shape), np.dtype(np.float32)
+    features = _encoded(graph, network.policy_encoder, value, dtype)
+    if network.lstm is not None:
+        if network.value_encoder is not None:
+            apart = _encoded(graph, network.value_encoder, value, dtype)
+            features = graph.add("Concat", features, apart, axis=1)
+        features = _remembered(graph, network.lstm, features)
+        if network.value_encoder is not None:
+            features = graph.split(features, [architecture.features // 2] * 2)[0]
+    return _linear(graph, network.policy_head, features)
+
+
+def _encoded(graph: _Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[Any]) -> str:
+    for layer in encoder:
+        if isinstance(layer, Pixels | Rows):
+            value = graph.cast(value, FLOAT)
+            if dtype == np.uint8:
+                value = graph.add("Div", value, graph.constant(255.0, np.float32))
+            if isinstance(layer, Rows):
+                value = graph.rows(value)
+            elif layer.last:
+                value = graph.add("Transpose", value, perm=[0, 3, 1, 2])
+        elif isinstance(layer, nn.Conv2d):
+            assert layer.bias is not None
+            arrays = [graph.constant(part.detach().numpy()) for part in (layer.weight, layer.bias)]
+            value = graph.add("Conv", value, *arrays, kernel_shape=layer.kernel_size, strides=layer.stride)
+        elif isinstance(layer, nn.Linear):
+            value = _linear(graph, layer, value)
+        elif isinstance(layer, nn.Flatten):
+            value = graph.rows(value)
+        else:
+            assert isinstance(layer, nn.Tanh | nn.ReLU), layer
+            value = graph.add("Tanh" if isinstance(layer, nn.Tanh) else "Relu", value)
+    return value
+
+
+def _linear(graph: _Graph, layer: nn.Linear, value: str) -> str:
+    return graph.dense(value, layer.weight.detach().numpy(), layer.bias.detach().numpy(), out_first=True)
+
+
+def _remembered(graph: _Graph, cell: nn.LSTMCell, features: str) -> str:
+    """One step of an LSTM, from `state` to `next_state`; returns its output [B, F]."""
+    width = cell.hidden_size
+    output, memory = graph.split("state", [width, width])
+    arrays = [part.detach().numpy() for part in (cell.weight_ih, cell.bias_ih, cell.weight_hh, cell.bias_hh)]
+    by_input = graph.dense(features, *arrays[:2], out_first=True)
+    by_output = graph.dense(output, *arrays[2:], out_first=True)
+    gates = graph.split(graph.add("Add", by_input, by_output), [width] * 4)
+    take, keep, give = (graph.add("Sigmoid", gates[k]) for k in (0, 1, 3))
+    new = graph.add("Mul", take, graph.add("Tanh", gates[2]))
+    memory = graph.add("Add", graph.add("Mul", keep, memory), new)
+    output = graph.add("Mul", give, graph.add("Tanh", memory))
+    graph.add("Concat", output, memory, name="next_state", axis=1)
+    return output
+
+
+def _value(name: str, dtype: np.dtype[Any], *shape: int) -> onnx.ValueInfoProto:
+    """An input or an output [B, *shape]."""
+    return helper.make_tensor_value_info(name, _type(dtype), ["B", *shape])
+
+
+def _type(dtype: np.dtype[Any]) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(dtype))

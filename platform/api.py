@@ -1,0 +1,274 @@
+"""Runs from Python: what `import paddock` offers programs and notebooks, under the same laws as the command.
+
+run = paddock.run("algo=ppo", "env=cartpole", "budget.steps=50000")
+run.metrics(), run.policy(), run.evaluate(episodes=100), run.film("episode.mp4")
+run = paddock.load("runs/2026-11-22_12-13-34_ppo_CartPole-v1_seed0")
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import gymnasium
+from omegaconf import OmegaConf
+
+from algos.pool.script import Unguarded, check_guarded
+from algos.protocol import KeepsNiches
+from envs.errors import ConfigError, nearest, require
+from envs.spec import EnvSpec
+
+from .config.build import build
+from .config.command import shown
+from .config.experiment import SECTIONS, assemble
+from .config.overrides import composed, spell_overrides
+from .config.plugins import check_runs_here
+from .evaluate import MAX_STEPS, Evaluation, Film, evaluate
+from .evaluate import load as load_algorithm
+from .evaluation.policy import TrainedPolicy
+from .evaluation.target import find_policy, find_target
+from .launch import play, print_dry_run, spell_end
+from .runs.folder import import_from_where_it_began, read_config
+from .runs.results import read_events, read_metrics
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from .export import Export
+
+FOR_CLASSES = ("_target_", "name")  # keys of a section that are no settings of what it names
+
+
+def run(*overrides: str, progress: bool = True) -> "Run":
+    """Run an experiment, as the command with the same overrides does, to the end of its budget.
+
+    The numbers, checks and folder are the command's. With `run.dir=` of a folder that holds the run it goes on. Ctrl-C
+    finishes the iteration and saves; a second one leaves at once. In another thread than the main one it does not.
+
+    Args:
+        overrides: those of the command line: "algo=ppo", "env=cartpole", "budget.steps=50000".
+        progress: show it; else warnings alone.
+
+    Raises:
+        PaddockError: bad input, or the run failed; in one line.
+        KeyboardInterrupt: Ctrl-C ended it, and it can go on; of SIGTERM SystemExit.
+    """
+    try:
+        check_guarded()
+    except Unguarded as error:
+        said = "the script calls paddock.run whenever it is imported, which workers do, too"
+        raise Unguarded(f'{said}; call it below `if __name__ == "__main__":`') from error
+    with composed(overrides) as config:
+        check_runs_here()
+        parts = assemble(config)
+    path = parts.path.absolute()
+    if parts.config["dry_run"]:
+        print_dry_run(parts)
+        return Run(path)
+    outcome, played = play(parts, command=spell_overrides(overrides), progress=progress, leave=_leave)
+    if progress and played:
+        print(spell_end(parts.path, outcome), flush=True)
+    if outcome.signal is not None:
+        if progress:
+            print(f"  paddock.load({str(parts.path)!r}) has it; the same call with 'run.dir={parts.path}' goes on")
+        _leave(outcome.signal)
+    return Run(path)
+
+
+def load(folder: str | os.PathLike[str]) -> "Run":
+    """Return the run in a folder, which may be going on.
+
+    Raises:
+        FolderError: there is none.
+    """
+    path = Path(folder).absolute()
+    read_config(path)
+    return Run(path)
+
+
+def defaults(choice: str, *overrides: str) -> dict[str, Any]:
+    """Return the settings of one section from YAML, to build what it names by hand: `PPO(..., **defaults("algo=ppo"))`.
+
+    Args:
+        choice: an option of a group, as `algo=ppo`; the group is the section.
+        overrides: further ones, as `algo.hidden=[32]`.
+
+    Raises:
+        ConfigError: there is no such option, or a mistake in the overrides.
+    """
+    section = choice.partition("=")[0]
+    require(
+        section in SECTIONS, f"{choice} is not an option of a section, such as algo=ppo; {nearest(section, SECTIONS)}"
+    )
+    with composed([choice, *overrides]) as config:
+        settings: Any = OmegaConf.to_container(config[section], resolve=True)
+    plain = {key: value for key, value in settings.items() if key not in FOR_CLASSES}
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+
+
+class Run:
+    """A run in its folder: what it gave so far, and its policy. Nothing of it is changed here.
+
+    Attributes:
+        path: the folder, absolute.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"paddock.load({str(shown(self.path))!r})"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The composed configuration."""
+        return read_config(self.path)
+
+    def metrics(self) -> "pl.DataFrame":
+        """Return a row for each iteration; see `read_metrics`."""
+        return read_metrics(self.path)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return what happened, of algorithms that tell it; see `read_events`."""
+        return read_events(self.path)
+
+    def policy(self, which: str = "last", *, niche: int | None = None, agent: int | None = None) -> TrainedPolicy:
+        """Return the policy of the newest checkpoint.
+
+        Args:
+            which: last or best, where the algorithm keeps one.
+            niche, agent: of a run of POET, as in `evaluate`.
+
+        Raises:
+            PaddockError: there is no checkpoint, or no such policy.
+        """
+        algorithm, progress = load_algorithm(self.path)
+        target = find_target(algorithm, self.path, niche, agent, algorithm, None)
+        policy, iteration = find_policy(algorithm, which, target, int(progress.metrics["iteration"]))
+        spec = self._spec() if target is None else target.env
+        return TrainedPolicy(policy, *spec.spaces, iteration)
+
+    def evaluate(
+        self,
+        *,
+        episodes: int = 20,
+        seed: int = 0,
+        which: str = "last",
+        max_steps: int = MAX_STEPS,
+        stochastic: bool = False,
+        workers: int | None = None,
+        env: Sequence[str] = (),
+        niche: int | None = None,
+        agent: int | None = None,
+        on: str | os.PathLike[str] | None = None,
+    ) -> Evaluation:
+        """Play fresh episodes, as `python -m paddock.evaluate` does with the same keys.
+
+        Args:
+            env: words of the command line: `["env.kwargs.g=5.0"]`.
+
+        Raises:
+            PaddockError: no checkpoint, or an argument is out of range.
+        """
+        return evaluate(
+            self.path,
+            episodes=episodes,
+            seed=seed,
+            which=which,
+            max_steps=max_steps,
+            stochastic=stochastic,
+            workers=workers,
+            env=env,
+            niche=niche,
+            agent=agent,
+            on=None if on is None else Path(on),
+        )
+
+    def film(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        seed: int = 0,
+        which: str = "last",
+        max_steps: int = MAX_STEPS,
+        stochastic: bool = False,
+        env: Sequence[str] = (),
+        niche: int | None = None,
+        agent: int | None = None,
+    ) -> Film:
+        """Film the first episode that `evaluate` plays from this seed, as an MP4.
+
+        Raises:
+            PaddockError: as of `evaluate`; or the environment cannot draw, or the file cannot be written.
+        """
+        _draw_without_screen()
+        played = evaluate(
+            self.path,
+            episodes=1,
+            seed=seed,
+            which=which,
+            max_steps=max_steps,
+            stochastic=stochastic,
+            env=env,
+            niche=niche,
+            agent=agent,
+            video=Path(path),
+        )
+        assert played.film is not None
+        return played.film
+
+    def make_env(self, render_mode: str | None = None, *, niche: int | None = None) -> gymnasium.Env:
+        """Make the environment that the policy acts in, with its wrappers.
+
+        Where its configuration says `fresh`, episodes depend on their seeds alone only if each has a new one.
+
+        Args:
+            niche: of a run of POET, by number; None is the newest active one.
+
+        Raises:
+            PaddockError: it cannot be made here, or there is no such niche.
+        """
+        if render_mode == "rgb_array":
+            _draw_without_screen()
+        return self._spec(niche).make(render_mode)
+
+    def export(
+        self, path: str | os.PathLike[str], *, which: str = "last", niche: int | None = None, agent: int | None = None
+    ) -> "Export":
+        """Write the policy as an ONNX file, as `python -m paddock.export` does.
+
+        Raises:
+            PaddockError: as of `policy`; the file cannot be written, or a package is missing.
+        """
+        from .export import export  # which seldom is asked for
+
+        return export(self.path, Path(path), which=which, niche=niche, agent=agent)
+
+    def _spec(self, niche: int | None = None) -> EnvSpec:
+        import_from_where_it_began(self.path)
+        recipe = build("env", self.config["env"])
+        if isinstance(recipe, EnvSpec):
+            require(niche is None, f"niche={niche}: {self.path} has no niches; leave niche= out")
+            return recipe
+        algorithm, _ = load_algorithm(self.path)
+        if not isinstance(algorithm, KeepsNiches):
+            raise ConfigError(f"{self.path} is of a family of environments, and names none of them; use env.make()")
+        target = find_target(algorithm, self.path, niche, None, algorithm, None)
+        assert target is not None
+        return target.env
+
+
+def _leave(number: int) -> NoReturn:
+    """End the call as the signal would end Python."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
+
+
+def _draw_without_screen() -> None:
+    """Let environments draw to arrays where there is no screen; windows stay possible where there is one."""
+    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")) and sys.platform.startswith("linux"):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")

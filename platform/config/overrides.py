@@ -1,0 +1,67 @@
+"""Overrides in a call, as the command line has them, composed apart from what else in this process uses Hydra."""
+
+import argparse
+import contextlib
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+
+from hydra.types import RunMode
+from omegaconf import DictConfig, open_dict
+
+from envs.errors import ConfigError, PaddockError, require
+
+from .compose import apart, hydra_parser, job_config, loading
+from .mistakes import check_arguments, composition_error
+
+ALLOWED = ("overrides", "config_path", "config_name", "config_dir")  # of the command line's arguments
+
+
+def spell_overrides(overrides: Sequence[str]) -> str:
+    """Return the command that does what a call with these overrides does."""
+    return shlex.join(["python", "-m", "paddock", *overrides])
+
+
+@contextlib.contextmanager
+def composed(overrides: Sequence[str]) -> Iterator[DictConfig]:
+    """Compose a run's configuration; within the block Hydra knows of it, and afterwards of what it knew before.
+
+    Raises:
+        ConfigError: a mistake in the overrides, or a flag that only a command can follow; also those of the block.
+    """
+    arguments = _parse(overrides)
+    with apart():
+        try:
+            with loading(arguments) as loader:
+                name = arguments.config_name or "config"
+                config = loader.load_configuration(name, arguments.overrides, RunMode.RUN)
+                remedy = f"{spell_overrides(overrides)}, or call run() for each value"
+                sweep = config.hydra.mode == RunMode.MULTIRUN
+                require(not sweep, f"hydra.mode=MULTIRUN sweeps, which a command does: {remedy}")
+                with open_dict(config):
+                    config.hydra.mode, config.hydra.runtime.output_dir = RunMode.RUN, os.path.abspath(".")
+                job = job_config(config)
+            yield job
+        except PaddockError:
+            raise
+        except Exception as error:
+            explained = composition_error(error, arguments)
+            if explained is None:
+                raise
+            raise explained from error
+
+
+def _parse(overrides: Sequence[str]) -> argparse.Namespace:
+    for word in overrides:
+        what = f"overrides are text, such as 'algo=es'; got {word!r}"
+        require(isinstance(word, str), f"{what} ({type(word).__name__})")
+    if "--version" in overrides:  # which the parser answers by itself
+        raise ConfigError("--version prints, which a command does: python -m paddock --version")
+    arguments = hydra_parser().parse_intermixed_args(list(overrides))
+    command = spell_overrides(overrides)
+    require(not arguments.multirun, f"--multirun sweeps, which a command does: {command}; or call run() for each value")
+    for name, value in vars(arguments).items():
+        flag = f"--{name.replace('_', '-')}"
+        require(name in ALLOWED or not value, f"{flag} is for the command line: {command}")
+    check_arguments(arguments)
+    return arguments

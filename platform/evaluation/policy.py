@@ -1,0 +1,208 @@
+"""A trained policy, as it acts on what its environment gives: one observation or a batch, dictionaries and all.
+
+action = policy.act(observation)                                    # the most likely one
+action = policy.act(observation, deterministic=False, seed=generator)
+action, state = policy.act_with_state(observation, state)           # of a policy with a memory
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.spaces.utils import flatten, flatten_space
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError, require
+
+Seed = int | np.random.Generator | None
+
+
+@runtime_checkable
+class Draws(Protocol):
+    """A policy that has a distribution of actions."""
+
+    def drawing(self, generator: np.random.Generator) -> Any:
+        """Return the same policy with actions drawn from this generator."""
+        ...
+
+
+class TrainedPolicy:
+    """What a run has learned, without its training.
+
+    Attributes:
+        observation_space: of one observation, as the environment with its wrappers gives it.
+        action_space: of one action, as that environment takes it.
+        iteration: of the run, that the policy is of.
+    """
+
+    def __init__(
+        self, policy: Any, observation_space: gymnasium.Space, action_space: gymnasium.Space, iteration: int
+    ) -> None:
+        """Wrap a policy.
+
+        Args:
+            policy: acts on rows [B, *shape] of a Box, or of what another space is flattened to.
+        """
+        self.observation_space, self.action_space, self.iteration = observation_space, action_space, iteration
+        self.policy = policy
+        self._own = np.random.default_rng()
+        self._drawn: tuple[np.random.Generator, Any] | None = None  # the last generator, and what draws from it
+
+    def __repr__(self) -> str:
+        return f"<TrainedPolicy of iteration {self.iteration}>"
+
+    @functools.cached_property
+    def recurrent(self) -> bool:
+        """Whether it has a memory, so that what it does depends on earlier observations."""
+        space = self._rows_space
+        _, _, state = self.policy.act(np.zeros((1, *(space.shape or ())), space.dtype), None)
+        return np.size(state) > 0 if state is not None else False
+
+    def act(self, observation: Any, *, deterministic: bool = True, seed: Seed = None) -> Any:
+        """Choose an action, or one for each observation of a batch.
+
+        Args:
+            observation: one, or B of them: each array of it then has a leading dimension B, as a vector environment
+                gives them.
+            deterministic: the most likely action; False: one drawn as training does.
+            seed: of what is drawn; a generator goes on from call to call, None draws differently every time.
+
+        Returns:
+            The action as the environment takes it, or [B, ...].
+
+        Raises:
+            ConfigError: the observation is not of the environment's space; the policy has no distribution to draw
+                from; or it has a memory, which `act_with_state` carries.
+        """
+        require(
+            not self.recurrent, "this policy has a memory; call act_with_state(observation, state), which carries it"
+        )
+        return self.act_with_state(observation, deterministic=deterministic, seed=seed)[0]
+
+    def act_with_state(
+        self, observation: Any, state: Any = None, *, deterministic: bool = True, seed: Seed = None
+    ) -> tuple[Any, Any]:
+        """Choose actions as `act` does, with the memory before and after.
+
+        Args:
+            state: what the last call returned for the same episodes; None begins new ones.
+
+        Returns:
+            The action, or [B, ...], and the state for the next call: [B, S], or whatever the policy keeps.
+
+        Raises:
+            ConfigError: as of `act`, or the state is of another number of episodes.
+        """
+        rows, alone = self._rows(observation)
+        episodes = len(rows) if state is None or not hasattr(state, "__len__") else len(state)
+        require(episodes == len(rows), f"state is of {episodes} episodes, and there are {len(rows)} observations")
+        policy = self.policy if deterministic else self._drawing(seed)
+        actions, _, state = policy.act(rows, state)
+        return (actions[0] if alone else actions), state
+
+    @functools.cached_property
+    def _rows_space(self) -> gymnasium.Space:
+        """The space of a row that the policy takes."""
+        space = self.observation_space
+        return space if isinstance(space, spaces.Box) else flatten_space(space)
+
+    def _rows(self, observation: Any) -> tuple[NDArray[Any], bool]:
+        """Observations [B, *shape] as the policy takes them, and whether it is one alone."""
+        space, rows = self.observation_space, self._rows_space
+        read, batch = read_observation(space, observation)
+        if isinstance(space, spaces.Box):
+            return (read if batch is not None else read[None]), batch is None
+        each = [read] if batch is None else [_pick(space, read, k) for k in range(batch)]
+        flat = np.array([flatten(space, one) for one in each], rows.dtype).reshape(len(each), *(rows.shape or ()))
+        return flat, batch is None
+
+    def _drawing(self, seed: Seed) -> Any:
+        drawn = "this policy has no distribution of actions to draw from; leave deterministic=False out"
+        require(isinstance(self.policy, Draws), drawn)
+        if isinstance(seed, np.random.Generator):
+            generator = seed
+        else:
+            generator = self._own
+            if seed is not None:
+                generator.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+        if self._drawn is None or self._drawn[0] is not generator:
+            self._drawn = generator, self.policy.drawing(generator)
+        return self._drawn[1]
+
+
+def read_observation(space: gymnasium.Space, observation: Any) -> tuple[Any, int | None]:
+    """Read one observation or a batch of them, with arrays in the dtypes of their spaces.
+
+    Returns:
+        The observation, and B where every array of it has a leading dimension B; None where it is one alone.
+
+    Raises:
+        ConfigError: its shape, its dtype or its keys are not those of the space.
+    """
+    return _read(space, observation, "observation")
+
+
+def _read(space: gymnasium.Space, value: Any, name: str) -> tuple[Any, int | None]:
+    if isinstance(space, spaces.Dict):
+        keys = f"{name} must be a mapping with the keys {', '.join(map(str, space.spaces))}"
+        require(isinstance(value, Mapping), f"{keys}; got {type(value).__name__}")
+        got = ", ".join(map(str, value)) or "none"
+        require(value.keys() == space.spaces.keys(), f"{keys}; got {got}")
+        read = {key: _read(inner, value[key], f"{name}[{key!r}]") for key, inner in space.spaces.items()}
+        return {key: one for key, (one, _) in read.items()}, _agree(name, [batch for _, batch in read.values()])
+    if isinstance(space, spaces.Tuple):
+        parts = f"{name} must be a tuple of {len(space.spaces)} parts"
+        require(isinstance(value, Sequence), f"{parts}; got {type(value).__name__}")
+        require(len(value) == len(space.spaces), f"{parts}; got {len(value)}")
+        each = [
+            _read(inner, one, f"{name}[{k}]") for k, (inner, one) in enumerate(zip(space.spaces, value, strict=True))
+        ]
+        return tuple(one for one, _ in each), _agree(name, [batch for _, batch in each])
+    if space.shape is None or space.dtype is None or np.dtype(space.dtype).kind not in "biuf":
+        return _read_other(space, value, name)
+    return _read_array(space, value, name)
+
+
+def _read_array(space: gymnasium.Space, value: Any, name: str) -> tuple[NDArray[Any], int | None]:
+    shape, dtype = tuple(space.shape or ()), np.dtype(space.dtype)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise ConfigError(f"{name} is no array ({error}); allowed: shape {shape}, or {('B', *shape)}") from error
+    fits = array.ndim - len(shape) in (0, 1) and array.shape[array.ndim - len(shape) :] == shape
+    batch = f"({', '.join(map(str, ('B', *shape)))})"
+    require(fits, f"{name} has shape {array.shape}; allowed: {shape} for one, or {batch} for a batch")
+    require(array.dtype.kind in "biuf", f"{name} holds {array.dtype}; allowed: numbers, as {dtype}")
+    read = array.astype(dtype, copy=False)
+    exact = dtype.kind == "f" or bool((read == array).all())
+    require(exact, f"{name} holds {array.dtype} that are no {dtype}; give it as the environment does")
+    return read, None if array.ndim == len(shape) else len(array)
+
+
+def _read_other(space: gymnasium.Space, value: Any, name: str) -> tuple[Any, int | None]:
+    """Text, graphs and sequences: a batch of them is a tuple or a list."""
+    if space.contains(value):
+        return value, None
+    several = isinstance(value, tuple | list) and bool(value) and all(space.contains(one) for one in value)
+    require(several, f"{name} is not of the space {space}; give one of it, or a tuple of them")
+    return value, len(value)
+
+
+def _agree(name: str, batches: Sequence[int | None]) -> int | None:
+    """The batch that all parts have."""
+    found = list(dict.fromkeys(batches))
+    spelled = ", ".join("one observation" if batch is None else f"a batch of {batch}" for batch in found)
+    require(len(found) <= 1, f"the parts of {name} differ: {spelled}; give one, or batches of one length")
+    return found[0] if found else None
+
+
+def _pick(space: gymnasium.Space, value: Any, k: int) -> Any:
+    """Observation k of a batch that has been read."""
+    if isinstance(space, spaces.Dict):
+        return {key: _pick(inner, value[key], k) for key, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_pick(inner, one, k) for inner, one in zip(space.spaces, value, strict=True))
+    return value[k]

@@ -1,0 +1,216 @@
+"""Write a run's policy as an ONNX file, which other programs run without Paddock, and check it against ours.
+
+python -m paddock.export RUN policy.onnx
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from algos.common.keys import Stream, episode_seed
+from algos.common.threads import one_thread
+from envs.errors import ConfigError, PaddockError, require
+from envs.spec import EnvSpec
+from envs.vector.serial import SerialVectorEnv
+
+from .config.build import build
+from .config.command import Readers, check_output, parse, run_command, write_output
+from .evaluate import load
+from .evaluation.target import find_policy, find_target
+from .runs.folder import read_config
+
+GUIDE = """\
+Write a run's policy as an ONNX file: its network, with the normalization of observations inside.
+
+    python -m paddock.export RUN FILE.onnx [key=value ...]
+
+    RUN                 the run's folder; of its newest checkpoint
+    FILE.onnx           where the policy is written
+    which=last          last: the policy as it is now; best: the best that an evaluation met
+    niche=7             of a run of POET: this niche's own agent; else that of the newest active niche
+    agent=3             in its place the agent of this niche
+
+Input: `observation` [B, *shape], in the dtype in which the environment gives it; dictionaries, tuples and choices are
+flattened first, as by gymnasium.spaces.flatten. Outputs: `action` [B, ...], the most likely one, as the environment
+takes it, and `output` [B, W], what the network gives for it: a score for each choice, or the mean of an action.
+A policy with a memory also takes `state` [B, S], zeros before an episode, and gives `next_state`.
+
+Where onnxruntime is installed, the file is compared with the policy on observations of the environment before it is
+written. pip install -c constraints.txt -e '.[export]' has what this needs.
+"""
+READERS: Readers = {
+    "which": (str, "last or best"),
+    "niche": (int, "a niche's number"),
+    "agent": (int, "the number of an agent's niche"),
+}
+COMPARED = 256  # observations
+TOLERANCE = 1e-3  # between outputs, of the greatest one or of 1: single precision, summed in other orders
+
+
+class ExportFailed(PaddockError):
+    """The file would not do what the policy does."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far a file and its policy are apart, on observations of the environment."""
+
+    observations: int
+    output: float  # largest difference of an output
+    actions: int  # that differ: choices at all, continuous ones by more than the outputs may
+
+
+@dataclass(frozen=True)
+class Export:
+    """A policy that was written down."""
+
+    path: Path
+    iteration: int  # that it is of
+    inputs: dict[str, str]  # name -> dtype and shape
+    outputs: dict[str, str]
+    size: int  # bytes
+    comparison: Comparison | None  # None: there is no onnxruntime here
+
+
+def main() -> int:
+    """The command `paddock.export`; see `run_command` for the exit codes."""
+    return run_command(GUIDE, _command)
+
+
+def export(run: Path, path: Path, *, which: str = "last", niche: int | None = None, agent: int | None = None) -> Export:
+    """Write the policy of a run's newest checkpoint as an ONNX file.
+
+    Args:
+        run: the run's folder, which is only read.
+        path: the file, *.onnx.
+        which: last or best, where the algorithm keeps one.
+        niche, agent: of a run of POET; see `find_target`.
+
+    Raises:
+        ExportFailed: the file would give other actions; it is not written.
+        PaddockError: no run, no checkpoint or no such policy; a package is missing, or the file cannot be written.
+    """
+    check_output("FILE", path, (".onnx",))
+    config = read_config(run)
+    build_model = _import("onnx", "algos.networks.onnx_graph").build_model
+    algorithm, progress = load(run)
+    target = find_target(algorithm, run, niche, agent, algorithm, None)
+    policy, iteration = find_policy(algorithm, which, target, int(progress.metrics["iteration"]))
+    spec = (
+        target.env if target is not None else getattr(algorithm, "env", None) or build("env", config["env"]).as_array()
+    )
+    space: Any = spec.spaces[0]
+    notes = {"environment": spec.id, "algorithm": type(algorithm).__name__, "iteration": str(iteration)}
+    model = build_model(policy, tuple(space.shape), np.dtype(space.dtype), notes)
+    content = model.SerializeToString()
+    compared = _compare(content, policy, spec)
+    write_output("FILE", path, content)
+    inputs, outputs = (
+        {value.name: _describe(value) for value in values} for values in (model.graph.input, model.graph.output)
+    )
+    return Export(path, iteration, inputs, outputs, len(content), compared)
+
+
+def _import(package: str, module: str) -> Any:
+    """A module of ours or of the package, which is not installed everywhere.
+
+    Raises:
+        ConfigError: the package is missing.
+    """
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise ConfigError(f"export needs the package {package} ({error}); pip install {package}") from error
+    return importlib.import_module(module)
+
+
+def _compare(content: bytes, policy: Any, spec: EnvSpec) -> Comparison | None:
+    """Run a file's content beside the policy.
+
+    Raises:
+        ExportFailed: they differ by more than rounding.
+    """
+    try:
+        runtime = _import("onnxruntime", "onnxruntime")
+    except ConfigError:
+        return None
+    obs, states, output, action = _visit(policy, spec)
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    given: dict[str, Any] = {"observation": obs}
+    if len(session.get_inputs()) > 1:
+        given["state"] = states
+    their_action, theirs = session.run(["action", "output"], given)
+    difference = float(np.abs(theirs - output).max())
+    allowed = TOLERANCE * max(1.0, float(np.abs(output).max()))
+    rows = np.abs(their_action.astype(np.float64) - action).reshape(len(obs), -1).max(axis=1)
+    whole = np.issubdtype(action.dtype, np.integer)
+    differing = int((rows > (0 if whole else allowed)).sum())
+    said = f"outputs differ by {difference:.2g} on {len(obs)} observations, and {differing} actions differ"
+    # A tie that rounding decides is no mistake.
+    if not difference <= allowed or differing > len(obs) // 50:
+        raise ExportFailed(f"{said}; the file was not written, please report this")
+    return Comparison(len(obs), difference, differing)
+
+
+def _visit(policy: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Observations that the policy meets, with its memory before, its outputs and its actions: COMPARED of each."""
+    met: list[tuple[Any, ...]] = []
+    episode, over, state = 0, True, None
+    with one_thread(), closing(SerialVectorEnv(spec, 1, AutoresetMode.DISABLED)) as venv:
+        while len(met) < COMPARED:
+            if over:
+                obs, _ = venv.reset(seed=[episode_seed(0, Stream.FRESH, 0, episode)])
+                episode, state = episode + 1, None
+            obs = obs.copy()
+            output, after = policy.outputs(obs, state)
+            action, _, _ = policy.act(obs, state)
+            before = np.zeros_like(after) if state is None and after is not None else state
+            met.append((obs, np.zeros((1, 0)) if before is None else before, output, action))
+            state = after
+            obs, _, terminated, truncated, _ = venv.step(action)
+            over = bool(terminated[0] or truncated[0])
+    obs_rows, states, outputs, actions = (np.concatenate(column) for column in zip(*met, strict=True))
+    return obs_rows, states, outputs, actions
+
+
+def _describe(value: Any) -> str:
+    """The dtype and the shape of an input or output."""
+    tensor = value.type.tensor_type
+    shape = ", ".join(dimension.dim_param or str(dimension.dim_value) for dimension in tensor.shape.dim)
+    helper = importlib.import_module("onnx.helper")
+    return f"{helper.tensor_dtype_to_np_dtype(tensor.elem_type)} [{shape}]"
+
+
+def _command(arguments: Sequence[str]) -> None:
+    paths, options = parse("export", arguments, READERS)
+    usage = "python -m paddock.export RUN FILE.onnx"
+    require(len(paths) == 2, f"export takes RUN and FILE.onnx, and {len(paths)} are given; write {usage}")
+    made = export(*paths, **options)
+    lines = {
+        "run": f"{paths[0]}, {options.get('which', 'last')} policy, of iteration {made.iteration:,}",
+        **{f"input {name}": text for name, text in made.inputs.items()},
+        **{f"output {name}": text for name, text in made.outputs.items()},
+        "file": f"{made.path}, {made.size:,} bytes",
+    }
+    if made.comparison is None:
+        lines["check"] = "none; pip install onnxruntime compares it with the policy"
+    else:
+        found = made.comparison
+        lines["check"] = (
+            f"by onnxruntime on {found.observations} observations: outputs differ by {found.output:.2g} at most, "
+            f"{found.actions} actions differ"
+        )
+    for name, text in lines.items():
+        print(f"{name:18}  {text}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""An exported policy does in onnxruntime what it does here, whatever its network, its head and its observations."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TINY
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+import paddock
+from algos.networks.actor import ActorPolicy, Architecture, Weights
+from algos.networks.flat import MLP, FlatPolicy, Normalizer
+from envs.errors import ConfigError
+from paddock import export as command
+from paddock.export import ExportFailed
+
+pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+onnx_graph = pytest.importorskip("algos.networks.onnx_graph")
+
+pytestmark = pytest.mark.xdist_group("export")  # the run is made once
+
+PPO = [
+    *(
+        "algo=ppo",
+        "vec.num_envs=2",
+        "algo.num_steps=8",
+        "algo.minibatch_size=16",
+        "algo.hidden=[8]",
+        "algo.eval_every=9",
+    ),
+    *("algo.eval_episodes=1", "budget.iterations=1"),
+]
+PARTS = ["env=gymnasium", "env.id=toy_envs:Parts-v0", "algo.normalize_observations=true"]
+POET = ["algo=poet", "env=poles", "algo.hidden=[4]", "algo.population=4", "algo.eval_episodes=1", "budget.iterations=1"]
+RUNS = {
+    "es": [*TINY, "budget.iterations=2"],
+    "poet": [*POET, "algo.reproduce_every=9"],
+    "dictionaries": [*PPO, *PARTS],
+    "lstm": [*PPO, "env=recall", "algo.lstm=true"],
+}
+ACTIONS = {
+    "discrete": spaces.Discrete(3, start=-1),
+    "multi_discrete": spaces.MultiDiscrete([3, 2], start=[0, 4]),
+    "binary": spaces.MultiBinary((2, 2)),
+    "bounded": spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32)),
+    "unbounded": spaces.Box(-np.inf, np.inf, (2, 1), np.float64),
+}
+NETWORKS: dict[str, tuple[spaces.Box, dict[str, Any]]] = {
+    "normalized doubles": (spaces.Box(-5, 5, (3, 2), np.float64), {}),
+    "bytes": (spaces.Box(0, 255, (4,), np.uint8), {"activation": "relu"}),
+    "images, channels last": (spaces.Box(0, 255, (12, 10, 3), np.uint8), {"encoder": "cnn"}),
+    "large images, channels first": (spaces.Box(0, 255, (2, 36, 40), np.uint8), {"encoder": "cnn", "shared": True}),
+    "images of floats": (spaces.Box(0, 1, (9, 9, 1), np.float32), {"encoder": "cnn", "activation": "relu"}),
+    "memory": (spaces.Box(-5, 5, (3,), np.float32), {"lstm": True}),
+    "memory, shared": (spaces.Box(-5, 5, (3,), np.float32), {"lstm": True, "shared": True}),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> paddock.Run:
+    folder = tmp_path_factory.mktemp("run")
+    return paddock.run(*RUNS["es"], "compute=serial", f"run.dir={folder / 'run'}", progress=False)
+
+
+def run_file(policy: Any, obs: NDArray[Any], state: Any = None) -> list[NDArray[Any]]:
+    """What onnxruntime gives: action, output and, of a memory, the next state."""
+    model = onnx_graph.build_model(policy, obs.shape[1:], obs.dtype, {})
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"observation": obs} | ({} if state is None else {"state": state}))
+
+
+def flat_policy(action: spaces.Space, *, normalized: bool, scale: float = 1.0) -> FlatPolicy:
+    mlp = MLP.for_spaces(spaces.Box(-9, 9, (5,)), action, (7,), "tanh")
+    draw = np.random.default_rng(1)
+    parameters = scale * draw.normal(size=mlp.num_parameters).astype(np.float32)
+    mean, std = draw.normal(size=(2, 5)).astype(np.float32)
+    return FlatPolicy(
+        mlp, parameters.astype(np.float32), Normalizer(mean, np.abs(std) + 1, 2.0) if normalized else None
+    )
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+@pytest.mark.parametrize("normalized", [True, False])
+def test_every_head_of_a_flat_policy_is_exported(kind: str, normalized: bool) -> None:
+    policy, obs = flat_policy(ACTIONS[kind], normalized=normalized), np.random.default_rng(2).normal(size=(64, 5)) * 3
+    action, output = run_file(policy, obs)
+    ours, _, _ = policy.act(obs)
+    assert action.dtype == ours.dtype and action.shape == ours.shape
+    np.testing.assert_allclose(output, policy.outputs(obs)[0], atol=2e-6)
+    np.testing.assert_allclose(action, ours, atol=0 if np.issubdtype(ours.dtype, np.integer) else 1e-5)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("kind", ["discrete", "multi_discrete", "bounded"])
+def test_every_network_of_an_actor_is_exported(network: str, kind: str) -> None:
+    space, settings = NETWORKS[network]
+    plain: dict[str, Any] = {"encoder": "mlp", "hidden": (8,), "activation": "tanh", "shared": False, "lstm": False}
+    architecture = Architecture.for_spaces(space, ACTIONS[kind], **plain | settings, initial_log_std=0.0)
+    draw, size = np.random.default_rng(3), int(np.prod(space.shape))
+    mean = std = np.zeros(0, np.float32)
+    if "normalized" in network or "memory" in network:
+        mean, std = draw.normal(size=size).astype(np.float32), draw.uniform(0.5, 2, size).astype(np.float32)
+    network_size = sum(part.numel() for part in onnx_graph.ActorCritic(architecture, 0).parameters())
+    parameters = draw.normal(0, 0.3, size=network_size).astype(np.float32)
+    policy = ActorPolicy(architecture, Weights(0, parameters, mean, std, 1.5))
+    space.seed(4)
+    obs = np.array([space.sample() for _ in range(32)])
+    state = draw.normal(size=(32, architecture.state_width)).astype(np.float32) if architecture.lstm else None
+    action, output, *rest = run_file(policy, obs, state)
+    (ours, _, after), (expected, _) = policy.act(obs, state), policy.outputs(obs, state)
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+    assert action.dtype == ours.dtype
+    np.testing.assert_allclose(action, ours, rtol=1e-4, atol=0 if kind != "bounded" else 1e-5)
+    if architecture.lstm:
+        np.testing.assert_allclose(rest[0], after, rtol=1e-4, atol=1e-5)
+
+
+def test_of_equal_choices_the_first_is_taken() -> None:
+    policy = flat_policy(ACTIONS["multi_discrete"], normalized=False, scale=0.0)
+    obs = np.ones((1, 5))
+    assert run_file(policy, obs)[0].tolist() == policy.act(obs)[0].tolist() == [[0, 4]]
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_the_policy_of_a_run_is_exported_and_compared_where_it_plays(kind: str, tmp_path: Path) -> None:
+    run = paddock.run(*RUNS[kind], "compute=serial", f"run.dir={tmp_path / 'run'}", progress=False)
+    made = run.export(tmp_path / "policy.onnx")
+    assert made.comparison is not None and made.comparison.observations == 256
+    assert made.comparison.output < 1e-5 and made.comparison.actions == 0
+    session = runtime.InferenceSession((tmp_path / "policy.onnx").read_bytes())
+    assert (
+        session.get_modelmeta().custom_metadata_map["iteration"] == str(made.iteration) == str(run.policy().iteration)
+    )
+    assert ("state" in made.inputs) == ("next_state" in made.outputs) == (kind == "lstm")
+
+
+def test_the_command_says_what_it_wrote(
+    trained: paddock.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["export", *words])
+        return command.main(), *capsys.readouterr()
+
+    code, out, _ = call(str(trained.path), str(tmp_path / "policy.onnx"), "which=best")
+    assert code == 0 and "input observation   float32 [B, 4]" in out and "output action       int64 [B]" in out
+    assert "by onnxruntime on 256 observations" in out and "0 actions differ" in out
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert "pip install onnxruntime" in call(str(trained.path), str(tmp_path / "policy.onnx"))[1]
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    for words, said in (
+        ([str(trained.path), str(tmp_path / "policy.onnx")], "pip install onnx"),
+        ([str(trained.path), str(tmp_path / "policy.pt")], "allowed: *.onnx"),
+        ([str(tmp_path), str(tmp_path / "policy.onnx")], "is not a run folder"),
+        ([str(trained.path)], "write python -m paddock.export RUN FILE.onnx"),
+    ):
+        code, _, err = call(*words)
+        assert code == 2 and said in err and err.count("\n") == 1, err
+
+
+def test_a_file_that_would_act_otherwise_is_not_written(
+    trained: paddock.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = onnx_graph.build_model
+
+    def build_another(policy: FlatPolicy, *rest: Any) -> Any:
+        return build(FlatPolicy(policy.mlp, -policy.parameters, policy.normalizer), *rest)
+
+    monkeypatch.setattr(onnx_graph, "build_model", build_another)
+    with pytest.raises(ExportFailed, match="the file was not written"):
+        trained.export(tmp_path / "policy.onnx")
+    assert not (tmp_path / "policy.onnx").exists()
+    with pytest.raises(ConfigError, match="object is no policy that can be exported"):
+        build(object(), (4,), np.dtype(np.float32), {})

@@ -1,0 +1,380 @@
+"""`import paddock`: runs from Python are those of the command, and policies act on what environments give."""
+
+import asyncio
+import inspect
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from conftest import ROOT, TINY, call_main, final_state, rows, wait_until
+from gymnasium.vector.utils import batch_space
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
+
+import paddock
+from algos.common.keys import Stream, episode_seed
+from algos.pool.serial import SerialPool
+from algos.ppo import PPO
+from envs.errors import ConfigError, PaddockError
+from envs.spec import EnvSpec
+from envs.vector import Serial
+from paddock.evaluation.policy import TrainedPolicy, read_observation
+from paddock.runs.folder import FolderError
+from paddock.runs.loop import Signals
+from paddock.runs.state import read_run_states
+
+pytestmark = pytest.mark.xdist_group("python")  # the runs are made once
+
+HERE = [*TINY, "compute=serial"]
+PPO_TINY = [
+    *("algo=ppo", "compute=serial", "vec.num_envs=2", "algo.num_steps=16", "algo.minibatch_size=16", "algo.hidden=[8]"),
+    *("algo.eval_every=2", "algo.eval_episodes=1", "checkpoint.every_s=0"),
+]
+TOY = "env=gymnasium"
+KINDS = {
+    "es": [*HERE, "budget.iterations=2"],
+    "ppo": [*PPO_TINY, "env=cartpole", "algo.normalize_observations=true", "budget.iterations=2"],
+    "boxes": [*PPO_TINY, "env=pendulum", "budget.iterations=1", "algo.eval_every=9"],
+    "dictionaries": [*PPO_TINY, TOY, "env.id=toy_envs:Parts-v0", "budget.iterations=1"],
+    "numbers": [*PPO_TINY, TOY, "env.id=toy_envs:Cell-v0", "env.max_episode_steps=20", "budget.iterations=1"],
+    "memory": [*PPO_TINY, "env=recall", "algo.lstm=true", "budget.iterations=1"],
+}
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], paddock.Run]:
+    """A run of each kind, made once."""
+    folder, made = tmp_path_factory.mktemp("runs"), {}
+
+    def of(kind: str) -> paddock.Run:
+        if kind not in made:
+            made[kind] = paddock.run(*KINDS[kind], f"run.dir={folder / kind}", progress=False)
+        return made[kind]
+
+    return of
+
+
+# A run
+
+
+def test_the_name_is_imported_without_what_it_stands_for() -> None:
+    code = (
+        "import sys, paddock; early = {'algos', 'hydra', 'numpy', 'omegaconf', 'polars', 'torch'} & sys.modules.keys();"
+        "print(early, {*paddock.__all__} <= {*dir(paddock)})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "set() True\n", done.stderr
+    assert all(getattr(paddock, name) is getattr(paddock, name) for name in paddock.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        paddock.nothing  # noqa: B018
+
+
+def test_numbers_and_files_are_those_of_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    assert call_main(*HERE, "budget.iterations=3", f"run.dir={theirs}") == 0
+    capfd.readouterr()
+    run = paddock.run(*HERE, "budget.iterations=3", f"run.dir={ours}")
+    shown = capfd.readouterr().out
+    assert "iteration 3 |" in shown and shown.endswith(f"ended by budget.iterations=3 after 3 iterations: {ours}\n")
+    assert run.path == ours and run.config["seed"] == 0
+    assert (ours / "metrics.jsonl").read_bytes() == (theirs / "metrics.jsonl").read_bytes()
+    assert final_state(ours) == final_state(theirs)
+    assert {path.name for path in ours.rglob("*")} == {path.name for path in theirs.rglob("*")}
+
+
+def test_the_command_in_the_folder_does_the_same_again(make: Callable[[str], paddock.Run], tmp_path: Path) -> None:
+    run = make("es")
+    told = json.loads((run.path / "provenance.json").read_text())
+    python, *words = shlex.split(told["command"])
+    assert [python, *words[:2]] == ["python", "-m", "paddock"] and told["process"] != told["command"]
+    again = tmp_path / "again"
+    assert call_main(*(f"run.dir={again}" if word.startswith("run.dir=") else word for word in words[2:])) == 0
+    assert (again / "metrics.jsonl").read_bytes() == (run.path / "metrics.jsonl").read_bytes()
+
+
+def test_a_run_goes_on_in_its_folder_to_the_same_bits(tmp_path: Path) -> None:
+    whole = paddock.run(*HERE, "budget.iterations=4", f"run.dir={tmp_path / 'whole'}", progress=False)
+    for iterations in (1, 3, 4, 4):
+        parts = paddock.run(*HERE, f"budget.iterations={iterations}", f"run.dir={tmp_path / 'parts'}", progress=False)
+        assert len(parts.metrics()) == iterations
+    assert final_state(parts.path) == final_state(whole.path)
+    assert [read_run_states([run.path])[0].state for run in (whole, parts)] == ["done", "done"]
+
+
+def test_a_program_that_uses_hydra_finds_it_as_it_was(make: Callable[[str], paddock.Run], tmp_path: Path) -> None:
+    (tmp_path / "theirs.yaml").write_text("mine: 1")
+    own: Any = OmegaConf.create({"hydra": {"job": {"name": "theirs"}}})
+    before = HydraConfig.instance().cfg
+    try:
+        with initialize_config_dir(str(tmp_path), version_base="1.2"):
+            HydraConfig.instance().cfg = own
+            whole = GlobalHydra.instance().hydra
+            with pytest.raises(ConfigError):
+                paddock.run("algo=ess")
+            paddock.run(*HERE, "budget.iterations=1", f"run.dir={tmp_path / 'run'}", progress=False)
+            make("es").evaluate(episodes=1, env=["env=cartpole"])
+            assert GlobalHydra.instance().hydra is whole and HydraConfig.instance().cfg is own
+            assert compose("theirs").mine == 1
+    finally:
+        HydraConfig.instance().cfg = before
+
+
+def test_a_run_needs_neither_the_main_thread_nor_a_quiet_event_loop(
+    make: Callable[[str], paddock.Run], tmp_path: Path
+) -> None:
+    expected = (make("es").path / "metrics.jsonl").read_bytes()
+    line = [*TINY, "compute=local", "compute.workers=1", "budget.iterations=2"]
+
+    async def inside() -> None:
+        paddock.run(*line, f"run.dir={tmp_path / 'loop'}", progress=False)
+
+    asyncio.run(inside())
+    thread = threading.Thread(
+        target=lambda: paddock.run(*KINDS["es"], f"run.dir={tmp_path / 'thread'}", progress=False)
+    )
+    thread.start()
+    thread.join()
+    for name in ("loop", "thread"):
+        assert (tmp_path / name / "metrics.jsonl").read_bytes() == expected
+
+
+def test_an_interrupt_finishes_the_iteration_saves_and_is_raised(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    line = [*HERE, f"run.dir={tmp_path / 'run'}"]
+
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        wait_until(lambda: len(rows(tmp_path / "run")) >= 2 or ended.is_set())
+        if not ended.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            paddock.run(*line)
+    finally:
+        ended.set()
+        thread.join()
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert f"paddock.load('{tmp_path / 'run'}') has it" in capfd.readouterr().out
+    come = len(paddock.load(tmp_path / "run").metrics())
+    assert read_run_states([tmp_path / "run"])[0].why == "SIGINT"
+    run = paddock.run(*line, f"budget.iterations={come + 1}", progress=False)
+    straight = paddock.run(*HERE, f"budget.iterations={come + 1}", f"run.dir={tmp_path / 'straight'}", progress=False)
+    assert final_state(run.path) == final_state(straight.path)
+
+
+def test_a_second_interrupt_leaves_by_an_exception_where_the_caller_says_so() -> None:
+    def leave(number: int) -> Any:
+        raise KeyboardInterrupt(number)
+
+    told: list[int] = []
+    with pytest.raises(KeyboardInterrupt), Signals(told.append, leave) as signals:
+        signal.raise_signal(signal.SIGINT)
+        assert signals.caught == signal.SIGINT and told == [signal.SIGINT]
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["algo=ess"], "algo=ess is not an option of algo; did you mean 'es'?"),
+        (["algo.population=7"], "algo.population=7 is odd"),
+        (["algo.popul=8"], "did you mean 'algo.population'?"),
+        (["seed=1,2"], "seed=1,2 is several values"),
+        (["--multirun", "seed=1,2"], "python -m paddock --multirun seed=1,2; or call run() for each value"),
+        (["hydra.mode=MULTIRUN"], "python -m paddock hydra.mode=MULTIRUN, or call run() for each value"),
+        (["hydra/sweeper=optuna"], "is for sweeps"),
+        (["--cfg", "job"], "--cfg is for the command line: python -m paddock --cfg job"),
+        (["--version"], "python -m paddock --version"),
+        (["--seed", "1"], "keys are written without dashes"),
+        ([{"algo": "es"}], "overrides are text, such as 'algo=es'; got {'algo': 'es'} (dict)"),
+        (["run.dir=/proc/x"], "cannot be written"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_bad_input_is_an_error_of_one_line(overrides: list[Any], said: str) -> None:
+    with pytest.raises(PaddockError) as caught:
+        paddock.run(*overrides)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_dry_run_is_printed_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = paddock.run(*HERE, "dry_run=true", f"run.dir={tmp_path / 'run'}")
+    assert "algos.es.ES" in capsys.readouterr().out and not run.path.exists()
+    with pytest.raises(FolderError, match="is not a run folder"):
+        paddock.load(run.path)
+
+
+def test_a_script_that_calls_it_unguarded_is_told_so(tmp_path: Path) -> None:
+    line = [*TINY, "compute=local", "compute.workers=1", "budget.iterations=1"]
+    (tmp_path / "script.py").write_text(f"import paddock\npaddock.run(*{line!r}, 'run.dir=run')\n")
+    command = [sys.executable, str(tmp_path / "script.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and 'if __name__ == "__main__"' in done.stderr.splitlines()[-1], done.stderr
+
+
+# What a run gave
+
+
+def test_a_run_tells_what_its_folder_holds(make: Callable[[str], paddock.Run], tmp_path: Path) -> None:
+    run = paddock.load(str(make("es").path))
+    assert run.metrics().equals(paddock.read_metrics(run.path)) and len(run.metrics()) == 2
+    assert run.events() == paddock.read_events(run.path) == []
+    assert paddock.read_runs(run.path)["algo.population"].to_list() == [16]
+    film = run.film(tmp_path / "episode.mp4", seed=3)
+    assert (tmp_path / "episode.mp4").read_bytes() == film.content
+    assert film.return_ == run.evaluate(episodes=2, seed=3).returns[0]
+
+
+@pytest.mark.parametrize("kind", ["es", "ppo", "dictionaries", "numbers", "memory"])
+def test_its_policy_plays_in_its_environment_as_its_evaluation_does(
+    kind: str, make: Callable[[str], paddock.Run]
+) -> None:
+    run = make(kind)
+    policy, env = run.policy(), run.make_env()
+    assert (policy.observation_space, policy.action_space) == (env.observation_space, env.action_space)
+    returns = []
+    for k in range(2):
+        observation, _ = env.reset(seed=episode_seed(5, Stream.FRESH, 0, k))
+        total, over, state = 0.0, False, None
+        while not over:
+            action, state = policy.act_with_state(observation, state)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            total, over = total + float(reward), terminated or truncated
+        returns.append(total)
+    assert returns == run.evaluate(episodes=2, seed=5).returns.tolist()
+    assert run.evaluate(episodes=2, seed=5).mean == np.mean(returns)
+
+
+# What acts
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "memory"])
+def test_a_batch_is_acted_on_as_each_observation_alone(kind: str, make: Callable[[str], paddock.Run]) -> None:
+    policy = make(kind).policy()
+    space: gymnasium.Space = policy.observation_space
+    batch = batch_space(space, 3)
+    batch.seed(1)
+    observations = batch.sample()
+    actions = policy.act(observations)
+    assert actions.shape == (3, *(policy.action_space.shape or ())) and actions.dtype == policy.action_space.dtype
+    for k, one in enumerate(gymnasium.vector.utils.iterate(batch, observations)):
+        action = policy.act(one)
+        assert np.shape(action) == policy.action_space.shape
+        np.testing.assert_allclose(action, actions[k], rtol=1e-5, atol=1e-5)
+
+
+def test_drawn_actions_follow_their_seed(make: Callable[[str], paddock.Run]) -> None:
+    policy = make("boxes").policy()
+    observation = np.zeros((64, 3), np.float32)
+    first = policy.act(observation, deterministic=False, seed=1)
+    assert np.array_equal(first, policy.act(observation, deterministic=False, seed=1))
+    assert not np.array_equal(first, policy.act(observation, deterministic=False, seed=2))
+    assert not np.array_equal(first, policy.act(observation, deterministic=False))
+    generator = np.random.default_rng(1)
+    assert np.array_equal(first, policy.act(observation, deterministic=False, seed=generator))
+    assert not np.array_equal(first, policy.act(observation, deterministic=False, seed=generator))
+    assert (policy.act(observation) == policy.act(observation)).all()
+    with pytest.raises(ConfigError, match="no distribution of actions to draw from"):
+        make("es").policy().act(np.zeros(4), deterministic=False)
+
+
+def test_a_memory_is_carried_by_the_state(make: Callable[[str], paddock.Run]) -> None:
+    policy = make("memory").policy()
+    observation = np.ones((2, *(policy.observation_space.shape or ())), np.float32)
+    assert policy.recurrent and not make("ppo").policy().recurrent
+    with pytest.raises(ConfigError, match="has a memory; call act_with_state"):
+        policy.act(observation)
+    _, first = policy.act_with_state(observation)
+    _, second = policy.act_with_state(observation, first)
+    assert first.shape == second.shape and not np.array_equal(first, second)
+    with pytest.raises(ConfigError, match="state is of 2 episodes, and there are 1 observations"):
+        policy.act_with_state(observation[0], first)
+
+
+@pytest.mark.parametrize(
+    ("observation", "said"),
+    [
+        (np.zeros(3), r"observation has shape \(3,\); allowed: \(4,\) for one, or \(B, 4\) for a batch"),
+        (np.zeros((1, 2, 4)), r"has shape \(1, 2, 4\)"),
+        ([[1.0], [1.0, 2.0]], "observation is no array"),
+        (["a", "b", "c", "d"], "holds <U1; allowed: numbers"),
+        ({"x": 1}, r"has shape \(\)"),
+    ],
+    ids=range(5),
+)
+def test_an_observation_of_another_shape_is_refused(
+    observation: Any, said: str, make: Callable[[str], paddock.Run]
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make("es").policy().act(observation)
+
+
+def test_structured_observations_are_read_part_by_part() -> None:
+    space = gymnasium.make("toy_envs:Parts-v0").observation_space
+    one = space.sample()
+    assert read_observation(space, one)[1] is None
+    refused = {
+        "must be a mapping with the keys count, image, pair; got list": [],
+        "with the keys count, image, pair; got image, count": {key: one[key] for key in ("image", "count")},
+        r"observation\['image'\] has shape \(2,\)": one | {"image": np.zeros(2, np.uint8)},
+        r"observation\['image'\] holds float64 that are no uint8": one | {"image": np.full((3, 2), 0.5)},
+        r"observation\['pair'\] must be a tuple of 2 parts; got 1": one | {"pair": (one["pair"][0],)},
+        "the parts of observation differ: one observation, a batch of 2": one
+        | {"image": np.zeros((2, 3, 2), np.uint8)},
+    }
+    for said, observation in refused.items():
+        with pytest.raises(ConfigError, match=said):
+            read_observation(space, observation)
+
+
+# By hand
+
+
+def train_by_hand(steps: int) -> tuple[list[dict[str, float]], TrainedPolicy]:
+    """An algorithm without a run: its parts, its settings from YAML, and a loop that pulls it."""
+    env = EnvSpec(**paddock.defaults("env=cartpole"))
+    ppo = PPO(
+        env=env,
+        vec=Serial(**paddock.defaults("vec=serial", "vec.num_envs=2")),
+        pool=SerialPool(),
+        seed=0,
+        **paddock.defaults(*(word for word in KINDS["ppo"] if word.startswith("algo"))),
+    )
+    seen = []
+    for metrics in ppo.plan():
+        seen.append(metrics)
+        if metrics["step"] >= steps:
+            break
+    return seen, TrainedPolicy(ppo.policy(), *env.spaces, ppo.iteration)
+
+
+def test_an_algorithm_built_by_hand_gives_the_numbers_of_its_run(make: Callable[[str], paddock.Run]) -> None:
+    assert len(inspect.getsource(train_by_hand).splitlines()) <= 20
+    run = make("ppo")
+    seen, policy = train_by_hand(steps=64)
+    for row, metrics in zip(rows(run.path), seen, strict=False):
+        assert {name: value for name, value in metrics.items() if not name.startswith("system/")} == row
+    observation = np.random.default_rng(0).normal(size=(32, 4))
+    assert np.array_equal(policy.act(observation), run.policy().act(observation))
+
+
+@pytest.mark.parametrize("choice", ["ppo", "algoo=ppo", "algo=pppo"])
+def test_defaults_of_no_option_are_refused(choice: str) -> None:
+    with pytest.raises(ConfigError, match="is not an option of"):
+        paddock.defaults(choice)
