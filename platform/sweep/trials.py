@@ -28,7 +28,7 @@ from ..runs.state import is_held, last_metrics
 from .job_plan import Plan
 from .launchers import POLL_S
 from .placement import End, LaunchTarget, Running
-from .study import Constraint, parse_objectives
+from .study import Constraint, open_trial, parse_objectives
 from .trial import PRUNED, Note
 
 OWNERS = ".owners"  # in the sweep's folder: a file for each process at it
@@ -157,7 +157,7 @@ class SweepSession:
             if not living[note.owner]:
                 note = Note(note.number, self._mine, note.overrides, note.starts)
                 note.write(run)
-                return Trial(self._study, frozen._trial_id), note
+                return open_trial(self._study, frozen), note
         self._look_at = time.monotonic() + WAITS_S
         return None
 
