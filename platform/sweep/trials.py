@@ -36,7 +36,7 @@ STOPPED = (-2, -15, 130, 143)  # exit codes of a run that was asked to end
 WAITS_S = 5.0  # between two looks at trials of others
 
 
-class Bounds(Protocol):
+class SweepBounds(Protocol):
     """What the loop reads of the sweep's settings; conf/hydra/sweeper/optuna.yaml explains each."""
 
     n_trials: int
@@ -71,7 +71,7 @@ class SweepSession:
         self,
         study: optuna.Study,
         folder: Path,
-        bounds: Bounds,
+        bounds: SweepBounds,
         target: LaunchTarget,
         ask: Callable[[optuna.Study, int], Trial],
         plan: Callable[[Trial, Path], tuple[list[str], Plan]],
