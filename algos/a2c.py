@@ -9,7 +9,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from algos.common.timing import Clock
-from algos.learning.async_evaluation import Evaluation
+from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.collectors import Actors, Mode, rollout_times
 from algos.learning.learner import Learner
 from algos.learning.returns import n_step
@@ -64,7 +64,7 @@ class A2C:
         config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, groups=1)
         self.actors = Actors(config, self.pool, self.rollouts, self.num_actors, 0, self.learner.weights(0))
         first = self.learner.weights(0)
-        self.evaluation = Evaluation(config, self.pool, self.eval_episodes, self.eval_max_steps, first)
+        self.evaluation = AsyncEvaluation(config, self.pool, self.eval_episodes, self.eval_max_steps, first)
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One rollout and one step along its gradient an iteration, for ever."""

@@ -17,7 +17,7 @@ import numpy as np
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import worker_times
 from algos.evolution.hyperparameters import Value, read_space
-from algos.evolution.pbt_tasks import LOST, Course, Member, play_round
+from algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
 from algos.learning.episodes import count_cut
 from algos.pool.protocol import Done, Pool, PoolError
 from envs.errors import ConfigError, PaddockError, require
@@ -66,7 +66,7 @@ class PBT:
     def __post_init__(self) -> None:
         self._check()
         self.env = self.env.as_array()
-        self.course = Course(
+        self.course = RoundSettings(
             self.member, self.env, self.vec, self.seed, self.interval, self.eval_episodes, self.eval_max_steps
         )
         self.space = read_space(self.explore, self.member.func, self.member.keywords)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock
-from algos.learning.async_evaluation import Evaluation
+from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.collectors import Actors, Mode, rollout_times
 from algos.learning.distributed import Learners, check_learners
 from algos.learning.flow import minibatches
@@ -124,7 +124,9 @@ class PPO:
         )
         self.actors = Actors(config, self.pool, self.rollouts, self.num_actors, self.staleness, self._weights())
         self._check_shares()
-        self.evaluation = Evaluation(config, self.pool, self.eval_episodes, self.eval_max_steps, self.actors.newest)
+        self.evaluation = AsyncEvaluation(
+            config, self.pool, self.eval_episodes, self.eval_max_steps, self.actors.newest
+        )
 
     @property
     def plays_on_pool(self) -> bool:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra import version
-from hydra._internal.utils import _run_hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode, TaskFunction
 from omegaconf import DictConfig
@@ -25,12 +24,12 @@ from algos.pool.protocol import PoolError
 from algos.protocol import ChoosesPlace, Describes
 from envs.errors import ConfigError, PaddockError, resolve, split_details
 
-from . import CONF
 from .config.build import build
 from .config.command import complain, fall_silent
 from .config.compose import check_sweep, hydra_parser, register_search_path
 from .config.experiment import ExperimentParts, assemble, build_algorithm, env_name, packages
 from .config.help import print_help
+from .config.hydra_private import run_hydra
 from .config.mistakes import check_arguments, composition_error
 from .config.plugins import check_runs_here
 from .runs.checkpoint import StorageError
@@ -79,7 +78,7 @@ def main() -> int:
         register_search_path()
         if arguments.multirun and _prepare_sweep(arguments, job):
             return 0
-        _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
+        run_hydra(arguments, parser, job)
         for failure in failures:
             raise failure
         if len(runs) > 1 and runs[0].exists():

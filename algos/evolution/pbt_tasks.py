@@ -54,7 +54,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Course:
+class RoundSettings:
     """What stays the same for all members and rounds."""
 
     member: functools.partial[Any]  # makes an algorithm
@@ -74,7 +74,7 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundResult:
     """What a member came to in a round."""
 
     state: State
@@ -83,7 +83,7 @@ class Round:
     lengths: NDArray[np.int64]  # [eval_episodes]
 
 
-def play_round(course: Course, task: tuple[Member, int]) -> Round:
+def play_round(course: RoundSettings, task: tuple[Member, int]) -> RoundResult:
     """Let a member learn for a round, and evaluate it, on a worker."""
     member, number = task
     with one_thread():
@@ -97,7 +97,7 @@ def play_round(course: Course, task: tuple[Member, int]) -> Round:
         # All members meet the same episodes, so that none is lucky.
         seeds = [episode_seed(course.seed, Stream.EVALUATION, number, k) for k in range(course.eval_episodes)]
         played = evaluate(course.env, algorithm.policy(), seeds, course.eval_max_steps)
-        return Round(state, metrics, played.returns, played.lengths)
+        return RoundResult(state, metrics, played.returns, played.lengths)
 
 
 def evaluate(env: EnvSpec, policy: Any, seeds: list[int], max_steps: int) -> Episodes:

@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 SLOTS = 4  # environments side by side in one task; short tasks hold up few others
 
 
-class Evaluation:
+class AsyncEvaluation:
     """Plays episodes of the policy of one moment, and has the result at the next moment it is asked.
 
     A result is reported where the next evaluation starts, never earlier or later, so that rows are the same on every
-    machine. Evaluation therefore only holds training up where it takes longer than the time between two evaluations.
+    machine. An evaluation therefore only holds training up where it takes longer than the time between two evaluations.
     """
 
     def __init__(self, config: RolloutConfig, pool: Pool, episodes: int, max_steps: int, weights: Weights) -> None:
@@ -67,7 +67,7 @@ class Evaluation:
         """Report what is being played, and an evaluation of these weights if they are others; nothing changes."""
         reports = [self._wait()]
         if not self._running or weights.version != self._evaluated.version:
-            last = Evaluation(self._config, self._pool, self._episodes, self._max_steps, weights)
+            last = AsyncEvaluation(self._config, self._pool, self._episodes, self._max_steps, weights)
             last.best_return = max([self.best_return, *(metrics["eval/return_mean"] for metrics in reports if metrics)])
             last.start(weights)
             reports.append(last.finish())

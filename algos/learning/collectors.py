@@ -26,7 +26,7 @@ Versions = Callable[[int], Weights]  # the weights that play rollout k
 Source = Generator[tuple[Rollout, ResumePoint], None, None]  # rollouts, and where each ended
 
 
-class Ended(Exception):
+class Abandoned(Exception):
     """Nobody waits for this rollout any more."""
 
 
@@ -107,7 +107,7 @@ class Actors:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self.newest.version >= wanted)
             if self._closed:
-                raise Ended
+                raise Abandoned
             return next(weights for weights in self._weights if weights.version == wanted)
 
 

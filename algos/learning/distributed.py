@@ -248,11 +248,7 @@ def meet(meeting: str, rank: int, count: int, device: str) -> Any:
     store = torch.distributed.FileStore(meeting, count)
     group: Any
     if torch.device(device).type == "cpu":
-        gloo: Any = torch.distributed.ProcessGroupGloo
-        options = gloo._Options()
-        options._devices = [gloo.create_device(hostname="127.0.0.1")]
-        options._timeout = timedelta(seconds=TIMEOUT_S)
-        group = gloo(store, rank, count, options)
+        group = open_gloo(store, rank, count)
     else:
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
         torch.cuda.set_device(device)
@@ -263,6 +259,15 @@ def meet(meeting: str, rank: int, count: int, device: str) -> Any:
     # NCCL meets at the first exchange; after it nobody needs the file.
     group.allreduce([torch.zeros(1, device=device)]).wait()
     return group
+
+
+def open_gloo(store: torch.distributed.Store, rank: int, count: int) -> Any:
+    """Open a group of gloo's on the loopback interface, which its public constructor cannot choose."""
+    gloo: Any = torch.distributed.ProcessGroupGloo
+    options = gloo._Options()
+    options._devices = [gloo.create_device(hostname="127.0.0.1")]
+    options._timeout = timedelta(seconds=TIMEOUT_S)
+    return gloo(store, rank, count, options)
 
 
 def check_learners(count: int, device: str) -> None:

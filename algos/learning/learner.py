@@ -207,15 +207,22 @@ class _Encoder(nn.Module):
         # What is evaluated comes in many sizes and only a few times.
         if self._compiled is None or not torch.is_grad_enabled():
             return self._encode(obs)
-        # One kernel for minibatches of every size: the last bits must not depend on which of them came first.
-        torch._dynamo.maybe_mark_dynamic(obs, 0)
-        torch._dynamo.mark_static(obs, list(range(1, obs.ndim)))
+        mark_batch_dynamic(obs)
         return self._compiled(obs)
 
     def _encode(self, obs: Tensor) -> Tensor:
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self._mixed):
             # Back to float32, since 8 bits are too few for values and for memory.
             return self._layers(obs).float()
+
+
+def mark_batch_dynamic(obs: Tensor) -> None:
+    """Have `torch.compile` make one kernel for observations [B, ...] of every B.
+
+    The last bits must not depend on which minibatch came first. Torch has no public way to say so for one tensor.
+    """
+    torch._dynamo.maybe_mark_dynamic(obs, 0)
+    torch._dynamo.mark_static(obs, list(range(1, obs.ndim)))
 
 
 def check_compiler(device: str) -> None:

@@ -25,7 +25,7 @@ ACTIVATIONS = ("tanh", "relu")
 MOST_PARAMETERS = 500_000  # for each lane has its own: 64 MB at most
 
 
-class Rollout(ctypes.Structure):
+class NativeRollout(ctypes.Structure):
     """`struct rollout` of rollout.h."""
 
     _fields_ = (
@@ -122,7 +122,7 @@ def play_episodes(
     assert threads >= 1 and all(0 <= row < rows for row in member) and all(seed >= 0 for seed in seeds)
 
     library_ = library.load()
-    rollout = Rollout(
+    rollout = NativeRollout(
         task=library.find(task.name),
         settings=ctypes.addressof(task.settings),
         episodes=episodes,

@@ -10,11 +10,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra import compose, initialize_config_dir, version
-from hydra._internal.callbacks import Callbacks
-from hydra._internal.core_plugins.basic_launcher import BasicLauncherConf
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
@@ -23,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from hydra.types import HydraContext, RunMode, TaskFunction
+from hydra.types import RunMode, TaskFunction
 from hydra.version import VersionBase
 from omegaconf import DictConfig, open_dict
 
@@ -31,6 +26,15 @@ from envs.errors import ConfigError, require
 
 from .. import CONF
 from .help import ENTRY_POINTS
+from .hydra_private import (
+    BASIC_LAUNCHER,
+    BASIC_SWEEPER,
+    make_launcher,
+    make_loader,
+    make_parser,
+    make_search_path,
+    split_grid,
+)
 from .vocabulary import suggest_flag
 
 _COMPOSING = threading.RLock()  # Hydra has one configuration for all threads of a process
@@ -57,7 +61,7 @@ def hydra_parser() -> argparse.ArgumentParser:
     def refuse(message: str) -> NoReturn:
         raise ConfigError(f"{suggest_flag(message)}; see --help, and --hydra-help for Hydra's own flags")
 
-    parser = get_args_parser()
+    parser = make_parser()
     parser.error = refuse  # type: ignore[method-assign]
     return parser
 
@@ -103,11 +107,11 @@ def check_sweep(arguments: argparse.Namespace, check: Callable[[DictConfig], Pat
         overrides = [*arguments.overrides, "hydra.mode=MULTIRUN"]
         master = loader.load_configuration(arguments.config_name or "config", overrides, RunMode.MULTIRUN)
         sweeper = master.hydra.sweeper
-        if sweeper._target_ != BasicSweeperConf._target_:
+        if sweeper._target_ != BASIC_SWEEPER:
             return False  # it chooses values as it goes
         swept = [f"{key}={values}" for key, values in (sweeper.params or {}).items()]
         parsed = OverridesParser.create(loader).parse_overrides([*swept, *master.hydra.overrides.task])
-        [jobs] = BasicSweeper.split_arguments(parsed, None)
+        jobs = split_grid(parsed)
         met: set[str] = set()
         users: dict[Path, int] = {}
         for number, job in enumerate(jobs):
@@ -125,9 +129,8 @@ def check_sweep(arguments: argparse.Namespace, check: Callable[[DictConfig], Pat
 
 def _rehearse(loader: ConfigLoader, sweep: DictConfig, jobs: Sequence[Sequence[str]], show: TaskFunction) -> None:
     """Show the jobs of a sweep. Hydra itself would make their folders."""
-    if sweep.hydra.launcher._target_ != BasicLauncherConf._target_:
-        context = HydraContext(config_loader=loader, callbacks=Callbacks())
-        launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=show, config=sweep)
+    if sweep.hydra.launcher._target_ != BASIC_LAUNCHER:
+        launcher = make_launcher(Plugins.instance(), loader, show, sweep)
         launcher.launch([list(job) for job in jobs], 0)
         return
     for number, job in enumerate(jobs):
@@ -149,13 +152,13 @@ def loading(arguments: argparse.Namespace) -> Iterator[ConfigLoader]:
     """Hydra's loader, on the search path that the command line asks for."""
     version.setbase("1.3")
     register_search_path()
-    path = create_config_search_path(arguments.config_path or str(CONF))
+    path = make_search_path(arguments.config_path or CONF)
     if arguments.config_dir is not None:
         folder = f"file://{Path(arguments.config_dir).absolute()}"
         path.prepend(provider="command-line", path=folder, anchor=SearchPathQuery(provider="schema"))
     GlobalHydra.instance().clear()
     try:
-        yield Hydra.create_main_hydra2("paddock", path).config_loader
+        yield make_loader(path)
     finally:
         GlobalHydra.instance().clear()
 

@@ -18,6 +18,8 @@ from optuna.trial import FixedTrial
 
 from envs.errors import ConfigError, nearest, require
 
+from ..config.hydra_private import write_element
+
 LOG, WHEN = "log", "when:"
 Choice = None | bool | int | float | str
 
@@ -138,7 +140,7 @@ def _as_choice(item: Any) -> Choice:
 
 
 def _as_text(item: Any) -> str:
-    return Override._get_value_element_as_str(item)
+    return write_element(item)
 
 
 def _in_order(parameters: Sequence[Parameter]) -> list[Parameter]:

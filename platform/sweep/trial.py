@@ -49,14 +49,12 @@ class Reporter:
 
     def __init__(self, run: Path, note: Note) -> None:
         # Optuna takes a sixth of a second, which runs that are no trials need not wait.
-        from optuna.trial import Trial
-
-        from .study import StudySettings, open_study
+        from .study import StudySettings, open_study, open_trial
 
         self._metrics = list(StudySettings.read(run.parent).objectives)
         study = open_study(run.parent)
         self._frozen = study.get_trials(deepcopy=False)[note.number]
-        self._trial = Trial(study, self._frozen._trial_id)
+        self._trial = open_trial(study, self._frozen)
         self._percent = self._frozen.last_step or 0
         # Optuna judges trials by a single number.
         self._off = self._frozen.state.is_finished() or len(self._metrics) > 1

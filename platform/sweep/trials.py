@@ -28,7 +28,7 @@ from ..runs.state import is_held, last_metrics
 from .job_plan import Plan
 from .launchers import POLL_S
 from .placement import End, LaunchTarget, Running
-from .study import Constraint, parse_objectives
+from .study import Constraint, open_trial, parse_objectives
 from .trial import PRUNED, Note
 
 OWNERS = ".owners"  # in the sweep's folder: a file for each process at it
@@ -36,7 +36,7 @@ STOPPED = (-2, -15, 130, 143)  # exit codes of a run that was asked to end
 WAITS_S = 5.0  # between two looks at trials of others
 
 
-class Bounds(Protocol):
+class SweepBounds(Protocol):
     """What the loop reads of the sweep's settings; conf/hydra/sweeper/optuna.yaml explains each."""
 
     n_trials: int
@@ -71,7 +71,7 @@ class SweepSession:
         self,
         study: optuna.Study,
         folder: Path,
-        bounds: Bounds,
+        bounds: SweepBounds,
         target: LaunchTarget,
         ask: Callable[[optuna.Study, int], Trial],
         plan: Callable[[Trial, Path], tuple[list[str], Plan]],
@@ -157,7 +157,7 @@ class SweepSession:
             if not living[note.owner]:
                 note = Note(note.number, self._mine, note.overrides, note.starts)
                 note.write(run)
-                return Trial(self._study, frozen._trial_id), note
+                return open_trial(self._study, frozen), note
         self._look_at = time.monotonic() + WAITS_S
         return None
 

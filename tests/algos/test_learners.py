@@ -38,7 +38,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there i
 def make(**changes: Any) -> Any:
     # Five environments of 32 steps: minibatches of 53 rows leave one of a single row, in which the second learner has
     # no share, and so do pairs of environments with an LSTM.
-    given = {"steps": 32, "hidden": [16], "minibatch_size": 53, "epochs": 2, "eval_every": 2, "eval_episodes": 2}
+    given = {"num_steps": 32, "hidden": [16], "minibatch_size": 53, "epochs": 2, "eval_every": 2, "eval_episodes": 2}
     lstm = {"minibatch_size": 64} if changes.get("lstm") else {}
     section: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf/algo/ppo.yaml"))
     section = section | given | lstm | changes

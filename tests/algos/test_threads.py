@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from algos.common.threads import one_thread
 from algos.learning import async_evaluation
-from algos.learning.async_evaluation import Evaluation
+from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.episodes import Episodes
 from algos.pool.serial import SerialPool
 
@@ -55,7 +55,7 @@ def test_evaluation_in_this_process_changes_no_threads_beside_the_learner(monkey
 
     monkeypatch.setattr(async_evaluation, "evaluate_on_worker", evaluate)
     weights: Any = type("Weights", (), {"version": 3})()
-    evaluation = Evaluation(None, SerialPool(), 10, 100, weights)  # type: ignore[arg-type]
+    evaluation = AsyncEvaluation(None, SerialPool(), 10, 100, weights)  # type: ignore[arg-type]
     before = threading.active_count()
     evaluation.start(weights)
     assert threading.active_count() == before and not seen

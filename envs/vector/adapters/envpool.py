@@ -232,13 +232,18 @@ def _read(envpool: Any, spec: EnvSpec) -> tuple[str, dict[str, Any]]:
     if task not in known:
         hint = nearest(task.rpartition("/")[2], known)
         raise ConfigError(f"env.id={spec.id} is no task of EnvPool's; {hint} If not, choose vec=multiprocess")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        allowed = [key for key in envpool.make_spec(task)._config_keys if key not in RESERVED]
+    allowed = [key for key in read_options(envpool, task) if key not in RESERVED]
     for key in spec.arguments:
         require(key in allowed, f"env.kwargs.{key} is no option of EnvPool's {task}; {nearest(key, allowed)}")
     limit = {} if spec.max_episode_steps is None else {"max_episode_steps": spec.max_episode_steps}
     return task, spec.arguments | limit
+
+
+def read_options(envpool: Any, task: str) -> list[str]:
+    """Return the names of a task's options, which EnvPool tells nowhere in public."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(envpool.make_spec(task)._config_keys)
 
 
 def _pick(tree: Any, rows: NDArray[Any]) -> Any:

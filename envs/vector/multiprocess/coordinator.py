@@ -24,7 +24,7 @@ from envs.errors import PaddockError
 from envs.vector.contract import EnvError
 from envs.vector.multiprocess.process import WorkerProcess
 from envs.vector.multiprocess.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, SharedBuffers
-from envs.vector.multiprocess.worker import Job
+from envs.vector.multiprocess.worker import WorkerJob
 from envs.vector.slots import IDLE
 from envs.vector.storage import RowIndex, numbers
 from envs.vector.table import LOST, NEW, READY, SENT, Table
@@ -44,7 +44,7 @@ class Coordinator:
 
     def __init__(
         self,
-        jobs: Sequence[Job],
+        jobs: Sequence[WorkerJob],
         buffers: SharedBuffers,
         table: Table,
         processes: list[WorkerProcess],

@@ -16,7 +16,7 @@ import cloudpickle
 from envs.errors import ConfigError
 from envs.vector.contract import EnvError
 from envs.vector.multiprocess.shared import CLOSE, SharedBuffers
-from envs.vector.multiprocess.worker import Job
+from envs.vector.multiprocess.worker import WorkerJob
 
 LAST_LINES = 30  # of a worker's last words, in an error
 CLOSE_S = 1.0  # for processes to end by themselves
@@ -34,7 +34,7 @@ main({channel}, {parent})"""
 class WorkerProcess:
     """One worker; nothing of it outlives it, and it does not outlive its parent."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WorkerJob) -> None:
         """Start the process; it tells through the shared buffers when its environments are built.
 
         Args:

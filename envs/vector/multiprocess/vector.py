@@ -31,7 +31,7 @@ from envs.vector.contract import (
 from envs.vector.multiprocess.coordinator import Coordinator, Message
 from envs.vector.multiprocess.process import WorkerProcess, end
 from envs.vector.multiprocess.shared import MappedMemory, SharedBuffers, check_platform, size_of
-from envs.vector.multiprocess.worker import Job
+from envs.vector.multiprocess.worker import WorkerJob
 from envs.vector.slots import IDLE, build
 from envs.vector.storage import RowIndex, numbers
 from envs.vector.table import NEW, Table
@@ -96,7 +96,7 @@ class MultiprocessVectorEnv(VectorEnv):
         try:
             self._table = Table(buffers.arrays, autoreset, copy)
             jobs = [
-                Job(number, workers, num_envs, spec, registered, spaces, autoreset, memory, size, life=-1, log=-1)
+                WorkerJob(number, workers, num_envs, spec, registered, spaces, autoreset, memory, size, life=-1, log=-1)
                 for number in range(workers)
             ]
             self._coordinator = Coordinator(

@@ -38,7 +38,7 @@ PARENT_CHECK_S = 1.0  # between looks whether the parent still lives, by a worke
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerJob:
     """What a worker is to be; its file descriptors are the same numbers in both processes."""
 
     number: int  # which of the workers
@@ -65,7 +65,7 @@ def main(channel: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     connection = Connection(channel)
     try:
-        job: Job = pickle.loads(connection.recv_bytes())
+        job: WorkerJob = pickle.loads(connection.recv_bytes())
     except EOFError:
         return
     die_with_parent(job.life)
@@ -79,7 +79,7 @@ def main(channel: int, parent: int) -> None:
     os._exit(0)  # without the second that an interpreter with large libraries takes to end
 
 
-def serve(job: Job, buffers: SharedBuffers, connection: Connection, parent: int) -> None:
+def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection, parent: int) -> None:
     """Build the environments and follow orders until the one to close."""
     number, rows = job.number, job.rows
     at_work = buffers.at_work[number : number + 1]
@@ -136,7 +136,7 @@ def say(buffers: SharedBuffers, number: int, connection: Connection, state: int,
     connection.send_bytes(message)
 
 
-def check_spaces(envs: list[gymnasium.Env], first: int, job: Job) -> None:
+def check_spaces(envs: list[gymnasium.Env], first: int, job: WorkerJob) -> None:
     """Raise EnvError unless all environments have the spaces that the parent saw."""
     for i, env in enumerate(envs, first):
         spaces = env.observation_space, env.action_space

@@ -2,6 +2,22 @@
 
 Dask's scheduler says which workers there are; tasks go to them directly, in chunks that shrink towards the end of a
 batch. What a lost worker held runs again elsewhere, alone, so that a task that kills its workers is known by it.
+
+A task, or `Item`:
+
+    put ---> waiting ---> held ---- its end, good or an error too many --------------------> over
+               ^           |  |  |
+               |           |  |  +-- overdue ------------------------------------------> over: TaskTimeout
+               |           |  |
+               |           |  +----- lost too often, the last time alone ---> given up ---> over: WorkerLost
+               |           |                                      until it is known how the worker ended
+               |           +-- its worker returns it, leaves, or is silent (and may still end this copy)
+               |           +-- an error with tries left: errors + 1
+               |           +-- its worker is lost: losses + 1, and it runs alone from then on
+               +-----------+
+
+From anywhere it is over when its batch is cancelled, which is told to nobody, or when the pool fails: PoolError. A call
+of an object is held, lost and over in the same way; it waits with its object, which moves, and is never alone.
 """
 
 import asyncio

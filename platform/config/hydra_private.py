@@ -1,0 +1,59 @@
+"""What is used of Hydra that it keeps to itself, each in one function; tests/config/test_private.py watches them."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.core_plugins.basic_launcher import BasicLauncherConf
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import _run_hydra, create_config_search_path, get_args_parser
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.override_parser.types import Override
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from .. import CONF
+
+BASIC_LAUNCHER, BASIC_SWEEPER = BasicLauncherConf._target_, BasicSweeperConf._target_
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return Hydra's parser of the command line."""
+    return get_args_parser()
+
+
+def run_hydra(arguments: argparse.Namespace, parser: argparse.ArgumentParser, job: TaskFunction) -> None:
+    """Do what a command line says; `hydra.main` would read it anew, with a parser of its own."""
+    _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
+
+
+def make_search_path(folder: str | Path) -> ConfigSearchPath:
+    """Return the search path that begins with a folder."""
+    return create_config_search_path(str(folder))
+
+
+def make_loader(path: ConfigSearchPath) -> ConfigLoader:
+    """Return a loader on a search path, which `GlobalHydra` knows until it is cleared."""
+    return Hydra.create_main_hydra2("paddock", path).config_loader
+
+
+def split_grid(overrides: Sequence[Override]) -> Sequence[Sequence[str]]:
+    """Return the jobs that Hydra's own sweeper would make of parsed overrides."""
+    [jobs] = BasicSweeper.split_arguments(list(overrides), None)
+    return jobs
+
+
+def make_launcher(plugins: Any, loader: ConfigLoader, job: TaskFunction, sweep: DictConfig) -> Launcher:
+    """Return the launcher of a sweep, outside one; its context needs callbacks, which have no public class."""
+    context = HydraContext(config_loader=loader, callbacks=Callbacks())
+    return plugins.instantiate_launcher(hydra_context=context, task_function=job, config=sweep)
+
+
+def write_element(value: Any) -> str:
+    """Return an element of a sweep as the command line would have it, quotes and all."""
+    return Override._get_value_element_as_str(value)

@@ -1,0 +1,68 @@
+"""What is used of dependencies that they keep to themselves is still there, and does what it did."""
+
+from typing import Any
+
+import optuna
+import pytest
+import torch
+from dask_jobqueue import SLURMCluster
+from distributed import LocalCluster
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from algos.learning.distributed import open_gloo
+from algos.learning.learner import mark_batch_dynamic
+from envs.vector.adapters.envpool import read_options
+from paddock import CONF
+from paddock.config.compose import loading
+from paddock.config.hydra_private import BASIC_LAUNCHER, BASIC_SWEEPER, make_parser, split_grid, write_element
+from paddock.config.plugins import PLUGINS, register_plugin
+from paddock.sweep.launchers import LocalLauncher
+from paddock.sweep.study import open_trial
+
+
+def test_hydra_composes_and_splits_a_grid() -> None:
+    arguments = make_parser().parse_intermixed_args(["seed=1,2", "algo=es"])
+    assert arguments.overrides == ["seed=1,2", "algo=es"]
+    with loading(arguments) as loader:
+        [group] = [source for source in loader.get_search_path().get_path() if str(CONF) in str(source.path)]
+        assert loader.get_group_options("hydra/launcher") and group
+        parsed = OverridesParser.create(loader).parse_overrides(arguments.overrides)
+    assert [list(job) for job in split_grid(parsed)] == [["seed=1", "algo=es"], ["seed=2", "algo=es"]]
+    assert BASIC_LAUNCHER.endswith(".BasicLauncher") and BASIC_SWEEPER.endswith(".BasicSweeper")
+    assert write_element([1, "a b"]) == r"[1,a\ b]"
+
+
+def test_hydra_finds_a_plugin_of_ours() -> None:
+    from hydra.core.plugins import Plugins
+
+    register_plugin(LocalLauncher)
+    found: Any = Plugins.instance()
+    assert found.class_name_to_class[f"{PLUGINS}LocalLauncher"] is LocalLauncher
+
+
+def test_optuna_reports_to_a_trial_that_another_process_began() -> None:
+    study = optuna.create_study()
+    began = study.ask()
+    again = open_trial(study, study.get_trials()[began.number])
+    again.report(0.5, step=1)
+    assert study.get_trials()[began.number].intermediate_values == {1: 0.5}
+
+
+def test_torch_marks_a_size_that_may_change_and_opens_a_group_of_gloos(tmp_path: Any) -> None:
+    obs = torch.zeros(4, 3)
+    mark_batch_dynamic(obs)
+    group = open_gloo(torch.distributed.FileStore(str(tmp_path / "meeting"), 1), 0, 1)
+    group.allreduce([obs]).wait()
+    assert not obs.any()
+
+
+def test_dask_keeps_the_workers_of_its_making_in_a_set() -> None:
+    assert issubclass(SLURMCluster, LocalCluster.__mro__[1])
+    with LocalCluster(n_workers=0, processes=False, protocol="inproc://", dashboard_address=None) as cluster:
+        assert len(cluster._created) == 0
+        cluster._created.clear()
+
+
+def test_envpool_names_the_options_of_a_task() -> None:
+    envpool = pytest.importorskip("envpool")
+    assert {"seed", "num_envs", "max_episode_steps"} <= set(read_options(envpool, "CartPole-v1"))
