@@ -10,12 +10,13 @@ from setuptools.command.build_py import build_py
 
 
 class BuildPy(build_py):
-    """Finds the two packages of a wheel in folders of other names."""
+    """Finds the packages of a wheel that lie in folders of other names."""
 
     def finalize_options(self) -> None:
         """Add them to `package-dir`."""
         super().finalize_options()
-        self.package_dir = {**self.package_dir, "_paddock.platform": "platform", "_paddock.conf": "conf"}
+        ours = {"_paddock.platform": "platform", "_paddock.conf": "conf", "paddock-stubs": "platform/stubs"}
+        self.package_dir = {**self.package_dir, **ours}
 
 
 setup(cmdclass={"build_py": BuildPy})

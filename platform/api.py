@@ -59,7 +59,7 @@ def run(*overrides: str, progress: bool = True) -> "Run":
         check_guarded()
     except Unguarded as error:
         said = "the script calls paddock.run whenever it is imported, which workers do, too"
-        raise Unguarded(f'{said}; call it below `if __name__ == "__main__":`') from error
+        raise Unguarded(f"{said}; call it below `if __name__ == '__main__':`") from error
     with composed(overrides) as config:
         check_runs_here()
         parts = assemble(config)

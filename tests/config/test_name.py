@@ -239,6 +239,7 @@ def test_no_folder_of_the_working_directory_hides_an_editable_install(small_hous
         (small_house / floor).mkdir()
         (small_house / floor / "__init__.py").touch()
     (small_house / "conf").mkdir()
+    (small_house / "platform/stubs").mkdir()
     # Without the native environments, which take a compiler many seconds.
     project, _, tools = (ROOT / "pyproject.toml").read_text().partition("[[tool.setuptools.ext-modules]]")
     (small_house / "pyproject.toml").write_text(project)
@@ -331,8 +332,9 @@ def test_wheel_holds_every_file_and_shadows_nothing(wheel):
     ours |= {path.relative_to(ROOT) for path in (ROOT / "envs/native").rglob("*.[ch]")}
     hidden = ("platform", "conf")
     moved = {f"_paddock/{path.as_posix()}" if path.parts[0] in hidden else path.as_posix() for path in ours}
-    assert held >= moved | {"paddock.py"}
-    assert {name.split("/")[0] for name in held} == {"paddock.py", "_paddock", "algos", "envs"}
+    typed = {f"{folder}/py.typed" for folder in ("_paddock/platform", "algos", "envs", "paddock-stubs")}
+    assert held >= moved | typed | {"paddock.py", "paddock-stubs/__init__.pyi"}
+    assert {name.split("/")[0] for name in held} == {"paddock.py", "_paddock", "paddock-stubs", "algos", "envs"}
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (cc)")
@@ -419,7 +421,8 @@ def read_imports(path: Path, find: Callable[[ast.AST, str], Iterator[str]] = fin
 
 
 def find_rooms() -> set[str]:
-    return {path.stem for path in (ROOT / "platform").iterdir()} - {"__init__", "__main__", "__pycache__"}
+    found = [path for path in (ROOT / "platform").iterdir() if path.is_dir() or path.suffix == ".py"]
+    return {path.stem for path in found} - {"__init__", "__main__", "__pycache__"}
 
 
 @pytest.mark.parametrize(

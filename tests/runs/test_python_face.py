@@ -1,5 +1,6 @@
 """`import paddock`: runs from Python are those of the command, and policies act on what environments give."""
 
+import ast
 import asyncio
 import inspect
 import json
@@ -79,6 +80,17 @@ def test_the_name_is_imported_without_what_it_stands_for() -> None:
     assert all(getattr(paddock, name) is getattr(paddock, name) for name in paddock.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         paddock.nothing  # noqa: B018
+
+
+def test_an_installed_package_shows_type_checkers_the_same_names() -> None:
+    stub = ast.parse((ROOT / "platform/stubs/__init__.pyi").read_text())
+    named = {
+        alias.asname: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    named.pop(None)  # of pathlib
+    assert named.keys() | {"CONF"} == {*paddock.__all__}
+    for name, module in named.items():
+        assert f"_paddock.platform.{getattr(paddock, name).__module__.partition('.')[2]}" == module
 
 
 def test_numbers_and_files_are_those_of_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

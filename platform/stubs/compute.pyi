@@ -1,0 +1,1 @@
+from _paddock.platform.compute import Pool as Pool
