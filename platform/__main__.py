@@ -3,6 +3,6 @@
 import sys
 
 if __name__ == "__main__":
-    from .launch import main
+    from paddock.launch import main
 
     sys.exit(main())
