@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT, call_main
@@ -32,7 +33,7 @@ LITTLE = ["budget.iterations=1", "algo.eval_episodes=1", "algo.eval_max_steps=20
 QUICK = [*LITTLE, "algo.population=4"]  # one iteration of whatever it is
 FEW_STEPS = [*LITTLE, "algo.steps=8", "vec.num_envs=4"]
 ONE_PASS = ["algo.minibatch_size=16", "algo.epochs=1"]
-TWO_TRIALS = ["budget.iterations=1", "algo.eval_every=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=2"]
+ONE_TRIAL = ["budget.iterations=1", "algo.eval_every=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=1"]
 TWO_MEMBERS = [*LITTLE, "algo.members=2", "algo.interval=1", "vec.num_envs=2", "algo.member.steps=4"]
 TINY_POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden=[4]", "algo.reproduce_every=1"]
 ALWAYS_ADMIT = ["algo.reproduce_score=0", "algo.criterion_low=0", "algo.criterion_high=1000"]
@@ -69,7 +70,7 @@ def shrunk(words: Sequence[str]) -> list[str]:
     if "slurm" in said:
         return ["dry_run=true"]
     if re.search("sweep", said):
-        return [*TWO_TRIALS, *(["vec.num_envs=2"] if "ppo" in said else ["algo.eval_max_steps=20"])]
+        return [*ONE_TRIAL, *(["vec.num_envs=2"] if "ppo" in said else ["algo.eval_max_steps=20"])]
     place = [] if "compute=" in said else ["compute=serial"]
     place += ["compute.workers=1"] if "compute=dask" in said else []
     if "pbt" in said:
@@ -148,6 +149,8 @@ def test_a_command_beside_the_run_works(
     command: str, here: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = shlex.split(command)[2]
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"there is no {module}")
     words = filled(command, request)
     for folder in {word for word in words if word.startswith("multirun/") or word == "SWEEP"}:
         run = request.getfixturevalue("run")
@@ -195,27 +198,22 @@ def test_the_package_that_extends_it_works(here: Path, monkeypatch: pytest.Monke
     assert importlib.import_module("paddock.evaluate").main() == 0
 
 
-def test_the_python_it_shows_runs(run: Path, here: Path) -> None:
-    pages = {
-        page: [body for kind, title, body in BLOCK.findall(text) if kind == "python" and not title]
-        for page, text in PAGES.items()
-    }
-    python = pages.pop("docs/python.md", [])
-    for page, blocks in pages.items():
-        known: dict[str, object] = {}
-        for block in blocks:
-            if "__main__" in block:
-                assert _run(block) == "[1, 2, 4, 8, 16] [1, 1, 2, 6, 24]\n", page
-            else:
-                exec(block.replace('"RUN"', repr(str(run))), known)
-        if page == "docs/vectorize.md":
-            assert known["observations"].shape == (64, 4)  # type: ignore[attr-defined]
-            known["venv"].close()  # type: ignore[attr-defined]
-    if not hasattr(paddock, "run"):
-        pytest.skip("there is no paddock.run")
-    known = {}
-    for block in python:
-        exec(block.replace('"RUN"', repr(str(run))), known)
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "```python\n" in text])
+@pytest.mark.xdist_group("commands on a run")
+def test_the_python_it_shows_runs(page: str, run: Path, here: Path) -> None:
+    known: dict[str, Any] = {}
+    for kind, title, body in BLOCK.findall(PAGES[page]):
+        if kind != "python" or title:
+            continue
+        if "paddock.run(" in body and not hasattr(paddock, "run"):
+            pytest.skip("there is no paddock.run")
+        if "__main__" in body:
+            assert _run(body) == "[1, 2, 4, 8, 16] [1, 1, 2, 6, 24]\n"
+        else:
+            exec(body.replace('"RUN"', repr(str(run))), known)
+    if "venv" in known:
+        assert known["observations"].shape == (64, 4)
+        known["venv"].close()
 
 
 def _run(script: str) -> str:
