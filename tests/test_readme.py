@@ -62,6 +62,11 @@ OF_PACKAGE = [line for line in COMMANDS if "my_package" in line]
 BESIDE = [line for line in COMMANDS if line.startswith("python -m paddock.")]
 
 
+def shorten(command: str) -> str:
+    """Name a test: pytest would number what is as long as some commands are."""
+    return command.removeprefix("python -m ")[:70].rstrip()
+
+
 def shrunk(words: Sequence[str]) -> list[str]:
     """What makes a command short: few steps and members, in this process where it does not say where."""
     said = " ".join(words)
@@ -123,14 +128,14 @@ def test_the_first_command_works_in_a_process_of_its_own(here: Path) -> None:
     assert list(here.glob("*/metrics.jsonl"))
 
 
-@pytest.mark.parametrize("command", [line for line in MAIN[1:] if "POET" not in line])
+@pytest.mark.parametrize("command", [line for line in MAIN[1:] if "POET" not in line], ids=shorten)
 def test_a_command_works(command: str, here: Path, request: pytest.FixtureRequest) -> None:
     if "vec=native" in command and not built():
         pytest.skip("nothing was compiled here")
     _works(filled(command, request), here)
 
 
-@pytest.mark.parametrize("command", [line for line in MAIN[1:] if "POET" in line])
+@pytest.mark.parametrize("command", [line for line in MAIN[1:] if "POET" in line], ids=shorten)
 @pytest.mark.xdist_group("commands on a run")
 def test_a_command_that_needs_a_run_works(command: str, here: Path, request: pytest.FixtureRequest) -> None:
     _works(filled(command, request), here)
@@ -143,7 +148,7 @@ def _works(words: list[str], here: Path) -> None:
     assert asks_only or list(here.rglob("metrics.jsonl"))
 
 
-@pytest.mark.parametrize("command", BESIDE)
+@pytest.mark.parametrize("command", BESIDE, ids=shorten)
 @pytest.mark.xdist_group("commands on a run")
 def test_a_command_beside_the_run_works(
     command: str, here: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
