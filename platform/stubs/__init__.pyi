@@ -9,6 +9,6 @@ from _paddock.platform.evaluation.policy import TrainedPolicy as TrainedPolicy
 from _paddock.platform.runs.results import read_events as read_events
 from _paddock.platform.runs.results import read_metrics as read_metrics
 from _paddock.platform.runs.results import read_runs as read_runs
-from _paddock.platform.runs.results import read_trials as read_trials
+from _paddock.platform.sweep.study import read_trials as read_trials
 
 CONF: Path

@@ -1,91 +1,285 @@
-"""The README's commands work as they are written."""
+"""The README and the pages of docs/: their commands and their Python run, what they name is there, the site builds."""
 
+import importlib
+import importlib.util
+import json
+import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, call_main
 
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```bash\n(.*?)```", README, re.S)
-COMMANDS = [line for block in BLOCKS for line in block.splitlines() if re.match(r"\S*python -m ", line)]
-QUICK = ["budget.iterations=1", "algo.population=4", "algo.eval_episodes=1"]  # one iteration of whatever it is
+import paddock
+from envs.native.library import built
+from envs.vector import auto
 
+PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]}
+TEXT = "\n".join(PAGES.values())
+EXTEND = PAGES["docs/extend.md"]
+BLOCK = re.compile(r"^```(\w*)(?: title=\"([^\"\n]+)\")?\n(.*?)^```", re.M | re.S)
+COMMAND = re.compile(r"\S*python -m (?=platform|paddock)")
+# What scripts/check and .ci/run do, and what `test_the_site_builds` does.
+ELSEWHERE = re.compile(
+    r"python3 -m venv|\. \.venv/bin/activate|PATH=.* scripts/check|mkdocs build --strict -f docs/site/mkdocs.yml"
+)
 
+LITTLE = ["budget.iterations=1", "algo.eval_episodes=1", "algo.eval_max_steps=20"]
+QUICK = [*LITTLE, "algo.population=4"]  # one iteration of whatever it is
+FEW_STEPS = [*LITTLE, "algo.num_steps=8", "vec.num_envs=4"]
+ONE_PASS = ["algo.minibatch_size=16", "algo.epochs=1"]
+ONE_TRIAL = ["budget.iterations=1", "algo.eval_every=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=1"]
+TWO_MEMBERS = [*LITTLE, "algo.members=2", "algo.interval=1", "vec.num_envs=2", "algo.member.num_steps=4"]
 TINY_POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden=[4]", "algo.reproduce_every=1"]
 ALWAYS_ADMIT = ["algo.reproduce_score=0", "algo.criterion_low=0", "algo.criterion_high=1000"]
+OUR_WORDS = {
+    *("actor", "broadcast", "budget", "chunk", "Done", "driver", "encoding", "evaluation", "event", "experiment"),
+    *("extras", "family", "fresh", "generation", "journal", "keyed", "lane", "launcher", "learner", "member", "mirror"),
+    *("multirun", "native", "niche", "plan", "pool", "recipe", "row", "run", "seam", "session", "slot", "step"),
+    *("stream", "study", "takeover", "target", "task", "transfer", "trial", "vector", "worker"),
+}
 
 
-def words(command: str, **folders: Path) -> list[str]:
-    """A command of the README, run by this Python; RUN and POET stand for folders."""
-    arguments = shlex.split(command, comments=True)[1:]
-    for name, folder in folders.items():
-        arguments = [re.sub(rf"\b{name}\b", str(folder), word) for word in arguments]
-    return [sys.executable, *arguments]
+def read_commands() -> Iterator[str]:
+    """Every command of ours in a block of shell, or with arguments in a line of text."""
+    for page in PAGES.values():
+        lines = [line for kind, _, body in BLOCK.findall(page) if kind == "bash" for line in body.splitlines()]
+        spans = re.findall(r"`(\S*python -m [^`]+)`", BLOCK.sub("", page))
+        for line in [*lines, *(span for span in spans if "..." not in span)]:
+            words = shlex.split(line, comments=True)
+            if COMMAND.match(line) and len(words) > 3:
+                yield shlex.join(["python", *words[1:]])
+
+
+COMMANDS = list(dict.fromkeys(read_commands()))
+MAIN = [line for line in COMMANDS if re.match(r"python -m (platform|paddock) ", line) and "my_package" not in line]
+OF_PACKAGE = [line for line in COMMANDS if "my_package" in line]
+BESIDE = [line for line in COMMANDS if line.startswith("python -m paddock.")]
+
+
+def shorten(command: str) -> str:
+    """Name a test: pytest would number what is as long as some commands are."""
+    return command.removeprefix("python -m ")[:70].rstrip()
+
+
+def shrunk(words: Sequence[str]) -> list[str]:
+    """What makes a command short: few steps and members, in this process where it does not say where."""
+    said = " ".join(words)
+    if {"--help", "--cfg", "dry_run=true"} & set(words):
+        return []
+    if "slurm" in said:
+        return ["dry_run=true"]
+    if re.search("sweep", said):
+        return [*ONE_TRIAL, *(["vec.num_envs=2"] if "ppo" in said else ["algo.eval_max_steps=20"])]
+    place = [] if "compute=" in said else ["compute=serial"]
+    place += ["compute.workers=1"] if "compute=dask" in said else []
+    if "pbt" in said:
+        return [*TWO_MEMBERS, *place]
+    if "ppo" in said:
+        return [*FEW_STEPS, *ONE_PASS, *place]
+    if "my_package" in said:
+        return ["budget.iterations=1", *place]
+    return [*(FEW_STEPS if "a2c" in said else QUICK), *place]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme") / "run"
-    arguments = ["experiment=es_cartpole", "compute=serial", "algo.eval_every=1", *QUICK, f"run.dir={folder}"]
-    subprocess.run([sys.executable, "-m", "paddock", *arguments], cwd=ROOT, check=True, capture_output=True)
+    assert call_main("experiment=es_cartpole", "compute=serial", "algo.eval_every=1", *QUICK, f"run.dir={folder}") == 0
     return folder
 
 
 @pytest.fixture(scope="module")
 def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme") / "poet"
-    arguments = [*TINY_POET, *ALWAYS_ADMIT, *QUICK, "budget.iterations=2", f"run.dir={folder}"]
-    subprocess.run([sys.executable, "-m", "paddock", *arguments], cwd=ROOT, check=True, capture_output=True)
+    assert call_main(*TINY_POET, *ALWAYS_ADMIT, *QUICK, "budget.iterations=2", f"run.dir={folder}") == 0
     return folder
 
 
-@pytest.mark.parametrize("command", [line for line in COMMANDS if "-m platform" in line])
-def test_a_command_of_the_main_job_works(command: str, poet: Path, tmp_path: Path) -> None:
-    asks_only = {"--help", "--cfg", "dry_run=true"} & set(words(command))
-    gradients = any(re.search("ppo|a2c", word) for word in words(command))
-    small = ["budget.iterations=1", "algo.eval_episodes=1"] if gradients else QUICK
-    if any(re.search("sweep", word) for word in words(command)):
-        small = ["budget.iterations=3", "algo.eval_every=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=2"]
-    elif "experiment=pbt_cartpole" in words(command):
-        small = ["budget.iterations=1", "algo.members=2", "algo.interval=1", "algo.eval_episodes=1"]
-    quick = [] if asks_only else [*small, f"run.root={tmp_path}", f"hydra.sweep.dir={tmp_path}"]
-    done = subprocess.run([*words(command, POET=poet), *quick], cwd=ROOT, capture_output=True, text=True, timeout=240)
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory, in which `vec=auto` decides at once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(auto, "ROUND_S", 0.001)
+    return tmp_path
+
+
+def filled(command: str, request: pytest.FixtureRequest) -> list[str]:
+    """A command's words after the module, with folders of real runs in the place of names."""
+    words = shlex.split(command)[3:]
+    for name, fixture in {"RUN": "run", "POET": "poet"}.items():
+        if any(re.search(rf"\b{name}\b", word) for word in words):
+            folder = str(request.getfixturevalue(fixture))
+            words = [re.sub(rf"\b{name}\b", folder, word) for word in words]
+    return words
+
+
+def test_the_first_command_works_in_a_process_of_its_own(here: Path) -> None:
+    first = next(line for line in COMMANDS if "-m platform" in line)
+    words = shlex.split(first)
+    command = [sys.executable, *words[1:], *shrunk(words), f"run.root={here}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert asks_only or list(tmp_path.glob("*/metrics.jsonl"))
+    assert list(here.glob("*/metrics.jsonl"))
 
 
-@pytest.mark.parametrize("command", [line for line in COMMANDS if "-m paddock." in line])
-def test_a_command_on_a_run_works(command: str, run: Path, poet: Path) -> None:
-    done = subprocess.run(words(command, RUN=run, POET=poet), cwd=run, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("command", [line for line in MAIN[1:] if "POET" not in line], ids=shorten)
+def test_a_command_works(command: str, here: Path, request: pytest.FixtureRequest) -> None:
+    if "vec=native" in command and not built():
+        pytest.skip("nothing was compiled here")
+    _works(filled(command, request), here)
 
 
-def test_the_mistake_it_shows_is_answered_as_it_shows() -> None:
-    command, answer = re.search(r"```\n\$ (python -m platform .*)\n(paddock: .*)\n```", README).groups()  # type: ignore[union-attr]
-    done = subprocess.run(words(command), cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr.strip()) == (2, answer)
+@pytest.mark.parametrize("command", [line for line in MAIN[1:] if "POET" in line], ids=shorten)
+@pytest.mark.xdist_group("commands on a run")
+def test_a_command_that_needs_a_run_works(command: str, here: Path, request: pytest.FixtureRequest) -> None:
+    _works(filled(command, request), here)
 
 
-def test_every_file_it_names_is_there() -> None:
-    folders = r"`((?:conf|algos|envs|platform|scripts|tests)/[\w./]+)`"
-    named = re.findall(r"\]\(([^)#:]+)\)", README) + re.findall(folders, README)
-    assert named
-    missing = [name for name in named if not (ROOT / name).exists() and "walker.yaml" not in name]
-    assert not missing
+def _works(words: list[str], here: Path) -> None:
+    short = shrunk(words)
+    assert call_main(*words, *short) == 0
+    asks_only = {"--help", "--cfg", "dry_run=true"} & {*words, *short}
+    assert asks_only or list(here.rglob("metrics.jsonl"))
 
 
-def test_the_python_it_shows_runs() -> None:
-    vector, pool = re.findall(r"```python\n(.*?)```", README, re.S)
-    script = f"{vector}\nassert venv.recv is not None and observations.shape == (64, 4)\nvenv.close()\n"
-    assert _run(script) == ""
-    assert _run(pool) == "[1, 2, 4, 8, 16] [1, 1, 2, 6, 24]\n"
+@pytest.mark.parametrize("command", BESIDE, ids=shorten)
+@pytest.mark.xdist_group("commands on a run")
+def test_a_command_beside_the_run_works(
+    command: str, here: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = shlex.split(command)[2]
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"there is no {module}")
+    words = filled(command, request)
+    for folder in {word for word in words if word.startswith("multirun/") or word == "SWEEP"}:
+        run = request.getfixturevalue("run")
+        (here / folder).parent.mkdir(exist_ok=True)
+        (here / folder).symlink_to(run.parent)
+    monkeypatch.setattr(sys, "argv", [module, *words])
+    assert importlib.import_module(module).main() == 0
+
+
+def test_every_line_of_shell_is_run_somewhere() -> None:
+    lines = [line for kind, _, body in BLOCK.findall(TEXT) if kind == "bash" for line in body.splitlines() if line]
+    assert [line for line in lines if not COMMAND.match(line) and not ELSEWHERE.match(line)] == []
+
+
+def test_the_mistake_it_shows_is_answered_as_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    for page in ("README.md", "docs/configure.md"):
+        shown = re.search(r"```\n\$ python -m platform (.*)\n(paddock: .*)\n```", PAGES[page])
+        assert shown is not None
+        assert call_main(*shlex.split(shown[1])) == 2
+        assert capsys.readouterr().err.strip() == shown[2]
+
+
+def test_the_package_that_extends_it_works(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _, title, body in BLOCK.findall(EXTEND):
+        if title:
+            (here / title).parent.mkdir(parents=True, exist_ok=True)
+            (here / title).write_text(body)
+    algorithm = (here / "my_package" / "hill_climbing.py").read_text()
+    assert len(re.search(r"^class .*?\n\n\n", algorithm, re.M | re.S)[0].splitlines()) <= 40  # type: ignore[index]
+    monkeypatch.syspath_prepend(here)
+    assert len(OF_PACKAGE) == 2
+    for command in OF_PACKAGE:
+        words = shlex.split(command)[3:]
+        assert call_main(*words, *shrunk(words), f"run.dir={here / str(len(list(here.iterdir())))}") == 0
+    # Its run goes on to the same bytes as one that was not stopped, on other workers.
+    words = [word for word in shlex.split(OF_PACKAGE[0])[3:] if not word.startswith(("compute", "budget"))]
+    for folder, bounds in {"once": [4], "twice": [2, 4]}.items():
+        for iterations in bounds:
+            assert call_main(*words, "compute=serial", f"budget.iterations={iterations}", f"run.dir={folder}") == 0
+    rows = (here / "once" / "metrics.jsonl").read_text()
+    assert rows == (here / "twice" / "metrics.jsonl").read_text()
+    best = [json.loads(line)["hill/best"] for line in rows.splitlines()]
+    assert len(best) == 4 and best == sorted(best) and best[-1] > -5.0  # who stands still has -5
+    monkeypatch.setattr(sys, "argv", ["evaluate", "once", "episodes=2"])
+    assert importlib.import_module("paddock.evaluate").main() == 0
+
+
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "```python\n" in text])
+@pytest.mark.xdist_group("commands on a run")
+def test_the_python_it_shows_runs(page: str, run: Path, here: Path) -> None:
+    known: dict[str, Any] = {}
+    for kind, title, body in BLOCK.findall(PAGES[page]):
+        if kind != "python" or title:
+            continue
+        if "paddock.run(" in body and not hasattr(paddock, "run"):
+            pytest.skip("there is no paddock.run")
+        if "__main__" in body:
+            assert _run(body) == "[1, 2, 4, 8, 16] [1, 1, 2, 6, 24]\n"
+        else:
+            exec(body.replace('"RUN"', repr(str(run))), known)
+    if "venv" in known:
+        assert known["observations"].shape == (64, 4)
+        known["venv"].close()
 
 
 def _run(script: str) -> str:
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_every_file_it_names_is_there() -> None:
+    missing = []
+    for page, text in PAGES.items():
+        links = [link for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text) if not link.startswith("http")]
+        missing += [f"{page}: {link}" for link in links if not (ROOT / page).parent.joinpath(link).exists()]
+        named = re.findall(r"`((?:conf|algos|envs|platform|scripts|tests|notebooks|docs)/[\w./]+)`", text)
+        missing += [f"{page}: {name}" for name in named if not (ROOT / name).exists()]
+        for script, options in re.findall(r"`python (scripts/\S+\.py)([^`]*)`", text):
+            source = (ROOT / script).read_text()
+            missing += [
+                f"{page}: {script} {option}" for option in re.findall(r"--\w+", options) if option not in source
+            ]
+    assert missing == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len(PAGES["README.md"].splitlines()) <= 100
+
+
+def test_the_architecture_knows_every_room_and_where_things_are() -> None:
+    page = PAGES["docs/architecture.md"]
+    floors = [ROOT / name for name in ("platform", "algos", "envs")]
+    rooms = [room for floor in floors for room in floor.iterdir() if (room / "__init__.py").exists()]
+    assert [room for room in rooms if f"`{room.relative_to(ROOT)}/`" not in page] == []
+    orders = re.findall(r"^\| `(\S+)` \| (\d+) \|", page, re.M)
+    assert len(orders) >= 20
+    for file, about in orders:
+        assert abs(len((ROOT / file).read_text().splitlines()) - int(about)) <= 0.2 * int(about), file
+    for row in re.findall(r"^\| where .*$", page, re.M):
+        files = [ROOT / name for name in re.findall(r"`([\w/]+\.\w+)`", row)]
+        sources = "\n".join(file.read_text() for file in files)
+        names = re.findall(r"`(\w+)`", row.rsplit("|", 2)[1])
+        assert files and all(re.search(rf"\b{name}\b", sources) for name in names), row
+
+
+def test_the_glossary_has_our_words_in_order() -> None:
+    entries = re.findall(r"^(\S.*)\n:   \S", PAGES["docs/glossary.md"], re.M)
+    words = {word.strip() for entry in entries for word in re.sub(r" \(.*\)", "", entry).split(",")}
+    assert sorted(entries, key=str.lower) == entries
+    assert words >= OUR_WORDS, OUR_WORDS - words
+
+
+def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
+    command = ["-m", "mkdocs", "build", "--strict", "-f", "docs/site/mkdocs.yml", "-d", str(tmp_path)]
+    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=quiet, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    for page in PAGES.keys() - {"README.md"}:
+        file = tmp_path / Path(page).relative_to("docs").with_suffix(".html")
+        html = (tmp_path / "index.html" if page == "docs/README.md" else file).read_text()
+        assert not re.findall(r"<(?:script|img|iframe)[^>]* src=\"?(?:https?:)?//", html), page
+        assert not re.findall(r"<link[^>]* rel=\"?stylesheet[^>]* href=\"?(?:https?:)?//", html), page
+    reference = (tmp_path / "reference" / "seams.html").read_text()
+    assert all(
+        name in reference for name in ("envs.spec.EnvSpec", "algos.pool.protocol.Done", "paddock.runs.loop.Algorithm")
+    )
