@@ -19,6 +19,8 @@ import paddock
 from envs.native.library import built
 from envs.vector import auto
 
+pytestmark = pytest.mark.xdist_group("pages")  # what a process imports for one command serves the others
+
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]}
 TEXT = "\n".join(PAGES.values())
 EXTEND = PAGES["docs/extend.md"]
@@ -136,7 +138,6 @@ def test_a_command_works(command: str, here: Path, request: pytest.FixtureReques
 
 
 @pytest.mark.parametrize("command", [line for line in MAIN[1:] if "POET" in line], ids=shorten)
-@pytest.mark.xdist_group("commands on a run")
 def test_a_command_that_needs_a_run_works(command: str, here: Path, request: pytest.FixtureRequest) -> None:
     _works(filled(command, request), here)
 
@@ -149,7 +150,6 @@ def _works(words: list[str], here: Path) -> None:
 
 
 @pytest.mark.parametrize("command", BESIDE, ids=shorten)
-@pytest.mark.xdist_group("commands on a run")
 def test_a_command_beside_the_run_works(
     command: str, here: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +204,6 @@ def test_the_package_that_extends_it_works(here: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "```python\n" in text])
-@pytest.mark.xdist_group("commands on a run")
 def test_the_python_it_shows_runs(page: str, run: Path, here: Path) -> None:
     known: dict[str, Any] = {}
     for kind, title, body in BLOCK.findall(PAGES[page]):
