@@ -280,5 +280,5 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -
         assert not re.findall(r"<link[^>]* rel=\"?stylesheet[^>]* href=\"?(?:https?:)?//", html), page
     reference = (tmp_path / "reference" / "seams.html").read_text()
     assert all(
-        name in reference for name in ("envs.spec.EnvSpec", "algos.pool.protocol.Done", "paddock.runs.loop.Algorithm")
+        name in reference for name in ("envs.spec.EnvSpec", "algos.pool.protocol.Done", "algos.protocol.Algorithm")
     )
