@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
+from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, PaddockError, require
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
@@ -104,9 +105,10 @@ def export(run: Path, path: Path, *, which: str = "last", niche: int | None = No
     algorithm, progress = load(run)
     target = find_target(algorithm, run, niche, agent, algorithm, None)
     policy, iteration = find_policy(algorithm, which, target, int(progress.metrics["iteration"]))
-    spec = (
-        target.env if target is not None else getattr(algorithm, "env", None) or build("env", config["env"]).as_array()
-    )
+    if target is not None:
+        spec = target.env
+    else:
+        spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", config["env"]).as_array()
     space: Any = spec.spaces[0]
     notes = {"environment": spec.id, "algorithm": type(algorithm).__name__, "iteration": str(iteration)}
     model = build_model(policy, tuple(space.shape), np.dtype(space.dtype), notes)

@@ -7,7 +7,7 @@ action, state = policy.act_with_state(observation, state)           # of a polic
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -15,18 +15,10 @@ from gymnasium import spaces
 from gymnasium.spaces.utils import flatten, flatten_space
 from numpy.typing import NDArray
 
+from algos.protocol import Drawing
 from envs.errors import ConfigError, require
 
 Seed = int | np.random.Generator | None
-
-
-@runtime_checkable
-class Draws(Protocol):
-    """A policy that has a distribution of actions."""
-
-    def drawing(self, generator: np.random.Generator) -> Any:
-        """Return the same policy with actions drawn from this generator."""
-        ...
 
 
 class TrainedPolicy:
@@ -121,7 +113,7 @@ class TrainedPolicy:
 
     def _drawing(self, seed: Seed) -> Any:
         drawn = "this policy has no distribution of actions to draw from; leave deterministic=False out"
-        require(isinstance(self.policy, Draws), drawn)
+        require(isinstance(self.policy, Drawing), drawn)
         if isinstance(seed, np.random.Generator):
             generator = seed
         else:
