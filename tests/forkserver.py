@@ -70,7 +70,6 @@ LIBRARIES = (  # those of commands and workers that start no thread and handle n
     "matplotlib.pyplot",
     "optuna",
     "optuna.storages._rdb.storage",
-    "rich.console",
     "sqlalchemy",
     "submitit",
     "tensorboard",

@@ -55,7 +55,7 @@ class Executor:
     gpu: int
     retire: Callable[[], None]  # called once in a thread of the executor, when a series asks for a new process
     _free: dict[str, float] = field(init=False)
-    _urgent: deque[Job] = field(default_factory=deque)
+    _calls: deque[Job] = field(default_factory=deque)
     _waiting: deque[Job] = field(default_factory=deque)
     _running: dict[Job, None] = field(default_factory=dict)
     _series: dict[str, int] = field(default_factory=dict)
@@ -67,10 +67,10 @@ class Executor:
         for k in range(self.cpu):
             threading.Thread(target=self._work, name=f"paddock-{k}", daemon=True).start()
 
-    def add(self, job: Job, urgent: bool) -> None:
-        """Queue a job, behind those of the same urgency."""
+    def add(self, job: Job, first: bool = False) -> None:
+        """Queue a job, behind the others; a call of an object goes first, since its caller waits."""
         with self._changed:
-            (self._urgent if urgent else self._waiting).append(job)
+            (self._calls if first else self._waiting).append(job)
             self._changed.notify()
 
     def take_back(self, client: Client, ids: Iterable[int] | None = None) -> list[int]:
@@ -78,7 +78,7 @@ class Executor:
         wanted = None if ids is None else set(ids)
         removed: list[int] = []
         with self._changed:
-            for job in (*self._urgent, *self._waiting, *self._running):
+            for job in (*self._calls, *self._waiting, *self._running):
                 if job.client is client:
                     removed += _remove(job.tasks, wanted)
         return removed
@@ -132,7 +132,7 @@ class Executor:
 
     def _next(self) -> Job | None:
         """The first job, if it may begin now; a job that needs much is not overtaken by ones that need less."""
-        for jobs in (self._urgent, self._waiting):
+        for jobs in (self._calls, self._waiting):
             while jobs and not jobs[0].tasks:
                 jobs.popleft()
             if jobs:
@@ -207,7 +207,7 @@ class Resident:
             self._calls.append(job)
             first = len(self._calls) == 1
         if first:
-            self._executor.add(job, urgent=True)
+            self._executor.add(job, first=True)
 
     def close(self) -> None:
         """Let the object go once its open calls have ended, by its own `close` if it has one."""
@@ -235,7 +235,7 @@ class Resident:
                 self._calls.popleft()
                 following = self._calls[0] if self._calls else None
             if following is not None:
-                self._executor.add(following, urgent=True)
+                self._executor.add(following, first=True)
 
 
 def memory_gb(limit: int | None) -> float:

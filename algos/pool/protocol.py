@@ -106,7 +106,6 @@ class Pool(Protocol):
         fn: Callable[[Task], Any],
         tasks: Iterable[Task],
         *,
-        urgent: bool = False,
         needs: Needs = ONE_CPU,
         retry_errors: int = 0,
     ) -> Iterator[Done]:
@@ -115,7 +114,6 @@ class Pool(Protocol):
         May be called from several threads at once.
 
         Args:
-            urgent: go before waiting tasks that are not.
             needs: what each task occupies on its worker.
             retry_errors: how often a task that raises is run again before its error is its end.
 
@@ -129,7 +127,6 @@ class Pool(Protocol):
         fn: Callable[[Any], Any],
         deliver: Callable[[Sequence[End]], None],
         *,
-        urgent: bool = False,
         needs: Needs = ONE_CPU,
         retry_errors: int = 0,
         renew_after: int | None = None,
@@ -153,14 +150,11 @@ class Pool(Protocol):
     def stateful(
         self,
         factory: Callable[[], Any],
-        restore: Callable[[], Callable[[], Any]] | None = None,
         needs: Needs = ONE_CPU,
     ) -> Stateful:
-        """Make an object on the worker that holds the fewest, by calling factory there.
+        """Make an object on the worker that holds the fewest, by calling factory there, and anew where it is lost.
 
         Args:
-            restore: asked in this process when the object was lost, for the factory of its replacement; None: the same
-                factory again.
             needs: what a call of it occupies on its worker.
         """
         ...

@@ -27,7 +27,6 @@ class SerialPool:
         fn: Callable[[Task], Any],
         tasks: Iterable[Task],
         *,
-        urgent: bool = False,
         needs: Needs = ONE_CPU,
         retry_errors: int = 0,
     ) -> Iterator[Done]:
@@ -40,7 +39,6 @@ class SerialPool:
         fn: Callable[[Any], Any],
         deliver: Callable[[Sequence[End]], None],
         *,
-        urgent: bool = False,
         needs: Needs = ONE_CPU,
         retry_errors: int = 0,
         renew_after: int | None = None,
@@ -55,7 +53,6 @@ class SerialPool:
     def stateful(
         self,
         factory: Callable[[], Any],
-        restore: Callable[[], Callable[[], Any]] | None = None,
         needs: Needs = ONE_CPU,
     ) -> Stateful:
         """An object of this process, which is never lost."""

@@ -201,7 +201,6 @@ class Session:
         function: str,
         items: Sequence[tuple[int, bytes]],
         needs: tuple[int, float, int],
-        urgent: bool,
         limit_s: float | None,
         renew_after: int | None,
     ) -> None:
@@ -214,7 +213,7 @@ class Session:
         threads = max(self._executor.cpu // needs[0], 1)
         for k in range(min(threads, len(items))):
             share = deque(items[k::threads])
-            self._executor.add(Job(self, run, share, *needs, limit_s, renew_after, function), urgent)
+            self._executor.add(Job(self, run, share, *needs, limit_s, renew_after, function))
 
     def _recall(self, ids: Sequence[int]) -> None:
         self._give_back(self._executor.take_back(self, ids))

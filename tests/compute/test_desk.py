@@ -31,7 +31,7 @@ def test_an_executor_that_closes_gives_back_what_its_job_has_not_begun(closing: 
             executor.close()
 
     tasks = deque((number, pickle.dumps(None)) for number in range(5))
-    executor.add(Job(client, run, tasks, 1, 0.0, 0, renew_after=1 if closing == "retires" else None), urgent=False)
+    executor.add(Job(client, run, tasks, 1, 0.0, 0, renew_after=1 if closing == "retires" else None))
     _wait_for_idle(executor, lambda: bool(client.ended_tasks))
     assert client.ended_tasks == [0]
     assert sorted(executor.take_back(client)) == [1, 2, 3, 4]

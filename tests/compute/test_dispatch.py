@@ -17,7 +17,7 @@ from paddock.compute.dask.connection import WorkerConnection
 from paddock.compute.dask.dispatcher import SILENCE_S, Dispatcher
 from paddock.compute.dask.membership import Membership
 
-SETTINGS: dict[str, Any] = {"urgent": False, "needs": ONE_CPU, "retry_errors": 0, "renew_after": None}
+SETTINGS: dict[str, Any] = {"needs": ONE_CPU, "retry_errors": 0, "renew_after": None}
 
 
 class FakeWorker(WorkerConnection):
@@ -310,35 +310,11 @@ def test_a_watch_that_cannot_go_on_ends_what_is_open() -> None:
 def test_a_call_is_refused_or_ends_however_its_pool_went() -> None:
     loop = asyncio.new_event_loop()
     dispatcher = Dispatcher(loop, retries=0, timeout_s=None)
-    actor = ActorHandle(dispatcher, Counter, None, ONE_CPU)
+    actor = ActorHandle(dispatcher, Counter, ONE_CPU)
     dispatcher.fail(PoolError("gone"))
     loop.close()
     with pytest.raises(PoolError, match="gone"):
         actor.call("add", 1)
-
-
-def test_an_object_that_cannot_be_made_again_is_an_error_of_every_call() -> None:
-    async def restore() -> list[BaseException | None]:
-        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)
-
-        def refuse() -> Any:
-            raise LookupError("the file is gone")
-
-        actor = ActorHandle(dispatcher, Counter, refuse, ONE_CPU)
-        worker = FakeWorker("tcp://a:1")
-        serving = asyncio.ensure_future(dispatcher.serve(worker))
-        await _turns()
-        other = FakeWorker("tcp://b:1")
-        asyncio.ensure_future(dispatcher.serve(other))  # noqa: RUF006
-        await _turns()
-        first = actor.call("add", 1)
-        worker.end.set_result(None)
-        await serving
-        errors = [await asyncio.to_thread(_error, first)]
-        errors.append(await asyncio.wait_for(asyncio.to_thread(_error, actor.call("add", 1)), 10))
-        return errors
-
-    assert [str(error) for error in asyncio.run(restore())] == ["the file is gone"] * 2
 
 
 def _error(value: Callable[[], Any]) -> BaseException | None:

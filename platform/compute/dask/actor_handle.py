@@ -47,13 +47,10 @@ class ActorHandle:
         self,
         dispatcher: ActorDriver,
         factory: Callable[[], Any],
-        restore: Callable[[], Callable[[], Any]] | None,
         needs: Needs,
     ) -> None:
         self.id = uuid.uuid4().hex
         self.key = self.id  # of the object now alive; another for each replacement
-        self.lost = False  # whether what is to be made is a replacement
-        self.restore = restore
         self.needs = needs
         self.worker: WorkerConnection | None = None
         self.made = False

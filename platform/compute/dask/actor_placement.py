@@ -85,35 +85,18 @@ class ActorPlacement:
         """Find each object a worker: the one with the fewest objects for its threads."""
         workers = self._dispatcher.workers
         for actor in actors:
-            lost = actor.worker is not None
             if actor.worker is not None and actor.worker.address in workers:
                 actor.worker.send("drop", actor.key)
             others = [other.worker for other in self._actors if other is not actor]
             fitting = [worker for worker in workers.values() if worker.usable and worker.parallel(actor.needs)]
             actor.worker = min(fitting, key=lambda worker: others.count(worker) / worker.threads, default=None)
             actor.made = False
-            actor.lost |= lost
             if actor.worker is None:
                 continue
-            if actor.lost and actor.restore is not None:
-                self._dispatcher.spawn(self._restore(actor, actor.worker))
-            else:
-                self._make(actor, actor.worker)
-
-    async def _restore(self, actor: ActorHandle, worker: WorkerConnection) -> None:
-        assert actor.restore is not None
-        try:
-            actor.set_factory(await asyncio.to_thread(actor.restore))
-        except Exception as error:
-            if actor.worker is worker:
-                actor.worker = None  # the next call tries again
-                self._dispatcher.finish([(item, Ended(item, error=error)) for item in list(actor.items.values())])
-            return
-        if actor.worker is worker:
-            self._make(actor, worker)
+            self._make(actor, actor.worker)
 
     def _make(self, actor: ActorHandle, worker: WorkerConnection) -> None:
-        actor.made, actor.lost = True, False
+        actor.made = True
         actor.rename()
         worker.share(actor.blobs)
         worker.send("make", actor.key, actor.data)

@@ -180,7 +180,7 @@ class Dispatcher:
     # Work goes out
 
     def _feed(self) -> None:
-        """Send tasks while a worker wants some: urgent ones first, then in the order of the batches."""
+        """Send tasks while a worker wants some, in the order of the batches."""
         self._woken = False
         if self.failure is not None:
             self.fail(self.failure)  # what came in while it failed
@@ -189,7 +189,7 @@ class Dispatcher:
             ids = set(drain(self._forgotten))
             for worker in self.workers.values():
                 worker.forget(ids)
-        for batch in sorted(self._batches, key=lambda batch: not batch.urgent):
+        for batch in list(self._batches):
             while batch.waiting and (wanting := self._room(batch)) is not None:
                 self._give(wanting, batch)
         if self._idle:
@@ -223,7 +223,7 @@ class Dispatcher:
         sent = [(self.hold(worker, item, batch.mean_s), item.data) for item in items]
         cpu, memory_gb, gpu = as_tuple(batch.needs)
         needs = (worker.threads if items[0].alone else cpu, memory_gb, gpu)
-        worker.send("run", batch.function.id, sent, needs, batch.urgent, self.timeout_s, batch.renew_after)
+        worker.send("run", batch.function.id, sent, needs, self.timeout_s, batch.renew_after)
         self.place(worker)
 
     def hold(self, worker: WorkerConnection, item: Item, seconds: float | None) -> int:

@@ -45,7 +45,6 @@ class DaskPool:
         fn: Callable[[Task], Any],
         tasks: Iterable[Task],
         *,
-        urgent: bool = False,
         needs: Needs = ONE_CPU,
         retry_errors: int = 0,
     ) -> Iterator[Done]:
@@ -56,9 +55,7 @@ class DaskPool:
         """
         ends: queue.SimpleQueue[Sequence[End]] = queue.SimpleQueue()
         self._check(needs)
-        batch = self._dispatcher.open(
-            fn, ends.put, urgent=urgent, needs=needs, retry_errors=retry_errors, renew_after=None
-        )
+        batch = self._dispatcher.open(fn, ends.put, needs=needs, retry_errors=retry_errors, renew_after=None)
         coming = iter(tasks)
         total = len(tasks) if isinstance(tasks, Sequence) else None
         batch.unseen = total or 0
@@ -89,16 +86,13 @@ class DaskPool:
         fn: Callable[[Any], Any],
         deliver: Callable[[Sequence[End]], None],
         *,
-        urgent: bool = False,
         needs: Needs = ONE_CPU,
         retry_errors: int = 0,
         renew_after: int | None = None,
     ) -> Batch:
         """See `algos.pool.protocol.Pool`."""
         self._check(needs)
-        return self._dispatcher.open(
-            fn, deliver, urgent=urgent, needs=needs, retry_errors=retry_errors, renew_after=renew_after
-        )
+        return self._dispatcher.open(fn, deliver, needs=needs, retry_errors=retry_errors, renew_after=renew_after)
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
         """See `algos.pool.protocol.Pool`."""
@@ -107,12 +101,11 @@ class DaskPool:
     def stateful(
         self,
         factory: Callable[[], Any],
-        restore: Callable[[], Callable[[], Any]] | None = None,
         needs: Needs = ONE_CPU,
     ) -> Stateful:
         """See `algos.pool.protocol.Pool`."""
         self._check(needs)
-        return ActorHandle(self._dispatcher, factory, restore, needs)
+        return ActorHandle(self._dispatcher, factory, needs)
 
     def ask(self, workers: int) -> None:
         """See `algos.pool.protocol.Pool`."""

@@ -79,7 +79,6 @@ class Batch:
         deliver: Callable[[Sequence[End]], None],
         dispatcher: Driver,
         *,
-        urgent: bool,
         needs: Needs,
         retry_errors: int,
         renew_after: int | None,
@@ -91,7 +90,6 @@ class Batch:
         self.function = Shared(data)
         self.blobs = [*met.values(), self.function]
         self.deliver = deliver
-        self.urgent = urgent
         self.needs = needs
         self.retry_errors = retry_errors
         self.renew_after = renew_after
