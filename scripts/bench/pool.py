@@ -14,6 +14,7 @@ memory     1,000 generations of 64 tasks and a broadcast on one pool: the driver
 
 import argparse
 import concurrent.futures
+import contextlib
 import functools
 import gc
 import heapq
@@ -354,11 +355,12 @@ def _touch(task: tuple[Broadcast[np.ndarray], int]) -> float:
 def _resident() -> dict[str, float]:
     gc.collect()
     process = psutil.Process()
-    workers = [child for child in process.children(recursive=True) if "spawn_main" in " ".join(child.cmdline())]
-    return {
-        "driver_mb": process.memory_info().rss / 2**20,
-        "workers_mb": sum(worker.memory_info().rss for worker in workers) / 2**20,
-    }
+    workers_mb = 0.0
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # such as Dask's questions to `uname`
+            if "spawn_main" in " ".join(child.cmdline()):
+                workers_mb += child.memory_info().rss / 2**20
+    return {"driver_mb": process.memory_info().rss / 2**20, "workers_mb": workers_mb}
 
 
 # Report

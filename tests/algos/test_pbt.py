@@ -283,7 +283,7 @@ def test_without_any_member_left_the_run_ends() -> None:
         ("algo.factors=[1.25]", r"algo.factors=\[1.25\] must be positive, some below and some above 1"),
         ("algo.explore=null", "algo.explore=None has the wrong type"),
         ("algo.explore.learning_rate=3", "algo.explore: learning_rate=3 is not a mapping; give it low, high and log"),
-        ("+algo.explore.clip_cof={choices: [1, 2]}", "clip_cof is not a number .* did you mean 'clip_coef'"),
+        ("+algo.explore.clip_cof={choices: [1, 2]}", "algo.explore: clip_cof is not .* mean 'clip_coef'"),
         (
             "+algo.explore.num_steps={low: 1, high: 9, log: true}",
             "algo.explore: num_steps is not .* allowed: epochs, .*, clip_coef",

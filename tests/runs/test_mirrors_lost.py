@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forkserver
 import psutil
 import pytest
 from conftest import TINY, call_main, wait_until
@@ -87,11 +88,12 @@ def untracked(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.fixture
-def mark(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A mark that all processes started from here on carry."""
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A mark that all processes started from here on carry, where the kernel shows it: they start for real."""
     mark = uuid.uuid4().hex
     monkeypatch.setenv("PADDOCK_TEST_MARK", mark)
-    return mark
+    with forkserver.real_starts():
+        yield mark
 
 
 def marked(mark: str) -> list[psutil.Process]:

@@ -697,7 +697,7 @@ def test_wandb_keeps_the_rows_of_a_run_that_is_killed(tmp_path: Path, wandb_home
 mirror = Wandb(mode="offline", project="p", entity=None, group=None, job_type=None, tags=[], init_timeout_s=5,
                queue_rows=99, close_timeout_s=30, run_dir=RUN, run_name="r", config={"algo": {"name": "es"}})
 tracker = go([mirror], 3)
-tracker._feeds[0][1].offer(lambda: print("fed", mirror._child.process.pid, file=sys.stderr, flush=True))
+tracker._queues[0][1].offer(lambda: print("fed", mirror._child.process.pid, file=sys.stderr, flush=True))
 threading.Event().wait()
 """
     process = start(tmp_path, code, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
