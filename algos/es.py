@@ -19,9 +19,10 @@ from algos.common.timing import Clock, worker_times
 from algos.evolution.population import Problem, SearchDistribution, evaluate_mean, evaluate_pairs
 from algos.evolution.update import Adam, EvaluationLost, decayed, estimate_gradient
 from algos.learning.episodes import Moments, count_cut
-from algos.networks.flat import MLP, Activation, FlatPolicy, Normalizer
+from algos.networks.flat import MLP, Activation, FlatPolicy
 from algos.pool.protocol import Done, Pool
 from envs.errors import require
+from envs.native.networks import Normalizer
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
@@ -197,7 +198,7 @@ class ES:
             "learners": "1, in this process, on the CPU",
             "members": f"{self.population} ({self.population // 2} mirrored pairs) in {tasks} tasks an iteration",
             "policy": f"{sizes} {self.activation}, {self.problem.mlp.num_parameters:,} parameters, "
-            f"{self.problem.mlp.head.kind} actions",
+            f"{self.problem.mlp.network.head} actions",
         }
 
     def _check(self) -> None:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from algos.common.keys import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.learning.episodes import Episodes, Moments, play
 from algos.learning.native_episodes import NativePlayer
-from algos.networks.flat import MLP, Normalizer, Population
+from algos.networks.flat import MLP, Population
 from algos.pool.broadcast import Broadcast
+from envs.native.networks import Normalizer
 from envs.spec import EnvSpec
 from envs.vector import Vec, VectorEnv
 

@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.learning.episodes import Episodes, Moments
-from algos.networks.flat import Normalizer
 from envs.cores import usable_cores
 from envs.native import rollout as native
-from envs.native.networks import Network
+from envs.native.networks import Network, Normalizer
 from envs.native.settings import NativeTask, native_task
 from envs.spec import EnvSpec
 from envs.vector import Native, Vec
@@ -43,14 +42,13 @@ class NativePlayer:
         observe: list[bool],
     ) -> Episodes:
         """Play as `algos.learning.episodes.play`, with networks of parameters [M, P]; member[e] plays episode e."""
-        scaling = None if normalizer is None else native.Scaling(normalizer.mean, normalizer.std, normalizer.clip)
         played = native.play_episodes(
             self.task,
             self.network,
             parameters,
             member,
             seeds,
-            scaling=scaling,
+            normalizer=normalizer,
             cap=cap,
             observe=observe,
             threads=self.threads,

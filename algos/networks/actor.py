@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.networks.architecture import Architecture, Weights
+from algos.networks.dense import run_layers
 
 
 class Actor(Protocol):
@@ -39,44 +40,27 @@ def make_actor(architecture: Architecture) -> Actor:
 class DenseActor:
     """The policy half of a dense network, whose parameters come first in the flat vector.
 
-    They are the log standard deviations of a Gaussian, then each layer's weights [out, in] and bias.
+    They are the log standard deviations of a Gaussian, then the layers.
     """
 
     def __init__(self, architecture: Architecture) -> None:
-        head = architecture.head
-        self._sizes = (int(np.prod(architecture.obs_shape)), *architecture.hidden, head.width)
-        self._gaussians = head.width if head.kind == "gaussian" else 0
-        self._tanh = architecture.activation == "tanh"
+        self._architecture = architecture
+        self._layout = architecture.policy_layout
         self.log_std = np.zeros(0, np.float32)
 
     def load(self, weights: Weights) -> None:
         """See `Actor.load`."""
         self._weights = weights
-        self._layers = []
-        start = self._gaussians
-        self.log_std = weights.parameters[:start]
-        for fan_in, fan_out in zip(self._sizes, self._sizes[1:], strict=False):
-            stop = start + fan_in * fan_out
-            matrix = np.ascontiguousarray(weights.parameters[start:stop].reshape(fan_out, fan_in).T)
-            start, stop = stop, stop + fan_out
-            self._layers.append((matrix, weights.parameters[start:stop]))
-            start = stop
+        self.log_std, rest = np.split(weights.parameters, [self._architecture.head.num_log_std])
+        self._layers = [(np.ascontiguousarray(matrix), bias) for matrix, bias in self._layout.layers(rest)]
 
     def act(self, obs: NDArray[Any], state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """See `Actor.act`."""
         hidden = self._weights.normalize(obs)
         if hidden.dtype != np.float32 or hidden.ndim != 2:
             hidden = as_features(hidden)
-        last = len(self._layers) - 1
-        for k, (matrix, bias) in enumerate(self._layers):
-            hidden = hidden @ matrix
-            hidden += bias
-            if k < last:
-                if self._tanh:
-                    np.tanh(hidden, out=hidden)
-                else:
-                    np.maximum(hidden, np.float32(0), out=hidden)
-        return hidden, state
+        *_, out = run_layers(hidden, self._layers, len(self._layers) - 1, self._architecture.activation)
+        return out, state
 
 
 class ActorPolicy:

@@ -44,8 +44,7 @@ class ActorCritic(nn.Module):
         self.policy_encoder = _encoder(architecture, generator)
         self.policy_head = _linear(width, architecture.head.width, 0.01, generator)
         # A module's own parameters come before those of its parts: these are the first of the flat vector.
-        gaussian = architecture.head.width if architecture.head.kind == "gaussian" else 0
-        self.log_std = nn.Parameter(torch.full((gaussian,), architecture.initial_log_std))
+        self.log_std = nn.Parameter(torch.full((architecture.head.num_log_std,), architecture.initial_log_std))
         self.value_encoder = None if architecture.shared else _encoder(architecture, generator)
         self.value_head = _linear(width, 1, 1.0, generator)
         self.lstm = _lstm(architecture.features, generator) if architecture.lstm else None

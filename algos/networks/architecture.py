@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from algos.networks.flat import Activation
 from algos.networks.heads import Head
 from envs.errors import require
+from envs.native.networks import DenseLayout, Normalizer
 
 MIN_IMAGE = 5  # pixels a side that the smallest convolutional network needs
 
@@ -60,6 +61,11 @@ class Architecture:
         return cls(shape, dtype, encoder, hidden, activation, shared, lstm, Head.of(action), initial_log_std)
 
     @property
+    def policy_layout(self) -> DenseLayout:
+        """Of a dense network: where the policy's layers lie, behind the log standard deviations."""
+        return DenseLayout((int(np.prod(self.obs_shape)), *self.hidden, self.head.width), out_first=True)
+
+    @property
     def features(self) -> int:
         """F, the width of what `encode` gives and `decode` takes."""
         width = self.hidden[-1] if self.hidden else int(np.prod(self.obs_shape))
@@ -85,6 +91,4 @@ class Weights:
         """Observations [B, *shape] to mean 0 and deviation 1, flattened; as they are where nothing is normalized."""
         if not self.mean.size:
             return obs
-        out = obs.reshape(len(obs), -1) - self.mean
-        out /= self.std
-        return np.minimum(np.maximum(out, -self.clip, out=out), self.clip, out=out)
+        return Normalizer(self.mean, self.std, self.clip)(obs.reshape(len(obs), -1))

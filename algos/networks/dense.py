@@ -1,4 +1,4 @@
-"""Gradients of dense networks in NumPy: torch's numbers, without its cost of calls.
+"""Dense networks in NumPy, and their gradients: torch's numbers, without its cost of calls.
 
 A network of two layers of 64 and a minibatch of 64 rows take torch longer to call than to compute.
 """
@@ -7,8 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.networks.architecture import Architecture
+from algos.networks.flat import Activation
+from envs.native.networks import DenseLayout
 
 Floats = NDArray[np.float32]
+Layers = list[tuple[Floats, Floats]]  # weights [in, out] and bias [out] of each
 
 
 class DenseNetwork:
@@ -21,19 +24,17 @@ class DenseNetwork:
             parameters: [P], in torch's order: log standard deviations, the policy, the value.
             gradient: [P], which `backward` fills.
         """
-        head, activation = architecture.head, architecture.activation
-        inputs, hidden = int(np.prod(architecture.obs_shape)), architecture.hidden
-        gaussians = head.width if head.kind == "gaussian" else 0
-        self.log_std, self.log_std_gradient = parameters[:gaussians], gradient[:gaussians]
-        width = hidden[-1] if hidden else inputs
-        plans = [hidden, (), ()] if architecture.shared else [(), hidden, hidden]
-        ends = [None, head.width, 1]
-        self._chains, start = [], gaussians
-        for plan, end in zip(plans, ends, strict=True):
-            fan_in = inputs if end is None or not architecture.shared else width
-            chain = Chain(fan_in, plan, end, activation, parameters[start:], gradient[start:])
-            start += chain.size
-            self._chains.append(chain)
+        *trunk, width = architecture.policy_layout.sizes
+        apart = trunk[-1:] if architecture.shared else trunk
+        start = architecture.head.num_log_std
+        self.log_std, self.log_std_gradient = parameters[:start], gradient[:start]
+        self._chains = []
+        for sizes in (trunk if architecture.shared else [], [*apart, width], [*apart, 1]):
+            layout = DenseLayout(tuple(sizes), out_first=True)
+            layers, gradients = layout.layers(parameters[start:]), layout.layers(gradient[start:])
+            activated = len(layers) if sizes is trunk else len(layers) - 1
+            self._chains.append(Chain(layers, gradients, activated, architecture.activation))
+            start += layout.num_parameters
         assert start == len(parameters)
 
     def forward(self, obs: Floats) -> tuple[Floats, Floats]:
@@ -53,54 +54,43 @@ class DenseNetwork:
 
 
 class Chain:
-    """Dense layers one after another: hidden ones with an activation and, where there is an end, a linear last one."""
+    """Dense layers one after another, the first of which are activated, and the gradients by them."""
 
-    def __init__(
-        self,
-        fan_in: int,
-        hidden: tuple[int, ...],
-        end: int | None,
-        activation: str,
-        parameters: Floats,
-        gradient: Floats,
-    ) -> None:
-        self._tanh = activation == "tanh"
-        self._activated = len(hidden)
-        self.layers = []  # of weights [out, in], bias, and the gradients by them
-        self.size = 0
-        for fan_out in (*hidden, *([] if end is None else [end])):
-            views = []
-            for shape in ((fan_out, fan_in), (fan_out,)):
-                part = slice(self.size, self.size + int(np.prod(shape)))
-                views += [parameters[part].reshape(shape), gradient[part].reshape(shape)]
-                self.size = part.stop
-            self.layers.append(tuple(views))
-            fan_in = fan_out
+    def __init__(self, layers: Layers, gradients: Layers, activated: int, activation: Activation) -> None:
+        self.layers = layers
+        self._gradients = gradients
+        self._activated = activated
+        self._activation = activation
 
     def forward(self, x: Floats) -> Floats:
         """Map [B, in] to [B, out]; what `backward` needs is kept."""
-        self._inputs = [x]
-        for k, (weights, _, bias, _) in enumerate(self.layers):
-            x = x @ weights.T
-            x += bias
-            if k < self._activated:
-                if self._tanh:
-                    np.tanh(x, out=x)
-                else:
-                    np.maximum(x, np.float32(0), out=x)
-            self._inputs.append(x)
-        return x
+        self._values = run_layers(x, self.layers, self._activated, self._activation)
+        return self._values[-1]
 
     def backward(self, by_output: Floats, further: bool) -> Floats | None:
         """Fill the gradient by the layers, given the loss's by the output; returns that by the input if wanted."""
         by = by_output
         for k in range(len(self.layers) - 1, -1, -1):
-            weights, by_weights, _, by_bias = self.layers[k]
+            by_weights, by_bias = self._gradients[k]
             if k < self._activated:
-                out = self._inputs[k + 1]
-                by = by * ((1 - out * out) if self._tanh else (out > 0))
-            np.matmul(by.T, self._inputs[k], out=by_weights)
+                out = self._values[k + 1]
+                by = by * ((1 - out * out) if self._activation == "tanh" else (out > 0))
+            np.matmul(by.T, self._values[k], out=by_weights.T)
             by.sum(axis=0, out=by_bias)
             if k > 0 or further:
-                by = by @ weights
+                by = by @ self.layers[k][0].T
         return by if further else None
+
+
+def run_layers(x: Floats, layers: Layers, activated: int, activation: Activation) -> list[Floats]:
+    """Return rows [B, in], and what each dense layer makes of them; the first layers are activated."""
+    values = [x]
+    for k, (weights, bias) in enumerate(layers):
+        x = x @ weights
+        x += bias
+        if k < activated and activation == "tanh":
+            np.tanh(x, out=x)
+        elif k < activated:
+            np.maximum(x, np.float32(0), out=x)
+        values.append(x)
+    return values

@@ -3,98 +3,26 @@
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
-from envs.native.networks import Network, Networks
+from algos.networks.heads import Head
+from envs.errors import require
+from envs.native.networks import Network, Networks, Normalizer
 
 Activation = Literal["tanh", "relu"]
 
 
-class Policy(Protocol):
-    """What acts. One row of `obs` is one environment."""
-
-    parameters: NDArray[np.float32]  # [P]
-
-    def act(self, obs: NDArray[Any], state: Any) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
-        """Map obs [B, ...] and the recurrent state to (actions [B, ...], extras, next state)."""
-        ...
-
-
-@dataclass(frozen=True)
-class ActionHead:
-    """Turns the network's outputs into actions of a space: argmax for choices, tanh scaled to the bounds otherwise."""
-
-    kind: Literal["discrete", "multi_discrete", "binary", "bounded", "unbounded"]
-    shape: tuple[int, ...]  # of one action
-    sizes: tuple[int, ...]  # choices per component, where there are any
-    low: tuple[float, ...]  # lower bound, or first choice, per component
-    high: tuple[float, ...]
-    dtype: str
-
-    @classmethod
-    def of(cls, space: gymnasium.Space) -> "ActionHead":
-        """The head for an action space.
-
-        Raises:
-            ConfigError: the space is neither Discrete, MultiDiscrete, MultiBinary nor a float Box.
-        """
-        if isinstance(space, spaces.Discrete):
-            return cls("discrete", (), (int(space.n),), (float(space.start),), (), str(space.dtype))
-        if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-            start = tuple(float(first) for first in space.start)
-            return cls("multi_discrete", space.shape, tuple(map(int, space.nvec)), start, (), str(space.dtype))
-        if isinstance(space, spaces.MultiBinary):
-            return cls("binary", space.shape, (), (), (), str(space.dtype))
-        if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-            low, high = tuple(map(float, space.low.ravel())), tuple(map(float, space.high.ravel()))
-            return cls("bounded" if space.is_bounded() else "unbounded", space.shape, (), low, high, str(space.dtype))
-        allowed = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
-        raise ConfigError(f"env: the action space {space} is not supported; allowed: {allowed}; wrap the environment")
-
-    @property
-    def width(self) -> int:
-        """Outputs the network must have."""
-        return sum(self.sizes) or math.prod(self.shape)
-
-    def __call__(self, out: NDArray[np.float32]) -> NDArray[Any]:
-        """Map outputs [B, width], for bounded actions in [-1, 1], to actions [B, *shape]."""
-        if self.kind == "discrete":
-            return (out.argmax(axis=1) + int(self.low[0])).astype(self.dtype)
-        if self.kind == "multi_discrete":
-            blocks = np.split(out, np.cumsum(self.sizes)[:-1], axis=1)
-            choice = [block.argmax(axis=1) + int(first) for block, first in zip(blocks, self.low, strict=True)]
-            return np.stack(choice, axis=1).astype(self.dtype)
-        if self.kind == "binary":
-            return (out > 0).reshape(-1, *self.shape).astype(self.dtype)
-        if self.kind == "bounded":
-            low, half, high = self._bounds
-            out = out + np.float32(1)
-            out *= half
-            out += low
-            # Rounding may step over a bound by one unit in the last place.
-            np.minimum(np.maximum(out, low, out=out), high, out=out)
-        return out.reshape(-1, *self.shape).astype(self.dtype)
-
-    @functools.cached_property
-    def _bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """Lower bound, half the width and upper bound, each [width]."""
-        low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
-        return low, np.float32(0.5) * (high - low), high
-
-
 @dataclass(frozen=True)
 class MLP:
-    """A feed-forward network whose parameters are one flat vector: each layer's weights [in, out], then its bias."""
+    """A feed-forward network on a flat vector of parameters, and the head that takes its outputs."""
 
     sizes: tuple[int, ...]  # widths from observation to output
     activation: Activation  # between layers
-    head: ActionHead
+    head: Head
 
     @classmethod
     def for_spaces(
@@ -105,16 +33,17 @@ class MLP:
         Raises:
             ConfigError: the action space is not supported, or a width is not positive.
         """
-        head = ActionHead.of(action)
-        if any(width < 1 for width in hidden):
-            raise ConfigError(f"hidden={list(hidden)} must list positive widths; try [40, 40]")
+        head = Head.of(action, drawn=False)
+        require(all(width >= 1 for width in hidden), f"hidden={list(hidden)} must list positive widths; try [40, 40]")
         return cls((math.prod(observation.shape or ()), *hidden, head.width), activation, head)
 
     @functools.cached_property
     def network(self) -> Network:
         """What computes it."""
-        bounds = (self.head.low, self.head.high) if self.head.kind == "bounded" else ((), ())
-        return Network(self.sizes, self.activation, self.head.kind, *bounds)
+        head, kind = self.head, str(self.head.kind)
+        if head.sizes:
+            kind = "discrete" if head.shape == () else "multi_discrete"
+        return Network(self.sizes, self.activation, kind, *((head.low, head.high) if kind == "bounded" else ()))
 
     @property
     def num_parameters(self) -> int:
@@ -143,22 +72,6 @@ class Population:
     def outputs(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
         """Map observations [S, O] to what the head takes [S, W]."""
         return self._networks(obs)
-
-
-@dataclass(frozen=True)
-class Normalizer:
-    """Observations to zero mean and unit deviation, clipped; frozen for as long as members are compared."""
-
-    mean: NDArray[np.float32]  # [O]
-    std: NDArray[np.float32]  # [O], positive
-    clip: float  # in deviations
-
-    def __call__(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Map [B, O] to [B, O]."""
-        out = obs - self.mean
-        out /= self.std
-        # Half the time of np.clip on arrays this small.
-        return np.minimum(np.maximum(out, -self.clip, out=out), self.clip, out=out)
 
 
 class FlatPolicy:

@@ -14,9 +14,10 @@ from torch import nn
 
 from algos.networks.actor import ActorPolicy, Architecture, Weights
 from algos.networks.actor_critic import ActorCritic, Pixels, Rows
-from algos.networks.flat import ActionHead, FlatPolicy, Normalizer
+from algos.networks.flat import FlatPolicy
 from algos.networks.heads import Head
 from envs.errors import ConfigError
+from envs.native.networks import Normalizer
 
 OPSET, IR = 17, 8  # as old as the operators allow: onnxruntime 1.13 reads it
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
@@ -44,19 +45,18 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
     inputs = [_value("observation", dtype, *shape)]
     outputs = []
     if isinstance(policy, FlatPolicy):
-        head: ActionHead | Head = policy.mlp.head
+        head = policy.mlp.head
         out = _flat_network(graph, policy, dtype)
-        action = _flat_action(graph, policy.mlp.head, out)
     elif isinstance(policy, ActorPolicy):
         architecture, head = policy.architecture, policy.architecture.head
         out = _actor_network(graph, architecture, policy.weights, dtype)
-        action = _action(graph, head, out)
         if architecture.lstm:
             inputs.append(_value("state", np.dtype(np.float32), architecture.state_width))
             outputs.append(_value("next_state", np.dtype(np.float32), architecture.state_width))
     else:
         raise ConfigError(f"{type(policy).__name__} is no policy that can be exported; allowed: {KINDS}")
     graph.add("Identity", out, name="output")
+    action = _action(graph, head, out)
     graph.cast(graph.add("Reshape", action, graph.constant([-1, *head.shape])), _type(np.dtype(head.dtype)), "action")
     outputs = [
         _value("action", np.dtype(head.dtype), *head.shape),
@@ -130,35 +130,25 @@ def _flat_network(graph: _Graph, policy: FlatPolicy, dtype: np.dtype[Any]) -> st
         hidden = graph.cast(graph.rows("observation"), FLOAT)
     else:
         hidden = _normalized(graph, policy.normalizer, np.dtype(np.float32))
-    start = 0
-    for k, (fan_in, fan_out) in enumerate(zip(mlp.sizes, mlp.sizes[1:], strict=False)):
-        stop = start + fan_in * fan_out
-        weights = policy.parameters[start:stop].reshape(fan_in, fan_out)
-        start, stop = stop, stop + fan_out
-        hidden = graph.dense(hidden, weights, policy.parameters[start:stop], out_first=False)
-        start = stop
+    for k, (weights, bias) in enumerate(mlp.network.layout.layers(policy.parameters)):
+        hidden = graph.dense(hidden, weights, bias, out_first=False)
         if k < len(mlp.sizes) - 2:
             hidden = graph.add("Tanh" if mlp.activation == "tanh" else "Relu", hidden)
     return graph.add("Tanh", hidden) if mlp.head.kind == "bounded" else hidden
 
 
-def _flat_action(graph: _Graph, head: ActionHead, out: str) -> str:
-    if head.kind in ("discrete", "multi_discrete"):
+def _action(graph: _Graph, head: Head, out: str) -> str:
+    if head.sizes:
         return _choices(graph, head.sizes, head.low, out)
     if head.kind == "binary":
         return graph.cast(graph.add("Greater", out, graph.constant(0.0, np.float32)), FLOAT)
     if head.kind == "unbounded":
         return out
-    low, high = np.array(head.low, np.float32), np.array(head.high, np.float32)
-    shifted = graph.add("Add", out, graph.constant(1.0, np.float32))
-    scaled = graph.add("Mul", shifted, graph.constant(np.float32(0.5) * (high - low)))
-    return graph.clipped(graph.add("Add", scaled, graph.constant(low)), low, high)
-
-
-def _action(graph: _Graph, head: Head, out: str) -> str:
-    if head.kind == "gaussian":
-        return graph.clipped(out, head.low, head.high)
-    return _choices(graph, head.sizes, head.low, out)
+    low, half, high = head.bounds
+    if head.kind == "bounded":
+        shifted = graph.add("Add", out, graph.constant(1.0, np.float32))
+        out = graph.add("Add", graph.add("Mul", shifted, graph.constant(half)), graph.constant(low))
+    return graph.clipped(out, low, high)
 
 
 def _choices(graph: _Graph, sizes: Sequence[int], first: Sequence[float], out: str) -> str:

@@ -6,6 +6,9 @@ NumPy computes the same bits.
 """
 
 import ctypes
+import functools
+import itertools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +28,32 @@ _MINUS_TWO_OVER_LN2, _LN2_HIGH, _LN2_LOW = (
 
 
 @dataclass(frozen=True)
+class DenseLayout:
+    """Where the layers of a dense network lie in a flat vector: of each its weights, then its bias."""
+
+    sizes: tuple[int, ...]  # widths from input to output
+    out_first: bool = False  # weights lie [out, in], as torch has them; else [in, out], as native code reads them
+
+    @property
+    def num_parameters(self) -> int:
+        """P, the length of the flat vector."""
+        return sum((fan_in + 1) * fan_out for fan_in, fan_out in itertools.pairwise(self.sizes))
+
+    def layers(self, flat: NDArray[np.float32]) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """View vectors [..., P], or longer ones, as weights [..., in, out] and bias [..., out] of each layer."""
+        layers, start = [], 0
+        for shape in itertools.pairwise(self.sizes):
+            stop = start + math.prod(shape)
+            weights = flat[..., start:stop].reshape(*flat.shape[:-1], *(shape[::-1] if self.out_first else shape))
+            start, stop = stop, stop + shape[1]
+            layers.append((weights.swapaxes(-1, -2) if self.out_first else weights, flat[..., start:stop]))
+            start = stop
+        return layers
+
+
+@dataclass(frozen=True)
 class Network:
-    """A feed-forward network whose parameters are one flat vector: each layer's weights [in, out], then its bias."""
+    """A feed-forward network with one flat vector of parameters."""
 
     sizes: tuple[int, ...]  # widths from observation to output
     activation: str  # between layers: "tanh" or "relu"
@@ -34,10 +61,31 @@ class Network:
     low: tuple[float, ...] = ()  # [A] bounds of a bounded action
     high: tuple[float, ...] = ()
 
+    @functools.cached_property
+    def layout(self) -> DenseLayout:
+        """Where its layers lie in the flat vector."""
+        return DenseLayout(self.sizes)
+
     @property
     def num_parameters(self) -> int:
         """P, the length of the flat vector."""
-        return sum((fan_in + 1) * fan_out for fan_in, fan_out in zip(self.sizes, self.sizes[1:], strict=False))
+        return self.layout.num_parameters
+
+
+@dataclass(frozen=True)
+class Normalizer:
+    """Observations to zero mean and unit deviation, clipped; frozen for as long as policies are compared."""
+
+    mean: NDArray[np.float32]  # [O]
+    std: NDArray[np.float32]  # [O], positive
+    clip: float  # in deviations
+
+    def __call__(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """Map [B, O] to [B, O], in single precision or that of the observations."""
+        out = obs - self.mean
+        out /= self.std
+        # Half the time of np.clip on arrays this small.
+        return np.minimum(np.maximum(out, -self.clip, out=out), self.clip, out=out)
 
 
 class Networks:
@@ -117,14 +165,7 @@ class _Plain:
 
     def __init__(self, network: Network, parameters: Rows) -> None:
         self._network = network
-        self._layers = []
-        start = 0
-        for fan_in, fan_out in zip(network.sizes, network.sizes[1:], strict=False):
-            stop = start + fan_in * fan_out
-            weights = parameters[:, start:stop].reshape(-1, fan_in, fan_out)
-            start, stop = stop, stop + fan_out
-            self._layers.append((weights, parameters[:, start:stop]))
-            start = stop
+        self._layers = network.layout.layers(parameters)
 
     def run(self, obs: Rows) -> Rows:
         """See `Networks.__call__`."""

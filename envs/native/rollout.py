@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from envs.errors import require
 from envs.native import library
-from envs.native.networks import Network
+from envs.native.networks import Network, Normalizer
 from envs.native.settings import NativeTask
 
 HEADS = ("discrete", "bounded")  # HEAD_... of rollout.h
@@ -36,15 +36,6 @@ class NativeRollout(ctypes.Structure):
         ("clip", ctypes.c_float),
         *((name, ctypes.c_void_p) for name in ("returns", "lengths", "moment_mean", "moment_m2")),
     )
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Observations to zero mean and unit deviation, clipped."""
-
-    mean: NDArray[np.float32]  # [O]
-    std: NDArray[np.float32]  # [O], positive
-    clip: float  # in deviations
 
 
 @dataclass(frozen=True)
@@ -80,7 +71,7 @@ def play_episodes(
     member: Sequence[int],
     seeds: Sequence[int],
     *,
-    scaling: Scaling | None,
+    normalizer: Normalizer | None,
     cap: int | None,
     observe: Sequence[bool],
     threads: int,
@@ -90,7 +81,7 @@ def play_episodes(
     Args:
         task, network: that `supports` allows.
         parameters: [M, P].
-        scaling: of observations; None: as they are.
+        normalizer: of observations; None: as they are.
         cap: steps after which an episode is cut off; None for the environment's own limit.
         observe: [E], whether to give the moments of the observations seen.
         threads: that play, at least 1; they change no number.
@@ -113,8 +104,8 @@ def play_episodes(
         "moment_mean": np.zeros((episodes, width)),
         "moment_m2": np.zeros((episodes, width)),
     }
-    if scaling is not None:
-        arrays |= {name: np.ascontiguousarray(getattr(scaling, name), np.float32) for name in ("mean", "std")}
+    if normalizer is not None:
+        arrays |= {name: np.ascontiguousarray(getattr(normalizer, name), np.float32) for name in ("mean", "std")}
         assert arrays["mean"].shape == arrays["std"].shape == (width,)
     rows = len(arrays["parameters"])
     assert supports(task, network) and arrays["parameters"].shape == (rows, network.num_parameters)
@@ -131,7 +122,7 @@ def play_episodes(
         relu=network.activation == "relu",
         head=HEADS.index(network.head),
         limit=min(limits, default=0),
-        clip=0.0 if scaling is None else scaling.clip,
+        clip=0.0 if normalizer is None else normalizer.clip,
         threads=threads,
         **{name: array.ctypes.data for name, array in arrays.items()},
     )

@@ -105,7 +105,7 @@ def native_episodes(row: Row, setting: Setting, stack: ExitStack) -> Advance:
             parameters,
             range(EPISODES),
             seeds,
-            scaling=None,
+            normalizer=None,
             cap=CAP,
             observe=observe,
             threads=setting["workers"],

@@ -16,7 +16,8 @@ from algos.es import ES
 from algos.evolution.population import SearchDistribution, evaluate_pairs
 from algos.evolution.update import EvaluationLost, centred_ranks
 from algos.learning.episodes import Moments
-from algos.networks.flat import MLP, ActionHead, Population
+from algos.networks.flat import MLP, Population
+from algos.networks.heads import Head
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Done
 from algos.pool.serial import SerialPool
@@ -220,7 +221,7 @@ def test_a_forward_pass_gives_a_row_the_same_bits_in_any_company() -> None:
     generator = np.random.default_rng(0)
     for sizes in [(24, 40, 40, 4), (4, 16, 2), (3, 1), (7, 64, 33, 5)]:
         box = spaces.Box(-1, 1, (sizes[-1],), np.float32)
-        mlp = MLP(sizes, "tanh", ActionHead.of(box))
+        mlp = MLP(sizes, "tanh", Head.of(box, drawn=False))
         members = generator.standard_normal((17, mlp.num_parameters)).astype(np.float32)
         obs = generator.standard_normal((17, sizes[0])).astype(np.float32)
         together, alone = Population(mlp, 17), Population(mlp, 1)
@@ -233,7 +234,7 @@ def test_a_forward_pass_gives_a_row_the_same_bits_in_any_company() -> None:
 
 
 def test_parameters_fill_layers_in_order() -> None:
-    mlp = MLP((2, 3, 1), "relu", ActionHead.of(spaces.Box(-np.inf, np.inf, (1,), np.float32)))
+    mlp = MLP((2, 3, 1), "relu", Head.of(spaces.Box(-np.inf, np.inf, (1,), np.float32), drawn=False))
     assert mlp.num_parameters == 2 * 3 + 3 + 3 + 1
     population = Population(mlp, 1)
     #                          W1 [2, 3]          b1        W2 [3, 1]  b2
@@ -258,14 +259,14 @@ def test_parameters_fill_layers_in_order() -> None:
     ids=str,
 )
 def test_every_action_is_inside_its_space(space: spaces.Space) -> None:
-    head = ActionHead.of(space)
+    head = Head.of(space, drawn=False)
     out = 10 * np.random.default_rng(0).standard_normal((200, head.width)).astype(np.float32)
     assert all(space.contains(action) for action in head(out))
 
 
 def test_an_unsupported_action_space_is_named() -> None:
     with pytest.raises(ConfigError, match="Tuple"):
-        ActionHead.of(spaces.Tuple([spaces.Discrete(2)]))
+        Head.of(spaces.Tuple([spaces.Discrete(2)]), drawn=False)
 
 
 @pytest.mark.parametrize("id", ["FrozenLake-v1", "CliffWalking-v1", "Blackjack-v1"])

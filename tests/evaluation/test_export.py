@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 import paddock
 from algos.networks.actor import ActorPolicy, Architecture, Weights
-from algos.networks.flat import MLP, FlatPolicy, Normalizer
+from algos.networks.flat import MLP, FlatPolicy
 from envs.errors import ConfigError
+from envs.native.networks import Normalizer
 from paddock import export as command
 from paddock.export import ExportFailed
 

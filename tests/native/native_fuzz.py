@@ -16,7 +16,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 
 from envs.native import library, rollout
-from envs.native.networks import Network, Networks
+from envs.native.networks import Network, Networks, Normalizer
 from envs.native.settings import NativeTask, native_ids, native_task
 from envs.native.vector import NativeVectorEnv
 from envs.spec import EnvSpec
@@ -179,14 +179,14 @@ def roll(task: NativeTask, draw: Draw) -> None:
     parameters = draw.normal(0, draw.choice([0, 1, 100]), (members, network.num_parameters)).astype(np.float32)
     parameters[draw.random(parameters.shape) < 0.002] = draw.choice([np.nan, np.inf, -np.inf, 1e38, 1e-45])
     mean, std = draw.normal(size=(2, inputs)).astype(np.float32)
-    scaling = rollout.Scaling(mean, np.abs(std) + np.float32(1e-6), 5.0) if draw.random() < 0.5 else None
+    normalizer = Normalizer(mean, np.abs(std) + np.float32(1e-6), 5.0) if draw.random() < 0.5 else None
     played = rollout.play_episodes(
         task,
         network,
         parameters,
         draw.integers(members, size=episodes).tolist(),
         draw.integers(2**40, size=episodes).tolist(),
-        scaling=scaling,
+        normalizer=normalizer,
         cap=int(draw.integers(1, 20)),
         observe=(draw.random(episodes) < 0.5).tolist(),
         threads=int(draw.integers(1, 4)),

@@ -15,12 +15,12 @@ from algos.evolution import population
 from algos.evolution.population import Members, Problem, SearchDistribution, evaluate_mean, evaluate_pairs
 from algos.learning.episodes import Episodes, play
 from algos.learning.native_episodes import NativePlayer
-from algos.networks.flat import MLP, Activation, Normalizer, Population
+from algos.networks.flat import MLP, Activation, Population
 from algos.pool.broadcast import Broadcast
 from envs.errors import ConfigError
 from envs.native import library
 from envs.native import rollout as native
-from envs.native.networks import Network
+from envs.native.networks import Network, Normalizer
 from envs.spec import EnvSpec
 from envs.vector import Native, Serial, Vec
 

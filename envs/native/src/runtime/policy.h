@@ -1,4 +1,4 @@
-/* Small networks, another in each lane: what `Normalizer`, `Population` and `ActionHead` of algos/networks/flat.py compute. */
+/* Small networks, another in each lane: what envs/native/networks.py computes, and `Head` of algos/networks/heads.py. */
 
 #ifndef PADDOCK_POLICY_H
 #define PADDOCK_POLICY_H
