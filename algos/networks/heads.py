@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from envs.errors import ConfigError
 
 LOG_2PI = math.log(2 * math.pi)
+Kind = Literal["choices", "gaussian", "bounded", "unbounded", "binary"]  # the last three are never drawn
 NO_LOG_STD = np.zeros(0, np.float32)  # of what is not drawn
 
 
@@ -28,7 +29,7 @@ class Head:
     drawn, the outputs themselves, of which bounded ones lie in [-1, 1], and the signs of binary ones.
     """
 
-    kind: Literal["choices", "gaussian", "bounded", "unbounded", "binary"]  # the last three are never drawn
+    kind: Kind
     shape: tuple[int, ...]  # of one action, as the environment takes it
     sizes: tuple[int, ...]  # choices of each component; () where there are none
     low: tuple[float, ...]  # first choice of each component, or lower bound
@@ -53,11 +54,12 @@ class Head:
             return cls("choices", space.shape, sizes, start, (), str(space.dtype))
         if isinstance(space, spaces.MultiBinary):
             count = math.prod(space.shape)
-            kind, sizes = ("choices", (2,) * count) if drawn else ("binary", ())
-            return cls(kind, space.shape, sizes, (0.0,) * count, (), str(space.dtype))
+            if not drawn:
+                return cls("binary", space.shape, (), (0.0,) * count, (), str(space.dtype))
+            return cls("choices", space.shape, (2,) * count, (0.0,) * count, (), str(space.dtype))
         if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
             low, high = tuple(map(float, space.low.ravel())), tuple(map(float, space.high.ravel()))
-            kind = "gaussian" if drawn else "bounded" if space.is_bounded() else "unbounded"
+            kind: Kind = "gaussian" if drawn else "bounded" if space.is_bounded() else "unbounded"
             return cls(kind, space.shape, (), low, high, str(space.dtype))
         allowed = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
         raise ConfigError(f"env: the action space {space} is not supported; allowed: {allowed}; wrap the environment")

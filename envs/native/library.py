@@ -8,7 +8,6 @@ import ctypes
 import functools
 import os
 import warnings
-from dataclasses import dataclass, fields
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -55,30 +54,18 @@ _FUNCTIONS = {  # result, then arguments
 }
 
 
-class _CTask(ctypes.Structure):
-    """The first members of `struct task` of native.h."""
+class TaskShape(ctypes.Structure):
+    """What the C code says of a task: the first members of `struct task` of native.h."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
-        ("lanes", ctypes.c_int),
-        ("observations", ctypes.c_int),
-        ("actions", ctypes.c_int),
-        ("choices", ctypes.c_int),
+        ("lanes", ctypes.c_int),  # environments in a group
+        ("observations", ctypes.c_int),  # numbers in an observation
+        ("actions", ctypes.c_int),  # numbers in an action
+        ("choices", ctypes.c_int),  # of a discrete action; 0: actions are numbers
         ("group_bytes", ctypes.c_size_t),
-        ("saved_bytes", ctypes.c_size_t),
+        ("saved_bytes", ctypes.c_size_t),  # of one environment, without its generator
     )
-
-
-@dataclass(frozen=True)
-class TaskShape:
-    """What the C code says of a task."""
-
-    lanes: int  # environments in a group
-    observations: int  # numbers in an observation
-    actions: int  # numbers in an action
-    choices: int  # of a discrete action; 0: actions are numbers
-    group_bytes: int
-    saved_bytes: int  # of one environment, without its generator
 
 
 def built() -> list[Path]:
@@ -179,5 +166,4 @@ def find(name: str) -> int:
 
 def describe(name: str) -> TaskShape:
     """What the task of this name is, for the widest instructions."""
-    task = _CTask.from_address(find(name))
-    return TaskShape(**{field.name: getattr(task, field.name) for field in fields(TaskShape)})
+    return TaskShape.from_address(find(name))

@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
+import envs.bipedal  # noqa: F401, registers its environments
 from envs.errors import require
-from envs.native import NATIVE
 from envs.spec import EnvSpec
 
 PLAIN, HARDCORE, ENCODED, GIVEN = range(4)  # GROUND_... of ground.h
@@ -88,8 +88,9 @@ def native_task(spec: EnvSpec) -> NativeTask:
         ConfigError: there is none, or it cannot honour the recipe.
     """
     name = spec.id.rpartition(":")[2]
-    source_id = NATIVE[name][0] if name in NATIVE else spec.id
-    family = FAMILIES.get(source_id.rpartition(":")[2])
+    source_id = NATIVE.get(name, spec.id)
+    source_name = source_id.rpartition(":")[2]
+    family = FAMILIES.get(source_name)
     require(
         family is not None,
         f"env.id={spec.id} has no native version; those that have one: {', '.join(native_ids())}; choose one of them, "
@@ -114,7 +115,7 @@ def native_task(spec: EnvSpec) -> NativeTask:
     )
     source = replace(spec, id=source_id, max_episode_steps=None, fresh=False)
     observation_space, action_space = source.spaces  # the constructor checks the arguments
-    registered = gymnasium.spec(source_id.rpartition(":")[2])
+    registered = gymnasium.spec(source_name)
     settings, kept = family.settings(registered.kwargs | own)
     entry: Any = registered.entry_point
     creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
@@ -136,7 +137,11 @@ def native_task(spec: EnvSpec) -> NativeTask:
 
 def native_ids() -> list[str]:
     """Gymnasium's ids, and ours, that have a native version."""
-    return [f"envs.bipedal:{name}" if name.startswith("paddock/") else name for name in FAMILIES]
+    return [_full_id(name) for name in FAMILIES]
+
+
+def _full_id(name: str) -> str:
+    return f"envs.bipedal:{name}" if name.startswith("paddock/") else name
 
 
 def _classic(arguments: Mapping[str, Any]) -> Settings:
@@ -215,7 +220,7 @@ TERRAIN = (
     "ground",
     "length",
 )
-FAMILIES = {
+FAMILIES = {  # by the name of the environment whose task it is
     "CartPole-v1": _Family("cartpole", ("sutton_barto_reward",), _classic),
     "Pendulum-v1": _Family("pendulum", ("g",), _classic),
     "Acrobot-v1": _Family("acrobot", (), _classic),
@@ -227,3 +232,5 @@ FAMILIES = {
     "paddock/BipedalWalkerHardcore-v3": _Family("walker", ("hardcore",), _walker),
     "paddock/Terrain-v0": _Family("walker", TERRAIN, _terrain),
 }
+# By the id of the native environment by itself: whose task it is; of two walkers with one name, Gymnasium's.
+NATIVE = {f"paddock/Native{name.rpartition('/')[2]}": _full_id(name) for name in reversed(FAMILIES)}

@@ -21,8 +21,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from envs.errors import ConfigError
-from envs.native import NATIVE, library
-from envs.native.settings import FAMILIES, native_ids, native_task
+from envs.native import library
+from envs.native.settings import FAMILIES, NATIVE, native_ids, native_task
 from envs.spec import EnvSpec
 from envs.vector import Auto, Native, Serial, VectorEnv, VectorMisuse
 
@@ -257,7 +257,7 @@ def test_a_limit_of_steps_is_the_recipes_or_the_registered_one() -> None:
     for id, limit in zip(native_ids(), limits, strict=True):
         assert native_task(spec(id)).time_limit == limit == gymnasium.spec(id.rpartition(":")[2]).max_episode_steps
         assert native_task(spec(id, max_episode_steps=7)).time_limit == 7
-    for id, (source, *_) in NATIVE.items():
+    for id, source in NATIVE.items():
         single, own = native_task(spec(f"envs.native:{id}")), native_task(spec(source))
         assert single.time_limit == own.time_limit and single.observation_space == own.observation_space
 
