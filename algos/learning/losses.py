@@ -1,4 +1,4 @@
-"""PPO's objective on the outputs of a network, and its gradient by hand: the twin of `PPO._loss`, in NumPy."""
+"""PPO's objective on the outputs of a network, and its gradient by hand, in NumPy: `PPO._loss` is the reference."""
 
 from dataclasses import dataclass
 

@@ -105,10 +105,12 @@ class _Graph:
         """Flatten [B, *shape] to [B, O]."""
         return self.add("Flatten", value, axis=1)
 
-    def dense(self, value: str, weights: Any, bias: Any, *, out_first: bool) -> str:
-        """Multiply [B, in] by weights, [out, in] where the outputs come first, and add a bias [out]."""
-        arrays = [self.constant(array, np.float32) for array in (weights, bias)]
-        return self.add("Gemm", value, *arrays, transB=int(out_first))
+    def dense(self, value: str, weights: Any, bias: Any) -> str:
+        """Multiply [B, in] by weights [in, out], and add a bias [out]."""
+        return self.add("Gemm", value, self.constant(weights), self.constant(bias))
+
+    def activate(self, value: str, tanh: bool) -> str:
+        return self.add("Tanh" if tanh else "Relu", value)
 
     def clipped(self, value: str, low: Any, high: Any, dtype: Any = np.float32) -> str:
         above = self.add("Max", value, self.constant(low, dtype))
@@ -131,9 +133,9 @@ def _flat_network(graph: _Graph, policy: FlatPolicy, dtype: np.dtype[Any]) -> st
     else:
         hidden = _normalized(graph, policy.normalizer, np.dtype(np.float32))
     for k, (weights, bias) in enumerate(mlp.network.layout.layers(policy.parameters)):
-        hidden = graph.dense(hidden, weights, bias, out_first=False)
+        hidden = graph.dense(hidden, weights, bias)
         if k < len(mlp.sizes) - 2:
-            hidden = graph.add("Tanh" if mlp.activation == "tanh" else "Relu", hidden)
+            hidden = graph.activate(hidden, mlp.activation == "tanh")
     return graph.add("Tanh", hidden) if mlp.head.kind == "bounded" else hidden
 
 
@@ -161,7 +163,7 @@ def _choices(graph: _Graph, sizes: Sequence[int], first: Sequence[float], out: s
 
 def _actor_network(graph: _Graph, architecture: Architecture, weights: Weights, dtype: np.dtype[Any]) -> str:
     """Outputs of the head; of a network with a memory `next_state` too."""
-    network = ActorCritic(architecture, seed=0)
+    network = ActorCritic(architecture, seed=0).requires_grad_(False)
     nn.utils.vector_to_parameters(torch.from_numpy(weights.parameters.copy()), network.parameters())
     value = "observation"
     if weights.mean.size:
@@ -175,7 +177,7 @@ def _actor_network(graph: _Graph, architecture: Architecture, weights: Weights, 
         features = _remembered(graph, network.lstm, features)
         if network.value_encoder is not None:
             features = graph.split(features, [architecture.features // 2] * 2)[0]
-    return _linear(graph, network.policy_head, features)
+    return graph.dense(features, network.policy_head.weight.T, network.policy_head.bias)
 
 
 def _encoded(graph: _Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[Any]) -> str:
@@ -189,30 +191,24 @@ def _encoded(graph: _Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[
             elif layer.last:
                 value = graph.add("Transpose", value, perm=[0, 3, 1, 2])
         elif isinstance(layer, nn.Conv2d):
-            assert layer.bias is not None
-            arrays = [graph.constant(part.detach().numpy()) for part in (layer.weight, layer.bias)]
+            arrays = [graph.constant(part) for part in (layer.weight, layer.bias)]
             value = graph.add("Conv", value, *arrays, kernel_shape=layer.kernel_size, strides=layer.stride)
         elif isinstance(layer, nn.Linear):
-            value = _linear(graph, layer, value)
+            value = graph.dense(value, layer.weight.T, layer.bias)
         elif isinstance(layer, nn.Flatten):
             value = graph.rows(value)
         else:
             assert isinstance(layer, nn.Tanh | nn.ReLU), layer
-            value = graph.add("Tanh" if isinstance(layer, nn.Tanh) else "Relu", value)
+            value = graph.activate(value, isinstance(layer, nn.Tanh))
     return value
-
-
-def _linear(graph: _Graph, layer: nn.Linear, value: str) -> str:
-    return graph.dense(value, layer.weight.detach().numpy(), layer.bias.detach().numpy(), out_first=True)
 
 
 def _remembered(graph: _Graph, cell: nn.LSTMCell, features: str) -> str:
     """One step of an LSTM, from `state` to `next_state`; returns its output [B, F]."""
     width = cell.hidden_size
     output, memory = graph.split("state", [width, width])
-    arrays = [part.detach().numpy() for part in (cell.weight_ih, cell.bias_ih, cell.weight_hh, cell.bias_hh)]
-    by_input = graph.dense(features, *arrays[:2], out_first=True)
-    by_output = graph.dense(output, *arrays[2:], out_first=True)
+    by_input = graph.dense(features, cell.weight_ih.T, cell.bias_ih)
+    by_output = graph.dense(output, cell.weight_hh.T, cell.bias_hh)
     gates = graph.split(graph.add("Add", by_input, by_output), [width] * 4)
     take, keep, give = (graph.add("Sigmoid", gates[k]) for k in (0, 1, 3))
     new = graph.add("Mul", take, graph.add("Tanh", gates[2]))
