@@ -6,7 +6,6 @@ import logging
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import warnings
 from collections.abc import Collection
@@ -19,6 +18,7 @@ from distributed import Client
 
 from algos.pool.protocol import PoolError
 
+from ..runs.state import RUNNING, WAITING, ask_queue
 from .dask.autoscale import Fleet, NoneCame
 from .dask.cluster import LEAN, open_pool, quieten
 from .dask.pool import DaskPool
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 NEVER = "1000 days"  # Dask would forget lost jobs of one worker alone, none of several and none that never had one
 ORPHAN_S = 60  # a worker that has found no scheduler by then ends its job
+ACTIVE = (*WAITING, *RUNNING)
 ANSWER_S = 10.0  # squeue that has not answered by then is not waited for
 
 
@@ -77,13 +78,9 @@ class Jobs(SLURMCluster):
 
     async def ended(self, names: Collection[Any]) -> list[Any]:
         """Those of these jobs that Slurm has no more, or never took; none where it does not answer."""
-        command = ["squeue", "-h", "--me", "-o", "%A"]
-        try:
-            told = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=ANSWER_S)
-        except (OSError, subprocess.TimeoutExpired):
-            return []
-        active = told.stdout.split()
-        return [name for name in names if str(self.workers[name].job_id) not in active] if told.returncode == 0 else []
+        ids = {name: str(self.workers[name].job_id or "") for name in names}
+        queue = await asyncio.to_thread(ask_queue, list(filter(None, ids.values())), ANSWER_S)
+        return [] if queue is None else [name for name in names if queue.get(ids[name], ("",))[0] not in ACTIVE]
 
 
 def _cluster(recipe: SlurmKeys, folder: Path | None) -> Jobs:
@@ -164,8 +161,7 @@ def _ids(cluster: Jobs) -> list[str]:
 
 def _state(ids: list[str]) -> str:
     """What Slurm says of jobs."""
-    command = ["squeue", "-h", "-t", "all", "-j", ",".join(ids) or "0", "-o", "%i %T %r"]
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        told = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S).stdout.split("\n")
-        return "; ".join(line for line in told if line) or "squeue knows none"
-    return "squeue does not answer"
+    queue = ask_queue(ids, ANSWER_S)
+    if queue is None:
+        return "squeue does not answer"
+    return "; ".join(f"{job} {state} {reason}" for job, (state, reason, _) in queue.items()) or "squeue knows none"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from envs.errors import PaddockError, nearest, require
 
-from ..runs.folder import FolderError, read_config
+from ..runs.folder import FolderError, read_config, read_json
 from ..runs.journal import JOURNALS, parse_rows
 from ..runs.results import find_runs, find_sweeps, read_states
 from .curves import COLORS, EVALUATION, TRAINING
@@ -148,7 +148,7 @@ def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dic
         wrong = " ".join(str(error).split()) if (run / "config.yaml").exists() else "not begun"
     if wrong is not None:
         notes.setdefault(wrong, []).append(name)
-    return Entry(name, Run(run, config, columns), state, why, _provenance(run), in_sweep)
+    return Entry(name, Run(run, config, columns), state, why, read_json(run / "provenance.json"), in_sweep)
 
 
 def _last_iteration(path: Path) -> float:
@@ -157,14 +157,6 @@ def _last_iteration(path: Path) -> float:
     whole = [line for line in lines[-2:] if line.endswith(b"\n")]
     row = next(parse_rows(whole[-1:]), None)
     return 0 if not whole else math.inf if row is None else row["iteration"]
-
-
-def _provenance(run: Path) -> dict[str, Any]:
-    try:
-        provenance = json.loads((run / "provenance.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return provenance if isinstance(provenance, dict) else {}
 
 
 def _name(run: Path, folder: Path, folders: int) -> str:

@@ -174,10 +174,8 @@ def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False)
 
 def read_end(path: Path) -> str | None:
     """Why a run ended, as its `done.json` says; None while it has not."""
-    try:
-        return str(json.loads((path / "done.json").read_text())["reason"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    reason = read_json(path / "done.json").get("reason")
+    return None if reason is None else str(reason)
 
 
 def has_ended(path: Path) -> bool:
@@ -207,17 +205,14 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def import_from_where_it_began(run: Path) -> None:
     """Let modules be imported from the folder that a run was started in, after all others."""
-    try:
-        began = json.loads((run / "provenance.json").read_text())["folder"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return  # a run's folder is whole without it
-    if Path(began).is_dir() and began not in sys.path:
+    began = read_json(run / "provenance.json").get("folder")
+    if isinstance(began, str) and Path(began).is_dir() and began not in sys.path:
         sys.path.append(began)
 
 
 def computation(config: Mapping[str, Any]) -> dict[str, Any]:
     """What decides a run's numbers: each value by its dotted key."""
-    return dict(_leaves({name: section for name, section in config.items() if name not in CHANGEABLE}))
+    return flatten({name: section for name, section in config.items() if name not in CHANGEABLE})
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -317,10 +312,30 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
         raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
 
 
-def _leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        return [leaf for key, item in value.items() for leaf in _leaves(item, f"{path}.{key}" if path else str(key))]
-    return [(path, value)]
+def ask_git(folder: Path, *arguments: str, timeout_s: float = 10.0) -> str | None:
+    """What git prints in a folder; None where it fails, or does not answer in time."""
+    try:
+        result = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=timeout_s)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    return result.stdout if result.returncode == 0 else None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The mapping in a file; empty where there is none, or it is damaged: a run's folder is whole without it."""
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """The values in nested mappings, by their dotted keys."""
+    if not isinstance(value, Mapping):
+        return {path: value}
+    inner = (flatten(item, f"{path}.{key}" if path else str(key)) for key, item in value.items())
+    return {key: leaf for leaves in inner for key, leaf in leaves.items()}
 
 
 def find_source(folder: Path) -> tuple[str | None, str | None]:
@@ -329,7 +344,8 @@ def find_source(folder: Path) -> tuple[str | None, str | None]:
         if (above / SNAPSHOT).exists():
             noted = json.loads((above / SNAPSHOT).read_text())
             return noted["commit"], noted["diff"]
-    return _git(folder, "rev-parse", "HEAD"), _git(folder, "diff", "HEAD", "--", ":/")
+    commit, diff = ask_git(folder, "rev-parse", "HEAD"), ask_git(folder, "diff", "HEAD", "--", ":/")
+    return commit and commit.strip(), diff and diff.strip()
 
 
 def _write_provenance(path: Path, commit: str | None, command: str | None) -> None:
@@ -358,14 +374,6 @@ def _packages() -> Iterator[tuple[str, str]]:
         name, version = (re.search(rf"^{field}: *(.+?) *$", text, re.M) for field in ("Name", "Version"))
         if name and version:
             yield name[1], version[1]
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        result = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        return None
-    return result.stdout.strip() if result.returncode == 0 else None
 
 
 def _cpu_model() -> str:

@@ -11,9 +11,8 @@ None of this needs Paddock; in plain polars, of runs that have ended:
     pl.concat([pl.read_ndjson(path).with_columns(run=pl.lit(path)) for path in paths], how="diagonal_relaxed")
 """
 
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from envs.errors import require
 
-from .folder import FolderError, read_config
+from .folder import FolderError, flatten, read_config, read_json
 from .journal import EVALUATION, EVALUATION_OF, JOURNALS, read_rows, to_number
 from .state import State, find_runs, read_run_states
 
@@ -85,7 +84,7 @@ def read_runs(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
 
     runs = _find(folders)
     states = read_states(runs)
-    configs = [_leaves(_read_config(run)) for run in runs]
+    configs = [flatten(_read_config(run)) for run in runs]
     names = dict.fromkeys(name for config in configs for name in config)
     started = [_started(run) for run in runs]
     columns = [
@@ -135,7 +134,7 @@ def read_states(runs: Sequence[Path]) -> dict[Path, tuple[State, str]]:
     """
     states: dict[Path, tuple[State, str]] = {}
     for run in runs:
-        reason = _read_json(run / "done.json").get("reason")
+        reason = read_json(run / "done.json").get("reason")
         if isinstance(reason, str) and not reason.startswith(("failed: ", "SIG")):
             states[run] = "done", reason
     others = read_run_states([run for run in runs if run not in states])
@@ -157,23 +156,8 @@ def _read_config(run: Path) -> dict[str, Any]:
 
 
 def _started(run: Path) -> str | None:
-    started = _read_json(run / "provenance.json").get("started")
+    started = read_json(run / "provenance.json").get("started")
     return started if isinstance(started, str) else None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _leaves(value: Any, path: str = "") -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        return {path: value}
-    inner = (_leaves(item, f"{path}.{key}" if path else str(key)) for key, item in value.items())
-    return {key: leaf for leaves in inner for key, leaf in leaves.items()}
 
 
 def _free(name: str, taken: Iterable[str], group: str) -> str:

@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from envs.errors import ConfigError, PaddockError
 
-from .folder import SNAPSHOT, has_ended, read_config, read_end
+from .folder import SNAPSHOT, has_ended, read_config, read_end, read_json
 from .loop import Budget
 
 State = Literal["pending", "requeued", "running", "done", "stopped", "failed", "lost", "unknown"]
@@ -81,18 +81,18 @@ def read_run_states(runs: Sequence[Path]) -> list[RunState]:
 
 def read_submission(run: Path) -> Submission | None:
     """How a run was submitted; None if it was started by hand."""
-    noted = _read_json(run / "submission.json")
+    noted = read_json(run / "submission.json")
     return Submission(**noted) if noted else None
 
 
-def ask_queue(jobs: Sequence[str]) -> Queue | None:
-    """What Slurm knows of some jobs: those it has forgotten are missing. None where it cannot be asked."""
+def ask_queue(jobs: Sequence[str], timeout_s: float = 60.0) -> Queue | None:
+    """What Slurm knows of some jobs: those it has forgotten are missing. None where it does not answer in time."""
     if not jobs:
         return {}
     ids = ",".join(dict.fromkeys(job.partition("_")[0] for job in jobs))
     command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%j", f"--jobs={ids}"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired):
         return None
     if answer.returncode != 0:
@@ -175,7 +175,7 @@ def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
 
     Of a run that has not ended, metrics that are far from the end of its journals are left out.
     """
-    metrics: dict[str, float] = dict((_read_json(run / "done.json") or {}).get("metrics") or {})
+    metrics: dict[str, float] = dict(read_json(run / "done.json").get("metrics") or {})
     for journal in ("metrics.jsonl", "system.jsonl"):
         for line in tail(run / journal):
             try:
@@ -208,11 +208,3 @@ def tail(path: Path) -> list[str]:
     except OSError:
         return []
     return [line.rstrip() for line in lines if line.strip()]
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -3,16 +3,16 @@
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from envs.errors import require
 
-from ..runs.folder import SNAPSHOT, find_source
+from ..runs.folder import SNAPSHOT, ask_git, find_source
 
 MAX_MB = 200  # of code; more than that is data that git was not told to ignore
+GIT_S = 60.0  # to list a large tree on a slow file system
 MADE = {"multirun.yaml", "provenance.json", "submission.json"}  # what a sweep's and a run's folder hold
 
 
@@ -45,8 +45,8 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
     Raises:
         ConfigError: the code is too large to be copied.
     """
-    top_line = _git(folder, "rev-parse", "--show-toplevel")
-    if top_line is None or not _git(folder, "ls-files", "-co", "--exclude-standard", "--", member):
+    top_line = ask_git(folder, "rev-parse", "--show-toplevel", timeout_s=GIT_S)
+    if top_line is None or not ask_git(folder, "ls-files", "-co", "--exclude-standard", "--", member, timeout_s=GIT_S):
         return None
     top = Path(top_line.rstrip("\n"))
     tracked = _list(top, "--cached", "--recurse-submodules")
@@ -75,12 +75,5 @@ def _is_file(path: Path) -> bool:
 
 
 def _list(top: Path, *which: str) -> list[PurePath]:
-    return [PurePath(name) for name in (_git(top, "ls-files", "-z", *which) or "").split("\0") if name]
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        result = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout if result.returncode == 0 else None
+    names = ask_git(top, "ls-files", "-z", *which, timeout_s=GIT_S) or ""
+    return [PurePath(name) for name in names.split("\0") if name]

@@ -12,6 +12,7 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_SOURCE_NAME, MLFLOW_SOURCE_TYPE
 
 from ..runs.checkpoint import write_atomically
+from ..runs.folder import flatten
 from .child import Inbox, in_a_line
 from .mirrors import find_policy, find_videos
 
@@ -26,7 +27,7 @@ def mirror(inbox: Inbox) -> None:
     settings = inbox.settings
     folder = Path(settings["dir"])
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(round(max(1, settings["init_timeout_s"]))))
-    retries = os.environ.get(RETRIES)
+    retries = {RETRIES: os.environ[RETRIES]} if RETRIES in os.environ else {}
     os.environ[RETRIES] = "0"  # to begin with: MLflow's own are minutes, and somebody waits for the answer
     uri = settings["tracking_uri"] or f"sqlite:///{folder.parent / 'mlflow.db'}"
     try:
@@ -35,7 +36,8 @@ def mirror(inbox: Inbox) -> None:
     except Exception as error:
         raise RuntimeError(f"no run at {uri}: {in_a_line(_first_cause(error))}") from error
     inbox.say(f"MLflow: run {run} of experiment {settings['experiment']} at {uri}")
-    _restore(RETRIES, retries)
+    del os.environ[RETRIES]
+    os.environ |= retries
 
     # A resumed run writes rows again, and MLflow would show them twice.
     known = {metric.step for metric in client.get_metric_history(run, "iteration")}
@@ -66,8 +68,8 @@ def open_run(client: MlflowClient, settings: Mapping[str, Any], folder: Path) ->
     else:
         client.update_run(run.info.run_id, "RUNNING")
     # A param can be set once: of a resumed run whose budget was raised, the first one stays.
-    leaves = [(key, value) for key, value in _leaves(settings["config"]) if key not in run.data.params]
-    params = [Param(key, str(value)[:PARAM_LENGTH]) for key, value in leaves]
+    leaves = flatten(settings["config"]).items()
+    params = [Param(key, str(value)[:PARAM_LENGTH]) for key, value in leaves if key not in run.data.params]
     for start in range(0, len(params), BATCH_PARAMS):
         client.log_batch(run.info.run_id, params=params[start : start + BATCH_PARAMS])
     return run.info.run_id
@@ -106,22 +108,7 @@ def _metrics(row: Mapping[str, float]) -> Iterator[Metric]:
     return (Metric(key, value, now, int(row["step"])) for key, value in row.items() if key != "step")
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(item, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, value
-
-
 def _first_cause(error: BaseException) -> BaseException:
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return error
-
-
-def _restore(name: str, value: str | None) -> None:
-    if value is None:
-        del os.environ[name]
-    else:
-        os.environ[name] = value
