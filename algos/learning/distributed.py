@@ -6,14 +6,9 @@ the same to the bit. The state is the first learner's: the others begin with it.
 """
 
 import contextlib
-import multiprocessing
 import os
-import pickle
 import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 import traceback
 import zlib
@@ -31,20 +26,15 @@ from torch import Tensor
 
 from algos.learning.learner import DistributedContext, Learner
 from envs.errors import PaddockError, require
+from envs.process import ChildProcess, describe_end
 
 START_S = 300.0  # for a learner's process to import what it needs
 TIMEOUT_S = 60.0  # that learners wait for each other; a death is noticed at once
 GRACE_S = 2.0  # for a process that died to be seen to have died
 REMEDY = "start the run again to go on from its last checkpoint"
 
-# Not multiprocessing's: that starts no process in a daemonic one. Signals to the whole group are for the first learner,
-# which finishes its iteration together with the others.
-BOOT = """import signal, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-sys.path[:] = {path!r}
-from algos.learning.distributed import follow
-follow({channel}, {parent})"""
+# Signals to the whole group are for the first learner, which finishes its iteration together with the others.
+IGNORED = (signal.SIGINT, signal.SIGTERM)
 
 Make = Callable[..., Learner]  # builds a learner, given its device and its context
 Update = Callable[..., Any]  # update(learner, *lesson), the same in every process
@@ -102,7 +92,7 @@ class Learners:
             message = cloudpickle.dumps(lesson)
             with self._blaming():
                 for other in self._others:
-                    other.connection.send_bytes(message)
+                    other.child.connection.send_bytes(message)
         result = self._update(self.first, *lesson)
         for other in self._others:
             if self._hear(other) != _checksum(self.first):
@@ -129,7 +119,7 @@ class Learners:
             with self._blaming():
                 work = self._group.allreduce([tensor])
                 while tensor.is_cuda and not work.is_completed():  # NCCL does not notice a death
-                    if any(other.popen.poll() is not None for other in self._others):
+                    if any(other.child.popen.poll() is not None for other in self._others):
                         self._group.abort()
                         raise EOFError
                 work.wait()
@@ -137,9 +127,9 @@ class Learners:
     def _hear(self, other: "_Process", timeout_s: float = TIMEOUT_S) -> Any:
         """What a learner says: a number, if all is well."""
         with self._blaming():
-            if not other.connection.poll(timeout_s):
+            if not other.child.connection.poll(timeout_s):
                 raise LearnerLost(f"{other.name} said nothing for {timeout_s:.0f} s; {REMEDY}")
-            said = pickle.loads(other.connection.recv_bytes())
+            said = other.child.connection.recv()
         if isinstance(said, str):
             raise LearnerLost(f"{other.name} failed: {said}")
         return said
@@ -178,41 +168,29 @@ class _Process:
     """Another learner's process, as the first one sees it."""
 
     def __init__(self, post: Post) -> None:
-        self.connection, theirs = multiprocessing.Pipe()
-        boot = BOOT.format(path=sys.path, channel=theirs.fileno(), parent=os.getpid())
-        with theirs:
-            self.popen = subprocess.Popen(
-                [sys.executable, "-P", "-c", boot], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
-            )
-        self.name = f"learner {post.rank + 1} of {post.count} (process {self.popen.pid}, {post.device})"
-        with contextlib.suppress(ConnectionError):  # it is dead already, as whoever listens to it will find
-            self.connection.send_bytes(cloudpickle.dumps(post))
+        self.child = ChildProcess(f"{__name__}:follow", cloudpickle.dumps(post), ignored=IGNORED)
+        self.name = f"learner {post.rank + 1} of {post.count} (process {self.child.popen.pid}, {post.device})"
 
     def cause(self) -> str | None:
         """How it ended; None while it has not, or if it only followed another."""
         with contextlib.suppress(EOFError, OSError):
-            while self.connection.poll():
-                said = pickle.loads(self.connection.recv_bytes())
+            while self.child.connection.poll():
+                said = self.child.connection.recv()
                 if isinstance(said, str):
                     return f"failed: {said}"
-        code = self.popen.poll()
-        if not code:
-            return None
-        return f"exited with status {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
+        code = self.child.popen.poll()
+        return describe_end(code) if code else None
 
     def end(self) -> None:
         """End the process, which keeps nothing that matters."""
-        self.connection.close()
-        self.popen.kill()
-        self.popen.wait()
+        self.child.connection.close()
+        self.child.kill()
 
 
-def follow(channel: int, parent: int) -> None:
-    """What another learner's process runs: learn by every lesson from a pipe, until that closes or the parent ends."""
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    connection = Connection(channel)
+def follow(connection: Connection) -> None:
+    """What another learner's process runs: learn by every lesson from the first one, until it closes the connection."""
     try:
-        post: Post = pickle.loads(connection.recv_bytes())
+        post: Post = connection.recv()
         torch.set_num_threads(post.threads)
         group: Any = None
 
@@ -225,19 +203,19 @@ def follow(channel: int, parent: int) -> None:
         with threadpool_limits(post.threads):
             learner = post.make(device=post.device, context=DistributedContext(post.rank, post.count, all_reduce))
             learner.load_state_dict(post.state)
-            connection.send_bytes(pickle.dumps(0))
+            connection.send(0)
             group = meet(post.meeting, post.rank, post.count, post.device)
-            connection.send_bytes(pickle.dumps(0))
+            connection.send(0)
             while True:
-                post.update(learner, *pickle.loads(connection.recv_bytes()))
-                connection.send_bytes(pickle.dumps(_checksum(learner)))
+                post.update(learner, *connection.recv())
+                connection.send(_checksum(learner))
     except (EOFError, ConnectionError):
         pass  # the others are gone, and the first one says why
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         said = f"{type(error).__name__}: {' '.join(str(error).split())} ({place.filename}:{place.lineno})"
         with contextlib.suppress(ConnectionError):
-            connection.send_bytes(pickle.dumps(said))
+            connection.send(said)
 
 
 def meet(meeting: str, rank: int, count: int, device: str) -> Any:
@@ -277,12 +255,6 @@ def check_learners(count: int, device: str) -> None:
         require(device == "cuda", f"learners={count} take cuda:0 to cuda:{count - 1}, not {device}; use device=cuda")
         gpus = torch.cuda.device_count()
         require(count <= gpus, f"learners={count} on device=cuda: torch sees {gpus} GPUs here; use learners={gpus}")
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    os._exit(1)
 
 
 def _checksum(learner: Learner) -> int:

@@ -5,7 +5,6 @@ torch), and the other two live in a process of their own each (`child.py`), whic
 """
 
 import importlib.util
-import json
 import os
 import re
 import secrets
@@ -21,8 +20,8 @@ from typing import IO, Any
 from envs.errors import ConfigError, nearest, require
 
 from ..runs.checkpoint import Checkpoints
-from ..runs.folder import algorithm_name
-from .child import Child
+from ..runs.folder import algorithm_name, read_json
+from .child import MirrorProcess
 from .crc32c import Crc32c
 
 WANDB_MODES = ("online", "offline", "disabled")
@@ -92,21 +91,58 @@ _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
 class InChild:
-    """Abstract: a mirror whose `open` starts a process that does the rest."""
+    """Abstract: a mirror whose `open` starts a process that does the rest.
 
-    _child: Child | None = None
+    Args:
+        module: of this package, which that process runs.
+        distribution: what is installed for it.
+        settings: the mirror's own.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        distribution: str,
+        settings: Mapping[str, Any],
+        run_dir: Path,
+        run_name: str,
+        config: Mapping[str, Any],
+        init_timeout_s: float,
+        queue_rows: int,
+        close_timeout_s: float,
+    ) -> None:
+        require(init_timeout_s > 0, f"init_timeout_s={init_timeout_s} must be positive; try 15")
+        _require_limits(queue_rows, close_timeout_s)
+        self.queue_rows = queue_rows
+        self.close_timeout_s = close_timeout_s
+        self._run_dir = run_dir
+        self._folder = run_dir / module
+        self._process: MirrorProcess | None = None
+        self._settings = {
+            **settings,
+            "module": module,
+            "name": run_name,
+            "dir": str(run_dir.absolute()),
+            "config": dict(config),
+            "init_timeout_s": init_timeout_s,
+            "queue_rows": queue_rows,
+            "close_timeout_s": close_timeout_s,
+            "argv": sys.argv,
+        }
+        if settings.get("mode") != "disabled":
+            _require_package(module, distribution)
 
     def log(self, metrics: Mapping[str, float]) -> None:
-        if self._child is not None:
-            self._child.send(metrics)
+        if self._process is not None:
+            self._process.send(metrics)
 
     def close(self) -> None:
-        if self._child is not None:
-            self._child.close()
+        if self._process is not None:
+            self._process.close()
 
     def abandon(self) -> None:
-        if self._child is not None:
-            self._child.kill()
+        if self._process is not None:
+            self._process.kill()
 
 
 class Wandb(InChild):
@@ -134,54 +170,40 @@ class Wandb(InChild):
     ) -> None:
         known = ", ".join(WANDB_MODES)
         require(mode in WANDB_MODES, f"mode={mode!r} is unknown; allowed: {known}; {nearest(str(mode), WANDB_MODES)}")
-        require(init_timeout_s > 0, f"init_timeout_s={init_timeout_s} must be positive; try 15")
-        _require_limits(queue_rows, close_timeout_s)
-        self.queue_rows = queue_rows
-        self.close_timeout_s = close_timeout_s
-        self._run_dir = run_dir
-        self._settings: dict[str, Any] | None = None
-        if mode != "disabled":
-            _require_package("wandb")
-            self._settings = {
-                "mode": mode,
-                "project": project,
-                "entity": entity,
-                "group": group,
-                "job_type": job_type or algorithm_name(config),
-                "tags": list(tags),
-                "name": run_name,
-                "dir": str(run_dir.absolute()),
-                "config": dict(config),
-                "init_timeout_s": init_timeout_s,
-                "queue_rows": queue_rows,
-                "close_timeout_s": close_timeout_s,
-                "pid": os.getpid(),
-                "argv": sys.argv,
-            }
+        settings: dict[str, Any] = {
+            "mode": mode,
+            "project": project,
+            "entity": entity,
+            "group": group,
+            "tags": list(tags),
+        }
+        settings |= {"job_type": job_type, "pid": os.getpid()}
+        limits = init_timeout_s, queue_rows, close_timeout_s
+        super().__init__("wandb", "wandb", settings, run_dir, run_name, config, *limits)
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
-        if self._settings is None:
+        if self._settings["mode"] == "disabled":
             return
-        folder = self._run_dir / "wandb"
-        folder.mkdir(exist_ok=True)
+        self._folder.mkdir(exist_ok=True)
         commit = read_commit(self._run_dir)
         settings = self._settings | {
-            "id": _stable_id(folder / "run_id"),
+            "id": _stable_id(self._folder / "run_id"),
             "group": self._settings["group"] or sweep_name(self._run_dir),
+            "job_type": self._settings["job_type"] or algorithm_name(self._settings["config"]),
             "commit": commit,
             "config": self._settings["config"] | ({"commit": commit} if commit else {}),
         }
         # A service that some other W&B user in this process has started is not ours to use. Copies of the files to be
         # uploaded are kept in the run's folder, and not in the user's home.
-        environment = {"WANDB_DATA_DIR": str(folder.absolute() / "data"), **os.environ}
+        environment = {"WANDB_DATA_DIR": str(self._folder.absolute() / "data"), **os.environ}
         environment.pop("WANDB_SERVICE", None)
-        self._child = Child("wandb", folder, settings, environment, say)
+        self._process = MirrorProcess(self._folder, settings, environment, say)
 
     def commands(self) -> list[str]:
         """See `track.Shown`: what is still to be uploaded."""
-        folder = self._run_dir / "wandb"
-        sessions = sorted(folder.glob("offline-run-*"))
-        listed = shlex.join(map(str, sessions)) if len(sessions) < 2 else f"{shlex.quote(str(folder))}/offline-run-*"
+        sessions = sorted(self._folder.glob("offline-run-*"))
+        every = f"{shlex.quote(str(self._folder))}/offline-run-*"
+        listed = shlex.join(map(str, sessions)) if len(sessions) < 2 else every
         return [f"wandb sync {listed}"] if sessions else []
 
 
@@ -209,35 +231,16 @@ class Mlflow(InChild):
         fits = tracking_uri is None or re.match(r"databricks\b|[\w+.-]+:/", tracking_uri)
         allowed = "http://HOST:PORT, sqlite:////FILE, databricks, null"
         require(bool(fits), f"tracking_uri={tracking_uri!r} is no address of MLflow; allowed: {allowed}")
-        require(init_timeout_s > 0, f"init_timeout_s={init_timeout_s} must be positive; try 15")
-        _require_limits(queue_rows, close_timeout_s)
-        _require_package("mlflow", "mlflow-skinny")
-        self.queue_rows = queue_rows
-        self.close_timeout_s = close_timeout_s
-        self._run_dir = run_dir
-        self._settings: dict[str, Any] = {
-            "tracking_uri": tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"),
-            "experiment": experiment,
-            "tags": {str(key): str(value) for key, value in tags.items()},
-            "algorithm": algorithm_name(config),
-            "name": run_name,
-            "dir": str(run_dir.absolute()),
-            "config": dict(config),
-            "init_timeout_s": init_timeout_s,
-            "queue_rows": queue_rows,
-            "close_timeout_s": close_timeout_s,
-            "argv": sys.argv,
-        }
+        settings: dict[str, Any] = {"tracking_uri": tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")}
+        settings |= {"experiment": experiment, "tags": {str(key): str(value) for key, value in tags.items()}}
+        settings["algorithm"] = algorithm_name(config)
+        limits = init_timeout_s, queue_rows, close_timeout_s
+        super().__init__("mlflow", "mlflow-skinny", settings, run_dir, run_name, config, *limits)
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
         known = {"commit": read_commit(self._run_dir), "sweep": sweep_name(self._run_dir)}
-        self._child = Child(
-            "mlflow",
-            self._run_dir / "mlflow",
-            self._settings | known,
-            {"MLFLOW_DISABLE_TELEMETRY": "true", **os.environ},
-            say,
-        )
+        environment = {"MLFLOW_DISABLE_TELEMETRY": "true", **os.environ}
+        self._process = MirrorProcess(self._folder, self._settings | known, environment, say)
 
 
 # What is known of a run from its folder
@@ -253,10 +256,7 @@ def sweep_name(run_dir: Path) -> str | None:
 
 def read_commit(run_dir: Path) -> str | None:
     """The commit of the code that a run was made with; None where it is not known."""
-    try:
-        return json.loads((run_dir / "provenance.json").read_text())["commit"]
-    except (OSError, ValueError, KeyError):
-        return None
+    return read_json(run_dir / "provenance.json").get("commit")
 
 
 def find_policy(run_dir: Path) -> list[Path]:

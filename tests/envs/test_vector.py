@@ -104,7 +104,7 @@ def actions_for(vec: Any, steps: int) -> list[Any]:
 
 
 def workers_of(vec: Any) -> list[psutil.Process]:
-    return [psutil.Process(process.pid) for process in vec._coordinator._processes]
+    return [psutil.Process(process.child.popen.pid) for process in vec._coordinator._processes]
 
 
 # The same numbers everywhere
@@ -590,7 +590,7 @@ env = EnvSpec(id="toy_envs:Faulty-v0", kwargs=kwargs, wrappers=(), max_episode_s
 vec = recipe.make(env)
 vec.reset(seed=0)
 vec.step(np.zeros(4, int))
-print(*(process.pid for process in vec._coordinator._processes), flush=True)
+print(*(process.child.popen.pid for process in vec._coordinator._processes), flush=True)
 {then}
 """
 

@@ -591,8 +591,8 @@ def history(run_dir: Path) -> list[tuple[Any, list[dict[str, Any]]]]:
 
 
 def children_of(mirror: Wandb) -> list[psutil.Process]:
-    assert mirror._child is not None
-    child = psutil.Process(mirror._child.process.pid)
+    assert mirror._process is not None
+    child = psutil.Process(mirror._process.child.popen.pid)
     return [child, *child.children(recursive=True)]
 
 
@@ -611,7 +611,7 @@ def test_wandb_offline_holds_the_rows_and_the_config_and_a_resume_continues_the_
         assert err.getvalue() == ""
         folder = re.search(r"W&B is offline \(as configured\); upload later: wandb sync (\S+)", out.getvalue())
         assert folder and Path(folder.group(1)).is_dir()
-        assert mirror._child is not None and mirror._child.process.poll() == 0
+        assert mirror._process is not None and mirror._process.child.popen.poll() == 0
         ids.append((run_dir / "wandb" / "run_id").read_text())
         assert mirror.commands() == [
             f"wandb sync {folder.group(1) if restored == 0 else run_dir / 'wandb/offline-run-*'}"
@@ -687,9 +687,9 @@ def test_wandb_that_hangs_is_left_behind_and_no_process_stays(tmp_path: Path, wa
 def test_wandb_whose_process_dies_says_how_and_where_to_look(tmp_path: Path, wandb_home: Path) -> None:
     mirror = wandb(tmp_path)
     mirror.open(0, lambda text: None)
-    assert mirror._child is not None
-    mirror._child.process.kill()
-    mirror._child.process.wait()
+    assert mirror._process is not None
+    mirror._process.child.popen.kill()
+    mirror._process.child.popen.wait()
     with pytest.raises(RuntimeError, match=r"process ended with status -9, see .*mirror\.log"):
         mirror.log(row(1))
 
@@ -699,7 +699,7 @@ def test_wandb_keeps_the_rows_of_a_run_that_is_killed(tmp_path: Path, wandb_home
 mirror = Wandb(mode="offline", project="p", entity=None, group=None, job_type=None, tags=[], init_timeout_s=5,
                queue_rows=99, close_timeout_s=30, run_dir=RUN, run_name="r", config={"algo": {"name": "es"}})
 tracker = go([mirror], 3)
-tracker._queues[0][1].offer(lambda: print("fed", mirror._child.process.pid, file=sys.stderr, flush=True))
+tracker._queues[0][1].offer(lambda: print("fed", mirror._process.child.popen.pid, file=sys.stderr, flush=True))
 threading.Event().wait()
 """
     process = start(tmp_path, code, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)

@@ -290,7 +290,7 @@ class Coordinator:
         for w, process in enumerate(self._processes):
             if self._task[w] is None:
                 continue
-            alive = process.alive()
+            alive = process.child.popen.poll() is None
             if self._buffers.state[w] != WORKING:
                 continue
             at, since = self._progress[w]
@@ -308,8 +308,7 @@ class Coordinator:
         self._failed[w] = error
         if self._restart:
             return
-        alive = self._processes[w].alive()
-        if not alive:
+        if self._processes[w].child.popen.poll() is not None:
             self._queue[w].clear()
             self._drop(self.rows[w])
         elif task is not None and not isinstance(task, str):
@@ -345,7 +344,7 @@ class Coordinator:
                 error = other
 
     def _replace(self, w: int) -> None:
-        self._processes[w].kill()
+        self._processes[w].child.kill()
         self._processes[w].close()
         self._buffers.go[w].initialize()  # whatever tokens its predecessor left
         self._buffers.state[w] = WORKING

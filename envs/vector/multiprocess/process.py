@@ -1,12 +1,9 @@
 """A worker process as its parent sees it: started, talked to, questioned when it hangs, ended."""
 
 import contextlib
-import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from typing import Any
@@ -14,21 +11,16 @@ from typing import Any
 import cloudpickle
 
 from envs.errors import ConfigError
+from envs.process import ChildProcess, describe_end
 from envs.vector.contract import EnvError
 from envs.vector.multiprocess.shared import CLOSE, SharedBuffers
 from envs.vector.multiprocess.worker import WorkerJob
 
 LAST_LINES = 30  # of a worker's last words, in an error
+MAIN = "envs.vector.multiprocess.worker:main"
 CLOSE_S = 1.0  # for processes to end by themselves
 ANSWER_S = 1.0  # for a process that hangs to say where
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
-
-# Not multiprocessing's: that starts no process in a daemonic one, such as a Dask worker. Ctrl-C is the parent's.
-BOOT = """import signal, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-sys.path[:] = {path!r}
-from envs.vector.multiprocess.worker import main
-main({channel}, {parent})"""
 
 
 class WorkerProcess:
@@ -38,47 +30,26 @@ class WorkerProcess:
         """Start the process; it tells through the shared buffers when its environments are built.
 
         Args:
-            job: without its file descriptors `life` and `log`, which are made here.
+            job: without its file descriptor `log`, which is made here.
 
         Raises:
             ConfigError: the recipe cannot be pickled.
         """
         self._job = job
-        read, life = os.pipe()
-        self._log = os.memfd_create("paddock-worker-log")
-        self._open: tuple[int, ...] = (life, self._log)
-        self.connection, theirs = multiprocessing.Pipe()
+        self._log = os.fdopen(os.memfd_create("paddock-worker-log"), "rb")
+        log = self._log.fileno()
         try:
-            message = cloudpickle.dumps(replace(job, life=read, log=self._log))
-            self._popen = subprocess.Popen(
-                [sys.executable, "-P", "-c", BOOT.format(path=sys.path, channel=theirs.fileno(), parent=os.getpid())],
-                stdin=subprocess.DEVNULL,
-                env=os.environ | ONE_THREAD,
-                pass_fds=[job.memory, read, self._log, theirs.fileno()],
-            )
+            message = cloudpickle.dumps(replace(job, log=log))
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            self.close()
+            self._log.close()
             what = " ".join(f"env={job.spec.id} cannot be sent to a process ({error})".split())
             raise ConfigError(f"{what}; choose vec=serial") from error
-        finally:
-            os.close(read)
-            theirs.close()
-        with contextlib.suppress(ConnectionError):  # it is dead already, as whoever waits for it will find
-            self.connection.send_bytes(message)
-
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self._popen.pid
-
-    def alive(self) -> bool:
-        """Whether the process still runs."""
-        return self._popen.poll() is None
+        self.child = ChildProcess(MAIN, message, env=os.environ | ONE_THREAD, pass_fds=[job.memory, log])
 
     def send(self, message: Any) -> None:
         """Send something; a dead process does not get it."""
         with contextlib.suppress(ConnectionError):
-            self.connection.send_bytes(cloudpickle.dumps(message))
+            self.child.connection.send_bytes(cloudpickle.dumps(message))
 
     def receive(self, timeout_s: float) -> Any:
         """What the process said.
@@ -87,41 +58,29 @@ class WorkerProcess:
             EOFError: it died, or said no more in time.
         """
         try:
-            if not self.connection.poll(timeout_s):
+            if not self.child.connection.poll(timeout_s):
                 raise EOFError
-            return pickle.loads(self.connection.recv_bytes())
+            return pickle.loads(self.child.connection.recv_bytes())
         except ConnectionError as error:
             raise EOFError from error
 
     def death(self, at_work: int) -> EnvError:
         """How the process ended, at work on which environment, with its last words."""
-        self.kill(ANSWER_S)
-        code = self._popen.returncode
-        cause = f"exited with status {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+        cause = describe_end(self.child.kill(ANSWER_S))
         remedy = "mend the environment, or set vec.restart=true to go on without its episodes"
         return EnvError(f"{self._who(at_work)}: the worker process {cause}; {remedy}\n{self._last_words()}".rstrip())
 
     def hang(self, at_work: int, waited_s: float) -> EnvError:
         """Where the process is that has not answered for so long; it is killed."""
         where = self._where()
-        self.kill()
+        self.child.kill()
         what = f"{self._who(at_work)} gave no answer for {waited_s:g} s (vec.timeout_s)"
         return EnvError(f"{what}; mend it, allow more time, or set vec.restart=true\n{where}".rstrip())
 
-    def kill(self, after_s: float = 0.0) -> None:
-        """End the process if it has not ended by itself in so many seconds."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(after_s)
-            return
-        self._popen.kill()
-        self._popen.wait()
-
     def close(self) -> None:
         """Close what the parent has of it; its end of the pipe is what a worker lives by."""
-        self.connection.close()
-        for fd in self._open:
-            os.close(fd)
-        self._open = ()
+        self.child.connection.close()
+        self._log.close()
 
     def _who(self, at_work: int) -> str:
         first, last = self._job.rows.start, self._job.rows.stop - 1
@@ -130,22 +89,24 @@ class WorkerProcess:
 
     def _last_words(self, after: int = 0) -> str:
         """The last lines that it wrote to `sys.stderr`, or was made to, from a position in its log."""
-        text = os.pread(self._log, os.fstat(self._log).st_size, after).decode(errors="replace")
+        text = os.pread(self._log.fileno(), self._log_bytes(), after).decode(errors="replace")
         return "\n".join(text.splitlines()[-LAST_LINES:])
 
     def _where(self) -> str:
         """Where the process is at the moment: a traceback of each of its threads; empty if it cannot answer."""
-        before = os.fstat(self._log).st_size
-        with contextlib.suppress(ProcessLookupError):
-            self._popen.send_signal(signal.SIGUSR1)
+        before = self._log_bytes()
+        self.child.popen.send_signal(signal.SIGUSR1)
         deadline = time.monotonic() + ANSWER_S
         size = before
         while time.monotonic() < deadline:
             time.sleep(0.02)
-            last, size = size, os.fstat(self._log).st_size
+            last, size = size, self._log_bytes()
             if size == last > before:
                 break
         return self._last_words(before)
+
+    def _log_bytes(self) -> int:
+        return os.fstat(self._log.fileno()).st_size
 
 
 def end(processes: list[WorkerProcess], buffers: SharedBuffers, memory: int, parent: int) -> None:
@@ -155,10 +116,9 @@ def end(processes: list[WorkerProcess], buffers: SharedBuffers, memory: int, par
     for w, process in enumerate(processes):
         buffers.order[w] = CLOSE
         buffers.go[w].post()
-        with contextlib.suppress(OSError):
-            process.connection.close()
+        process.child.connection.close()
     deadline = time.monotonic() + CLOSE_S
     for process in processes:
-        process.kill(max(0.0, deadline - time.monotonic()))
+        process.child.kill(max(0.0, deadline - time.monotonic()))
         process.close()
     os.close(memory)

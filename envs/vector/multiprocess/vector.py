@@ -96,7 +96,7 @@ class MultiprocessVectorEnv(VectorEnv):
         try:
             self._table = Table(buffers.arrays, autoreset, copy)
             jobs = [
-                WorkerJob(number, workers, num_envs, spec, registered, spaces, autoreset, memory, size, life=-1, log=-1)
+                WorkerJob(number, workers, num_envs, spec, registered, spaces, autoreset, memory, size, log=-1)
                 for number in range(workers)
             ]
             self._coordinator = Coordinator(

@@ -17,7 +17,6 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from envs.errors import PaddockError
-from envs.parent import die_with_parent
 from envs.spec import EnvSpec
 from envs.vector.contract import EnvError
 from envs.vector.multiprocess.shared import (
@@ -33,8 +32,8 @@ from envs.vector.multiprocess.shared import (
 )
 from envs.vector.slots import IDLE, Slots, build
 
+WAIT_S = 60.0  # for an order, at a time
 LOG_BYTES = 1 << 16  # of the worker's last words, at most
-PARENT_CHECK_S = 1.0  # between looks whether the parent still lives, by a worker without orders
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,6 @@ class WorkerJob:
     autoreset: AutoresetMode
     memory: int  # file descriptor of the buffers
     size: int  # its bytes
-    life: int  # a pipe's end that closes with the parent
     log: int  # a file for last words
 
     @property
@@ -60,26 +58,23 @@ class WorkerJob:
         return slice(self.number * each, (self.number + 1) * each)
 
 
-def main(channel: int, parent: int) -> None:
-    """Serve the process `parent` that started this one, over a connection with this file descriptor."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
-    connection = Connection(channel)
+def main(connection: Connection) -> None:
+    """Serve the process that started this one."""
     try:
         job: WorkerJob = pickle.loads(connection.recv_bytes())
     except EOFError:
         return
-    die_with_parent(job.life)
     keep_last_words(job.log)
     memory = MappedMemory(job.memory, job.size)
     buffers = SharedBuffers.lay_out(*job.spaces, job.num_envs, job.workers, memory.new)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):  # the parent is closing
-        serve(job, buffers, connection, parent)
+        serve(job, buffers, connection)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # without the second that an interpreter with large libraries takes to end
 
 
-def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection, parent: int) -> None:
+def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection) -> None:
     """Build the environments and follow orders until the one to close."""
     number, rows = job.number, job.rows
     at_work = buffers.at_work[number : number + 1]
@@ -96,9 +91,8 @@ def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection, parent
     say(buffers, number, connection, SAID, None)
     go, order, state, ready = buffers.go[number], buffers.order, buffers.state, buffers.ready
     while True:
-        while not go.wait(PARENT_CHECK_S):
-            if os.getppid() != parent:
-                return
+        while not go.wait(WAIT_S):
+            pass
         what = order[number]
         try:
             if what == STEP:

@@ -1,0 +1,118 @@
+"""Starts Python processes that end with this one, and says how a process ended.
+
+Not by `multiprocessing`, which starts no process in a daemonic one, such as a Dask worker.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+BOOT = """import signal, sys
+for number in {ignored}:
+    signal.signal(number, signal.SIG_IGN)
+sys.path[:] = {path!r}
+"""
+# Not a preexec_fn, which may hang in a process with threads.
+END = "from envs.parent import die_with_parent; die_with_parent({life}, {number})\n"
+CALL = """import os
+from multiprocessing.connection import Connection
+from {module} import {name}
+os.set_inheritable({channel}, False)
+{name}(Connection({channel}))"""
+ROOT = str(Path(__file__).resolve().parents[1])
+_lives: weakref.WeakKeyDictionary[subprocess.Popen[bytes], Any] = weakref.WeakKeyDictionary()
+
+
+def start_python(
+    code: str,
+    *arguments: str,
+    flags: Sequence[str] = ("-P",),
+    ignored: Sequence[signal.Signals] = (),
+    number: signal.Signals | None = signal.SIGKILL,
+    pass_fds: Sequence[int] = (),
+    **options: Any,
+) -> subprocess.Popen[bytes]:
+    """Start this Python on some code, with this process's `sys.path`.
+
+    Args:
+        arguments: what follows the code.
+        flags: what precedes it.
+        ignored: signals that are this process's to handle, though they may come to the whole group.
+        number: what the kernel sends to it, also after `os.execv`, when this process ends or lets go of what is
+            returned; None for a process that may go on then.
+        options: of `subprocess.Popen`.
+    """
+    # An editable install may have put a finder in its place, which an interpreter without `site` lacks.
+    path = sys.path if ROOT in sys.path else [*sys.path, ROOT]
+    boot = BOOT.format(ignored=[int(one) for one in ignored], path=path)
+    read, life = multiprocessing.Pipe(duplex=False)
+    with read:
+        end = "" if number is None else END.format(life=read.fileno(), number=int(number))
+        process = subprocess.Popen(
+            [sys.executable, *flags, "-c", boot + end + code, *arguments],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[*pass_fds, read.fileno()],
+            **options,
+        )
+    _lives[process] = life
+    return process
+
+
+def _let_go() -> None:
+    for life in list(_lives.values()):
+        life.close()
+
+
+os.register_at_fork(after_in_child=_let_go)  # a fork that outlives this process must not keep its children alive
+
+
+class ChildProcess:
+    """A Python process that serves this one over `connection`, on which messages are pickled."""
+
+    def __init__(
+        self,
+        function: str,
+        message: bytes,
+        *,
+        ignored: Sequence[signal.Signals] = (signal.SIGINT,),
+        pass_fds: Sequence[int] = (),
+        **options: Any,
+    ) -> None:
+        """Start it.
+
+        Args:
+            function: what it runs, as MODULE:NAME, given its end of the connection.
+            message: the first one for it, pickled.
+            options: of `start_python`.
+        """
+        self.connection, theirs = multiprocessing.Pipe()
+        module, _, name = function.partition(":")
+        with theirs:
+            call = CALL.format(module=module, name=name, channel=theirs.fileno())
+            self.popen = start_python(call, ignored=ignored, pass_fds=[*pass_fds, theirs.fileno()], **options)
+        with contextlib.suppress(ConnectionError):  # it is dead already, as whoever waits for it will find
+            self.connection.send_bytes(message)
+
+    def kill(self, after_s: float = 0.0) -> int:
+        """End the process if it has not ended by itself in so many seconds; returns its exit code, as `Popen` does."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.popen.wait(after_s)
+        self.popen.kill()
+        return self.popen.wait()
+
+
+def describe_end(code: int) -> str:
+    """Say how a process ended: by its exit code, or -n for signal n."""
+    if code >= 0:
+        return f"exited with status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal, which has no name
+        return f"was killed by signal {-code}"
