@@ -22,7 +22,7 @@ class RunFailed(PaddockError):
     """A run ended by an error of its own, after it had begun."""
 
 
-class Tracker(Protocol):
+class MetricSink(Protocol):
     """Where metrics go."""
 
     def log(self, metrics: Metrics, events: Sequence[Mapping[str, Any]] = ()) -> None: ...
@@ -101,7 +101,7 @@ def restore(algorithm: Algorithm, checkpoints: Checkpoints) -> Progress:
 
 def run(
     algorithm: Algorithm,
-    tracker: Tracker,
+    tracker: MetricSink,
     checkpoints: Checkpoints,
     budget: Budget,
     progress: Progress,

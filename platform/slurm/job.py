@@ -11,6 +11,8 @@ from typing import NoReturn
 
 from submitit.core.utils import DelayedSubmission
 
+from envs.process import describe_end
+
 POLL_S = 0.1
 HEARD_S = 1.0  # within which a signal that Slurm sends to every process of a job has reached them all
 PATIENCE_S = 600.0  # how long a run that was told to stop, and has, waits for Slurm to end its job
@@ -18,7 +20,7 @@ MARGIN_S = 15.0  # of the time before the limit, what putting the job into the q
 STOPPED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after its last iteration; before its first
 
 
-class Job:
+class SlurmJob:
     """A run of Paddock, as submitit calls it. Ends with the run's own exit code."""
 
     def __init__(self, command: Sequence[str], signal_delay_s: float) -> None:
@@ -65,7 +67,7 @@ class Job:
             # A run that reached its budget just now finds that out when it is gone on with.
             if code not in (0, -signal.SIGKILL, *STOPPED):
                 _leave(code)
-        return DelayedSubmission(Job(self.command, self.signal_delay_s))
+        return DelayedSubmission(SlurmJob(self.command, self.signal_delay_s))
 
     def _stop(self, child: subprocess.Popen[bytes]) -> int:
         """Let the child finish its iteration, or, where time does not allow it, lose what followed its checkpoint."""
@@ -102,5 +104,5 @@ def _exit_code(child: subprocess.Popen[bytes]) -> int | None:
 def _leave(code: int) -> NoReturn:
     """End the job as failed, with a child's exit code."""
     if code < 0:
-        print(f"paddock: the run was ended by {signal.Signals(-code).name}", file=sys.stderr)
+        print(f"paddock: the run {describe_end(code)}", file=sys.stderr)
     sys.exit(code if code > 0 else 128 - code)

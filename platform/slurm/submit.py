@@ -19,15 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.core.utils import JobReturn, JobStatus
-from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from envs.errors import ConfigError, require
 
 from .. import CONF
-from ..config.build import call_checked
 from ..config.command import shown
 from ..config.plugins import register_plugin
 from ..runs.checkpoint import write_atomically
@@ -44,8 +41,8 @@ from ..runs.state import (
     read_submission,
 )
 from ..runs.table import print_table
-from ..sweep.job_plan import Plan, plan_job
-from ..sweep.placement import SHOWN, End
+from ..sweep.launchers import SweepLauncher
+from ..sweep.placement import SHOWN, End, Plan, plan_job
 from .snapshot import find_tree
 
 OURS = {  # parameters of sbatch that are not the user's to set
@@ -117,11 +114,10 @@ class Resources:
         }
 
 
-class SlurmLauncher(Launcher):
+class SlurmLauncher(SweepLauncher):
     """Hydra's launcher of that name: an array of Slurm jobs, each of them one run that goes on when it is requeued."""
 
-    def __init__(self, **_: Any) -> None:
-        """Let Hydra hand over the keys, which `setup` reads and checks."""
+    keys, verb = Resources, "submit"
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Check what can be checked before anything is written.
@@ -129,12 +125,7 @@ class SlurmLauncher(Launcher):
         Raises:
             ConfigError: a key is wrong, Slurm is missing, or the code is too large to be copied.
         """
-        self._loader, self._config = hydra_context.config_loader, config
-        keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
-        del keys["_target_"]
-        self._resources = call_checked("hydra.launcher", Resources, keys)
-        self.max_parallel = self._resources.max_parallel
-        self._sweep = Path(config.hydra.sweep.dir).absolute()
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
         missing = [name for name in ("sbatch", "srun", "scontrol", "squeue") if shutil.which(name) is None]
         remedy = "submit where Slurm is installed, or leave it out to run here"
         require(not missing or config.dry_run, f"hydra/launcher=slurm needs {', '.join(missing)} on the PATH; {remedy}")
@@ -149,27 +140,18 @@ class SlurmLauncher(Launcher):
         self._code, self._copied = code, False
         self._copies = {code / str(number) / tree.top.name: tree for number, tree in enumerate(tops.values())}
 
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Submit a batch of jobs, and leave them or, with `wait`, wait until all have ended."""
-        plans = [self._plan(list(overrides), number) for number, overrides in enumerate(job_overrides, initial_job_idx)]
-        if self._config.dry_run:
-            for plan in plans:
-                print(f"would submit {shlex.join(plan.command)}")
-        else:
-            _check_unclaimed(plans)
-            self._leave(plans)
-        values = self._wait([plan.run for plan in plans]) if self._resources.wait and not self._config.dry_run else {}
-        return [
-            JobReturn(overrides=plan.overrides, status=JobStatus.COMPLETED, _return_value=values.get(plan.run))
-            for plan in plans
-        ]
-
     def _plan(self, overrides: list[str], number: int) -> Plan:
         return plan_job(self._loader, self._config, overrides, number, copy_of=self._copy_of)
 
+    def _run(self, plans: Sequence[Plan]) -> Mapping[Path, float | None]:
+        """Submit a batch of jobs, and leave them or, with `wait`, wait until all have ended."""
+        _check_unclaimed(plans)
+        self._leave(plans)
+        return self._wait([plan.run for plan in plans]) if self._keys.wait else {}
+
     def open(self) -> "SlurmTarget":
         """Return the queue as a launch target, for runs that come one by one."""
-        return SlurmTarget(self)
+        return SlurmTarget(self, self._keys.max_parallel or PARALLEL)
 
     def submit(self, plans: Sequence[Plan]) -> Sequence[Submission]:
         """Put jobs into the queue, as one array.
@@ -181,18 +163,18 @@ class SlurmLauncher(Launcher):
         import submitit
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-        from .job import Job
+        from .job import SlurmJob
 
         if not self._copied:
             for copy, tree in self._copies.items():
                 tree.copy(copy)
             self._copied = True
-        executor = submitit.SlurmExecutor(self._sweep / ".submitit", max_num_timeout=self._resources.max_requeues)
+        executor = submitit.SlurmExecutor(self._sweep / ".submitit", max_num_timeout=self._keys.max_requeues)
         name = f"paddock-{self._sweep.name}"
-        executor.update_parameters(**self._resources.parameters(name, len(plans), self._environment()))
+        executor.update_parameters(**self._keys.parameters(name, len(plans), self._environment()))
         try:
             with contextlib.redirect_stderr(io.StringIO()):  # where submitit repeats the error
-                jobs = executor.submit_array([Job(plan.command, self._resources.signal_delay_s) for plan in plans])
+                jobs = executor.submit_array([SlurmJob(plan.command, self._keys.signal_delay_s) for plan in plans])
         except (FailedJobError, FailedSubmissionError) as error:
             shutil.rmtree(self._code, ignore_errors=True)
             said = "; ".join(line.removeprefix("sbatch: error: ") for line in str(error).splitlines())
@@ -260,10 +242,11 @@ class SlurmLauncher(Launcher):
 class SlurmTarget:
     """The queue, for a sweep that chooses its runs as it goes; see `placement.LaunchTarget`."""
 
-    def __init__(self, launcher: SlurmLauncher) -> None:
-        self.stays = True
+    stays = True
+
+    def __init__(self, launcher: SlurmLauncher, slots: int) -> None:
         self._launcher = launcher
-        self.slots = launcher.max_parallel or PARALLEL
+        self.slots = slots
 
     def start(self, plan: Plan) -> "_Queued":
         """Submit a run, unless its job of before is still in the queue."""

@@ -1,6 +1,7 @@
 """Hydra's launchers that run the jobs of a sweep side by side: on this machine, and on the workers of Dask."""
 
 import contextlib
+import shlex
 import sys
 import time
 from collections import deque
@@ -22,14 +23,11 @@ from ..compute.recipes import Dask
 from ..config.build import call_checked
 from ..config.command import shown
 from ..config.plugins import register_plugin
-from ..runs.loop import RunFailed, Signals
+from ..runs.loop import RunFailed
 from ..runs.state import WRONG, last_metrics, read_end, read_run_states
 from ..runs.table import print_table
 from ..runs.units import duration, short
-from .job_plan import Plan, plan_job
-from .placement import End, Here, LaunchTarget, OnWorkers, Running
-
-POLL_S = 0.2
+from .placement import End, Here, LaunchTarget, OnWorkers, Plan, Running, plan_job, see_through
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +85,11 @@ class DaskKeys:
         )
 
 
-class _SideBySide(Launcher):
-    """What both have in common, which is all but their keys."""
+class SweepLauncher(Launcher):
+    """Abstract: a launcher of Hydra's whose jobs are runs in processes of their own."""
 
     keys: Any  # the class of the keys
+    verb: str  # what is done with a job
 
     def __init__(self, **_: Any) -> None:
         """Let Hydra hand over the keys, which `setup` reads and checks."""
@@ -105,38 +104,46 @@ class _SideBySide(Launcher):
         keys: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
         del keys["_target_"]
         self._keys = call_checked("hydra.launcher", type(self).keys, keys)
+        self._sweep = Path(config.hydra.sweep.dir).absolute()
 
     def open(self) -> LaunchTarget:
-        """Return the launch target for the runs of a sweep."""
+        """Return the launch target for the runs of a sweep that chooses them one by one."""
         return self._keys.open()
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run jobs, as many at once as there are slots; a table ends it.
+        """Run jobs, or submit them.
 
         Raises:
             RunFailed: one ended short of its budget.
         """
-        plans = [
-            plan_job(self._loader, self._config, list(overrides), number)
-            for number, overrides in enumerate(job_overrides, initial_job_idx)
-        ]
+        plans = [self._plan(list(overrides), number) for number, overrides in enumerate(job_overrides, initial_job_idx)]
         if self._config.dry_run:
-            print("\n".join(f"would run {' '.join(plan.command)}" for plan in plans))
-        else:
-            _run_all(self.open(), plans, Path(self._config.hydra.sweep.dir))
-        return [JobReturn(overrides=plan.overrides, status=JobStatus.COMPLETED) for plan in plans]
+            print("\n".join(f"would {self.verb} {shlex.join(plan.command)}" for plan in plans))
+        values = {} if self._config.dry_run else self._run(plans)
+        return [
+            JobReturn(overrides=plan.overrides, status=JobStatus.COMPLETED, _return_value=values.get(plan.run))
+            for plan in plans
+        ]
+
+    def _plan(self, overrides: list[str], number: int) -> Plan:
+        return plan_job(self._loader, self._config, overrides, number)
+
+    def _run(self, plans: Sequence[Plan]) -> Mapping[Path, float | None]:
+        """Run jobs, as many at once as there are slots; a table ends it."""
+        _run_all(self.open(), plans, Path(self._config.hydra.sweep.dir))
+        return {}
 
 
-class LocalLauncher(_SideBySide):
+class LocalLauncher(SweepLauncher):
     """Processes of this machine: `hydra/launcher=local`."""
 
-    keys = LocalKeys
+    keys, verb = LocalKeys, "run"
 
 
-class DaskLauncher(_SideBySide):
+class DaskLauncher(SweepLauncher):
     """Processes beside the workers of a Dask scheduler: `hydra/launcher=dask`."""
 
-    keys = DaskKeys
+    keys, verb = DaskKeys, "run"
 
 
 def register_launchers() -> None:
@@ -148,44 +155,32 @@ def register_launchers() -> None:
 def _run_all(target: LaunchTarget, plans: Sequence[Plan], sweep: Path) -> None:
     waiting, begun, took = deque(plans), dict[Path, float](), list[float]()
     running: dict[Path, Running] = {}
-    with contextlib.closing(target), Signals(_say_stopping) as signals:
-        stopped = False
-        while running or (waiting and not stopped):
-            while waiting and len(running) < target.slots and not stopped:
-                plan = waiting.popleft()
-                started = target.start(plan)
-                if started is None:
-                    raise RunFailed(f"{shown(plan.run)} is in use by another process; wait for it")
-                running[plan.run] = started
-                begun[plan.run] = time.monotonic()
-                print(f"started {shown(plan.run)}: {' '.join(plan.overrides)}", flush=True)
-            time.sleep(POLL_S)
-            for path, end in [(path, run.ended()) for path, run in running.items()]:
-                if end is not None:
-                    del running[path]
-                    took.append(time.monotonic() - begun[path])
-                    ages = [time.monotonic() - begun[other] for other in running]
-                    left_s = 0 if stopped else estimate_left_s(took, ages, len(waiting), target.slots)
-                    _tell(
-                        path,
-                        end,
-                        f"{len(took)} of {len(plans)}" + (f", about {duration(left_s)} left" if left_s else ""),
-                    )
-            if signals.caught is not None and not stopped:
-                stopped = True
-                for run in running.values():
-                    run.stop()
+
+    def fill() -> None:
+        while waiting and len(running) < target.slots:
+            plan = waiting.popleft()
+            started = target.start(plan)
+            if started is None:
+                raise RunFailed(f"{shown(plan.run)} is in use by another process; wait for it")
+            running[plan.run] = started
+            begun[plan.run] = time.monotonic()
+            print(f"started {shown(plan.run)}: {' '.join(plan.overrides)}", flush=True)
+
+    def conclude(path: Path, end: End, stopping: bool) -> None:
+        took.append(time.monotonic() - begun[path])
+        ages = [time.monotonic() - begun[other] for other in running]
+        left_s = 0 if stopping else estimate_left_s(took, ages, len(waiting), target.slots)
+        _tell(path, end, f"{len(took)} of {len(plans)}" + (f", about {duration(left_s)} left" if left_s else ""))
+
+    with contextlib.closing(target):
+        caught = see_through("runs", target, running, fill, conclude, lambda: not waiting)
     run_states = read_run_states(list(begun))
     print_table(sweep, run_states, 0)
-    if signals.caught is not None:
-        raise SystemExit(128 + signals.caught)
+    if caught is not None:
+        raise SystemExit(128 + caught)
     wrong = sum(run_state.state in WRONG for run_state in run_states)
     if wrong:
         raise RunFailed(f"{wrong} of {len(plans)} runs did not get to their end; see above")
-
-
-def _say_stopping(number: int) -> None:
-    print("stopping: the runs finish their iterations and save; Ctrl-C again leaves at once", flush=True)
 
 
 def estimate_left_s(took: Sequence[float], ages: Sequence[float], waiting: int, slots: int) -> float:

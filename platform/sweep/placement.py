@@ -1,26 +1,78 @@
-"""Where the runs of a sweep go: processes on this machine, or on the workers of a Dask scheduler.
+"""Where the runs of a sweep go: processes on this machine, or on the workers of a Dask scheduler; the loop over them.
 
 A third target, Slurm's queue, is in `platform/slurm/submit.py`.
 """
 
+import itertools
 import os
-import threading
-from collections.abc import Callable, Mapping, Sequence
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from algos.pool.process import Child, run_child, start_child
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from algos.pool.process import Command, run_command, start_command
 from algos.pool.protocol import Done, Needs, Pool
 from algos.pool.protocol import End as PoolEnd
 
+from ..config.compose import hydra_parser, load_job
+from ..runs.loop import Signals
 from ..runs.state import is_locked, tail
-from .job_plan import Plan
 
+POLL_S = 0.2
 OUTPUT = "output.log"  # in a run's folder: what it printed
 STOP = ".stop"
 SHOWN = 12  # lines of a failed run's output
+LEFT_OUT = ("run.dir=", "dry_run=", "sweep=")  # arguments that are the sweep's own affair
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A job of a sweep to be: what its process, here or elsewhere, is started with."""
+
+    overrides: Sequence[str]
+    run: Path  # absolute
+    command: Sequence[str]
+
+
+def plan_job(
+    loader: Any,
+    sweep: DictConfig,
+    overrides: list[str],
+    number: int,
+    run: Path | None = None,
+    copy_of: Callable[[Path], Path | None] = lambda path: None,
+) -> Plan:
+    """The command of one job.
+
+    Args:
+        loader: Hydra's, of the sweep.
+        sweep: its configuration, Hydra's part included.
+        overrides: the job's own and those of all jobs.
+        run: the folder of the run; None for what the configuration says.
+        copy_of: where a path of this machine lies for the job; None for the path itself.
+    """
+    config = load_job(loader, sweep, overrides, number)
+    HydraConfig.instance().set_config(config)
+    run = (run or Path(config.run.dir or config.hydra.runtime.output_dir)).absolute()
+    quoted = str(run) if re.fullmatch(r"[\w/.+%@-]+", str(run)) else "'" + str(run).replace("'", "\\'") + "'"
+    flags = hydra_parser().parse_intermixed_args()
+    folder = flags.config_dir and str(copy_of(Path(flags.config_dir).absolute()) or flags.config_dir)
+    named = {"--config-path": flags.config_path, "--config-name": flags.config_name, "--config-dir": folder}
+    kept = [item for item in config.hydra.overrides.hydra if item.lstrip("+").startswith("hydra.searchpath=")]
+    kept += [item for item in overrides if not item.startswith(LEFT_OUT)]
+    command = [sys.executable, "-u", "-m", "paddock", *(word for pair in named.items() if pair[1] for word in pair)]
+    return Plan(overrides, run, [*command, *kept, f"run.dir={quoted}"])
 
 
 @dataclass(frozen=True)
@@ -78,41 +130,39 @@ class OpensTarget(Protocol):
 class Here:
     """Processes on this machine, each with its share of the cores and, in turn, a GPU."""
 
+    stays = False
+
     def __init__(self, slots: int, cpus: int, gpus: Sequence[int | str]) -> None:
-        self.stays = False
         self.slots = slots
         self._cpus = cpus
         self._gpus = gpus
-        self._taken: set[int] = set()  # slots
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}  # of each slot, the last
 
     def start(self, plan: Plan) -> "_Process | None":
         """See `LaunchTarget`."""
         if is_locked(plan.run):
             return None
-        slot = next(slot for slot in range(len(self._taken) + 1) if slot not in self._taken)
-        gpu = None if not self._gpus else str(self._gpus[slot % len(self._gpus)])
-        self._taken.add(slot)
-        return _Process(_child(plan, self._cpus, gpu), lambda: self._taken.discard(slot))
+        taken = {slot for slot, process in self._processes.items() if process.poll() is None}
+        slot = next(slot for slot in itertools.count() if slot not in taken)
+        command = _command(plan, self._cpus, self._gpus[slot % len(self._gpus)] if self._gpus else None)
+        self._processes[slot] = start_command(command)
+        return _Process(self._processes[slot], command.log)
 
     def close(self) -> None:
         """See `LaunchTarget`; the kernel ends what is left when this process ends."""
 
 
+@dataclass(frozen=True)
 class _Process:
-    def __init__(self, child: Child, free: Callable[[], None]) -> None:
-        self._log = child.log
-        self._process = start_child(child)
-        self._free = free
+    process: subprocess.Popen[bytes]
+    log: Path
 
     def ended(self) -> End | None:
-        code = self._process.poll()
-        if code is None:
-            return None
-        self._free()
-        return End(code, tail(self._log)[-SHOWN:])
+        code = self.process.poll()
+        return None if code is None else End(code, tail(self.log)[-SHOWN:])
 
     def stop(self) -> None:
-        self._process.terminate()
+        self.process.terminate()
 
 
 class OnWorkers:
@@ -122,13 +172,13 @@ class OnWorkers:
     another one.
     """
 
+    stays = False
+
     def __init__(self, pool: Pool, needs: Needs) -> None:
-        self.stays = False
         self._pool = pool
         self._needs = needs
-        self._lock = threading.Lock()
         self._done: dict[int, Done] = {}
-        self._batch = pool.open_batch(run_child, self._deliver, needs=needs)
+        self._batch = pool.open_batch(run_command, self._deliver, needs=needs)
 
     @property
     def slots(self) -> int:
@@ -139,14 +189,9 @@ class OnWorkers:
         """See `LaunchTarget`."""
         if is_locked(plan.run):
             return None
-        child = _child(plan, self._needs.cpu, None)
-        child.stop.unlink(missing_ok=True)  # of an earlier start
-        return _Task(self, self._batch.put(child), child)
-
-    def take(self, index: int) -> Done | None:
-        """The end of a task, if it has come."""
-        with self._lock:
-            return self._done.pop(index, None)
+        command = _command(plan, self._needs.cpu, None)
+        command.stop.unlink(missing_ok=True)  # of an earlier start
+        return _Task(self._done, self._batch.put(command), command)
 
     def close(self) -> None:
         """See `LaunchTarget`."""
@@ -154,30 +199,68 @@ class OnWorkers:
         self._pool.close()
 
     def _deliver(self, ends: Sequence[PoolEnd]) -> None:
-        for done in (end() for end in ends):
-            with self._lock:
-                self._done[done.index] = done
+        self._done |= {done.index: done for done in (end() for end in ends)}
 
 
+@dataclass(frozen=True)
 class _Task:
-    def __init__(self, target: OnWorkers, index: int, child: Child) -> None:
-        self._target = target
-        self._index = index
-        self._child = child
+    done: dict[int, Done]  # of all tasks, filled by another thread
+    index: int
+    command: Command
 
     def ended(self) -> End | None:
-        done = self._target.take(self._index)
+        done = self.done.pop(self.index, None)
         if done is None:
             return None
-        said = tail(self._child.log)[-SHOWN:]
+        said = tail(self.command.log)[-SHOWN:]
         return End(done.value, said) if done.error is None else End(-1, [*said, str(done.error)])
 
     def stop(self) -> None:
-        self._child.stop.touch()
+        self.command.stop.touch()
 
 
-def _child(plan: Plan, cpus: int, gpu: str | None) -> Child:
-    environment: Mapping[str, str] = {name: str(cpus) for name in ("PYTHON_CPU_COUNT", *THREADS)}
+def _command(plan: Plan, cpus: int, gpu: int | str | None) -> Command:
+    environment = {name: str(cpus) for name in ("PYTHON_CPU_COUNT", *THREADS)}
     if gpu is not None:
-        environment = {**environment, "CUDA_VISIBLE_DEVICES": gpu}
-    return Child(plan.command[1:], Path(os.getcwd()), environment, plan.run / OUTPUT, plan.run / STOP)
+        environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
+    return Command(plan.command[1:], Path(os.getcwd()), environment, plan.run / OUTPUT, plan.run / STOP)
+
+
+def see_through(
+    what: str,
+    target: LaunchTarget,
+    running: dict[Key, Running],
+    fill: Callable[[], None],
+    conclude: Callable[[Key, End, bool], None],
+    is_over: Callable[[], bool],
+    failed: Callable[[], bool] = lambda: False,
+) -> int | None:
+    """Have runs started and see to their ends, until there are no more; returns the signal that ended it, if one did.
+
+    Args:
+        what: the runs are, for the user.
+        running: those that go on; `fill` adds to it as there is room.
+        conclude: takes the end of a run, and whether the others are being stopped.
+        is_over: whether there are no more to come; asked when none goes on.
+        failed: whether to stop.
+    """
+    text = f"stopping: the {what} finish their iterations and save; Ctrl-C again leaves at once"
+    with Signals(lambda number: print(text, flush=True)) as signals:
+        stopping = False
+        while True:
+            for key, end in [(key, run.ended()) for key, run in running.items()]:
+                if end is not None:
+                    del running[key]
+                    conclude(key, end, stopping)
+            if not stopping and (signals.caught is not None or failed()):
+                stopping = True
+                if target.stays:
+                    print(f"{len(running)} {what} go on where they are", flush=True)
+                    running.clear()
+                for run in running.values():
+                    run.stop()
+            if not stopping:
+                fill()
+            if not running and (stopping or is_over()):
+                return signals.caught
+            time.sleep(POLL_S)

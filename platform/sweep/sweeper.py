@@ -33,9 +33,8 @@ from ..config.compose import job_config, load_job
 from ..config.plugins import register_plugin
 from ..runs.folder import algorithm_name, short_name, spell_command
 from ..runs.loop import RunFailed
-from .job_plan import LEFT_OUT, Plan, plan_job
 from .launchers import LocalKeys
-from .placement import LaunchTarget, OpensTarget
+from .placement import LEFT_OUT, LaunchTarget, OpensTarget, Plan, plan_job
 from .space import corners, read_space, suggest
 from .study import (
     SETTINGS,

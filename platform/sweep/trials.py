@@ -14,20 +14,16 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ..config.command import shown
 from ..runs.folder import has_ended, read_end
-from ..runs.loop import Signals
 from ..runs.state import is_held, last_metrics
-from .job_plan import Plan
-from .launchers import POLL_S
-from .placement import End, LaunchTarget, Running
+from .placement import End, LaunchTarget, Plan, Running, see_through
 from .study import Constraint, open_trial, parse_objectives
 from .trial import PRUNED, Note
 
@@ -45,16 +41,6 @@ class SweepBounds(Protocol):
     on_failure: str
     objectives: Sequence[str]
     constraints: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Started:
-    """A trial in flight."""
-
-    trial: Trial
-    plan: Plan
-    drawn: Sequence[str]
-    running: Running
 
 
 class SweepSession:
@@ -79,43 +65,25 @@ class SweepSession:
         self.failed: str | None = None  # the first failure, where it ends the sweep
         self._study, self._folder, self._bounds, self._target = study, folder, bounds, target
         self._ask, self._plan = ask, plan
-        self._started: dict[int, Started] = {}
+        self._running: dict[int, Running] = {}
+        self._in_flight: dict[int, Trial] = {}  # the trials of those
         self._mine = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         self._look_at = 0.0
+        self._waiting = False
 
     def run(self) -> int | None:
         """Go on until all trials have finished; the signal that ended it, if one did."""
-        with _owning(self._folder, self._mine), Signals(self._say_stopping) as signals:
-            stopping = waiting = False
-            while True:
-                for number, (started, end) in self._ends():
-                    del self._started[number]
-                    self._conclude(started, end, stopping)
-                if not stopping and (signals.caught is not None or self.failed is not None):
-                    stopping = True
-                    self._stop()
-                if not stopping:
-                    self._fill()
-                if not self._started and (stopping or self._is_over()):
-                    return signals.caught
-                if not self._started and not waiting:
-                    waiting = True
-                    print("the trials that are left are another process's; waiting for them", flush=True)
-                time.sleep(POLL_S)
-
-    def _ends(self) -> list[tuple[int, tuple[Started, End]]]:
-        looked = [(number, started, started.running.ended()) for number, started in self._started.items()]
-        return [(number, (started, end)) for number, started, end in looked if end is not None]
-
-    def _stop(self) -> None:
-        if self._target.stays:
-            print(f"{len(self._started)} trials go on where they are", flush=True)
-            self._started.clear()
-        for started in self._started.values():
-            started.running.stop()
+        with _owning(self._folder, self._mine):
+            steps = self._fill, self._conclude, self._is_over, lambda: self.failed is not None
+            return see_through("trials", self._target, self._running, *steps)
 
     def _is_over(self) -> bool:
-        return sum(trial.state.is_finished() for trial in self._trials()) >= self._bounds.n_trials
+        if sum(trial.state.is_finished() for trial in self._trials()) >= self._bounds.n_trials:
+            return True
+        if not self._waiting:
+            self._waiting = True
+            print("the trials that are left are another process's; waiting for them", flush=True)
+        return False
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
@@ -123,7 +91,7 @@ class SweepSession:
     def _fill(self) -> None:
         """Start trials while there is room and need."""
         room = self._bounds.parallel or self._target.slots
-        while len(self._started) < room:
+        while len(self._running) < room:
             with locked(self._folder):
                 found = self._take_over() or self._next()
             if found is None:
@@ -148,7 +116,7 @@ class SweepSession:
             return None
         living: dict[str, bool] = {}
         for frozen in self._trials():
-            if frozen.state != TrialState.RUNNING or frozen.number in self._started:
+            if frozen.state != TrialState.RUNNING or frozen.number in self._running:
                 continue
             run = self._folder / str(frozen.number)
             note = Note.read(run) or Note(frozen.number, "")
@@ -166,7 +134,7 @@ class SweepSession:
         drawn, plan = self._plan(trial, run)
         if has_ended(run):
             # Its process came to its end after whoever started it had gone.
-            self._conclude(Started(trial, plan, drawn, _Over()), End(0, []), False)
+            self._tell(trial, run, str(read_end(run)))
             return
         running = self._target.start(plan)
         if running is None:
@@ -175,11 +143,11 @@ class SweepSession:
         Note(trial.number, self._mine, drawn, note.starts + 1).write(run)
         verb = "goes on" if note.starts else "starts"
         print(f"trial {trial.number} {verb}: {' '.join(drawn)}", flush=True)
-        self._started[trial.number] = Started(trial, plan, drawn, running)
+        self._running[trial.number], self._in_flight[trial.number] = running, trial
 
-    def _conclude(self, started: Started, end: End, stopping: bool) -> None:
+    def _conclude(self, number: int, end: End, stopping: bool) -> None:
         """Tell the study how a trial ended, or start it again if it was its process that got lost."""
-        trial, run = started.trial, started.plan.run
+        trial, run = self._in_flight.pop(number), self._folder / str(number)
         if end.code == 0 and (reason := read_end(run)) is not None:
             self._tell(trial, run, reason)
         elif stopping and end.code in STOPPED:
@@ -228,10 +196,6 @@ class SweepSession:
         if self._bounds.on_failure == "stop":
             self.failed = f"trial {trial.number} failed: {why}"
 
-    @staticmethod
-    def _say_stopping(number: int) -> None:
-        print("stopping: the trials finish their iterations and save; Ctrl-C again leaves at once", flush=True)
-
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
@@ -255,12 +219,3 @@ def _owning(folder: Path, name: str) -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
     path.unlink(missing_ok=True)
-
-
-class _Over:
-    """A process that ended before anybody asked."""
-
-    def ended(self) -> Any:
-        raise AssertionError("it is not waited for")
-
-    stop = ended

@@ -346,7 +346,9 @@ def start_job() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     started = []
 
     def begin(script: str) -> subprocess.Popen[str]:
-        call = f"import sys; from paddock.slurm.job import Job; Job([sys.executable, '-c', {script!r}], 60.0)()"
+        call = (
+            f"import sys; from paddock.slurm.job import SlurmJob; SlurmJob([sys.executable, '-c', {script!r}], 60.0)()"
+        )
         started.append(
             subprocess.Popen(
                 [sys.executable, "-c", call],

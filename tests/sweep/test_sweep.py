@@ -20,9 +20,8 @@ from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 
 from envs.errors import PaddockError
 from paddock.runs.loop import RunFailed
-from paddock.sweep.job_plan import Plan
 from paddock.sweep.launchers import LocalKeys, _run_all, estimate_left_s
-from paddock.sweep.placement import End
+from paddock.sweep.placement import End, Plan
 from paddock.sweep.study import open_study
 from paddock.sweep.trial import Note, Reporter
 
