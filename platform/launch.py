@@ -31,7 +31,7 @@ from .config.experiment import ExperimentParts, assemble, build_algorithm, env_n
 from .config.help import print_help
 from .config.hydra_private import run_hydra
 from .config.mistakes import check_arguments, composition_error
-from .config.plugins import check_runs_here
+from .config.plugins import check_runs_here, register_plugin
 from .runs.checkpoint import StorageError
 from .runs.folder import RunFolder, changed_processors, read_config
 from .runs.loop import Outcome, Progress, RunFailed, restore, run
@@ -109,16 +109,16 @@ def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction) -> bool:
         Whether it was a dry run, and is over.
     """
     # Optuna and the places where runs go take longer to import than the help of a single run.
-    from .slurm.submit import register_launcher
-    from .sweep.launchers import register_launchers
-    from .sweep.sweeper import register_sweeper
+    from .slurm.submit import SlurmLauncher
+    from .sweep.launchers import DaskLauncher, LocalLauncher
+    from .sweep.sweeper import OptunaSweeper
 
     def check(composed: DictConfig) -> Path:
         return assemble(composed).path
 
-    register_launchers()
-    register_launcher()
-    register_sweeper(check)
+    OptunaSweeper.check = staticmethod(check)
+    for plugin in (LocalLauncher, DaskLauncher, SlurmLauncher, OptunaSweeper):
+        register_plugin(plugin)
     return check_sweep(arguments, check, job)
 
 

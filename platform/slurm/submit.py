@@ -26,7 +26,6 @@ from envs.errors import ConfigError, require
 
 from .. import CONF
 from ..config.command import shown
-from ..config.plugins import register_plugin
 from ..runs.checkpoint import write_atomically
 from ..runs.loop import RunFailed
 from ..runs.state import (
@@ -279,11 +278,6 @@ class _Queued:
         submission = read_submission(self._run)
         if submission is not None:
             subprocess.run(["scancel", submission.job], capture_output=True)
-
-
-def register_launcher() -> None:
-    """Make the launcher known to Hydra in this process."""
-    register_plugin(SlurmLauncher)
 
 
 def _check_unclaimed(plans: Sequence[Plan]) -> None:

@@ -22,7 +22,6 @@ from envs.errors import require
 from ..compute.recipes import Dask
 from ..config.build import call_checked
 from ..config.command import shown
-from ..config.plugins import register_plugin
 from ..runs.loop import RunFailed
 from ..runs.state import WRONG, last_metrics, read_end, read_run_states
 from ..runs.table import print_table
@@ -144,12 +143,6 @@ class DaskLauncher(SweepLauncher):
     """Processes beside the workers of a Dask scheduler: `hydra/launcher=dask`."""
 
     keys, verb = DaskKeys, "run"
-
-
-def register_launchers() -> None:
-    """Make these launchers known to Hydra in this process."""
-    register_plugin(LocalLauncher)
-    register_plugin(DaskLauncher)
 
 
 def _run_all(target: LaunchTarget, plans: Sequence[Plan], sweep: Path) -> None:

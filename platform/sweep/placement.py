@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
@@ -115,15 +115,6 @@ class LaunchTarget(Protocol):
 
     def close(self) -> None:
         """Leave the target, with what still runs there."""
-        ...
-
-
-@runtime_checkable
-class OpensTarget(Protocol):
-    """A launcher that can start runs one by one, for a sweep that chooses them as it goes."""
-
-    def open(self) -> LaunchTarget:
-        """Return the launch target for them."""
         ...
 
 

@@ -10,11 +10,11 @@ algo.value_clip_coef=tag("when:algo.advantage=gae", interval(0.1, 1))   drawn wh
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import FixedTrial
+from optuna.trial import BaseTrial, FixedTrial
 
 from envs.errors import ConfigError, nearest, require
 
@@ -22,14 +22,6 @@ from ..config.hydra_private import write_element
 
 LOG, WHEN = "log", "when:"
 Choice = None | bool | int | float | str
-
-
-class Chooser(Protocol):
-    """What draws values: an Optuna trial."""
-
-    def suggest_float(self, name: str, low: float, high: float, *, step: float | None, log: bool) -> float: ...
-    def suggest_int(self, name: str, low: int, high: int, *, step: int, log: bool) -> int: ...
-    def suggest_categorical(self, name: str, choices: Sequence[Choice]) -> Choice: ...
 
 
 @dataclass(frozen=True)
@@ -61,12 +53,12 @@ def read_space(overrides: Sequence[Override]) -> tuple[list[str], list[Parameter
     return fixed, _in_order(found)
 
 
-def suggest(chooser: Chooser, parameters: Sequence[Parameter]) -> list[str]:
+def suggest(trial: BaseTrial, parameters: Sequence[Parameter]) -> list[str]:
     """Draw a value for every parameter that matters; what comes out are overrides."""
     chosen: dict[str, str] = {}
     for parameter in parameters:
         if parameter.when is None or chosen.get(parameter.when[0]) == parameter.when[1]:
-            chosen[parameter.name] = _draw(chooser, parameter)
+            chosen[parameter.name] = _draw(trial, parameter)
     keys = {parameter.name: parameter.key for parameter in parameters}
     return [f"{keys[name]}={text}" for name, text in chosen.items()]
 
@@ -175,13 +167,13 @@ def _check_when(parameter: Parameter, earlier: Sequence[Parameter]) -> None:
     )
 
 
-def _draw(chooser: Chooser, parameter: Parameter) -> str:
+def _draw(trial: BaseTrial, parameter: Parameter) -> str:
     distribution = parameter.distribution
     if isinstance(distribution, FloatDistribution):
         low, high, step, log = distribution.low, distribution.high, distribution.step, distribution.log
-        return repr(chooser.suggest_float(parameter.name, low, high, step=step, log=log))
+        return repr(trial.suggest_float(parameter.name, low, high, step=step, log=log))
     if isinstance(distribution, IntDistribution):
         first, last = distribution.low, distribution.high
-        return str(chooser.suggest_int(parameter.name, first, last, step=distribution.step, log=distribution.log))
+        return str(trial.suggest_int(parameter.name, first, last, step=distribution.step, log=distribution.log))
     assert isinstance(distribution, CategoricalDistribution)
-    return parameter.texts[chooser.suggest_categorical(parameter.name, distribution.choices)]
+    return parameter.texts[trial.suggest_categorical(parameter.name, distribution.choices)]

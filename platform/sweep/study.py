@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,6 +91,51 @@ def parse_objectives(texts: Sequence[str]) -> dict[str, str]:
         require(known, f"objectives: '{text}' cannot be read; {remedy}")
         found[metric.strip()] = direction
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepSettings:
+    """The keys of hydra.sweeper; conf/hydra/sweeper/optuna.yaml explains them."""
+
+    study: str | None
+    storage: str | None
+    n_trials: int
+    parallel: int | None
+    objectives: Sequence[str]
+    constraints: Sequence[str]
+    sampler: str
+    seed: int
+    pruner: str
+    retries: int
+    on_failure: str
+    params: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        require(self.study is None or "/" not in self.study, f"study={self.study} must not contain '/'")
+        for name, least in {"n_trials": 1, "parallel": 1, "seed": 0, "retries": 0}.items():
+            value = getattr(self, name)
+            require(value is None or value >= least, f"{name}={value} must be at least {least}")
+        parse_objectives(self.objectives)
+        for text in self.constraints:
+            Constraint.parse(text)
+        allowed = ("continue", "stop")
+        require(self.on_failure in allowed, f"on_failure={self.on_failure}; allowed: {', '.join(allowed)}")
+        self.make_sampler(0)
+        make_pruner(self.pruner, self.pruner_options)
+
+    @property
+    def pruner_options(self) -> Mapping[str, Any]:
+        """Of the chosen pruner."""
+        return self.options.get(self.pruner) or {}
+
+    def make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
+        """The sampler of a trial, which has a seed of its own: a resumed sweep does not draw the same values again."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            # The points of a quasi-random sequence belong together.
+            seed = self.seed if self.sampler == "qmc" else (self.seed * 1_000_003 + number) % 2**32
+            return make_sampler(self.sampler, self.options.get(self.sampler) or {}, seed)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,7 @@ import contextlib
 import hashlib
 import json
 import sys
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +28,12 @@ from envs.errors import ConfigError, require
 from ..config.build import call_checked
 from ..config.command import shown
 from ..config.compose import job_config, load_job
-from ..config.plugins import register_plugin
 from ..runs.folder import algorithm_name, short_name, spell_command
 from ..runs.loop import RunFailed
-from .launchers import LocalKeys
-from .placement import LEFT_OUT, LaunchTarget, OpensTarget, Plan, plan_job
+from .launchers import LocalKeys, SweepLauncher
+from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
 from .space import corners, read_space, suggest
-from .study import (
-    SETTINGS,
-    Constraint,
-    StudySettings,
-    make_pruner,
-    make_sampler,
-    open_storage,
-    open_study,
-    parse_objectives,
-)
+from .study import SETTINGS, StudySettings, SweepSettings, open_storage, open_study, parse_objectives
 from .summary import print_summary
 from .trials import SweepSession, locked
 
@@ -54,55 +42,10 @@ SWEEPS = "sweeps"  # the folder of those that are not given one by hydra.sweep.d
 ASIDE = ("sweep", "compute", "vec", "track", "run", "resume", "dry_run", "checkpoint")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The keys of hydra.sweeper; conf/hydra/sweeper/optuna.yaml explains them."""
-
-    study: str | None
-    storage: str | None
-    n_trials: int
-    parallel: int | None
-    objectives: Sequence[str]
-    constraints: Sequence[str]
-    sampler: str
-    seed: int
-    pruner: str
-    retries: int
-    on_failure: str
-    params: Mapping[str, Any]
-    options: Mapping[str, Any]
-
-    def __post_init__(self) -> None:
-        require(self.study is None or "/" not in self.study, f"study={self.study} must not contain '/'")
-        for name, least in {"n_trials": 1, "parallel": 1, "seed": 0, "retries": 0}.items():
-            value = getattr(self, name)
-            require(value is None or value >= least, f"{name}={value} must be at least {least}")
-        parse_objectives(self.objectives)
-        for text in self.constraints:
-            Constraint.parse(text)
-        allowed = ("continue", "stop")
-        require(self.on_failure in allowed, f"on_failure={self.on_failure}; allowed: {', '.join(allowed)}")
-        self.make_sampler(0)
-        make_pruner(self.pruner, self.pruner_options)
-
-    @property
-    def pruner_options(self) -> Mapping[str, Any]:
-        """Of the chosen pruner."""
-        return self.options.get(self.pruner) or {}
-
-    def make_sampler(self, number: int) -> optuna.samplers.BaseSampler:
-        """The sampler of a trial, which has a seed of its own: a resumed sweep does not draw the same values again."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            # The points of a quasi-random sequence belong together.
-            seed = self.seed if self.sampler == "qmc" else (self.seed * 1_000_003 + number) % 2**32
-            return make_sampler(self.sampler, self.options.get(self.sampler) or {}, seed)
-
-
 class OptunaSweeper(Sweeper):
     """Hydra's sweeper of that name."""
 
-    check: Callable[[DictConfig], Any]  # raises what is wrong with a job
+    check: Callable[[DictConfig], Any]  # raises what is wrong with a job, before any is started
 
     def __init__(self, **_: Any) -> None:
         """Let Hydra hand over the keys, which `setup` reads and checks."""
@@ -115,7 +58,7 @@ class OptunaSweeper(Sweeper):
         """
         keys: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=True)
         del keys["_target_"]
-        self._settings = call_checked("hydra.sweeper", Settings, keys)
+        self._settings = call_checked("hydra.sweeper", SweepSettings, keys)
         parser = OverridesParser.create(config_loader=hydra_context.config_loader)
         params = [f"{key}={text}" for key, text in self._settings.params.items()]
         arguments = [*params, *config.hydra.overrides.task]
@@ -131,7 +74,7 @@ class OptunaSweeper(Sweeper):
         launcher = Plugins.instance().instantiate_launcher(
             config=config, hydra_context=hydra_context, task_function=task_function
         )
-        self._launcher: Any = launcher
+        self._launcher = launcher
 
     def sweep(self, arguments: list[str]) -> None:
         """Bring the study to its number of trials.
@@ -182,7 +125,7 @@ class OptunaSweeper(Sweeper):
         require(any(bound is not None for bound in bounds), f"a trial without a budget never ends; {remedy}")
         require(job.resume is None, f"resume={job.resume} is for a single run; the same command goes on with a sweep")
         require(job.run.dir is None, f"run.dir={job.run.dir} would be shared by all trials; use hydra.sweep.dir=")
-        OptunaSweeper.check(job)
+        type(self).check(job)
 
     def _print_space(self) -> None:
         print(f"study        {self._name}")
@@ -225,7 +168,7 @@ class OptunaSweeper(Sweeper):
             raise ConfigError(f"{shown(self._folder)} cannot be written ({error.strerror}); {remedy}") from error
 
     def _open_target(self) -> LaunchTarget:
-        if isinstance(self._launcher, OpensTarget):
+        if isinstance(self._launcher, SweepLauncher):
             return self._launcher.open()
         return LocalKeys(jobs=None, cpus=1, gpus=()).open()  # Hydra's own launcher, which knows no trials
 
@@ -237,13 +180,3 @@ class OptunaSweeper(Sweeper):
         """What is drawn for a trial, and its command."""
         drawn = suggest(trial, self._parameters)
         return drawn, plan_job(self._loader, self._config, [*self._fixed, *drawn], trial.number, run)
-
-
-def register_sweeper(check: Callable[[DictConfig], Any]) -> None:
-    """Make the sweeper known to Hydra in this process.
-
-    Args:
-        check: raises what is wrong with a job, before any is started.
-    """
-    OptunaSweeper.check = staticmethod(check)
-    register_plugin(OptunaSweeper)

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -24,23 +23,12 @@ from ..config.command import shown
 from ..runs.folder import has_ended, read_end
 from ..runs.state import is_held, last_metrics
 from .placement import End, LaunchTarget, Plan, Running, see_through
-from .study import Constraint, open_trial, parse_objectives
+from .study import Constraint, SweepSettings, open_trial, parse_objectives
 from .trial import PRUNED, Note
 
 OWNERS = ".owners"  # in the sweep's folder: a file for each process at it
 STOPPED = (-2, -15, 130, 143)  # exit codes of a run that was asked to end
 WAITS_S = 5.0  # between two looks at trials of others
-
-
-class SweepBounds(Protocol):
-    """What the loop reads of the sweep's settings; conf/hydra/sweeper/optuna.yaml explains each."""
-
-    n_trials: int
-    parallel: int | None
-    retries: int
-    on_failure: str
-    objectives: Sequence[str]
-    constraints: Sequence[str]
 
 
 class SweepSession:
@@ -57,13 +45,13 @@ class SweepSession:
         self,
         study: optuna.Study,
         folder: Path,
-        bounds: SweepBounds,
+        settings: SweepSettings,
         target: LaunchTarget,
         ask: Callable[[optuna.Study, int], Trial],
         plan: Callable[[Trial, Path], tuple[list[str], Plan]],
     ) -> None:
         self.failed: str | None = None  # the first failure, where it ends the sweep
-        self._study, self._folder, self._bounds, self._target = study, folder, bounds, target
+        self._study, self._folder, self._settings, self._target = study, folder, settings, target
         self._ask, self._plan = ask, plan
         self._running: dict[int, Running] = {}
         self._in_flight: dict[int, Trial] = {}  # the trials of those
@@ -78,7 +66,7 @@ class SweepSession:
             return see_through("trials", self._target, self._running, *steps)
 
     def _is_over(self) -> bool:
-        if sum(trial.state.is_finished() for trial in self._trials()) >= self._bounds.n_trials:
+        if sum(trial.state.is_finished() for trial in self._trials()) >= self._settings.n_trials:
             return True
         if not self._waiting:
             self._waiting = True
@@ -90,7 +78,7 @@ class SweepSession:
 
     def _fill(self) -> None:
         """Start trials while there is room and need."""
-        room = self._bounds.parallel or self._target.slots
+        room = self._settings.parallel or self._target.slots
         while len(self._running) < room:
             with locked(self._folder):
                 found = self._take_over() or self._next()
@@ -103,7 +91,7 @@ class SweepSession:
         """A new trial, if there are not enough yet that have finished or may."""
         trials = self._trials()
         expected = sum(trial.state.is_finished() or trial.state == TrialState.RUNNING for trial in trials)
-        if expected >= self._bounds.n_trials:
+        if expected >= self._settings.n_trials:
             return None
         trial = self._ask(self._study, len(trials))
         note = Note(trial.number, self._mine)
@@ -121,7 +109,7 @@ class SweepSession:
             run = self._folder / str(frozen.number)
             note = Note.read(run) or Note(frozen.number, "")
             if note.owner not in living:
-                living[note.owner] = note.owner != self._mine and is_alive(self._folder, note.owner)
+                living[note.owner] = note.owner != self._mine and is_held(self._folder / OWNERS / note.owner)
             if not living[note.owner]:
                 note = Note(note.number, self._mine, note.overrides, note.starts)
                 note.write(run)
@@ -157,7 +145,7 @@ class SweepSession:
         else:
             note = Note.read(run) or Note(trial.number, self._mine)
             lost = f"its process was lost ({end.code})"
-            if note.starts > self._bounds.retries:
+            if note.starts > self._settings.retries:
                 self._fail(trial, f"{lost} {note.starts} times", end.said)
             elif not stopping:
                 print(f"trial {trial.number}: {lost}; it goes on from its checkpoint", flush=True)
@@ -165,7 +153,7 @@ class SweepSession:
 
     def _tell(self, trial: Trial, run: Path, reason: str) -> None:
         metrics = last_metrics(run)[0]
-        names = list(parse_objectives(self._bounds.objectives))
+        names = list(parse_objectives(self._settings.objectives))
         values = [metrics.get(name, math.nan) for name in names]
         missing = [name for name, value in zip(names, values, strict=True) if math.isnan(value)]
         trial.set_user_attr("run", run.name)
@@ -175,7 +163,7 @@ class SweepSession:
         if missing and not pruned:
             why = f"it has no {missing[0]}, which is no number or was never computed; see {shown(run)}"
             return self._fail(trial, why, [])
-        for text in () if pruned else self._bounds.constraints:
+        for text in () if pruned else self._settings.constraints:
             constraint = Constraint.parse(text)
             # What was never computed is out of bounds, however far.
             trial.set_constraint(text, constraint.excess(metrics.get(constraint.metric, constraint.sign * 1e300)))
@@ -184,7 +172,7 @@ class SweepSession:
         said = ", ".join(f"{name} {value:.6g}" for name, value in zip(names, values, strict=True))
         ended = sum(other.state.is_finished() for other in self._trials())
         how = reason if pruned else "ended"
-        print(f"trial {trial.number} {how}: {said}  ({ended} of {self._bounds.n_trials})", flush=True)
+        print(f"trial {trial.number} {how}: {said}  ({ended} of {self._settings.n_trials})", flush=True)
         return None
 
     def _fail(self, trial: Trial, why: str, said: Sequence[str]) -> None:
@@ -193,7 +181,7 @@ class SweepSession:
         self._study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
         lines = "".join(f"\n    | {line}" for line in said)
         print(f"trial {trial.number} failed: {why}{lines}", file=sys.stderr, flush=True)
-        if self._bounds.on_failure == "stop":
+        if self._settings.on_failure == "stop":
             self.failed = f"trial {trial.number} failed: {why}"
 
 
@@ -203,11 +191,6 @@ def locked(folder: Path) -> Iterator[None]:
     with open(folder / ".lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def is_alive(folder: Path, owner: str) -> bool:
-    """Whether the process of that name is still at the sweep."""
-    return is_held(folder / OWNERS / owner)
 
 
 @contextlib.contextmanager
