@@ -25,7 +25,7 @@ from algos.pool.script import UNGUARDED_EXIT_CODE, Unguarded, find_script
 from ..preflight import Examination, hello
 from .autoscale import Bounds, Fleet, NoneCame
 from .dispatcher import Dispatcher
-from .exit_reports import ExitReporter
+from .exit_reports import read_exit
 from .membership import Membership
 from .pool import DaskPool
 from .worker_stderr import Echo, open_folder
@@ -153,7 +153,7 @@ def open_pool(
         TimeoutError: they did not come in time.
     """
     dispatcher = Dispatcher(client.sync(_this_loop), retries, task_timeout_s)
-    dispatcher.read_exit = ExitReporter(client.connection_args)
+    dispatcher.read_exit = partial(read_exit, client.connection_args)
     membership = Membership(client, dispatcher, fleet, find_script(), hello(imports), Examination(imports), where, look)
     try:
         client.sync(membership.open, workers, timeout_s)
