@@ -17,7 +17,7 @@ EXECUTE = "import os; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 
 
 @dataclass(frozen=True)
-class Command:
+class PythonCommand:
     """A command of this Python, and what is around it.
 
     Attributes:
@@ -35,7 +35,7 @@ class Command:
     stop: Path
 
 
-def run_command(command: Command) -> int:
+def run_to_end(command: PythonCommand) -> int:
     """Run it to its end; its exit code, or -n if signal n ended it.
 
     A run whose last worker was lost may still be saving when the next one has its turn, which then waits for it.
@@ -46,7 +46,7 @@ def run_command(command: Command) -> int:
     return code
 
 
-def _run_once(command: Command) -> int:
+def _run_once(command: PythonCommand) -> int:
     if command.stop.exists():  # while it waited for its turn
         command.stop.unlink(missing_ok=True)
         return 128 + signal.SIGTERM
@@ -59,7 +59,7 @@ def _run_once(command: Command) -> int:
     return code
 
 
-def start_command(command: Command) -> subprocess.Popen[bytes]:
+def start_command(command: PythonCommand) -> subprocess.Popen[bytes]:
     """Start it in a session of its own, so that Ctrl-C in the terminal is left to who started it.
 
     It gets SIGTERM, after which a run saves and ends, when this process is gone, or lets go of what is returned.

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from algos.pool.process import Command, run_command, start_command
+from algos.pool.process import PythonCommand, run_to_end, start_command
 from algos.pool.protocol import Done, Needs, Pool
 from algos.pool.protocol import End as PoolEnd
 
@@ -169,7 +169,7 @@ class OnWorkers:
         self._pool = pool
         self._needs = needs
         self._done: dict[int, Done] = {}
-        self._batch = pool.open_batch(run_command, self._deliver, needs=needs)
+        self._batch = pool.open_batch(run_to_end, self._deliver, needs=needs)
 
     @property
     def slots(self) -> int:
@@ -197,7 +197,7 @@ class OnWorkers:
 class _Task:
     done: dict[int, Done]  # of all tasks, filled by another thread
     index: int
-    command: Command
+    command: PythonCommand
 
     def ended(self) -> End | None:
         done = self.done.pop(self.index, None)
@@ -210,11 +210,11 @@ class _Task:
         self.command.stop.touch()
 
 
-def _command(plan: Plan, cpus: int, gpu: int | str | None) -> Command:
+def _command(plan: Plan, cpus: int, gpu: int | str | None) -> PythonCommand:
     environment = {name: str(cpus) for name in ("PYTHON_CPU_COUNT", *THREADS)}
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
-    return Command(plan.command[1:], Path(os.getcwd()), environment, plan.run / OUTPUT, plan.run / STOP)
+    return PythonCommand(plan.command[1:], Path(os.getcwd()), environment, plan.run / OUTPUT, plan.run / STOP)
 
 
 def see_through(

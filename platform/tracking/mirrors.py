@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from envs.errors import ConfigError, nearest, require
 
-from ..runs.checkpoint import Checkpoints
+from ..runs.checkpoint import Checkpoints, write_atomically
 from ..runs.folder import algorithm_name, read_json
 from .child import MirrorProcess
 from .crc32c import Crc32c
@@ -271,14 +271,9 @@ def find_videos(run_dir: Path) -> list[Path]:
 
 
 def _stable_id(path: Path) -> str:
-    """The id kept in a file; written whole, so that a crash leaves either none or all of it."""
+    """The id kept in a file."""
     if not path.exists():
-        temporary = path.with_suffix(".tmp")
-        with open(temporary, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(6))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_atomically(path, secrets.token_hex(6).encode())
     return path.read_text(encoding="ascii").strip()
 
 

@@ -10,13 +10,13 @@ import psutil
 import pytest
 from conftest import ROOT, wait_until
 
-from algos.pool.process import Command, run_command, start_command
+from algos.pool.process import PythonCommand, run_to_end, start_command
 
 
-def sleeper(folder: Path) -> Command:
+def sleeper(folder: Path) -> PythonCommand:
     """A command that says that it is there, and stays."""
     code = f"import pathlib, time; pathlib.Path({str(folder / 'there')!r}).touch(); time.sleep(600)"
-    return Command(["-c", code], folder, {}, folder / "log" / "out", folder / "stop")
+    return PythonCommand(["-c", code], folder, {}, folder / "log" / "out", folder / "stop")
 
 
 def test_a_command_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
@@ -38,8 +38,8 @@ def test_a_command_ends_with_the_process_that_started_it(tmp_path: Path) -> None
     code = f"""
 import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}, {str(ROOT / "tests/compute")!r}]
 from pathlib import Path
-from test_child_process import run_command, sleeper
-run_command(sleeper(Path({str(tmp_path)!r})))
+from test_child_process import run_to_end, sleeper
+run_to_end(sleeper(Path({str(tmp_path)!r})))
 """
     parent = subprocess.Popen([sys.executable, "-c", code])
     try:
@@ -54,13 +54,16 @@ run_command(sleeper(Path({str(tmp_path)!r})))
 def test_a_command_is_asked_to_end_by_a_file_and_tells_its_exit_code(tmp_path: Path) -> None:
     codes: list[int] = []
     child = sleeper(tmp_path)
-    thread = threading.Thread(target=lambda: codes.append(run_command(child)))
+    thread = threading.Thread(target=lambda: codes.append(run_to_end(child)))
     thread.start()
     wait_until((tmp_path / "there").exists, 60)
     child.stop.touch()
     thread.join(60)
     assert codes == [-signal.SIGTERM]
-    assert run_command(Command(["-c", "print('said'); raise SystemExit(3)"], tmp_path, {}, child.log, child.stop)) == 3
+    assert (
+        run_to_end(PythonCommand(["-c", "print('said'); raise SystemExit(3)"], tmp_path, {}, child.log, child.stop))
+        == 3
+    )
     assert child.log.read_text() == "said\n" and not child.stop.exists()
 
 
@@ -72,12 +75,12 @@ tries = pathlib.Path("tries")
 tries.write_text(tries.read_text() + "." if tries.exists() else ".")
 sys.exit(FolderInUse.exit_code if len(tries.read_text()) < 3 else 0)
 """
-    assert run_command(Command(["-c", code], tmp_path, {}, tmp_path / "log", tmp_path / "stop")) == 0
+    assert run_to_end(PythonCommand(["-c", code], tmp_path, {}, tmp_path / "log", tmp_path / "stop")) == 0
     assert (tmp_path / "tries").read_text() == "..."
 
 
 def test_a_child_that_is_asked_to_end_before_its_turn_does_not_begin(tmp_path: Path) -> None:
-    child = Command(["-c", "open('ran', 'w')"], tmp_path, {}, tmp_path / "log", tmp_path / "stop")
+    child = PythonCommand(["-c", "open('ran', 'w')"], tmp_path, {}, tmp_path / "log", tmp_path / "stop")
     child.stop.touch()
-    assert run_command(child) == 143
+    assert run_to_end(child) == 143
     assert not list(tmp_path.iterdir())
