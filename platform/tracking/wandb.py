@@ -11,6 +11,7 @@ import wandb
 from .child import Inbox, in_a_line
 from .mirrors import find_policy, find_videos
 
+NAMED = ("project", "entity", "group", "job_type", "tags", "name", "id", "dir", "config")  # as wandb.init names them
 BEST = "eval/return_mean"  # its greatest value is in the summary too
 
 
@@ -50,16 +51,8 @@ def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:
     """A W&B run with all that is known at its beginning."""
     run = wandb.init(
         mode=mode,
-        project=settings["project"],
-        entity=settings["entity"],
-        group=settings["group"],
-        job_type=settings["job_type"],
-        tags=settings["tags"],
-        name=settings["name"],
-        id=settings["id"],
         resume="allow",
-        dir=settings["dir"],
-        config=settings["config"],
+        **{name: settings[name] for name in NAMED},
         settings=wandb.Settings(
             console="off",
             silent=True,  # and no look-up of the user, which init_timeout does not bound
