@@ -110,9 +110,12 @@ class ChildProcess:
 
 def describe_end(code: int) -> str:
     """Say how a process ended: by its exit code, or -n for signal n."""
-    if code >= 0:
-        return f"exited with status {code}"
+    return f"exited with status {code}" if code >= 0 else f"was killed by {name_signal(-code)}"
+
+
+def name_signal(number: int) -> str:
+    """Return a signal's name; most of the real-time ones have none."""
     try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:  # a real-time signal, which has no name
-        return f"was killed by signal {-code}"
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

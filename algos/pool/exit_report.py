@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from envs.process import describe_end
+from envs.process import name_signal
 
 QUESTION = "paddock_end"  # the name under which drivers ask
 FOLDER = "PADDOCK_STDERR"  # environment variable: where workers write their errors, a file each; unset: where they did
@@ -77,5 +77,5 @@ def _in_words(told: str) -> str:
     killed = re.search(r"by signal (\d+)", told)
     if not killed:
         return told
-    how = describe_end(-int(killed[1])).removeprefix("was ")
-    return how + (" (out of memory?)" if how.endswith("SIGKILL") else "")
+    name = name_signal(int(killed[1]))
+    return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from submitit.core.utils import DelayedSubmission
 
-from envs.process import describe_end
+from envs.process import name_signal
 
 POLL_S = 0.1
 HEARD_S = 1.0  # within which a signal that Slurm sends to every process of a job has reached them all
@@ -104,5 +104,5 @@ def _exit_code(child: subprocess.Popen[bytes]) -> int | None:
 def _leave(code: int) -> NoReturn:
     """End the job as failed, with a child's exit code."""
     if code < 0:
-        print(f"paddock: the run {describe_end(code)}", file=sys.stderr)
+        print(f"paddock: the run was ended by {name_signal(-code)}", file=sys.stderr)
     sys.exit(code if code > 0 else 128 - code)
