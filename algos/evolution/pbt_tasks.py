@@ -13,19 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.evolution.hyperparameters import Value
-from algos.learning.episodes import Episodes, play
+from algos.learning.policy_episodes import play_in_company
 from algos.pool.serial import SerialPool
 from envs.spec import EnvSpec
-from envs.vector import Serial, Vec
+from envs.vector import Vec
 
 LOST = float("-inf")  # the score of a member that was never evaluated: worse than any
-SLOTS = 4  # environments side by side in an evaluation
 
 # Where PPO's and A2C's states say how the running episodes stand. These belong to a member's seed, so that whoever
 # takes over what another has learned goes on in its own episodes.
@@ -96,32 +94,5 @@ def play_round(course: RoundSettings, task: tuple[Member, int]) -> RoundResult:
             state = algorithm.state_dict()
         # All members meet the same episodes, so that none is lucky.
         seeds = [episode_seed(course.seed, Stream.EVALUATION, number, k) for k in range(course.eval_episodes)]
-        played = evaluate(course.env, algorithm.policy(), seeds, course.eval_max_steps)
+        played = play_in_company(course.env, algorithm.policy(), seeds, course.eval_max_steps)
         return RoundResult(state, metrics, played.returns, played.lengths)
-
-
-def evaluate(env: EnvSpec, policy: Any, seeds: list[int], max_steps: int) -> Episodes:
-    """Play whole episodes from these seeds, none longer than so many steps."""
-    with closing(Serial(num_envs=SLOTS).make(env, AutoresetMode.DISABLED)) as venv:
-        return play(venv, EverySlot(env, policy), seeds, cap=max_steps, observe=[False] * len(seeds))
-
-
-class EverySlot:
-    """The same policy in every slot."""
-
-    def __init__(self, env: EnvSpec, policy: Any) -> None:
-        space: Any = env.spaces[0]
-        self.shape, self.dtype = space.shape, space.dtype
-        self._policy = policy
-        self._state: Any = None
-
-    def start(self, slot: int, episode: int) -> None:
-        """See `Players.start`."""
-        if self._state is not None:
-            self._state[slot] = 0
-
-    def act(self, obs: NDArray[Any]) -> NDArray[Any]:
-        """See `Players.act`."""
-        actions, _, state = self._policy.act(obs, self._state)
-        self._state = None if state is None else state.copy()
-        return actions

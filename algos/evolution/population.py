@@ -5,7 +5,7 @@ alone.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from algos.common.keys import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.learning.episodes import Episodes, Moments, play
 from algos.learning.native_episodes import NativePlayer
+from algos.learning.policy_episodes import Members
 from algos.networks.flat import MLP, Population
 from algos.pool.broadcast import Broadcast
 from envs.native.networks import Normalizer
@@ -116,7 +117,7 @@ def _play_pairs(
         for _, pair, k in jobs
     ]
     observe = [observed(pair) for _, pair, _ in jobs]
-    played = _play(problem, distribution, load, [m for m, _, _ in jobs], seeds, observe, problem.episode_cap)
+    played = _play(problem, distribution, load, [m for m, _, _ in jobs], seeds, problem.episode_cap, observe)
     shape = (stop - start, 2, episodes)
     moments = [sample for sample in played.moments if sample is not None]
     return played.returns.reshape(shape).mean(axis=2), played.lengths.reshape(shape).sum(axis=2), moments
@@ -136,9 +137,7 @@ def _play_mean(
     keys = [distribution.key(k) for k in range(first, last)]
     seeds = [episode_seed(problem.seed, Stream.EVALUATION, distribution.iteration, key) for key in keys]
     cap = problem.eval_max_steps
-    played = _play(
-        problem, distribution, lambda _: distribution.mean, [0] * len(seeds), seeds, [False] * len(seeds), cap=cap
-    )
+    played = _play(problem, distribution, lambda _: distribution.mean, [0] * len(seeds), seeds, cap)
     return played.returns, played.lengths
 
 
@@ -148,8 +147,8 @@ def _play(
     load: Callable[[int], NDArray[np.float32]],
     member: list[int],
     seeds: list[int],
-    observe: list[bool],
     cap: int | None,
+    observe: Sequence[bool] = (),
 ) -> Episodes:
     """Play episode e with the parameters load(member[e]); members are numbered from 0 on."""
     workspace = _workspaces.of(problem)
@@ -165,27 +164,6 @@ def _play(
         # The environments are in an unknown state; the next task builds new ones.
         _workspaces.drop(problem)
         raise
-
-
-class Members:
-    """Networks of a population, one in each slot: `load(e)` gives the parameters [P] that play episode e."""
-
-    def __init__(
-        self, population: Population, load: Callable[[int], NDArray[np.float32]], normalizer: Normalizer | None
-    ) -> None:
-        self.shape = population.mlp.sizes[:1]
-        self.dtype = np.dtype(np.float32)
-        self._population = population
-        self._load = load
-        self._normalizer = normalizer
-
-    def start(self, slot: int, episode: int) -> None:
-        """See `Players.start`."""
-        self._population.load(slot, self._load(episode))
-
-    def act(self, obs: NDArray[np.float32]) -> NDArray[Any]:
-        """See `Players.act`."""
-        return self._population.act(obs if self._normalizer is None else self._normalizer(obs))
 
 
 class _Workspace:

@@ -7,22 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
-from algos.learning.episodes import Episodes, count_cut, play
+from algos.learning.episodes import Episodes, count_cut
+from algos.learning.policy_episodes import COMPANY, play_in_company
 from algos.learning.rollout import RolloutConfig
 from algos.networks.actor import ActorPolicy
-from algos.networks.architecture import Architecture, Weights
+from algos.networks.architecture import Weights
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool
-from envs.vector import Serial
 
 log = logging.getLogger(__name__)
-
-SLOTS = 4  # environments side by side in one task; short tasks hold up few others
 
 
 class AsyncEvaluation:
@@ -119,7 +115,7 @@ class AsyncEvaluation:
         self.best_return, self.best = float(state["best"]["return"]), Weights(**state["best"]["weights"])
 
     def _play(self) -> None:
-        size = min(SLOTS, self._episodes)
+        size = min(COMPANY, self._episodes)  # short tasks hold up few others
         shared = self._pool.broadcast(self._evaluated)
         tasks = [(shared, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
         try:
@@ -140,30 +136,5 @@ def evaluate_on_worker(config: RolloutConfig, max_steps: int, task: tuple[Broadc
     shared, first, last = task
     weights = shared.value
     seeds = [episode_seed(config.seed, Stream.EVALUATION, weights.version, k) for k in range(first, last)]
-    venv = Serial(num_envs=SLOTS).make(config.env, AutoresetMode.DISABLED)
-    try:
-        with one_thread():
-            players = OneForAll(config.architecture, weights)
-            return play(venv, players, seeds, cap=max_steps, observe=[False] * len(seeds))
-    finally:
-        venv.close()
-
-
-class OneForAll:
-    """The same policy in every slot."""
-
-    def __init__(self, architecture: Architecture, weights: Weights) -> None:
-        self.shape = architecture.obs_shape
-        self.dtype = np.dtype(architecture.obs_dtype)
-        self._policy = ActorPolicy(architecture, weights)
-        self._state = np.zeros((SLOTS, architecture.state_width), np.float32)
-
-    def start(self, slot: int, episode: int) -> None:
-        """See `Players.start`."""
-        self._state[slot] = 0
-
-    def act(self, obs: NDArray[Any]) -> NDArray[Any]:
-        """See `Players.act`."""
-        actions, _, state = self._policy.act(obs, self._state)
-        self._state = state.copy()
-        return actions
+    with one_thread():
+        return play_in_company(config.env, ActorPolicy(config.architecture, weights), seeds, max_steps)

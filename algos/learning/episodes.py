@@ -87,15 +87,16 @@ def play(
     seeds: Sequence[int],
     *,
     cap: int | None,
-    observe: Sequence[bool],
+    observe: Sequence[bool] = (),
 ) -> Episodes:
     """Play episode e from seed seeds[e], for every e in range(len(seeds)).
 
     Args:
         venv: N environments that do not restart by themselves.
         cap: steps after which an episode is cut off; None for the environment's own limit.
-        observe: [E], whether to return the moments of the observations seen.
+        observe: [E], whether to return the moments of the observations seen; empty: of none.
     """
+    observe = observe or [False] * len(seeds)
     slots = venv.num_envs
     episodes = len(seeds)
     returns = np.zeros(episodes)

@@ -34,14 +34,15 @@ class NativePlayer:
     def play(
         self,
         parameters: NDArray[np.float32],
-        member: list[int],
+        member: Sequence[int],
         normalizer: Normalizer | None,
         seeds: Sequence[int],
         *,
         cap: int | None,
-        observe: list[bool],
+        observe: Sequence[bool] = (),
     ) -> Episodes:
         """Play as `algos.learning.episodes.play`, with networks of parameters [M, P]; member[e] plays episode e."""
+        observe = observe or [False] * len(seeds)
         played = native.play_episodes(
             self.task,
             self.network,

@@ -1,8 +1,4 @@
-"""Whole episodes of one policy, natively where that gives the same numbers.
-
-Each row goes through the policy by itself and each slot has a memory of its own, so that an episode depends on its
-seed alone: not on the company it is played in, nor on where.
-"""
+"""Whole episodes of one policy: in the company of others, which is fast, or so that nothing else has a part in them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -15,9 +11,9 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
 from algos.common.threads import one_thread
-from algos.learning.episodes import Episodes, play
+from algos.learning.episodes import Episodes, Players, play
 from algos.learning.native_episodes import NativePlayer
-from algos.networks.flat import FlatPolicy
+from algos.networks.flat import FlatPolicy, Normalizer, Population
 from algos.pool.broadcast import Broadcast
 from envs.errors import ConfigError
 from envs.native import library
@@ -27,7 +23,8 @@ from envs.spec import EnvSpec
 from envs.vector import VectorEnv
 from envs.vector.serial import SerialVectorEnv
 
-LANES = 8  # native environments side by side; others gain nothing by company
+COMPANY = 4  # environments side by side where a policy acts on all rows at once
+LANES = 8  # of native environments, and of networks that act on each row by itself; others gain nothing by company
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,21 +49,38 @@ def exact_task(spec: EnvSpec) -> NativeTask | None:
     return task
 
 
+def play_in_company(env: EnvSpec, policy: Any, seeds: Sequence[int], max_steps: int) -> Episodes:
+    """Play one episode from each seed, all by one policy, whose last bits may depend on the rows beside.
+
+    Args:
+        max_steps: after which an episode is cut off.
+    """
+    with closing(SerialVectorEnv(env, COMPANY, AutoresetMode.DISABLED)) as venv:
+        return play(venv, EverySlot(env, policy), seeds, cap=max_steps)
+
+
 def perform(what: Performance, seeds: Sequence[int], threads: int = 1) -> Episodes:
-    """Play one episode from each seed.
+    """Play one episode from each seed, natively where that gives the same numbers.
+
+    Each row goes through the policy by itself and each slot has a memory of its own, so that an episode depends on its
+    seed alone: not on the company it is played in, nor on where.
 
     Args:
         threads: of native episodes; they change no number.
     """
-    task, policy, observe = exact_task(what.env), what.policy, [False] * len(seeds)
-    if task is not None and isinstance(policy, FlatPolicy) and supports(task, policy.mlp.network):
+    task, policy, cap = exact_task(what.env), what.policy, what.max_steps
+    flat = isinstance(policy, FlatPolicy)
+    if flat and task is not None and supports(task, policy.mlp.network):
         player = NativePlayer(task, policy.mlp.network, threads)
-        member = [0] * len(seeds)
-        scaling = policy.normalizer
-        return player.play(policy.parameters[None], member, scaling, seeds, cap=what.max_steps, observe=observe)
-    slots = 1 if task is None else min(LANES, len(seeds))
+        return player.play(policy.parameters[None], [0] * len(seeds), policy.normalizer, seeds, cap=cap)
+    slots = min(LANES, len(seeds)) if flat or task is not None else 1
+    players: Players
+    if flat:
+        players = Members(Population(policy.mlp, slots), lambda _: policy.parameters, policy.normalizer)
+    else:
+        players = Alone(what, seeds, slots)
     with one_thread(), closing(_open(what.env, task, slots)) as venv:
-        return play(venv, Alone(what, seeds, slots), seeds, cap=what.max_steps, observe=observe)
+        return play(venv, players, seeds, cap=cap)
 
 
 def perform_share(task: tuple[Broadcast[Performance], Sequence[int]]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -79,6 +93,48 @@ def perform_share(task: tuple[Broadcast[Performance], Sequence[int]]) -> tuple[N
 def policy_of_episode(what: Performance, seed: int) -> Any:
     """Return the policy as it plays the episode of a seed."""
     return what.policy.drawing(keyed_generator(seed, Stream.ACTION)) if what.stochastic else what.policy
+
+
+class Members:
+    """Networks of a population, one in each slot: `load(e)` gives the parameters [P] that play episode e."""
+
+    def __init__(
+        self, population: Population, load: Callable[[int], NDArray[np.float32]], normalizer: Normalizer | None
+    ) -> None:
+        self.shape = population.mlp.sizes[:1]
+        self.dtype = np.dtype(np.float32)
+        self._population = population
+        self._load = load
+        self._normalizer = normalizer
+
+    def start(self, slot: int, episode: int) -> None:
+        """See `Players.start`."""
+        self._population.load(slot, self._load(episode))
+
+    def act(self, obs: NDArray[np.float32]) -> NDArray[Any]:
+        """See `Players.act`."""
+        return self._population.act(obs if self._normalizer is None else self._normalizer(obs))
+
+
+class EverySlot:
+    """One policy in every slot, acting on all rows at once."""
+
+    def __init__(self, env: EnvSpec, policy: Any) -> None:
+        space: Any = env.spaces[0]
+        self.shape, self.dtype = space.shape, space.dtype
+        self._policy = policy
+        self._state: Any = None
+
+    def start(self, slot: int, episode: int) -> None:
+        """See `Players.start`."""
+        if self._state is not None:
+            self._state[slot] = 0
+
+    def act(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """See `Players.act`."""
+        actions, _, state = self._policy.act(obs, self._state)
+        self._state = None if state is None else state.copy()
+        return actions
 
 
 class Alone:

@@ -12,9 +12,10 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from algos.evolution import population
-from algos.evolution.population import Members, Problem, SearchDistribution, evaluate_mean, evaluate_pairs
+from algos.evolution.population import Problem, SearchDistribution, evaluate_mean, evaluate_pairs
 from algos.learning.episodes import Episodes, play
 from algos.learning.native_episodes import NativePlayer
+from algos.learning.policy_episodes import Members
 from algos.networks.flat import MLP, Activation, Population
 from algos.pool.broadcast import Broadcast
 from envs.errors import ConfigError
