@@ -5,22 +5,22 @@ member on the pool, and moves the mean along the noise weighted by the members' 
 to the workers and only scalars come back.
 """
 
-import functools
 import logging
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock, worker_times
-from algos.evolution.population import Problem, SearchDistribution, evaluate_mean, evaluate_pairs
-from algos.evolution.update import Adam, EvaluationLost, decayed, estimate_gradient
-from algos.learning.episodes import Moments, count_cut
+from algos.evolution.population import Problem, SearchDistribution, play_members
+from algos.evolution.strategy import Generation, climb, play_evaluation, play_population, report_lost, search_around
+from algos.evolution.update import Adam, EvaluationLost
+from algos.learning.episodes import Moments, summarize
+from algos.learning.flow import run_alone
 from algos.networks.flat import MLP, Activation, FlatPolicy
-from algos.pool.protocol import Done, Pool
+from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.native.networks import Normalizer
 from envs.spec import EnvSpec
@@ -94,8 +94,7 @@ class ES:
         initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(size)
         self.mean = self.initial_std * initial  # [P] float64
         self.best_mean = self.mean.copy()
-        self.momentum = np.zeros(size)  # Adam's first moment
-        self.variance = np.zeros(size)  # Adam's second moment
+        self.adam = Adam.fresh(size)
         self.observed = Moments.zero(mlp.sizes[0])
         self.best_observed = self.observed
 
@@ -103,14 +102,16 @@ class ES:
         """One generation an iteration, for ever; the state is complete at every yield."""
         clock = Clock()
         while True:
-            sigma = decayed(self.sigma, self.sigma_decay, self.sigma_floor, self.iteration)
-            rate = decayed(self.learning_rate, self.learning_rate_decay, self.learning_rate_floor, self.iteration)
             clock.lap("loop")
-            generation = self._evaluate_population(sigma)
+            distribution = search_around(
+                self, self.problem, self.mean, self.adam, self.iteration, normalizer=self._normalizer(self.observed)
+            )
+            generation = run_alone(self.pool, play_members, play_population(self, distribution))
+            self._report_lost(generation)
             clock.lap("wait")
             returns, lengths = generation.returns, generation.lengths
-            gradient = self._gradient(returns, sigma)
-            update = self._apply_gradient(gradient, rate)
+            ascent = climb(self, distribution, returns, self.mean, self.adam)
+            self.mean, self.adam = self.mean + ascent.update, ascent.adam
             for sample in generation.moments:
                 self.observed = self.observed.merge(sample)
             self.iteration += 1
@@ -123,15 +124,15 @@ class ES:
                 "train/return_max": float(np.nanmax(returns)),
                 "train/return_min": float(np.nanmin(returns)),
                 "train/length_mean": float(lengths[kept].mean() / self.episodes_per_member),
-                "es/sigma": sigma,
-                "es/learning_rate": rate,
-                "es/gradient_norm": float(np.sqrt(np.sum(gradient**2))),
-                "es/update_ratio": float(np.sqrt(np.sum(update**2) / size)) if size else 0.0,
+                "es/sigma": distribution.sigma,
+                "es/learning_rate": ascent.rate,
+                "es/gradient_norm": float(np.sqrt(np.sum(ascent.gradient**2))),
+                "es/update_ratio": float(np.sqrt(np.sum(ascent.update**2) / size)) if size else 0.0,
                 "es/lost_members": int((~kept).sum()),
-                "system/retries": generation.retries,
+                "system/retries": sum(end.attempts - 1 for end in generation.ends),
             }
             clock.lap("learn")
-            worker_s = generation.worker_s
+            worker_s = sum(end.seconds for end in generation.ends)
             if self.iteration % self.eval_every == 0:
                 evaluation, seconds = self._evaluate_mean()
                 if evaluation and evaluation["eval/return_mean"] > self.best_return:
@@ -149,8 +150,8 @@ class ES:
             "iteration": self.iteration,
             "step": self.step,
             "mean": self.mean,
-            "momentum": self.momentum,
-            "variance": self.variance,
+            "momentum": self.adam.momentum,
+            "variance": self.adam.variance,
             "observed": vars(self.observed),
             "best": {
                 "return": self.best_return,
@@ -163,7 +164,7 @@ class ES:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
         self.iteration, self.step = int(state["iteration"]), int(state["step"])
-        self.mean, self.momentum, self.variance = state["mean"], state["momentum"], state["variance"]
+        self.mean, self.adam = state["mean"], Adam(state["momentum"], state["variance"], self.iteration)
         self.observed = Moments(**state["observed"])
         self.best_return, self.best_mean = float(state["best"]["return"]), state["best"]["mean"]
         self.best_observed = Moments(**state["best"]["observed"])
@@ -233,55 +234,17 @@ class ES:
         std = observed.std(STD_FLOOR)
         return Normalizer(observed.mean.astype(np.float32), std.astype(np.float32), self.observation_clip)
 
-    def _evaluate_population(self, sigma: float) -> "Generation":
-        """Play every pair on the pool."""
-        pairs = self.population // 2
-        starts = range(0, pairs, self.pairs_per_task)
-        distribution = SearchDistribution(
-            self.iteration, self.mean.astype(np.float32), sigma, self._normalizer(self.observed)
-        )
-        shared = self.pool.broadcast(distribution)
-        tasks = [(shared, start, min(start + self.pairs_per_task, pairs)) for start in starts]
-        returns = np.full((pairs, 2), np.nan)
-        lengths = np.zeros((pairs, 2), np.int64)
-        moments: list[list[Moments]] = [[] for _ in tasks]
-        failed: list[Done] = []
-        worker_s, retries = 0.0, 0
-        for done in self.pool.imap_unordered(functools.partial(evaluate_pairs, self.problem), tasks):
-            _, start, stop = tasks[done.index]
-            worker_s += done.seconds
-            retries += done.attempts - 1
-            if done.error is not None:
-                failed.append(done)
-                continue
-            returns[start:stop], lengths[start:stop], moments[done.index] = done.value
-        # A pair with one lost sign says nothing of its direction: both go, and no bias comes in.
-        returns[~np.isfinite(returns).all(axis=1)] = np.nan
-        if failed:
-            self._report_lost(failed, nothing_left=bool(np.isnan(returns).all()))
-        elif np.isnan(returns).all():
+    def _report_lost(self, generation: Generation) -> None:
+        """Warn of lost tasks, or end the run where there is nothing left of a population."""
+        failed = [end for end in generation.ends if end.error is not None]
+        if not generation.lost:
+            report_lost(failed, f"iteration {self.iteration}")
+        elif not failed:
             raise EvaluationLost("every member's return is NaN or infinite; check the environment's rewards")
-        merged = [sample for task in moments for sample in task]
-        return Generation(returns, lengths, merged, worker_s, retries)
-
-    def _report_lost(self, failed: list[Done], nothing_left: bool) -> None:
-        first = min(failed, key=lambda done: done.index)
-        reason = f"{type(first.error).__name__}: {first.error}"
-        if nothing_left:
-            raise EvaluationLost(f"every member of the population was lost; the first: {reason}") from first.error
-        log.warning("iteration %d goes on without %d lost tasks; the first: %s", self.iteration, len(failed), reason)
-
-    def _gradient(self, returns: NDArray[np.float64], sigma: float) -> NDArray[np.float64]:
-        noise = self.problem.make_noise()
-        return estimate_gradient(returns, lambda pair: noise(self.iteration, pair), self.mean.size, sigma)
-
-    def _apply_gradient(self, gradient: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
-        """One step on the decayed gradient; returns the change [P]."""
-        adam = Adam(self.momentum, self.variance, self.iteration)
-        update, adam = adam.apply_gradient(gradient - self.weight_decay * self.mean, rate)
-        self.momentum, self.variance = adam.momentum, adam.variance
-        self.mean = self.mean + update
-        return update
+        else:
+            first = failed[0].error
+            reason = f"{type(first).__name__}: {first}"
+            raise EvaluationLost(f"every member of the population was lost; the first: {reason}") from first
 
     def _evaluate_mean(self) -> tuple[dict[str, float], float]:
         """Play the mean policy on seeds of its own.
@@ -289,42 +252,13 @@ class ES:
         Returns:
             Metrics, and the seconds that workers computed.
         """
-        distribution = SearchDistribution(
-            self.iteration, self.mean.astype(np.float32), 0.0, self._normalizer(self.observed)
-        )
-        size = self.vec.num_envs
-        shared = self.pool.broadcast(distribution)
-        tasks = [(shared, first, min(first + size, self.eval_episodes)) for first in range(0, self.eval_episodes, size)]
-        returns = np.full(self.eval_episodes, np.nan)
-        lengths = np.full(self.eval_episodes, np.nan)
-        worker_s = 0.0
-        for done in self.pool.imap_unordered(functools.partial(evaluate_mean, self.problem), tasks):
-            _, first, last = tasks[done.index]
-            worker_s += done.seconds
-            if done.error is None:
-                returns[first:last], lengths[first:last] = done.value
-            else:
-                log.warning("an evaluation task was lost: %s: %s", type(done.error).__name__, done.error)
-        if np.isnan(returns).all():
-            return {}, worker_s
-        mean = float(np.nanmean(returns))
-        metrics = {
-            "eval/return_mean": mean,
-            "eval/return_std": float(np.nanstd(returns)),
-            "eval/length_mean": float(np.nanmean(lengths)),
-            "eval/episodes": int(np.isfinite(returns).sum()),
-            "eval/return_best": max(mean, self.best_return),
-            "eval/of_iteration": self.iteration,
-        }
-        return metrics | count_cut(lengths, self.eval_max_steps), worker_s
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What one generation's episodes gave."""
-
-    returns: NDArray[np.float64]  # [pairs, 2], mean over a member's episodes; NaN for both signs of a lost pair
-    lengths: NDArray[np.int64]  # [pairs, 2], steps summed over a member's episodes
-    moments: list[Moments]  # of the sampled pairs' observations, in the order of the pairs
-    worker_s: float  # time spent computing, summed over workers
-    retries: int  # tasks started again after a lost worker
+        mean, normalizer = self.mean.astype(np.float32), self._normalizer(self.observed)
+        distribution = SearchDistribution(self.problem, self.iteration, mean, None, normalizer)
+        job = play_evaluation(self, distribution, self.vec.num_envs)
+        returns, lengths, ends = run_alone(self.pool, play_members, job)
+        for end in ends:
+            if end.error is not None:
+                log.warning("an evaluation task was lost: %s: %s", type(end.error).__name__, end.error)
+        kept = returns[~np.isnan(returns)]
+        metrics = summarize(kept, lengths, self.best_return, self.iteration, self.eval_max_steps)
+        return metrics, sum(end.seconds for end in ends)

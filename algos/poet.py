@@ -17,12 +17,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.keys import PhiloxNoise, Stream, episode_seed, keyed_generator
+from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.common.timing import with_shares, worker_times
-from algos.evolution.jobs import LOST, AgentJobs, Attempt, Offer, Optimizer, Place, Stepped, best_offer
+from algos.evolution.jobs import LOST, AgentJobs, Attempt, Offer, Stepped, best_offer
 from algos.evolution.niche import Niche
-from algos.evolution.population import Problem, play_round
+from algos.evolution.population import Problem, play_members
 from algos.evolution.reproduction import Reproduction
+from algos.evolution.strategy import Optimizer
 from algos.evolution.update import Adam
 from algos.learning.flow import Together
 from algos.networks.flat import MLP, Activation, FlatPolicy
@@ -107,38 +108,13 @@ class POET:
         self.env = self.family.env_spec(self.family.flat(), None).as_array()
         self.vec.check(self.env)
         self.mlp = MLP.for_spaces(*self.env.spaces, tuple(self.hidden), self.activation)
-        self.jobs = AgentJobs(
-            pool=self.pool,
-            noise=PhiloxNoise(self.seed, self.mlp.num_parameters),
-            pairs=self.population // 2,
-            sigma=self.sigma,
-            sigma_decay=self.sigma_decay,
-            sigma_floor=self.sigma_floor,
-            learning_rate=self.learning_rate,
-            learning_rate_decay=self.learning_rate_decay,
-            learning_rate_floor=self.learning_rate_floor,
-            weight_decay=self.weight_decay,
-            eval_episodes=self.eval_episodes,
-            eval_max_steps=self.eval_max_steps,
-            pairs_per_task=self.pairs_per_task,
-        )
-        self.reproduction = Reproduction(
-            jobs=self.jobs,
-            family=self.family,
-            seed=self.seed,
-            max_children=self.max_children,
-            max_admitted=self.max_admitted,
-            criterion_low=self.criterion_low,
-            criterion_high=self.criterion_high,
-            child_proposal=self.child_proposal,
-            novelty=self.novelty,
-            neighbours=self.neighbours,
-        )
+        self.jobs = AgentJobs(self)
+        self.reproduction = Reproduction(self.jobs, self)
         self._events: list[Event] = []
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One step of every niche an iteration, for ever; the state is complete at every yield."""
-        with closing(Together[Any, Any](self.pool, play_round)) as together:
+        with closing(Together[Any, Any](self.pool, play_members)) as together:
             while True:
                 t = self.iteration
                 clock = _Clock(together)
@@ -146,12 +122,17 @@ class POET:
                     self._found()
                 if t > 0 and t % self.reproduce_every == 0:
                     self._reproduce(together)
-                self.pool.ask(len(self.niches) * self.jobs.tasks_per_step)
+                self.pool.ask(len(self.niches) * self._tasks_per_step)
                 for metrics in self._live(together, t, self._next_meeting(t)):
                     if self.iteration % self.transfer_every == 0 and len(self.niches) > 1:
                         self._transfer(together)
                     self.iteration += 1
                     yield metrics | self._summary() | clock.read(self.pool.size)
+
+    @property
+    def _tasks_per_step(self) -> int:
+        """How many tasks a step of one agent is cut into."""
+        return -(-self.population // (2 * self.pairs_per_task))
 
     def _next_meeting(self, t: int) -> int:
         """The first iteration after t that no niche may begin before the others have caught up."""
@@ -160,7 +141,7 @@ class POET:
 
     def _live(self, together: Together[Any, Any], start: int, stop: int) -> Iterator[dict[str, float]]:
         """Let every niche learn for iterations start..stop-1; yields once for each, with its niches in place."""
-        places = {number: Place(niche.problem, number) for number, niche in self.niches.items()}
+        places = dict(self.niches)
         agents = {number: (niche.mean, niche.adam) for number, niche in self.niches.items()}
         reached = dict.fromkeys(places, start)  # the iteration that each may begin next
         resting = set(places)
@@ -217,7 +198,7 @@ class POET:
         attempts: dict[tuple[int, int], Attempt] = together.gather(
             {
                 (source, target): self.jobs.attempt(
-                    Place.of(there),
+                    there,
                     here.mean,
                     there.adam,
                     self.iteration,
@@ -375,7 +356,7 @@ class POET:
             "actors": f"{self.vec.num_envs} environments side by side on each worker",
             "learners": "1, in this process, on the CPU",
             "niches": f"at most {self.max_niches}, each with {self.population} members in "
-            f"{self.jobs.tasks_per_step} tasks an iteration",
+            f"{self._tasks_per_step} tasks an iteration",
             "policy": f"{sizes} {self.activation}, {self.mlp.num_parameters:,} parameters",
         }
 

@@ -51,10 +51,11 @@ class Problem:
 class SearchDistribution:
     """What changes from one iteration to the next: the Gaussian that members are drawn from."""
 
+    problem: Problem
     iteration: int
     mean: NDArray[np.float32]  # [P]
-    sigma: float
-    normalizer: Normalizer | None
+    sigma: float | None  # None: the mean alone, for its evaluation
+    normalizer: Normalizer | None = None
     lane: int = 0  # keeps apart the draws of searches that go on side by side in one run
 
     def key(self, index: int) -> int:
@@ -62,39 +63,24 @@ class SearchDistribution:
         return self.lane << 32 | index
 
 
-@dataclass(frozen=True)
-class Round:
-    """A distribution with its problem, for runs of more than one problem."""
-
-    problem: Problem
-    distribution: SearchDistribution
-    of_mean: bool  # episodes of the mean alone, in place of pairs around it
-
-
-def play_round(task: tuple[Broadcast[Round], int, int]) -> Any:
-    """What `evaluate_pairs` or `evaluate_mean` gives for start..stop-1, on a worker."""
+def play_members(task: tuple[Broadcast[SearchDistribution], int, int]) -> Any:
+    """Return what `play_pairs`, or of a mean alone `play_mean`, gives for start..stop-1; on a worker."""
     shared, start, stop = task
-    play_part = _play_mean if shared.value.of_mean else _play_pairs
-    return play_part(shared.value.problem, shared.value.distribution, start, stop)
+    return (play_mean if shared.value.sigma is None else play_pairs)(shared.value, start, stop)
 
 
-def evaluate_pairs(
-    problem: Problem, task: tuple[Broadcast[SearchDistribution], int, int]
+def play_pairs(
+    distribution: SearchDistribution, start: int, stop: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments]]:
-    """Play the mirrored pairs start..stop-1, on a worker.
+    """Play the mirrored pairs start..stop-1.
 
     Both signs of a pair are in one task and meet the same episodes: a lost worker removes whole pairs.
 
     Returns:
         Mean returns [n, 2], summed lengths [n, 2], and the moments of the sampled pairs in order.
     """
-    shared, start, stop = task
-    return _play_pairs(problem, shared.value, start, stop)
-
-
-def _play_pairs(
-    problem: Problem, distribution: SearchDistribution, start: int, stop: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments]]:
+    problem, sigma = distribution.problem, distribution.sigma
+    assert sigma is not None
     noise = _workspaces.of(problem).noise
     episodes = problem.episodes_per_member
     members = [(pair, sign) for pair in range(start, stop) for sign in (1, -1)]
@@ -102,9 +88,7 @@ def _play_pairs(
 
     def load(m: int) -> NDArray[np.float32]:
         pair, sign = members[m]
-        return distribution.mean + np.float32(sign * distribution.sigma) * noise(
-            distribution.iteration, distribution.key(pair)
-        )
+        return distribution.mean + np.float32(sign * sigma) * noise(distribution.iteration, distribution.key(pair))
 
     def observed(pair: int) -> bool:
         if problem.observation_sampling in (0.0, 1.0):
@@ -117,32 +101,22 @@ def _play_pairs(
         for _, pair, k in jobs
     ]
     observe = [observed(pair) for _, pair, _ in jobs]
-    played = _play(problem, distribution, load, [m for m, _, _ in jobs], seeds, problem.episode_cap, observe)
+    played = _play(distribution, load, [m for m, _, _ in jobs], seeds, problem.episode_cap, observe)
     shape = (stop - start, 2, episodes)
     moments = [sample for sample in played.moments if sample is not None]
     return played.returns.reshape(shape).mean(axis=2), played.lengths.reshape(shape).sum(axis=2), moments
 
 
-def evaluate_mean(
-    problem: Problem, task: tuple[Broadcast[SearchDistribution], int, int]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Play episodes first..last-1 of the mean policy's evaluation, on a worker; returns and lengths, each [n]."""
-    shared, first, last = task
-    return _play_mean(problem, shared.value, first, last)
-
-
-def _play_mean(
-    problem: Problem, distribution: SearchDistribution, first: int, last: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def play_mean(distribution: SearchDistribution, first: int, last: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Play episodes first..last-1 of the mean's evaluation; returns and lengths, each [n]."""
+    problem = distribution.problem
     keys = [distribution.key(k) for k in range(first, last)]
     seeds = [episode_seed(problem.seed, Stream.EVALUATION, distribution.iteration, key) for key in keys]
-    cap = problem.eval_max_steps
-    played = _play(problem, distribution, lambda _: distribution.mean, [0] * len(seeds), seeds, cap)
+    played = _play(distribution, lambda _: distribution.mean, [0] * len(seeds), seeds, problem.eval_max_steps)
     return played.returns, played.lengths
 
 
 def _play(
-    problem: Problem,
     distribution: SearchDistribution,
     load: Callable[[int], NDArray[np.float32]],
     member: list[int],
@@ -151,6 +125,7 @@ def _play(
     observe: Sequence[bool] = (),
 ) -> Episodes:
     """Play episode e with the parameters load(member[e]); members are numbered from 0 on."""
+    problem = distribution.problem
     workspace = _workspaces.of(problem)
     if workspace.native is not None:
         loaded = [load(m) for m in range(max(member, default=-1) + 1)]

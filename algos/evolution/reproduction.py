@@ -5,19 +5,34 @@ Algorithm 4 of arXiv:1901.01753; the novelty by what agents score, PATA-EC, is o
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from algos.common.keys import Stream, keyed_generator
-from algos.evolution.jobs import LOST, AgentJobs, Offer, Optimizer, Place, Scored, best_offer
+from algos.evolution.jobs import LOST, AgentJobs, Offer, Scored, best_offer
 from algos.evolution.niche import Niche, characterize, novelty
+from algos.evolution.strategy import Optimizer
 from algos.evolution.update import Adam
 from algos.learning.flow import Job, Together
 from envs.family import Encoding, Family
 
 Niches = Mapping[int, Niche]
 Make = Callable[[Niche, Encoding], Niche]  # a child of a parent, with an encoding of its own
+
+
+class ReproductionSettings(Protocol):
+    """What POET says of which environments come in; conf/algo/poet.yaml explains each."""
+
+    family: Family
+    seed: int
+    max_children: int
+    max_admitted: int
+    criterion_low: float
+    criterion_high: float
+    child_proposal: Optimizer
+    novelty: Literal["encoding", "pata_ec"]
+    neighbours: int
 
 
 @dataclass(frozen=True)
@@ -33,20 +48,12 @@ class Verdict:
     passed: bool = False  # admitted, and meets the criterion against the archived agents too
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Reproduction:
-    """The settings of `POET` that say which environments come in."""
+    """How environments come in."""
 
     jobs: AgentJobs
-    family: Family
-    seed: int
-    max_children: int
-    max_admitted: int
-    criterion_low: float
-    criterion_high: float
-    child_proposal: Optimizer
-    novelty: Literal["encoding", "pata_ec"]
-    neighbours: int
+    settings: ReproductionSettings
 
     def judge(
         self,
@@ -61,7 +68,7 @@ class Reproduction:
         verdicts: list[Verdict] = []
         children = self._mutate(t, parents, active, make, verdicts)
         scored: dict[int, Scored] = together.gather(
-            {k: self.jobs.score(Place.of(child), child.mean, t) for k, child in enumerate(children)}
+            {k: self.jobs.score(child, child.mean, t) for k, child in enumerate(children)}
         )
         steps = sum(end.steps for end in scored.values())
         fit: list[tuple[Niche, float]] = []
@@ -76,11 +83,12 @@ class Reproduction:
         )
         steps += more
         ranked = [
-            (child, score, novelty(far, self.neighbours)) for (child, score), far in zip(fit, distances, strict=True)
+            (child, score, novelty(far, self.settings.neighbours))
+            for (child, score), far in zip(fit, distances, strict=True)
         ]
         admitted = 0
         for child, score, new in sorted(ranked, key=lambda entry: entry[2], reverse=True):
-            if admitted == self.max_admitted:
+            if admitted == self.settings.max_admitted:
                 verdicts.append(Verdict(child, f"newer ones were admitted, and max_admitted={admitted}", score, new))
                 continue
             verdict, more = self._welcome(together, t, child, new, active, archive)
@@ -94,10 +102,10 @@ class Reproduction:
     ) -> list[Niche]:
         """Children of random parents; one that is there already gets its verdict at once."""
         children: list[Niche] = []
-        for k in range(self.max_children):
-            generator = keyed_generator(self.seed, Stream.MUTATION, t, k)
+        for k in range(self.settings.max_children):
+            generator = keyed_generator(self.settings.seed, Stream.MUTATION, t, k)
             parent = parents[int(generator.integers(len(parents)))]
-            child = make(parent, self.family.mutate(parent.encoding, generator))
+            child = make(parent, self.settings.family.mutate(parent.encoding, generator))
             if any(child.encoding == other.encoding for other in [*active.values(), *children]):
                 verdicts.append(Verdict(child, "the same environment is there already"))
             else:
@@ -108,20 +116,22 @@ class Reproduction:
         self, together: Together[Any, Any], t: int, children: Sequence[Niche], known: Sequence[Niche]
     ) -> tuple[list[list[float]], int]:
         """How far each child is from every environment so far."""
-        if self.novelty == "encoding" or not children:
-            distance = self.family.distance
+        if self.settings.novelty == "encoding" or not children:
+            distance = self.settings.family.distance
             return [[distance(child.encoding, other.encoding) for other in known] for child in children], 0
         grounds = [*known, *children]
         scored: dict[tuple[int, int], Scored] = together.gather(
             {
-                (ground.number, agent.number): self.jobs.score(Place.of(ground), agent.mean, t)
+                (ground.number, agent.number): self.jobs.score(ground, agent.mean, t)
                 for ground in grounds
                 for agent in known
             }
         )
         characters = {
             ground.number: characterize(
-                [scored[ground.number, agent.number].score for agent in known], self.criterion_low, self.criterion_high
+                [scored[ground.number, agent.number].score for agent in known],
+                self.settings.criterion_low,
+                self.settings.criterion_high,
             )
             for ground in grounds
         }
@@ -135,12 +145,12 @@ class Reproduction:
         self, together: Together[Any, Any], t: int, child: Niche, new: float, active: Niches, archive: Niches
     ) -> tuple[Verdict, int]:
         """Let every agent try the child; it comes in with the best one if that meets the criterion again."""
-        place, fresh = Place.of(child), Adam.fresh(child.mean.size)
+        fresh = Adam.fresh(child.mean.size)
         jobs: dict[int, Job[Any]] = {
-            number: self.jobs.attempt(place, niche.mean, fresh, t, LOST, self.child_proposal)
+            number: self.jobs.attempt(child, niche.mean, fresh, t, LOST, self.settings.child_proposal)
             for number, niche in active.items()
         }
-        former = {number: self.jobs.score(place, niche.mean, t) for number, niche in archive.items()}
+        former = {number: self.jobs.score(child, niche.mean, t) for number, niche in archive.items()}
         ends = together.gather(jobs | former)
         steps = sum(end.steps for end in ends.values())
         offers = {number: best_offer(ends[number].offers) for number in jobs}
@@ -157,6 +167,10 @@ class Reproduction:
         """Why a score does not meet the minimal criterion; None if it does."""
         if score == LOST:
             return "every evaluation was lost"
-        if score < self.criterion_low:
-            return f"too hard: {score:.4g} is below {self.criterion_low:g}"
-        return f"too easy: {score:.4g} is above {self.criterion_high:g}" if score > self.criterion_high else None
+        if score < self.settings.criterion_low:
+            return f"too hard: {score:.4g} is below {self.settings.criterion_low:g}"
+        return (
+            f"too easy: {score:.4g} is above {self.settings.criterion_high:g}"
+            if score > self.settings.criterion_high
+            else None
+        )

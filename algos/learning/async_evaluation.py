@@ -10,7 +10,7 @@ import numpy as np
 
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
-from algos.learning.episodes import Episodes, count_cut
+from algos.learning.episodes import Episodes, summarize
 from algos.learning.policy_episodes import COMPANY, play_in_company
 from algos.learning.rollout import RolloutConfig
 from algos.networks.actor import ActorPolicy
@@ -85,16 +85,7 @@ class AsyncEvaluation:
             return {}
         returns = np.concatenate([episodes.returns for episodes in played])
         lengths = np.concatenate([episodes.lengths for episodes in played])
-        mean = float(returns.mean())
-        return {
-            "eval/return_mean": mean,
-            "eval/return_std": float(returns.std()),
-            "eval/length_mean": float(lengths.mean()),
-            "eval/episodes": len(returns),
-            "eval/return_best": max(mean, self.best_return),
-            "eval/of_iteration": self._evaluated.version,
-            **count_cut(lengths, self._max_steps),
-        }
+        return summarize(returns, lengths, self.best_return, self._evaluated.version, self._max_steps)
 
     def close(self) -> None:
         """Give up what is being played, which a resumed run plays again; may be called twice."""

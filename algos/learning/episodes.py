@@ -81,6 +81,31 @@ def count_cut(lengths: NDArray[Any], max_steps: int) -> dict[str, float]:
     return {"eval/cut": cut}
 
 
+def summarize(
+    returns: NDArray[np.float64], lengths: NDArray[Any], best: float, iteration: int, max_steps: int
+) -> dict[str, float]:
+    """Return the metrics of a policy's evaluation; none where nothing is left of it.
+
+    Args:
+        returns, lengths: of its episodes.
+        best: mean return of the best evaluation before.
+        iteration: that the policy is of.
+        max_steps: after which an episode was cut off.
+    """
+    if not len(returns):
+        return {}
+    mean = float(returns.mean())
+    return {
+        "eval/return_mean": mean,
+        "eval/return_std": float(returns.std()),
+        "eval/length_mean": float(lengths.mean()),
+        "eval/episodes": len(returns),
+        "eval/return_best": max(mean, best),
+        "eval/of_iteration": iteration,
+        **count_cut(lengths, max_steps),
+    }
+
+
 def play(
     venv: VectorEnv,
     players: Players,

@@ -71,6 +71,16 @@ Result = TypeVar("Result")
 Job = Generator[list[Any], list[Done], Result]  # yields tasks, is sent their ends in that order, returns a result
 
 
+def run_alone(pool: Pool, fn: Callable[[Any], Any], job: Job[Result]) -> Result:
+    """Run one job on a pool with nothing beside it, and return its result."""
+    try:
+        tasks = next(job)
+        while True:
+            tasks = job.send(sorted(pool.imap_unordered(fn, tasks), key=lambda done: done.index))
+    except StopIteration as stop:
+        return stop.value
+
+
 class Together(Generic[Key, Result]):
     """Jobs in flight together on one pool: each goes on as soon as its own tasks have ended, whoever else waits.
 

@@ -13,7 +13,7 @@ from algos.common.keys import Stream, keyed_generator
 from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes, Players, play
 from algos.learning.native_episodes import NativePlayer
-from algos.networks.flat import FlatPolicy, Normalizer, Population
+from algos.networks.flat import FlatPolicy, Population
 from algos.pool.broadcast import Broadcast
 from envs.errors import ConfigError
 from envs.native import library

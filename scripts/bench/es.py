@@ -196,10 +196,9 @@ class AnsweringPool(SerialPool):
     def imap_unordered(self, fn: Callable[[Any], Any], tasks: Iterable[Any], **_: Any) -> Iterator[Done]:
         self.asked = fn, list(tasks)
         if not self._answers:
-            problem = fn.args[0]  # type: ignore[attr-defined]
             random = np.random.default_rng(0)
-            for index, (_, start, stop) in enumerate(self.asked[1]):
-                shape, width = (stop - start, 2), problem.mlp.sizes[0]
+            for index, (shared, start, stop) in enumerate(self.asked[1]):
+                shape, width = (stop - start, 2), shared.value.problem.mlp.sizes[0]
                 moments = [Moments(100, random.normal(size=width), random.uniform(size=width))]
                 self._answers.append(Done(index, (random.normal(size=shape), np.full(shape, 100), moments)))
         yield from self._answers

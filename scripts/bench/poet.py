@@ -22,8 +22,7 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 from omegaconf import OmegaConf  # noqa: E402
 
-from algos.evolution.jobs import Place  # noqa: E402
-from algos.evolution.population import play_round  # noqa: E402
+from algos.evolution.population import play_members  # noqa: E402
 from algos.learning.flow import Together  # noqa: E402
 from algos.poet import POET  # noqa: E402
 from algos.pool.protocol import Pool  # noqa: E402
@@ -106,18 +105,18 @@ def play_ours(pool: Pool, iterations: int) -> Report:
 def play_in_turns(pool: Pool, iterations: int) -> Report:
     """The same steps and evaluations, in the order of the authors' code."""
     poet = build_poet(pool, iterations)
-    together: Together[Any, Any] = Together(pool, play_round)
+    together: Together[Any, Any] = Together(pool, play_members)
     started = time.perf_counter()
     for t in range(1, iterations + 1):
         for number, niche in poet.niches.items():
-            together.add(number, poet.jobs.step(Place.of(niche), niche.mean, niche.adam, t))
+            together.add(number, poet.jobs.step(niche, niche.mean, niche.adam, t))
         stepped: dict[int, Any] = {}
         ends = iter(together)
         for number, niche in poet.niches.items():
             while number not in stepped:
                 key, end = next(ends)
                 stepped[key] = end
-            together.add(-number, poet.jobs.score(Place.of(niche), stepped[number].mean, t))
+            together.add(-number, poet.jobs.score(niche, stepped[number].mean, t))
             while -number not in stepped:
                 key, end = next(ends)
                 stepped[key] = end

@@ -39,7 +39,7 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
 
-from algos.evolution.population import evaluate_pairs  # noqa: E402
+from algos.evolution.population import SearchDistribution, play_pairs  # noqa: E402
 from algos.pool.broadcast import Broadcast  # noqa: E402
 from algos.pool.serial import SerialPool  # noqa: E402
 from paddock.compute.dask.autoscale import Bounds  # noqa: E402
@@ -261,20 +261,14 @@ def measure_episodes(population: int, played: int) -> np.ndarray:
     es = build_es(SerialPool(), played, 1600, [])
     lengths, took = [], []
     pairs = es.population // 2
-    distribution = es.pool.broadcast(_distribution(es))
+    distribution = SearchDistribution(es.problem, 0, es.mean.astype(np.float32), es.sigma)
     for pair in range(pairs):
         started = time.perf_counter()
-        _, steps, _ = evaluate_pairs(es.problem, (distribution, pair, pair + 1))
+        _, steps, _ = play_pairs(distribution, pair, pair + 1)
         took.append((time.perf_counter() - started) / steps.sum())
         lengths += [float(n) for n in steps.ravel()]
     drawn = np.random.default_rng(0).choice(lengths, population)
     return np.asarray(drawn) * statistics.median(took)
-
-
-def _distribution(es: Any) -> Any:
-    from algos.evolution.population import SearchDistribution
-
-    return SearchDistribution(0, es.mean.astype(np.float32), es.sigma, None)
 
 
 def hand_out(tasks: np.ndarray, workers: int) -> float:

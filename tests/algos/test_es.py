@@ -1,9 +1,9 @@
 """ES, by the laws it obeys; expected numbers are worked by hand."""
 
-import functools
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -13,12 +13,12 @@ from gymnasium import spaces
 
 from algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.es import ES
-from algos.evolution.population import SearchDistribution, evaluate_pairs
+from algos.evolution.population import SearchDistribution, play_members, play_pairs
+from algos.evolution.strategy import Ascent, climb, search_around
 from algos.evolution.update import EvaluationLost, centred_ranks
 from algos.learning.episodes import Moments
 from algos.networks.flat import MLP, Population
 from algos.networks.heads import Head
-from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Done
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
@@ -69,6 +69,14 @@ def deterministic(rows: list[dict[str, float]]) -> str:
     return json.dumps([{key: v for key, v in row.items() if not key.startswith("system/")} for row in rows])
 
 
+def follow(es: ES, returns: Any) -> Ascent:
+    """The step of an algorithm whose pairs have these returns."""
+    return climb(es, search_around(es, es.problem, es.mean, es.adam, es.iteration), returns, es.mean, es.adam)
+
+
+EQUAL = np.ones((2, 2))  # returns that give no direction
+
+
 class LosingPool(SerialPool):
     """A pool that loses chosen tasks of every batch."""
 
@@ -115,30 +123,29 @@ def test_gradient_is_the_sum_over_pairs_of_rank_difference_times_noise() -> None
     noise = PhiloxNoise(es.seed, es.mean.size)
     # Ranks of 1 4 / 3 2 are -0.5 0.5 / 1/6 -1/6: differences -1 and 1/3, over 2 pairs and sigma 0.1.
     expected = (-noise(0, 0).astype(float) + noise(0, 1).astype(float) / 3) / (2 * 0.1)
-    np.testing.assert_allclose(es._gradient(np.array([[1.0, 4], [3, 2]]), 0.1), expected, rtol=1e-5)
+    np.testing.assert_allclose(follow(es, np.array([[1.0, 4], [3, 2]])).gradient, expected, rtol=1e-5)
 
 
 def test_a_lost_pair_leaves_the_gradient_of_the_others() -> None:
     es = ES(**settings(population=4))
     alone = PhiloxNoise(es.seed, es.mean.size)(0, 1).astype(float)
     # The pair left ranks -0.5 and 0.5: difference -1, over one pair and sigma 0.1.
-    np.testing.assert_allclose(es._gradient(np.array([[np.nan, np.nan], [1, 2]]), 0.1), -alone / 0.1, rtol=1e-6)
+    np.testing.assert_allclose(follow(es, np.array([[np.nan, np.nan], [1, 2]])).gradient, -alone / 0.1, rtol=1e-6)
 
 
 def test_adam_takes_a_step_of_the_learning_rate_first() -> None:
     es = ES(**settings(weight_decay=0.0))
-    before = es.mean.copy()
     gradient = np.linspace(-2, 2, es.mean.size)
     # Corrected for its start, Adam's first step is rate * sign(gradient).
-    es._apply_gradient(gradient, 0.05)
-    np.testing.assert_allclose(es.mean - before, 0.05 * np.sign(gradient), atol=1e-6)
+    update, _ = es.adam.apply_gradient(gradient, 0.05)
+    np.testing.assert_allclose(update, 0.05 * np.sign(gradient), atol=1e-6)
 
 
 def test_weight_decay_pulls_to_zero() -> None:
-    es = ES(**settings(weight_decay=0.1))
-    before = es.mean.copy()
-    es._apply_gradient(np.zeros_like(es.mean), 0.01)
-    np.testing.assert_allclose(es.mean - before, -0.01 * np.sign(before), rtol=1e-3)
+    es = ES(**settings(weight_decay=0.1, learning_rate=0.01))
+    ascent = follow(es, EQUAL)
+    np.testing.assert_array_equal(ascent.gradient, 0)
+    np.testing.assert_allclose(ascent.update, -0.01 * np.sign(es.mean), rtol=1e-3)
 
 
 def test_decays_stop_at_their_floors() -> None:
@@ -332,8 +339,8 @@ def test_merged_moments_are_those_of_the_whole_sample() -> None:
 
 def test_an_episodes_moments_are_those_of_the_observations_acted_on() -> None:
     es = ES(**settings(observation_sampling=1.0, population=2))
-    distribution = SearchDistribution(0, es.mean.astype(np.float32), 0.1, None)
-    _, lengths, moments = evaluate_pairs(es.problem, (Broadcast(distribution), 0, 1))
+    distribution = SearchDistribution(es.problem, 0, es.mean.astype(np.float32), 0.1)
+    _, lengths, moments = play_pairs(distribution, 0, 1)
     seed = episode_seed(1, Stream.EPISODE, 0, 0)
     policy = Population(es.problem.mlp, 1)
     policy.load(0, distribution.mean + np.float32(0.1) * PhiloxNoise(1, es.mean.size)(0, 0))
@@ -363,9 +370,9 @@ def test_a_cap_cuts_training_episodes_and_leaves_evaluation_whole() -> None:
 def test_a_members_return_is_the_mean_of_its_episodes() -> None:
     es = ES(**settings(episodes_per_member=3))
     single = ES(**settings(episodes_per_member=1))
-    distribution = SearchDistribution(0, es.mean.astype(np.float32), 0.1, None)
-    returns, lengths, _ = evaluate_pairs(es.problem, (Broadcast(distribution), 0, 2))
-    alone, _, _ = evaluate_pairs(single.problem, (Broadcast(distribution), 0, 1))
+    distribution = SearchDistribution(es.problem, 0, es.mean.astype(np.float32), 0.1)
+    returns, lengths, _ = play_pairs(distribution, 0, 2)
+    alone, _, _ = play_pairs(replace(distribution, problem=single.problem), 0, 1)
     # CartPole pays 1 a step. The first pair's first episode has the same key in both.
     np.testing.assert_allclose(returns * 3, lengths)
     assert alone[0, 0] <= lengths[0, 0]
@@ -403,6 +410,6 @@ def test_a_setting_out_of_range_is_named(change: dict[str, Any], named: str) -> 
         ES(**settings(**change))
 
 
-def test_partial_application_of_the_task_stays_small() -> None:
+def test_what_goes_to_a_worker_beside_the_mean_stays_small() -> None:
     es = ES(**settings(hidden=(40, 40)))
-    assert len(cloudpickle.dumps(functools.partial(evaluate_pairs, es.problem))) < 4000
+    assert len(cloudpickle.dumps((play_members, es.problem))) < 4000

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from algos.common.keys import PhiloxNoise
-from algos.evolution.jobs import LOST, AgentJobs, Attempt, Offer, Place, Scored, Stepped, best_offer
-from algos.evolution.niche import characterize, novelty
-from algos.evolution.population import play_round
+from algos.evolution.jobs import LOST, AgentJobs, Attempt, Offer, Scored, Stepped, best_offer
+from algos.evolution.niche import Niche, characterize, novelty
+from algos.evolution.population import play_members
 from algos.evolution.update import Adam
 from algos.learning.flow import Job, Together
 from algos.poet import AHEAD, POET
@@ -126,16 +126,15 @@ class ScriptedJobs:
     def __init__(self, direct: dict[tuple[int, int], float], proposal: dict[tuple[int, int], float] | None = None):
         self.direct, self.proposed = direct, proposal or {}
         self.tried: list[tuple[int, int]] = []
-        self.tasks_per_step = 1
 
-    def score(self, place: Place, mean: Any, iteration: int) -> Job[Scored]:
-        return Scored(self.direct[int(mean[0]), place.lane], 10)
+    def score(self, niche: Niche, mean: Any, iteration: int) -> Job[Scored]:
+        return Scored(self.direct[int(mean[0]), niche.number], 10)
         yield
 
     def attempt(
-        self, place: Place, mean: Any, adam: Adam, iteration: int, bound: float, optimizer: str
+        self, niche: Niche, mean: Any, adam: Adam, iteration: int, bound: float, optimizer: str
     ) -> Job[Attempt]:
-        key = int(mean[0]), place.lane
+        key = int(mean[0]), niche.number
         direct = Offer(self.direct[key], mean, 0, "as it was")
         if not direct.score > bound or key not in self.proposed:
             return Attempt(direct, None, 10)
@@ -155,7 +154,7 @@ def scripted(jobs: ScriptedJobs, scores: dict[int, float], **changes: Any) -> tu
     poet.numbers = 10
     poet.jobs = jobs  # type: ignore[assignment]
     poet.reproduction = replace(poet.reproduction, jobs=jobs)  # type: ignore[arg-type]
-    return poet, Together(SerialPool(), play_round)
+    return poet, Together(SerialPool(), play_members)
 
 
 def told(poet: POET, event: str) -> list[dict[str, Any]]:
@@ -273,7 +272,7 @@ def reproduce(
         def mutate(self, encoding: Any, generator: Any) -> Any:
             return {"length": next(todo)}
 
-    poet.reproduction = replace(poet.reproduction, family=Family(**vars(POLES)))
+    poet.family = Family(**vars(POLES))
     poet._reproduce(together)
     return poet
 
@@ -371,14 +370,14 @@ def test_pata_ec_prefers_where_agents_rank_otherwise() -> None:
 # The evolution strategy of one agent
 
 
-def jobs(pool: Any, **changes: Any) -> tuple[AgentJobs, Place, POET]:
+def jobs(pool: Any, **changes: Any) -> tuple[AgentJobs, Niche, POET]:
     poet = POET(**settings(pool=pool, **changes))
     poet._found()
-    return poet.jobs, Place.of(poet.niches[0]), poet
+    return poet.jobs, poet.niches[0], poet
 
 
 def finish(pool: Any, job: Job[Any]) -> Any:
-    together: Together[int, Any] = Together(pool, play_round)
+    together: Together[int, Any] = Together(pool, play_members)
     return together.gather({0: job})[0]
 
 
@@ -401,9 +400,9 @@ class TablePool(SerialPool):
 
 def test_a_step_follows_the_ranked_noise() -> None:
     pool = TablePool([(1.0, 4.0), (3.0, 2.0)])
-    here, place, poet = jobs(pool, population=4, weight_decay=0.0)
-    mean = poet.niches[0].mean
-    stepped: Stepped = finish(pool, here.step(place, mean, Adam.fresh(mean.size), 3, "sgd"))
+    here, niche, _ = jobs(pool, population=4, weight_decay=0.0)
+    mean = niche.mean
+    stepped: Stepped = finish(pool, here.step(niche, mean, Adam.fresh(mean.size), 3, "sgd"))
     noise = PhiloxNoise(1, mean.size)
     # Ranks of 1 4 / 3 2 are -0.5 0.5 / 1/6 -1/6: differences -1 and 1/3, over 2 pairs and sigma 0.1; rate 0.05.
     gradient = (-noise(3, 0).astype(float) + noise(3, 1).astype(float) / 3) / (2 * 0.1)
@@ -413,30 +412,32 @@ def test_a_step_follows_the_ranked_noise() -> None:
 
 def test_adam_takes_a_step_of_the_learning_rate_first() -> None:
     pool = TablePool([(1.0, 4.0), (3.0, 2.0)])
-    here, place, poet = jobs(pool, population=4)
-    mean = poet.niches[0].mean
-    stepped = finish(pool, here.step(place, mean, Adam.fresh(mean.size), 0))
+    here, niche, _ = jobs(pool, population=4)
+    mean = niche.mean
+    stepped = finish(pool, here.step(niche, mean, Adam.fresh(mean.size), 0))
     np.testing.assert_allclose(np.abs(stepped.mean - mean), 0.05, atol=1e-5)
     assert stepped.adam.updates == 1
 
 
 def test_niches_draw_apart() -> None:
     pool = TablePool([(1.0, 4.0), (3.0, 2.0)])
-    here, place, poet = jobs(pool, population=4)
-    mean = poet.niches[0].mean
-    means = [finish(pool, here.step(replace(place, lane=lane), mean, Adam.fresh(mean.size), 0)).mean for lane in (0, 1)]
+    here, niche, _ = jobs(pool, population=4)
+    mean = niche.mean
+    means = [
+        finish(pool, here.step(replace(niche, number=lane), mean, Adam.fresh(mean.size), 0)).mean for lane in (0, 1)
+    ]
     assert not np.allclose(*means)
 
 
 def test_a_lost_pair_leaves_the_others_and_losing_all_leaves_the_agent() -> None:
     pool = TablePool([None, (1.0, 2.0)])
-    here, place, poet = jobs(pool, population=4, weight_decay=0.0)
-    mean, fresh = poet.niches[0].mean, Adam.fresh(poet.niches[0].mean.size)
-    stepped = finish(pool, here.step(place, mean, fresh, 0, "sgd"))
+    here, niche, _ = jobs(pool, population=4, weight_decay=0.0)
+    mean, fresh = niche.mean, Adam.fresh(niche.mean.size)
+    stepped = finish(pool, here.step(niche, mean, fresh, 0, "sgd"))
     expected = mean - 0.05 * PhiloxNoise(1, mean.size)(0, 1).astype(float) / 0.1
     np.testing.assert_allclose(stepped.mean, expected, rtol=1e-4)
     pool.table = [None, None]
-    lost = finish(pool, here.step(place, mean, fresh, 0))
+    lost = finish(pool, here.step(niche, mean, fresh, 0))
     assert lost.mean is mean
     assert lost.adam is fresh
     assert np.isnan(lost.return_mean)
@@ -460,11 +461,10 @@ def test_a_lost_niche_counts_for_no_mean() -> None:
 
 
 def test_an_attempt_that_does_not_beat_the_bound_learns_nothing() -> None:
-    here, place, poet = jobs(SerialPool())
-    niche = poet.niches[0]
-    shut = finish(SerialPool(), here.attempt(place, niche.mean, niche.adam, 0, 1e9, "adam"))
+    here, niche, _ = jobs(SerialPool())
+    shut = finish(SerialPool(), here.attempt(niche, niche.mean, niche.adam, 0, 1e9, "adam"))
     assert shut.proposal is None
-    open_ = finish(SerialPool(), here.attempt(place, niche.mean, niche.adam, 0, LOST, "adam"))
+    open_ = finish(SerialPool(), here.attempt(niche, niche.mean, niche.adam, 0, LOST, "adam"))
     assert open_.direct.score == shut.direct.score  # the same episodes
     assert open_.proposal is not None
     assert open_.steps > shut.steps
@@ -525,10 +525,10 @@ def test_a_niche_is_at_most_so_far_ahead_and_never_beyond_a_meeting(monkeypatch:
     step = AgentJobs.step
 
     def spy(
-        self: AgentJobs, place: Place, mean: Any, adam: Adam, iteration: int, optimizer: Any = "adam"
+        self: AgentJobs, niche: Niche, mean: Any, adam: Adam, iteration: int, optimizer: Any = "adam"
     ) -> Job[Stepped]:
         began.append((iteration, poet.iteration))
-        return step(self, place, mean, adam, iteration, optimizer)
+        return step(self, niche, mean, adam, iteration, optimizer)
 
     poet = POET(**settings(pool=ShuffledPool(3)))
     monkeypatch.setattr(AgentJobs, "step", spy)

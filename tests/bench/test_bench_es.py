@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algos.evolution.population import evaluate_pairs
+from algos.evolution.population import play_members
 from algos.pool.serial import SerialPool
 from scripts.bench.es import AnsweringPool, build_es, measure_driver
 from scripts.bench.es_peers import members, play_envpool, play_member, walker
@@ -28,7 +28,7 @@ def test_the_peer_plays_the_members_of_the_next_iteration() -> None:
     for member in members(es):
         walker.cache_clear()  # a new world for each member, as on Paddock's side
         peer.append(play_member(es.problem.mlp.sizes, scale, 30, member))
-    played = [evaluate_pairs(es.problem, task) for task in tasks]
+    played = [play_members(task) for task in tasks]
     assert [index for index, *_ in peer] == [0, 1, 2, 3]
     lengths = np.concatenate([length.ravel() for _, length, _ in played])
     returns = np.concatenate([member_returns.ravel() for member_returns, _, _ in played])

@@ -15,14 +15,14 @@ def test_both_sides_do_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scripts.bench.naps.STEP_S", 0.0)
     monkeypatch.setattr("scripts.bench.poet.STEPS", (2, 4, 8))
     played: list[tuple[int, int]] = []  # (lane, iteration) of every task
-    play = scripts.bench.poet.play_round
+    play = scripts.bench.poet.play_members
 
     def count(task: Any) -> Any:
-        played.append((task[0].value.distribution.lane, task[0].value.distribution.iteration))
+        played.append((task[0].value.lane, task[0].value.iteration))
         return play(task)
 
     for module in ("algos.poet", "scripts.bench.poet"):
-        monkeypatch.setattr(f"{module}.play_round", count)
+        monkeypatch.setattr(f"{module}.play_members", count)
     play_ours(SerialPool(), 2)
     ours, played[:] = sorted(played), []
     play_in_turns(SerialPool(), 2)

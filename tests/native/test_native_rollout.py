@@ -12,12 +12,11 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from algos.evolution import population
-from algos.evolution.population import Problem, SearchDistribution, evaluate_mean, evaluate_pairs
+from algos.evolution.population import Problem, SearchDistribution, play_mean, play_pairs
 from algos.learning.episodes import Episodes, play
 from algos.learning.native_episodes import NativePlayer
 from algos.learning.policy_episodes import Members
 from algos.networks.flat import MLP, Activation, Population
-from algos.pool.broadcast import Broadcast
 from envs.errors import ConfigError
 from envs.native import library
 from envs.native import rollout as native
@@ -247,20 +246,20 @@ def test_members_are_played_the_same_natively_and_step_by_step(env: EnvSpec, mon
     """As workers of ES do it: pairs around a mean, in parts of any size, and the mean itself."""
     problem = replace(Crowd.of(env).problem, episode_cap=25)
     mean = 0.3 * np.random.default_rng(6).standard_normal(problem.mlp.num_parameters).astype(np.float32)
-    distribution = Broadcast(SearchDistribution(iteration=4, mean=mean, sigma=0.1, normalizer=None))
-    returns, lengths, moments = evaluate_pairs(problem, (distribution, 0, 6))
-    of_mean = evaluate_mean(problem, (distribution, 2, 7))
-    parts = [evaluate_pairs(problem, (distribution, start, start + 2)) for start in (0, 2, 4)]
+    distribution = SearchDistribution(problem, iteration=4, mean=mean, sigma=0.1)
+    returns, lengths, moments = play_pairs(distribution, 0, 6)
+    of_mean = play_mean(distribution, 2, 7)
+    parts = [play_pairs(distribution, start, start + 2) for start in (0, 2, 4)]
     np.testing.assert_array_equal(returns, np.concatenate([part[0] for part in parts]))
     np.testing.assert_array_equal(lengths, np.concatenate([part[1] for part in parts]))
     assert len(moments) == sum(len(part[2]) for part in parts) == 24
-    nothing = evaluate_pairs(problem, (distribution, 3, 3))
+    nothing = play_pairs(distribution, 3, 3)
     assert nothing[0].shape == nothing[1].shape == (0, 2) and nothing[2] == []
 
     monkeypatch.setattr(NativePlayer, "of", lambda vec, env, network: None)
     monkeypatch.setattr(population, "_workspaces", type(population._workspaces)())
-    stepped = evaluate_pairs(problem, (distribution, 0, 6))
+    stepped = play_pairs(distribution, 0, 6)
     np.testing.assert_array_equal(returns, stepped[0])
     np.testing.assert_array_equal(lengths, stepped[1])
-    for ours, theirs in zip(of_mean, evaluate_mean(problem, (distribution, 2, 7)), strict=True):
+    for ours, theirs in zip(of_mean, play_mean(distribution, 2, 7), strict=True):
         np.testing.assert_array_equal(ours, theirs)

@@ -1,0 +1,146 @@
+"""A step of the evolution strategy (Salimans et al. 2017, arXiv:1703.03864), and the evaluation of its mean, on a pool.
+
+Pairs are played as tasks; what comes of them is put in their order, ranked, made a gradient, and followed by Adam.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.evolution.population import Problem, SearchDistribution
+from algos.evolution.update import Adam, decayed, estimate_gradient
+from algos.learning.episodes import Moments
+from algos.learning.flow import Job
+from algos.networks.flat import Normalizer
+from algos.pool.protocol import Done, Pool
+
+log = logging.getLogger(__name__)
+
+Floats = NDArray[np.float64]
+Optimizer = Literal["adam", "sgd"]
+
+
+class StrategySettings(Protocol):
+    """What an algorithm says of its evolution strategy; conf/algo/es.yaml explains each."""
+
+    pool: Pool
+    population: int
+    sigma: float
+    sigma_decay: float
+    sigma_floor: float
+    learning_rate: float
+    learning_rate_decay: float
+    learning_rate_floor: float
+    weight_decay: float
+    pairs_per_task: int
+    eval_episodes: int
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What one population's episodes gave."""
+
+    returns: Floats  # [pairs, 2], mean over a member's episodes; NaN for both signs of a lost pair
+    lengths: NDArray[np.int64]  # [pairs, 2], steps summed over a member's episodes
+    moments: list[Moments]  # of the sampled pairs' observations, in the order of the pairs
+    ends: list[Done]  # of its tasks
+
+    @property
+    def lost(self) -> bool:
+        """Whether there is not one pair left."""
+        return bool(np.isnan(self.returns).all())
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """A step that a strategy takes."""
+
+    gradient: Floats  # [P], before the decay of weights
+    update: Floats  # [P], the change of the mean
+    adam: Adam
+    rate: float  # the step size
+
+
+def search_around(
+    settings: StrategySettings,
+    problem: Problem,
+    mean: Floats,
+    adam: Adam,
+    iteration: int,
+    *,
+    normalizer: Normalizer | None = None,
+    lane: int = 0,
+) -> SearchDistribution:
+    """Return the distribution around a mean [P] after so many updates."""
+    sigma = decayed(settings.sigma, settings.sigma_decay, settings.sigma_floor, adam.updates)
+    return SearchDistribution(problem, iteration, mean.astype(np.float32), sigma, normalizer, lane)
+
+
+def play_population(settings: StrategySettings, distribution: SearchDistribution) -> Job[Generation]:
+    """Play every pair of a population, as tasks of `play_members`."""
+    pairs, size = settings.population // 2, settings.pairs_per_task
+    shared = settings.pool.broadcast(distribution)
+    tasks = [(shared, start, min(start + size, pairs)) for start in range(0, pairs, size)]
+    ends = yield tasks
+    returns, lengths = np.full((pairs, 2), np.nan), np.zeros((pairs, 2), np.int64)
+    moments: list[Moments] = []
+    for (_, start, stop), end in zip(tasks, ends, strict=True):
+        if end.error is None:
+            returns[start:stop], lengths[start:stop], sampled = end.value
+            moments += sampled
+    # A pair with one lost sign says nothing of its direction: both go, and no bias comes in.
+    returns[~np.isfinite(returns).all(axis=1)] = np.nan
+    return Generation(returns, lengths, moments, ends)
+
+
+def climb(
+    settings: StrategySettings,
+    distribution: SearchDistribution,
+    returns: Floats,
+    mean: Floats,
+    adam: Adam,
+    optimizer: Optimizer = "adam",
+) -> Ascent:
+    """Return the step from a mean [P] along the ranked noise of its population.
+
+    Args:
+        returns: [pairs, 2], of both signs; NaN for both signs of a lost pair.
+        optimizer: sgd follows the gradient as it is, and Adam's state only takes notice of it.
+    """
+    noise, sigma = distribution.problem.make_noise(), distribution.sigma
+    assert sigma is not None
+    gradient = estimate_gradient(
+        returns, lambda pair: noise(distribution.iteration, distribution.key(pair)), mean.size, sigma
+    )
+    rate = decayed(settings.learning_rate, settings.learning_rate_decay, settings.learning_rate_floor, adam.updates)
+    pulled = gradient - settings.weight_decay * mean
+    update, after = adam.apply_gradient(pulled, rate)
+    return Ascent(gradient, rate * pulled if optimizer == "sgd" else update, after, rate)
+
+
+def play_evaluation(
+    settings: StrategySettings, distribution: SearchDistribution, episodes_per_task: int
+) -> Job[tuple[Floats, NDArray[np.int64], list[Done]]]:
+    """Play the episodes of a mean's evaluation, as tasks of `play_members`.
+
+    Returns:
+        Returns and lengths of those that were not lost, in order; and the ends of the tasks.
+    """
+    episodes, size = settings.eval_episodes, episodes_per_task
+    shared = settings.pool.broadcast(distribution)
+    ends = yield [(shared, first, min(first + size, episodes)) for first in range(0, episodes, size)]
+    played = [end.value for end in ends if end.error is None] or [(np.zeros(0), np.zeros(0, np.int64))]
+    returns, lengths = (np.concatenate(parts) for parts in zip(*played, strict=True))
+    return returns, lengths, ends
+
+
+def report_lost(ends: Sequence[Done], what: str) -> None:
+    """Warn of lost tasks without which something goes on."""
+    lost = [end for end in ends if end.error is not None]
+    if lost:
+        first = lost[0].error
+        log.warning("%s goes on without %d lost tasks; the first: %s: %s", what, len(lost), type(first).__name__, first)
