@@ -15,7 +15,7 @@ import numpy as np
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock, worker_times
 from algos.evolution.population import Problem, SearchDistribution, play_members
-from algos.evolution.strategy import Generation, climb, play_evaluation, play_population, report_lost, search_around
+from algos.evolution.strategy import Generation, climb, play_evaluation, play_population, report_lost
 from algos.evolution.update import Adam, EvaluationLost
 from algos.learning.episodes import Moments, summarize
 from algos.learning.flow import run_alone
@@ -103,14 +103,13 @@ class ES:
         clock = Clock()
         while True:
             clock.lap("loop")
-            distribution = search_around(
-                self, self.problem, self.mean, self.adam, self.iteration, normalizer=self._normalizer(self.observed)
-            )
-            generation = run_alone(self.pool, play_members, play_population(self, distribution))
+            normalizer = self._normalizer(self.observed)
+            job = play_population(self, self.problem, self.mean, self.adam, self.iteration, normalizer=normalizer)
+            generation = run_alone(self.pool, play_members, job)
             self._report_lost(generation)
             clock.lap("wait")
             returns, lengths = generation.returns, generation.lengths
-            ascent = climb(self, distribution, returns, self.mean, self.adam)
+            ascent = climb(self, generation, self.mean, self.adam)
             self.mean, self.adam = self.mean + ascent.update, ascent.adam
             for sample in generation.moments:
                 self.observed = self.observed.merge(sample)
@@ -124,7 +123,7 @@ class ES:
                 "train/return_max": float(np.nanmax(returns)),
                 "train/return_min": float(np.nanmin(returns)),
                 "train/length_mean": float(lengths[kept].mean() / self.episodes_per_member),
-                "es/sigma": distribution.sigma,
+                "es/sigma": generation.sigma,
                 "es/learning_rate": ascent.rate,
                 "es/gradient_norm": float(np.sqrt(np.sum(ascent.gradient**2))),
                 "es/update_ratio": float(np.sqrt(np.sum(ascent.update**2) / size)) if size else 0.0,

@@ -8,7 +8,6 @@ are added (reproduction). All that any of this plays goes to one pool, and betwe
 iterations ahead of the slowest. Every draw is keyed, so no number depends on who was faster.
 """
 
-import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -18,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed, keyed_generator
-from algos.common.timing import with_shares, worker_times
-from algos.evolution.jobs import LOST, AgentJobs, Attempt, Offer, Stepped, best_offer
+from algos.common.timing import WorkClock
+from algos.evolution.jobs import LOST, AgentJobs, Offer, Stepped
 from algos.evolution.niche import Niche
 from algos.evolution.population import Problem, play_members
 from algos.evolution.reproduction import Reproduction
 from algos.evolution.strategy import Optimizer
+from algos.evolution.transfer import compete
 from algos.evolution.update import Adam
 from algos.learning.flow import Together
 from algos.networks.flat import MLP, Activation, FlatPolicy
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.family import Encoding, Family
-from envs.spec import EnvSpec
 from envs.vector import Vec
 
 Floats = NDArray[np.float64]
@@ -117,7 +116,7 @@ class POET:
         with closing(Together[Any, Any](self.pool, play_members)) as together:
             while True:
                 t = self.iteration
-                clock = _Clock(together)
+                clock = WorkClock(together)
                 if not self.niches:
                     self._found()
                 if t > 0 and t % self.reproduce_every == 0:
@@ -192,49 +191,29 @@ class POET:
 
     def _transfer(self, together: Together[Any, Any]) -> None:
         """Let every agent try every other niche; the best takes over there, all at the same moment."""
-        enhanced = self.transfer_test == "enhanced"
         before = dict(self.niches)
-        bounds = {number: max(niche.recent) if enhanced else niche.score for number, niche in before.items()}
-        attempts: dict[tuple[int, int], Attempt] = together.gather(
-            {
-                (source, target): self.jobs.attempt(
-                    there,
-                    here.mean,
-                    there.adam,
-                    self.iteration,
-                    bounds[target] if enhanced else LOST,
-                    self.transfer_proposal,
-                )
-                for target, there in before.items()
-                for source, here in before.items()
-                if source != target
-            }
-        )
-        for target, niche in before.items():
-            bound, rivals = bounds[target], {source: attempts[source, target] for source in before if source != target}
-            # Enhanced: what an agent scores as it is only opens the door; what a step of learning makes of it counts.
-            offers = {k: rival.offers[1:] if enhanced else rival.offers for k, rival in rivals.items()}
-            best = {k: best_offer(offer) for k, offer in offers.items() if offer}
-            winner = max(best, key=lambda source: best[source].score, default=None)
-            if winner is not None and best[winner].score <= bound:
-                winner = None
-            for source, rival in rivals.items():
+        enhanced, proposal = self.transfer_test == "enhanced", self.transfer_proposal
+        met = compete(together, self.jobs, before, self.iteration, enhanced=enhanced, proposal=proposal)
+        for target, rivals in met.items():
+            for rival in rivals:
+                trial = rival.trial
                 self.attempts += 1
-                self.step += rival.steps
+                self.step += trial.steps
                 self._note(
                     "transfer",
-                    source=source,
+                    source=rival.source,
                     target=target,
-                    accepted=source == winner,
-                    direct=rival.direct.score,
-                    proposal=None if rival.proposal is None else rival.proposal.score,
-                    incumbent=niche.score,
-                    bound=bound,
-                    reason=_explain(best.get(source), bound, source == winner),
+                    accepted=rival.accepted,
+                    direct=trial.direct.score,
+                    proposal=None if trial.proposal is None else trial.proposal.score,
+                    incumbent=before[target].score,
+                    bound=rival.bound,
+                    reason=rival.reason,
                 )
-            if winner is not None:
-                self.transfers += 1
-                self.niches[target] = self._moved_in(niche, before[winner], best[winner])
+            for rival in rivals:
+                if rival.accepted and rival.offer is not None:
+                    self.transfers += 1
+                    self.niches[target] = self._moved_in(before[target], before[rival.source], rival.offer)
 
     def _moved_in(self, niche: Niche, source: Niche, offer: Offer) -> Niche:
         """The niche with another agent: its optimizer and its noise begin anew."""
@@ -309,14 +288,6 @@ class POET:
         """What happened since this was asked last: births, transfers, rejections, retirements, with their reasons."""
         events, self._events = self._events, []
         return events
-
-    def environment(self, number: int) -> EnvSpec:
-        """The environment of a niche.
-
-        Raises:
-            ConfigError: there never was such a niche.
-        """
-        return self._known(number).problem.env
 
     def policy(self, which: int | None = None) -> FlatPolicy:
         """The agent of a niche, as it is now or was when it retired; None: of the newest niche.
@@ -413,42 +384,7 @@ class POET:
         require(low <= high, f"criterion_low={low} must not be above criterion_high={high}")
 
 
-class _Clock:
-    """How long an iteration took, and how busy the workers have been since niches met last."""
-
-    def __init__(self, together: Together[Any, Any]) -> None:
-        self._together = together
-        self._then = self._met = self._now()
-
-    def read(self, workers: int) -> dict[str, float]:
-        """Metrics of the iteration that ends now."""
-        now = self._now()
-        seconds, learn_s, worker_s, retries = (after - before for after, before in zip(now, self._then, strict=True))
-        self._then = now
-        # Learning goes on between ends that come in: it is what this thread computed, and the rest is waiting. The two
-        # clocks tick apart.
-        learn_s = min(learn_s, seconds)
-        times = {"system/iteration_s": seconds, "system/learn_s": learn_s, "system/wait_s": seconds - learn_s}
-        # Niches ahead of this iteration make it look too short or too busy alone.
-        since_s, busy_s = now[0] - self._met[0], now[2] - self._met[2]
-        idle = worker_times(busy_s, since_s, workers)
-        return with_shares(times) | idle | {"system/worker_s": worker_s, "system/retries": retries}
-
-    def _now(self) -> tuple[float, float, float, int]:
-        return time.perf_counter(), time.thread_time(), self._together.worker_s, self._together.retries
-
-
 def _mean(name: str, values: Sequence[float]) -> dict[str, float]:
     """The mean of what was not lost, as a metric; none where all was."""
     finite = [value for value in values if np.isfinite(value)]
     return {name: float(np.mean(finite))} if finite else {}
-
-
-def _explain(offer: Offer | None, bound: float, accepted: bool) -> str:
-    """Why an attempt was accepted or not; without an offer it was not even let in."""
-    if accepted:
-        assert offer is not None
-        return f"the best of all, {offer.way}"
-    if offer is None:
-        return "as it was, it does not beat the bound"
-    return f"{offer.way}, it does not beat the bound" if offer.score <= bound else "another agent is better"

@@ -16,6 +16,7 @@ seconds        over all sessions; steps_per_s, memory_gb of this process: added 
 """
 
 import time
+from typing import Protocol
 
 
 class Clock:
@@ -37,6 +38,36 @@ class Clock:
         times |= {f"system/{name}_s": spent for name, spent in self._spent.items()}
         self._begun, self._spent = self._last, {}
         return with_shares(times)
+
+
+class Work(Protocol):
+    """What a pool has computed so far."""
+
+    worker_s: float  # summed over workers
+    retries: int
+
+
+class WorkClock:
+    """Splits the time of iterations that overlap: learning goes on between ends of tasks that come in."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._then = self._met = self._now()
+
+    def read(self, workers: int) -> dict[str, float]:
+        """The metrics of the iteration that ends now, and how busy the workers have been since this clock began."""
+        now = self._now()
+        seconds, learn_s, worker_s, retries = (after - before for after, before in zip(now, self._then, strict=True))
+        self._then = now
+        # Learning is what this thread computed, and the rest is waiting. The two clocks tick apart.
+        learn_s = min(learn_s, seconds)
+        times = {"system/iteration_s": seconds, "system/learn_s": learn_s, "system/wait_s": seconds - learn_s}
+        # Work ahead of this iteration makes it look too short or too busy alone.
+        idle = worker_times(now[2] - self._met[2], now[0] - self._met[0], workers)
+        return with_shares(times) | idle | {"system/worker_s": worker_s, "system/retries": retries}
+
+    def _now(self) -> tuple[float, float, float, int]:
+        return time.perf_counter(), time.thread_time(), self._work.worker_s, self._work.retries
 
 
 def with_shares(times: dict[str, float]) -> dict[str, float]:

@@ -16,7 +16,6 @@ from algos.evolution.strategy import (
     play_evaluation,
     play_population,
     report_lost,
-    search_around,
 )
 from algos.evolution.update import Adam
 from algos.learning.episodes import count_cut
@@ -54,12 +53,12 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """What came of an agent in another niche."""
+class Trial:
+    """What came of an agent that tried another niche."""
 
     direct: Offer
     proposal: Offer | None  # None: not tried
-    steps: int  # all environment steps of the attempt
+    steps: int  # all environment steps of it
 
     @property
     def offers(self) -> list[Offer]:
@@ -82,13 +81,13 @@ class AgentJobs:
         self, niche: Niche, mean: Floats, adam: Adam, iteration: int, optimizer: Optimizer = "adam"
     ) -> Job[Stepped]:
         """One step of the evolution strategy in a niche, from `mean` [P]."""
-        distribution = search_around(self.settings, niche.problem, mean, adam, iteration, lane=niche.number)
-        generation = yield from play_population(self.settings, distribution)
+        job = play_population(self.settings, niche.problem, mean, adam, iteration, lane=niche.number)
+        generation = yield from job
         report_lost(generation.ends, f"a step in niche {niche.number}")
         steps = int(generation.lengths.sum())
         if generation.lost:
             return Stepped(mean, adam, steps, float("nan"))
-        ascent = climb(self.settings, distribution, generation.returns, mean, adam, optimizer)
+        ascent = climb(self.settings, generation, mean, adam, optimizer)
         return Stepped(mean + ascent.update, ascent.adam, steps, float(np.nanmean(generation.returns)))
 
     def score(self, niche: Niche, mean: Floats, iteration: int) -> Job[Scored]:
@@ -104,13 +103,13 @@ class AgentJobs:
 
     def attempt(
         self, niche: Niche, mean: Floats, adam: Adam, iteration: int, bound: float, optimizer: Optimizer
-    ) -> Job[Attempt]:
+    ) -> Job[Trial]:
         """Score an agent in a niche and, if it beats the bound, what one step of learning there makes of it."""
         scored = yield from self.score(niche, mean, iteration)
         direct = Offer(scored.score, mean, 0, "as it was")
         if not scored.score > bound:
-            return Attempt(direct, None, scored.steps)
+            return Trial(direct, None, scored.steps)
         stepped = yield from self.step(niche, mean, adam, iteration, optimizer)
         again = yield from self.score(niche, stepped.mean, iteration)
         proposal = Offer(again.score, stepped.mean, stepped.steps, "after a step here")
-        return Attempt(direct, proposal, scored.steps + stepped.steps + again.steps)
+        return Trial(direct, proposal, scored.steps + stepped.steps + again.steps)

@@ -44,6 +44,8 @@ class StrategySettings(Protocol):
 class Generation:
     """What one population's episodes gave."""
 
+    distribution: SearchDistribution
+    sigma: float
     returns: Floats  # [pairs, 2], mean over a member's episodes; NaN for both signs of a lost pair
     lengths: NDArray[np.int64]  # [pairs, 2], steps summed over a member's episodes
     moments: list[Moments]  # of the sampled pairs' observations, in the order of the pairs
@@ -65,7 +67,7 @@ class Ascent:
     rate: float  # the step size
 
 
-def search_around(
+def play_population(
     settings: StrategySettings,
     problem: Problem,
     mean: Floats,
@@ -74,14 +76,10 @@ def search_around(
     *,
     normalizer: Normalizer | None = None,
     lane: int = 0,
-) -> SearchDistribution:
-    """Return the distribution around a mean [P] after so many updates."""
+) -> Job[Generation]:
+    """Play every pair around a mean [P] after so many updates of Adam, as tasks of `play_members`."""
     sigma = decayed(settings.sigma, settings.sigma_decay, settings.sigma_floor, adam.updates)
-    return SearchDistribution(problem, iteration, mean.astype(np.float32), sigma, normalizer, lane)
-
-
-def play_population(settings: StrategySettings, distribution: SearchDistribution) -> Job[Generation]:
-    """Play every pair of a population, as tasks of `play_members`."""
+    distribution = SearchDistribution(problem, iteration, mean.astype(np.float32), sigma, normalizer, lane)
     pairs, size = settings.population // 2, settings.pairs_per_task
     shared = settings.pool.broadcast(distribution)
     tasks = [(shared, start, min(start + size, pairs)) for start in range(0, pairs, size)]
@@ -94,27 +92,21 @@ def play_population(settings: StrategySettings, distribution: SearchDistribution
             moments += sampled
     # A pair with one lost sign says nothing of its direction: both go, and no bias comes in.
     returns[~np.isfinite(returns).all(axis=1)] = np.nan
-    return Generation(returns, lengths, moments, ends)
+    return Generation(distribution, sigma, returns, lengths, moments, ends)
 
 
 def climb(
-    settings: StrategySettings,
-    distribution: SearchDistribution,
-    returns: Floats,
-    mean: Floats,
-    adam: Adam,
-    optimizer: Optimizer = "adam",
+    settings: StrategySettings, generation: Generation, mean: Floats, adam: Adam, optimizer: Optimizer = "adam"
 ) -> Ascent:
-    """Return the step from a mean [P] along the ranked noise of its population.
+    """Return the step from the mean [P] of a generation along its ranked noise.
 
     Args:
-        returns: [pairs, 2], of both signs; NaN for both signs of a lost pair.
         optimizer: sgd follows the gradient as it is, and Adam's state only takes notice of it.
     """
-    noise, sigma = distribution.problem.make_noise(), distribution.sigma
-    assert sigma is not None
+    distribution, sigma = generation.distribution, generation.sigma
+    noise = distribution.problem.make_noise()
     gradient = estimate_gradient(
-        returns, lambda pair: noise(distribution.iteration, distribution.key(pair)), mean.size, sigma
+        generation.returns, lambda k: noise(distribution.iteration, distribution.key(k)), mean.size, sigma
     )
     rate = decayed(settings.learning_rate, settings.learning_rate_decay, settings.learning_rate_floor, adam.updates)
     pulled = gradient - settings.weight_decay * mean

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.es import ES
 from algos.evolution.population import SearchDistribution, play_members, play_pairs
-from algos.evolution.strategy import Ascent, climb, search_around
+from algos.evolution.strategy import Ascent, Generation, climb
 from algos.evolution.update import EvaluationLost, centred_ranks
 from algos.learning.episodes import Moments
 from algos.networks.flat import MLP, Population
@@ -71,7 +71,9 @@ def deterministic(rows: list[dict[str, float]]) -> str:
 
 def follow(es: ES, returns: Any) -> Ascent:
     """The step of an algorithm whose pairs have these returns."""
-    return climb(es, search_around(es, es.problem, es.mean, es.adam, es.iteration), returns, es.mean, es.adam)
+    distribution = SearchDistribution(es.problem, 0, es.mean.astype(np.float32), es.sigma)
+    generation = Generation(distribution, es.sigma, returns, np.ones(returns.shape, np.int64), [], [])
+    return climb(es, generation, es.mean, es.adam)
 
 
 EQUAL = np.ones((2, 2))  # returns that give no direction

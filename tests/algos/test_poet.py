@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from algos.common.keys import PhiloxNoise
-from algos.evolution.jobs import LOST, AgentJobs, Attempt, Offer, Scored, Stepped, best_offer
+from algos.evolution.jobs import LOST, AgentJobs, Offer, Scored, Stepped, Trial, best_offer
 from algos.evolution.niche import Niche, characterize, novelty
 from algos.evolution.population import play_members
 from algos.evolution.update import Adam
@@ -131,16 +131,14 @@ class ScriptedJobs:
         return Scored(self.direct[int(mean[0]), niche.number], 10)
         yield
 
-    def attempt(
-        self, niche: Niche, mean: Any, adam: Adam, iteration: int, bound: float, optimizer: str
-    ) -> Job[Attempt]:
+    def attempt(self, niche: Niche, mean: Any, adam: Adam, iteration: int, bound: float, optimizer: str) -> Job[Trial]:
         key = int(mean[0]), niche.number
         direct = Offer(self.direct[key], mean, 0, "as it was")
         if not direct.score > bound or key not in self.proposed:
-            return Attempt(direct, None, 10)
+            return Trial(direct, None, 10)
         self.tried.append(key)
         proposal = Offer(self.proposed[key], mean + 0.5, 7, "after a step here")
-        return Attempt(direct, proposal, 27)
+        return Trial(direct, proposal, 27)
         yield
 
 
@@ -582,7 +580,7 @@ def test_environment_and_agent_of_every_niche_are_kept(whole: tuple[POET, str, s
     poet = whole[0]
     assert poet.archive
     for number in [*poet.archive, *poet.niches]:
-        assert isinstance(poet.environment(number), EnvSpec)
+        assert isinstance(poet._known(number).problem.env, EnvSpec)
         actions, _, _ = poet.policy(number).act(np.zeros((2, 4), np.float32))
         assert actions.shape == (2,)
     with pytest.raises(ConfigError, match="niche=999 is not a niche of this run; there are 0, "):

@@ -68,7 +68,7 @@ def test_recipe_is_that_of_the_environment_that_the_agents_met(poet: Path) -> No
     assert len(numbers) == 5 and len(algorithm.archive) == 3
     for number in numbers:
         parts = assemble(compose_alone(["env=niche", f"env.run={poet}", f"env.niche={number}"]))
-        assert parts.algorithm.env == algorithm.environment(number)
+        assert parts.algorithm.env == (algorithm.archive | algorithm.niches)[number].problem.env
 
 
 def test_ground_of_a_niche_is_part_of_its_recipe(tmp_path: Path) -> None:
