@@ -18,7 +18,7 @@ from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import worker_times
 from algos.evolution.hyperparameters import Value, read_space
 from algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
-from algos.learning.episodes import count_cut
+from algos.learning.episodes import count_cut, cut_metric
 from algos.pool.protocol import Done, Pool, PoolError
 from envs.errors import ConfigError, PaddockError, require
 from envs.spec import EnvSpec
@@ -143,7 +143,7 @@ class PBT:
             returns += [metrics["train/return_mean"]] if "train/return_mean" in metrics else []
         mean = {"train/return_mean": float(np.mean(returns))} if returns else {}
         lengths = np.concatenate([done.value.lengths for done in ends if done.error is None])
-        return mean | {"pbt/lost": len(lost)} | count_cut(lengths, self.eval_max_steps)
+        return mean | {"pbt/lost": len(lost)} | cut_metric(count_cut(lengths, self.eval_max_steps))
 
     def _choose_leader(self, scores: Sequence[float]) -> dict[str, Value]:
         """Note who is best now, and who was best of all; returns the leader's hyperparameters."""

@@ -25,6 +25,7 @@ from algos.evolution.reproduction import Reproduction
 from algos.evolution.strategy import Optimizer
 from algos.evolution.transfer import compete
 from algos.evolution.update import Adam
+from algos.learning.episodes import cut_metric
 from algos.learning.flow import Together
 from algos.networks.flat import MLP, Activation, FlatPolicy
 from algos.pool.protocol import Pool
@@ -179,7 +180,8 @@ class POET:
             after = replace(niche, mean=stepped.mean, adam=stepped.adam, recent=recent, learned=learned)
             self.niches[number] = self._with_score(after, score)
             self.step += stepped.steps + scored.steps
-        return _mean("train/return_mean", [stepped.return_mean for stepped, _ in ends.values()])
+        cut = cut_metric(sum(scored.cut for _, scored in ends.values()))
+        return _mean("train/return_mean", [stepped.return_mean for stepped, _ in ends.values()]) | cut
 
     def _with_score(self, niche: Niche, score: float) -> Niche:
         """The niche with a new score of its agent."""

@@ -40,6 +40,7 @@ class Scored:
 
     score: float  # mean return; LOST if no episode was left
     steps: int
+    cut: int = 0  # of its episodes, that came to their cap
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ class AgentJobs:
         report_lost(ends, f"an evaluation in niche {niche.number}")
         if not len(returns):
             return Scored(LOST, 0)
-        count_cut(lengths, niche.problem.eval_max_steps)
-        return Scored(float(returns.mean()), int(lengths.sum()))
+        cut = count_cut(lengths, niche.problem.eval_max_steps)
+        return Scored(float(returns.mean()), int(lengths.sum()), cut)
 
     def attempt(
         self, niche: Niche, mean: Floats, adam: Adam, iteration: int, bound: float, optimizer: Optimizer

@@ -71,14 +71,18 @@ class Episodes:
     moments: list[Moments | None]  # [E], of the observations, where they were asked for
 
 
-def count_cut(lengths: NDArray[Any], max_steps: int) -> dict[str, float]:
-    """Return how many episodes of an evaluation came to its cap, as a metric and with a warning; none: nothing."""
+def count_cut(lengths: NDArray[Any], max_steps: int) -> int:
+    """Return how many episodes of an evaluation came to its cap, and warn of them."""
     cut = int((lengths >= max_steps).sum())
-    if not cut:
-        return {}
-    what = "%d of %d episodes of an evaluation were cut off after %d steps, which count; raise eval_max_steps= for more"
-    log.warning(what, cut, len(lengths), max_steps)
-    return {"eval/cut": cut}
+    if cut:
+        what = "%d of %d episodes of an evaluation were cut off after %d steps, which count; "
+        log.warning(what + "raise eval_max_steps= for more", cut, len(lengths), max_steps)
+    return cut
+
+
+def cut_metric(cut: int) -> dict[str, float]:
+    """Return the metric of so many episodes that came to their cap; none: nothing."""
+    return {"eval/cut": cut} if cut else {}
 
 
 def summarize(
@@ -102,7 +106,7 @@ def summarize(
         "eval/episodes": len(returns),
         "eval/return_best": max(mean, best),
         "eval/of_iteration": iteration,
-        **count_cut(lengths, max_steps),
+        **cut_metric(count_cut(lengths, max_steps)),
     }
 
 

@@ -458,6 +458,14 @@ def test_a_lost_niche_counts_for_no_mean() -> None:
     assert not {"train/return_mean", "eval/return_mean"} & row.keys()
 
 
+def test_evaluations_that_come_to_their_cap_are_counted() -> None:
+    poet = POET(**settings(eval_max_steps=2))
+    rows = [row for _, row in zip(range(5), poet.plan(), strict=False)]
+    # No pole falls within two steps. The fifth row has transfers behind it, which are not counted.
+    assert [row["eval/cut"] for row in rows] == [3] * 5
+    assert "eval/cut" not in next(POET(**settings()).plan())
+
+
 def test_an_attempt_that_does_not_beat_the_bound_learns_nothing() -> None:
     here, niche, _ = jobs(SerialPool())
     shut = finish(SerialPool(), here.attempt(niche, niche.mean, niche.adam, 0, 1e9, "adam"))
