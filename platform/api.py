@@ -25,10 +25,11 @@ from .config.command import shown
 from .config.experiment import SECTIONS, assemble
 from .config.overrides import composed, spell_overrides
 from .config.plugins import check_runs_here
-from .evaluate import MAX_STEPS, Evaluation, Film, evaluate
-from .evaluate import load as load_algorithm
+from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
+from .evaluation.load import load as load_algorithm
 from .evaluation.policy import TrainedPolicy
 from .evaluation.target import find_policy, find_target
+from .evaluation.video import Film
 from .launch import play, print_dry_run, spell_end
 from .runs.folder import import_from_where_it_began, read_config
 from .runs.results import read_events, read_metrics

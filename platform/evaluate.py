@@ -3,45 +3,23 @@
 python -m paddock.evaluate RUN video=FILE.mp4
 """
 
-import itertools
 import json
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-import cloudpickle
 import numpy as np
-from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
 
-from algos.common.keys import Stream, episode_seed, keyed_generator
-from algos.common.threads import one_thread
-from algos.learning.policy_episodes import Performance, perform, perform_share, policy_of_episode
-from algos.pool.serial import SerialPool
-from algos.protocol import Drawing, KeepsPolicies, LearnsInEnv
-from envs.cores import usable_cores
-from envs.errors import ConfigError, require
-from envs.spec import EnvSpec
-from envs.vector.serial import SerialVectorEnv
+from envs.errors import require
 
-from .compute.recipes import Local
-from .config.build import build
 from .config.command import Readers, check_output, parse, run_command, write_output
-from .config.experiment import build_algorithm
+from .evaluation.fresh_episodes import MAX_STEPS, RESAMPLES, Evaluation, evaluate, fresh_seeds
+from .evaluation.load import load
 from .evaluation.matrix import write_matrix
-from .evaluation.other_env import place, read_env
-from .evaluation.target import EvaluationTarget, find_policy, find_target, write_control
-from .evaluation.video import Mp4
-from .runs.checkpoint import CheckpointError, Checkpoints
-from .runs.folder import import_from_where_it_began, read_config
-from .runs.loop import Progress, restore
-from .runs.results import read_columns
-from .tracking.console import LiveLine
+from .evaluation.target import write_control
+from .runs.loop import Progress
 
 HELP = """\
 Play a run's policy on fresh episodes, from its newest checkpoint; the run may still be going on.
@@ -93,39 +71,6 @@ READERS: Readers = {
     "stochastic": (_read_bool, "true or false"),
     "json": (Path, "a file *.json"),
 }
-MAX_STEPS = 100_000
-RESAMPLES = 10_000  # of the bootstrap
-
-
-@dataclass(frozen=True)
-class Film:
-    """An episode as it was filmed."""
-
-    return_: float
-    frames: int  # one a step
-    codec: str
-    content: bytes  # of the MP4
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What E fresh episodes gave, in their order."""
-
-    returns: NDArray[np.float64]  # [E], undiscounted sum of rewards
-    lengths: NDArray[np.int64]  # [E], steps
-    interval: tuple[float, float]  # of the mean return, 95 %; NaN for one episode
-    cut: int  # of the episodes, by max_steps
-    seconds: float
-    iteration: int  # that the policy is of
-    progress: Progress  # of the run, at the checkpoint that was played
-    env: EnvSpec
-    film: Film | None  # of episode 0, where a video was asked for
-    target: EvaluationTarget | None  # who played where, if it was in a niche
-
-    @property
-    def mean(self) -> float:
-        """The mean return."""
-        return float(self.returns.mean())
 
 
 def main() -> int:
@@ -134,220 +79,6 @@ def main() -> int:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     return run_command(HELP, _command)
-
-
-def evaluate(
-    run: Path,
-    *,
-    episodes: int = 20,
-    seed: int = 0,
-    which: str = "last",
-    max_steps: int = MAX_STEPS,
-    stochastic: bool = False,
-    workers: int | None = None,
-    video: Path | None = None,
-    env: Sequence[str] = (),
-    niche: int | None = None,
-    agent: int | None = None,
-    on: Path | None = None,
-) -> Evaluation:
-    """Play episodes that training and its evaluations never saw; the same arguments give the same bits.
-
-    Args:
-        run: the run's folder; it is only read, and may be in use.
-        episodes: E, played until the environment ends them, or `max_steps` are over.
-        stochastic: draw actions, where the policy has a distribution of them.
-        workers: processes that play; None: this one alone.
-        env: another environment, as on the command line: `env=NAME`, `env.KEY=VALUE`.
-        seed: episode k depends on (seed, k) alone.
-        which: last or best, where the algorithm keeps one.
-        video: an MP4 of episode 0.
-        niche, agent, on: see `find_target`.
-
-    Raises:
-        PaddockError: no run, no checkpoint, an argument out of range, or an environment that cannot draw.
-    """
-    seeds = _seeds(seed, episodes)
-    require(max_steps >= 1, f"max_steps={max_steps} must be at least 1; {MAX_STEPS} suits most")
-    if video is not None:
-        check_output("video", video, (".mp4",))
-    algorithm, progress = load(run)
-    host = algorithm if on is None else load(on)[0]
-    target = find_target(algorithm, run, niche, agent, host, on)
-    if which == "best" and target is None and _ended_best(run, algorithm, progress):
-        which = "last"  # an evaluation at the run's end, which its state does not know
-    policy, iteration = find_policy(algorithm, which, target, int(progress.metrics["iteration"]))
-    if env:
-        require(target is None, f"{env[0]}: {run} plays in niches; choose with niche= and on=")
-        spec = place(algorithm, read_env(read_config(run)["env"], env))
-    elif target is not None:
-        spec = target.env
-    else:
-        spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", read_config(run)["env"])
-    drawn = "has no distribution of actions to draw from; leave stochastic= out"
-    require(not stochastic or isinstance(policy, Drawing), f"stochastic=true: {type(algorithm).__name__} {drawn}")
-    what = Performance(spec, policy, max_steps, stochastic)
-    film = None if video is None else _film(what, seeds[0], video)
-    started = time.perf_counter()
-    returns, lengths = _play_all(what, seeds, workers)
-    seconds = time.perf_counter() - started
-    if video is not None and film is not None:
-        write_output("video", video, film.content)
-    interval = bootstrap_interval(returns, keyed_generator(seed, Stream.FRESH, iteration=1))
-    cut = int((lengths >= max_steps).sum())
-    return Evaluation(returns, lengths, interval, cut, seconds, iteration, progress, spec, film, target)
-
-
-@dataclass(frozen=True)
-class Unplayed:
-    """In place of a run's `vec`, which this machine may lack: training goes on elsewhere."""
-
-    num_envs: int
-    seeded_slots = True
-
-    def check(self, spec: EnvSpec) -> None:
-        """See `Vec.check`."""
-
-    def make(self, spec: EnvSpec, autoreset: Any = None, copy: bool = True) -> NoReturn:
-        """See `Vec.make`."""
-        raise AssertionError("a policy that is evaluated does not train")
-
-
-def load(run: Path) -> tuple[Any, Progress]:
-    """The algorithm of a run as its newest whole checkpoint left it, on this machine's CPU, and where that was.
-
-    Neither the environments of its training can be stepped nor its network be taught where the run has a GPU for it.
-
-    Raises:
-        FolderError: there is no run.
-        CheckpointError: there is no checkpoint, or none is whole.
-    """
-    config = read_config(run)
-    import_from_where_it_began(run)
-    algorithm = build_algorithm(_at_home(config), SerialPool(), Unplayed(config["vec"].get("num_envs", 1)))
-    checkpoints = Checkpoints(run / "checkpoints", keep=config["checkpoint"]["keep"])
-    while True:
-        paths = checkpoints.paths()
-        require(bool(paths), f"{run} has no checkpoint yet; a run saves one every checkpoint.every_s and at its end")
-        try:
-            return algorithm, restore(algorithm, checkpoints)
-        except CheckpointError:
-            # A run that is going on may have replaced them in the meantime.
-            if checkpoints.paths() == paths:
-                raise
-
-
-def _at_home(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with all that computes on the CPU, in this process."""
-    ours = {"device": "cpu", "compiled": False, "learners": 1, "threads": 1}
-    algo = {
-        key: ours.get(key, value) if type(value) is type(ours.get(key)) else value
-        for key, value in config["algo"].items()
-    }
-    if isinstance(algo.get("member"), Mapping):
-        algo["member"] = _at_home({"algo": algo["member"]})["algo"]
-    return {**config, "algo": algo}
-
-
-def _ended_best(run: Path, algorithm: Any, progress: Progress) -> bool:
-    """Whether the evaluation of the last policy, which a run's end may have added, is better than all before."""
-    columns = read_columns(run)
-    if not isinstance(algorithm, KeepsPolicies) or "eval/of_iteration" not in columns:
-        return False
-    returns, last = columns["eval/return_mean"], int(progress.metrics["iteration"])
-    known = columns["iteration"][-1] == columns["eval/of_iteration"][-1] == last
-    return bool(known and returns[-1] > np.nanmax(np.append(returns[:-1], -np.inf)))
-
-
-def _play_all(
-    what: Performance, seeds: Sequence[int], workers: int | None
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Returns and lengths of one episode from each seed, each [E]."""
-    if workers is None:
-        played = perform(what, seeds, usable_cores())
-        return played.returns, played.lengths
-    recipe = Local(workers=workers, retries=3, task_timeout_s=None)
-    try:
-        cloudpickle.dumps(what)
-    except Exception as error:  # of whatever a policy is made of
-        why = f"{type(what.policy).__name__} cannot be sent to another process ({type(error).__name__}: {error})"
-        raise ConfigError(f"workers={workers}: {why}; leave workers= out") from error
-    size = -(-len(seeds) // (4 * workers))
-    parts: dict[int, Any] = {}
-    with closing(
-        recipe.open({"algos", "envs", what.env.id.partition(":")[0]} if ":" in what.env.id else {"algos", "envs"})
-    ) as pool:
-        shared = pool.broadcast(what)
-        tasks = [(shared, seeds[start : start + size]) for start in range(0, len(seeds), size)]
-        for done in pool.imap_unordered(perform_share, tasks):
-            if done.error is not None:
-                raise done.error
-            parts[done.index] = done.value
-    returns, lengths = (np.concatenate([parts[index][k] for index in sorted(parts)]) for k in range(2))
-    return returns, lengths
-
-
-def bootstrap_interval(returns: NDArray[np.float64], generator: np.random.Generator) -> tuple[float, float]:
-    """The 95 % interval of the mean by the percentile bootstrap (Efron 1979); NaN where there is but one return."""
-    n = len(returns)
-    if n == 1:
-        return float("nan"), float("nan")
-    block = max(1, 2**20 // n)
-    means = [
-        returns[generator.integers(n, size=(min(block, RESAMPLES - start), n))].mean(axis=1)
-        for start in range(0, RESAMPLES, block)
-    ]
-    low, high = np.percentile(np.concatenate(means), [2.5, 97.5])
-    return float(low), float(high)
-
-
-def _seeds(seed: int, episodes: int) -> list[int]:
-    """Of fresh episodes."""
-    require(episodes >= 1, f"episodes={episodes} must be at least 1; 20 suits most")
-    require(0 <= seed < 2**63, f"seed={seed} must be a whole number in [0, 2^63)")
-    return [episode_seed(seed, Stream.FRESH, 0, k) for k in range(episodes)]
-
-
-def _film(what: Performance, seed: int, path: Path) -> Film:
-    """Film one episode, in an environment of its own that draws.
-
-    Raises:
-        ConfigError: the environment cannot draw.
-    """
-    spec, policy = what.env, policy_of_episode(what, seed)
-    remedy = "leave video= out"
-    with closing(spec.make()) as env:
-        modes, fps = env.metadata.get("render_modes") or ["none"], env.metadata.get("render_fps") or 30
-    # Asked before the environment is made for drawing, where Gymnasium would only warn.
-    known = f"{spec.id} cannot draw to an array; its modes: {', '.join(modes)}; {remedy}"
-    require("rgb_array" in modes, f"video={path}: {known}")
-    drawing = replace(spec, kwargs={**dict(spec.kwargs), "render_mode": "rgb_array"})
-    progress = LiveLine(sys.stderr)
-    with one_thread(), closing(SerialVectorEnv(drawing, 1, AutoresetMode.DISABLED)) as venv, closing(progress):
-        encoder, frames = Mp4(fps), itertools.count(1)
-
-        def watch() -> None:
-            progress.show(f"filming: frame {next(frames):,}")
-            try:
-                frame: Any = venv.envs[0].render()
-            except Exception as error:
-                # Where a screen, a driver or a package is missing, anything may be raised.
-                what = f"{spec.id} cannot draw ({type(error).__name__}: {error}); {remedy}"
-                raise ConfigError(f"video={path}: {what}") from error
-            drawn = isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.shape[2:] == (3,)
-            require(drawn, f"video={path}: {spec.id} draws no [H, W, 3] array of uint8; {remedy}")
-            encoder.add(frame)
-
-        obs, _ = venv.reset(seed=[seed])
-        state, total, length, over = None, 0.0, 0, False
-        while not over:
-            actions, _, state = policy.act(obs, state)
-            obs, reward, terminated, truncated, _ = venv.step(actions)
-            total += float(reward[0])
-            length += 1
-            over = bool(terminated[0] or truncated[0]) or length >= what.max_steps
-            watch()
-    return Film(total, length, encoder.codec, encoder.finish())
 
 
 def _command(arguments: Sequence[str]) -> None:
@@ -441,7 +172,7 @@ def _matrix(
     named = " and ".join(f"{key}=" for key in others)
     require(not others, f"{named} cannot go with matrix=, where every agent plays everywhere; leave it out")
     algorithm, progress = load(run)
-    result = write_matrix(run, algorithm, _seeds(seed, episodes), matrix, workers, max_steps)
+    result = write_matrix(run, algorithm, fresh_seeds(seed, episodes), matrix, workers, max_steps)
     _print({"run": run, "policies": f"{len(result.niches)} agents, {_moment(progress)}"})
     _print({"episodes": f"{episodes:,}, fresh, from seed {seed}, the same for all agents and environments"})
     print("", *result.table(), "", sep="\n")

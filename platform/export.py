@@ -24,7 +24,7 @@ from envs.vector.serial import SerialVectorEnv
 
 from .config.build import build
 from .config.command import Readers, check_output, parse, run_command, write_output
-from .evaluate import load
+from .evaluation.load import load
 from .evaluation.target import find_policy, find_target
 from .runs.folder import read_config
 

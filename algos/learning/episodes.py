@@ -6,7 +6,7 @@ seed alone, never on the slot, the neighbours or the order.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -117,6 +117,7 @@ def play(
     *,
     cap: int | None,
     observe: Sequence[bool] = (),
+    watch: Callable[[], None] | None = None,
 ) -> Episodes:
     """Play episode e from seed seeds[e], for every e in range(len(seeds)).
 
@@ -124,6 +125,7 @@ def play(
         venv: N environments that do not restart by themselves.
         cap: steps after which an episode is cut off; None for the environment's own limit.
         observe: [E], whether to return the moments of the observations seen; empty: of none.
+        watch: called after every step.
     """
     observe = observe or [False] * len(seeds)
     slots = venv.num_envs
@@ -170,6 +172,8 @@ def play(
         obs[active] = seen.reshape(len(active), *players.shape)
         total[active] += reward
         steps[active] += 1
+        if watch is not None:
+            watch()
         ended = terminated | truncated
         if cap is not None:
             ended |= steps[active] >= cap

@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
 from algos.common.threads import one_thread
-from algos.learning.episodes import Episodes, Players, play
-from algos.learning.native_episodes import NativePlayer
+from algos.learning.episodes import Episodes, Moments, Players, play
 from algos.networks.flat import FlatPolicy, Population
 from algos.pool.broadcast import Broadcast
+from envs.cores import usable_cores
 from envs.errors import ConfigError
 from envs.native import library
-from envs.native.rollout import supports
+from envs.native import rollout as native
+from envs.native.networks import Network, Normalizer
 from envs.native.settings import NativeTask, native_task
 from envs.spec import EnvSpec
-from envs.vector import VectorEnv
+from envs.vector import Native, Vec, VectorEnv
 from envs.vector.serial import SerialVectorEnv
 
 COMPANY = 4  # environments side by side where a policy acts on all rows at once
@@ -35,6 +36,52 @@ class Performance:
     policy: Any  # with `act`; with `drawing` too, if stochastic
     max_steps: int  # after which an episode is cut off
     stochastic: bool  # actions are drawn, from noise keyed by the episode's seed
+
+
+@dataclass(frozen=True)
+class NativePlayer:
+    """Plays whole episodes without Python, of environments and networks that have a native version."""
+
+    task: NativeTask
+    network: Network
+    threads: int
+
+    @classmethod
+    def of(cls, vec: Vec, env: EnvSpec, network: Network) -> "NativePlayer | None":
+        """Return what plays the episodes of an environment; None where one step after another must do."""
+        if not isinstance(vec, Native):
+            return None
+        task = native_task(env)
+        return cls(task, network, vec.threads or usable_cores()) if native.supports(task, network) else None
+
+    def play(
+        self,
+        parameters: NDArray[np.float32],
+        member: Sequence[int],
+        normalizer: Normalizer | None,
+        seeds: Sequence[int],
+        *,
+        cap: int | None,
+        observe: Sequence[bool] = (),
+    ) -> Episodes:
+        """Play as `episodes.play` does, with networks of parameters [M, P]; member[e] plays episode e."""
+        observe = observe or [False] * len(seeds)
+        played = native.play_episodes(
+            self.task,
+            self.network,
+            parameters,
+            member,
+            seeds,
+            normalizer=normalizer,
+            cap=cap,
+            observe=observe,
+            threads=self.threads,
+        )
+        moments = [
+            Moments(int(length), mean, m2) if seen else None
+            for seen, length, mean, m2 in zip(observe, played.lengths, played.mean, played.m2, strict=True)
+        ]
+        return Episodes(played.returns, played.lengths, moments)
 
 
 def exact_task(spec: EnvSpec) -> NativeTask | None:
@@ -70,7 +117,7 @@ def perform(what: Performance, seeds: Sequence[int], threads: int = 1) -> Episod
     """
     task, policy, cap = exact_task(what.env), what.policy, what.max_steps
     flat = isinstance(policy, FlatPolicy)
-    if flat and task is not None and supports(task, policy.mlp.network):
+    if flat and task is not None and native.supports(task, policy.mlp.network):
         player = NativePlayer(task, policy.mlp.network, threads)
         return player.play(policy.parameters[None], [0] * len(seeds), policy.normalizer, seeds, cap=cap)
     slots = min(LANES, len(seeds)) if flat or task is not None else 1

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.evolution.niche import Niche
-from algos.evolution.tournament import Tournament, play_match
+from algos.learning.policy_episodes import Performance, perform_share
 from algos.pool.protocol import Pool
 from algos.protocol import KeepsNiches
 from envs.errors import require
@@ -138,7 +138,7 @@ def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int], max_steps: int
     """Play every agent of POET in every environment of it, active or archived.
 
     Args:
-        algorithm: as `paddock.evaluate.load` gives it.
+        algorithm: as `load` gives it.
         pool: which cannot change any number.
         seeds: of the episodes, which are the same for all agents and environments.
         max_steps: after which an episode is cut off.
@@ -146,16 +146,16 @@ def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int], max_steps: int
     started = time.perf_counter()
     known = algorithm.archive | algorithm.niches
     niches = tuple(known[number] for number in sorted(known))
-    agents = np.array([niche.mean for niche in niches], np.float32)
-    envs = tuple(niche.problem.env for niche in niches)
-    shared = pool.broadcast(Tournament(algorithm.mlp, agents, envs, tuple(seeds), max_steps))
+    agents = [algorithm.policy(niche.number) for niche in niches]
     cells = [(agent, env) for env in range(len(niches)) for agent in range(len(niches))]
+    each = [Performance(niches[env].problem.env, agents[agent], max_steps, stochastic=False) for agent, env in cells]
     scores, steps, lost = np.full((len(niches), len(niches)), np.nan), 0, []
-    ends = pool.imap_unordered(play_match, [(shared, agent, env) for agent, env in cells])
+    ends = pool.imap_unordered(perform_share, [(pool.broadcast(what), seeds) for what in each])
     for count, done in enumerate(ends, 1):
         if done.error is None:
-            scores[cells[done.index]], played = done.value
-            steps += played
+            returns, lengths = done.value
+            scores[cells[done.index]] = returns.mean()
+            steps += int(lengths.sum())
         else:
             lost.append(done)
         if sys.stderr.isatty():

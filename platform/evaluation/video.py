@@ -1,12 +1,26 @@
 """Frames to an MP4 that browsers play, in memory: H.264 where the installed PyAV has it, else MPEG-4."""
 
 import io
+import itertools
+import sys
+from contextlib import closing
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from algos.common.threads import one_thread
+from algos.learning.episodes import play
+from algos.learning.policy_episodes import Alone, Performance
+from envs.errors import ConfigError, require
+from envs.vector.serial import SerialVectorEnv
+
 from ..runs.late import av
+from ..tracking.console import LiveLine
 
 CODECS = ("libx264", "libopenh264", "mpeg4")  # the first one there is; all browsers play all but the last
 
@@ -38,3 +52,49 @@ class Mp4:
         self._container.mux(self._stream.encode(None))
         self._container.close()
         return self._file.getvalue()
+
+
+@dataclass(frozen=True)
+class Film:
+    """An episode as it was filmed."""
+
+    return_: float
+    frames: int  # one a step
+    codec: str
+    content: bytes  # of the MP4
+
+
+def film_episode(what: Performance, seed: int, path: Path) -> Film:
+    """Film the episode of a seed, in an environment of its own that draws.
+
+    Args:
+        path: where the film will go, for the messages.
+
+    Raises:
+        ConfigError: the environment cannot draw.
+    """
+    spec, remedy = what.env, "leave video= out"
+    with closing(spec.make()) as env:
+        modes, fps = env.metadata.get("render_modes") or ["none"], env.metadata.get("render_fps") or 30
+    # Asked before the environment is made for drawing, where Gymnasium would only warn.
+    known = f"{spec.id} cannot draw to an array; its modes: {', '.join(modes)}; {remedy}"
+    require("rgb_array" in modes, f"video={path}: {known}")
+    drawing = replace(spec, kwargs={**dict(spec.kwargs), "render_mode": "rgb_array"})
+    progress = LiveLine(sys.stderr)
+    with one_thread(), closing(SerialVectorEnv(drawing, 1, AutoresetMode.DISABLED)) as venv, closing(progress):
+        encoder, frames = Mp4(fps), itertools.count(1)
+
+        def watch() -> None:
+            progress.show(f"filming: frame {next(frames):,}")
+            try:
+                frame: Any = venv.envs[0].render()
+            except Exception as error:
+                # Where a screen, a driver or a package is missing, anything may be raised.
+                what = f"{spec.id} cannot draw ({type(error).__name__}: {error}); {remedy}"
+                raise ConfigError(f"video={path}: {what}") from error
+            drawn = isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.shape[2:] == (3,)
+            require(drawn, f"video={path}: {spec.id} draws no [H, W, 3] array of uint8; {remedy}")
+            encoder.add(frame)
+
+        played = play(venv, Alone(what, [seed], 1), [seed], cap=what.max_steps, watch=watch)
+    return Film(float(played.returns[0]), int(played.lengths[0]), encoder.codec, encoder.finish())

@@ -26,7 +26,8 @@ import numpy as np  # noqa: E402
 from gymnasium.envs.box2d.bipedal_walker import BipedalWalkerHeuristics  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
-from paddock.evaluate import bootstrap_interval, load  # noqa: E402
+from paddock.evaluation.fresh_episodes import bootstrap_interval  # noqa: E402
+from paddock.evaluation.load import load  # noqa: E402
 from scripts.bench.es import describe_machine  # noqa: E402
 
 TASKS = ("BipedalWalker-v3", "BipedalWalkerHardcore-v3")

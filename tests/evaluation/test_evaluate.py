@@ -24,7 +24,8 @@ from algos.learning import policy_episodes
 from envs.native import library
 from envs.spec import EnvSpec
 from paddock import evaluate as command
-from paddock.evaluate import bootstrap_interval, evaluate, load
+from paddock.evaluation.fresh_episodes import bootstrap_interval, evaluate
+from paddock.evaluation.load import load
 from paddock.runs.checkpoint import CheckpointError
 
 STEPS = 7  # of an episode of Painted

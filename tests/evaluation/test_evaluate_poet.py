@@ -18,7 +18,8 @@ from algos.common.keys import Stream, episode_seed
 from algos.pool.protocol import Done, WorkerLost
 from algos.pool.serial import SerialPool
 from paddock import evaluate as command
-from paddock.evaluate import evaluate, load
+from paddock.evaluation.fresh_episodes import evaluate
+from paddock.evaluation.load import load
 from paddock.evaluation.matrix import Matrix, play_matrix
 from paddock.evaluation.target import EvaluationTarget
 

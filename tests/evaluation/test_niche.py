@@ -15,7 +15,8 @@ from envs.errors import PaddockError
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import assemble
 from paddock.config.niche import list_numbers, read_recipe
-from paddock.evaluate import evaluate, load
+from paddock.evaluation.fresh_episodes import evaluate
+from paddock.evaluation.load import load
 from paddock.runs.folder import read_config
 
 # Five niches within a second: every iteration admits one mutant, whatever it is like, and soon retires the oldest.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import Command
 
-from paddock.evaluate import evaluate
+from paddock.evaluation.fresh_episodes import evaluate
 
 
 @pytest.mark.slow

@@ -1,0 +1,175 @@
+"""Fresh episodes of a run's policy: those that training and its evaluations never saw."""
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.common.keys import Stream, episode_seed, keyed_generator
+from algos.learning.policy_episodes import Performance, perform, perform_share
+from algos.protocol import Drawing, KeepsPolicies, LearnsInEnv
+from envs.cores import usable_cores
+from envs.errors import ConfigError, require
+from envs.spec import EnvSpec
+
+from ..compute.recipes import Local
+from ..config.build import build
+from ..config.command import check_output, write_output
+from ..runs.folder import read_config
+from ..runs.loop import Progress
+from ..runs.results import read_columns
+from .load import load
+from .other_env import place, read_env
+from .target import EvaluationTarget, find_policy, find_target
+from .video import Film, film_episode
+
+MAX_STEPS = 100_000
+RESAMPLES = 10_000  # of the bootstrap
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What E fresh episodes gave, in their order."""
+
+    returns: NDArray[np.float64]  # [E], undiscounted sum of rewards
+    lengths: NDArray[np.int64]  # [E], steps
+    interval: tuple[float, float]  # of the mean return, 95 %; NaN for one episode
+    cut: int  # of the episodes, by max_steps
+    seconds: float
+    iteration: int  # that the policy is of
+    progress: Progress  # of the run, at the checkpoint that was played
+    env: EnvSpec
+    film: Film | None  # of episode 0, where a video was asked for
+    target: EvaluationTarget | None  # who played where, if it was in a niche
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.returns.mean())
+
+
+def evaluate(
+    run: Path,
+    *,
+    episodes: int = 20,
+    seed: int = 0,
+    which: str = "last",
+    max_steps: int = MAX_STEPS,
+    stochastic: bool = False,
+    workers: int | None = None,
+    video: Path | None = None,
+    env: Sequence[str] = (),
+    niche: int | None = None,
+    agent: int | None = None,
+    on: Path | None = None,
+) -> Evaluation:
+    """Play episodes that training and its evaluations never saw; the same arguments give the same bits.
+
+    Args:
+        run: the run's folder; it is only read, and may be in use.
+        episodes: E, played until the environment ends them, or `max_steps` are over.
+        stochastic: draw actions, where the policy has a distribution of them.
+        workers: processes that play; None: this one alone.
+        env: another environment, as on the command line: `env=NAME`, `env.KEY=VALUE`.
+        seed: episode k depends on (seed, k) alone.
+        which: last or best, where the algorithm keeps one.
+        video: an MP4 of episode 0.
+        niche, agent, on: see `find_target`.
+
+    Raises:
+        PaddockError: no run, no checkpoint, an argument out of range, or an environment that cannot draw.
+    """
+    seeds = fresh_seeds(seed, episodes)
+    require(max_steps >= 1, f"max_steps={max_steps} must be at least 1; {MAX_STEPS} suits most")
+    if video is not None:
+        check_output("video", video, (".mp4",))
+    algorithm, progress = load(run)
+    host = algorithm if on is None else load(on)[0]
+    target = find_target(algorithm, run, niche, agent, host, on)
+    if which == "best" and target is None and _ended_best(run, algorithm, progress):
+        which = "last"  # an evaluation at the run's end, which its state does not know
+    policy, iteration = find_policy(algorithm, which, target, int(progress.metrics["iteration"]))
+    if env:
+        require(target is None, f"{env[0]}: {run} plays in niches; choose with niche= and on=")
+        spec = place(algorithm, read_env(read_config(run)["env"], env))
+    elif target is not None:
+        spec = target.env
+    else:
+        spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", read_config(run)["env"])
+    drawn = "has no distribution of actions to draw from; leave stochastic= out"
+    require(not stochastic or isinstance(policy, Drawing), f"stochastic=true: {type(algorithm).__name__} {drawn}")
+    what = Performance(spec, policy, max_steps, stochastic)
+    film = None if video is None else film_episode(what, seeds[0], video)
+    started = time.perf_counter()
+    returns, lengths = _play_all(what, seeds, workers)
+    seconds = time.perf_counter() - started
+    if video is not None and film is not None:
+        write_output("video", video, film.content)
+    interval = bootstrap_interval(returns, keyed_generator(seed, Stream.FRESH, iteration=1))
+    cut = int((lengths >= max_steps).sum())
+    return Evaluation(returns, lengths, interval, cut, seconds, iteration, progress, spec, film, target)
+
+
+def _ended_best(run: Path, algorithm: Any, progress: Progress) -> bool:
+    """Whether the evaluation of the last policy, which a run's end may have added, is better than all before."""
+    columns = read_columns(run)
+    if not isinstance(algorithm, KeepsPolicies) or "eval/of_iteration" not in columns:
+        return False
+    returns, last = columns["eval/return_mean"], int(progress.metrics["iteration"])
+    known = columns["iteration"][-1] == columns["eval/of_iteration"][-1] == last
+    return bool(known and returns[-1] > np.nanmax(np.append(returns[:-1], -np.inf)))
+
+
+def _play_all(
+    what: Performance, seeds: Sequence[int], workers: int | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Returns and lengths of one episode from each seed, each [E]."""
+    if workers is None:
+        played = perform(what, seeds, usable_cores())
+        return played.returns, played.lengths
+    recipe = Local(workers=workers, retries=3, task_timeout_s=None)
+    try:
+        cloudpickle.dumps(what)
+    except Exception as error:  # of whatever a policy is made of
+        why = f"{type(what.policy).__name__} cannot be sent to another process ({type(error).__name__}: {error})"
+        raise ConfigError(f"workers={workers}: {why}; leave workers= out") from error
+    size = -(-len(seeds) // (4 * workers))
+    parts: dict[int, Any] = {}
+    with closing(
+        recipe.open({"algos", "envs", what.env.id.partition(":")[0]} if ":" in what.env.id else {"algos", "envs"})
+    ) as pool:
+        shared = pool.broadcast(what)
+        tasks = [(shared, seeds[start : start + size]) for start in range(0, len(seeds), size)]
+        for done in pool.imap_unordered(perform_share, tasks):
+            if done.error is not None:
+                raise done.error
+            parts[done.index] = done.value
+    returns, lengths = (np.concatenate([parts[index][k] for index in sorted(parts)]) for k in range(2))
+    return returns, lengths
+
+
+def bootstrap_interval(returns: NDArray[np.float64], generator: np.random.Generator) -> tuple[float, float]:
+    """The 95 % interval of the mean by the percentile bootstrap (Efron 1979); NaN where there is but one return."""
+    n = len(returns)
+    if n == 1:
+        return float("nan"), float("nan")
+    block = max(1, 2**20 // n)
+    means = [
+        returns[generator.integers(n, size=(min(block, RESAMPLES - start), n))].mean(axis=1)
+        for start in range(0, RESAMPLES, block)
+    ]
+    low, high = np.percentile(np.concatenate(means), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def fresh_seeds(seed: int, episodes: int) -> list[int]:
+    """Return the seeds of fresh episodes: that of episode k depends on (seed, k) alone."""
+    require(episodes >= 1, f"episodes={episodes} must be at least 1; 20 suits most")
+    require(0 <= seed < 2**63, f"seed={seed} must be a whole number in [0, 2^63)")
+    return [episode_seed(seed, Stream.FRESH, 0, k) for k in range(episodes)]

@@ -1,0 +1,51 @@
+"""The algorithm of a run as it learned, on this machine, whatever machine it learned on."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from algos.pool.serial import SerialPool
+from envs.errors import require
+from envs.vector import Serial
+
+from ..config.experiment import build_algorithm
+from ..runs.checkpoint import CheckpointError, Checkpoints
+from ..runs.folder import import_from_where_it_began, read_config
+from ..runs.loop import Progress, restore
+
+
+def load(run: Path) -> tuple[Any, Progress]:
+    """The algorithm of a run as its newest whole checkpoint left it, on this machine's CPU, and where that was.
+
+    It is there to act, not to train on: environments would step in this process, and networks compute on its CPU.
+
+    Raises:
+        FolderError: there is no run.
+        CheckpointError: there is no checkpoint, or none is whole.
+    """
+    config = read_config(run)
+    import_from_where_it_began(run)
+    # Its own vec may need what only the machine of its training has.
+    algorithm = build_algorithm(_at_home(config), SerialPool(), Serial(num_envs=config["vec"].get("num_envs", 1)))
+    checkpoints = Checkpoints(run / "checkpoints", keep=config["checkpoint"]["keep"])
+    while True:
+        paths = checkpoints.paths()
+        require(bool(paths), f"{run} has no checkpoint yet; a run saves one every checkpoint.every_s and at its end")
+        try:
+            return algorithm, restore(algorithm, checkpoints)
+        except CheckpointError:
+            # A run that is going on may have replaced them in the meantime.
+            if checkpoints.paths() == paths:
+                raise
+
+
+def _at_home(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with all that computes on the CPU, in this process."""
+    ours = {"device": "cpu", "compiled": False, "learners": 1, "threads": 1}
+    algo = {
+        key: ours.get(key, value) if type(value) is type(ours.get(key)) else value
+        for key, value in config["algo"].items()
+    }
+    if isinstance(algo.get("member"), Mapping):
+        algo["member"] = _at_home({"algo": algo["member"]})["algo"]
+    return {**config, "algo": algo}
