@@ -66,7 +66,7 @@ class PBT:
     def __post_init__(self) -> None:
         self._check()
         self.env = self.env.as_array()
-        self.course = RoundSettings(
+        self.rounds = RoundSettings(
             self.member, self.env, self.vec, self.seed, self.interval, self.eval_episodes, self.eval_max_steps
         )
         self.space = read_space(self.explore, self.member.func, self.member.keywords)
@@ -109,7 +109,7 @@ class PBT:
     def _learn(self) -> list[Done]:
         """Let every member learn for a round; the ends in the order of the members."""
         tasks = [(member, self.iteration) for member in self.population]
-        dones = self.pool.imap_unordered(functools.partial(play_round, self.course), tasks)
+        dones = self.pool.imap_unordered(functools.partial(play_round, self.rounds), tasks)
         ends = sorted(dones, key=lambda done: done.index)
         for done in ends:
             if isinstance(done.error, PoolError):
@@ -191,7 +191,7 @@ class PBT:
         generator = keyed_generator(self.seed, Stream.MEMBER, 0, number)
         seed = int(generator.integers(2**31))
         settings = {name: dimension.draw(generator) for name, dimension in self.space.items()}
-        return Member(seed, settings, LOST, 0, self.course.make(settings, seed).state_dict())
+        return Member(seed, settings, LOST, 0, self.rounds.make(settings, seed).state_dict())
 
     def policy(self, which: Literal["last", "best"] = "last") -> Any:
         """The policy of the member that is best now, or of the best that an evaluation ever met.
@@ -201,7 +201,7 @@ class PBT:
         """
         require(which == "last" or self.best is not None, "which=best is not known before the first round")
         member = self.best if which == "best" and self.best is not None else self.population[self.leader]
-        algorithm = self.course.make(member.settings, member.seed)
+        algorithm = self.rounds.make(member.settings, member.seed)
         algorithm.load_state_dict(member.state)
         return algorithm.policy()
 
@@ -258,11 +258,11 @@ class PBT:
 
     def _check_extremes(self) -> None:
         """Build a member with each hyperparameter at its ends: in range, and with a state that others can take over."""
-        before = leaves(self.course.make({}, 0).state_dict())
+        before = leaves(self.rounds.make({}, 0).state_dict())
         for name, dimension in self.space.items():
             for value in dimension.extremes:
                 try:
-                    after = leaves(self.course.make({name: value}, 0).state_dict())
+                    after = leaves(self.rounds.make({name: value}, 0).state_dict())
                 except ConfigError as error:
                     raise ConfigError(f"explore: {error}") from error
                 what = f"explore: {name}={value} changes the shape of what members hand over"

@@ -81,18 +81,18 @@ class RoundResult:
     lengths: NDArray[np.int64]  # [eval_episodes]
 
 
-def play_round(course: RoundSettings, task: tuple[Member, int]) -> RoundResult:
+def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
     """Let a member learn for a round, and evaluate it, on a worker."""
     member, number = task
     with one_thread():
-        algorithm = course.make(member.settings, member.seed)
+        algorithm = rounds.make(member.settings, member.seed)
         algorithm.load_state_dict(member.state)
         metrics: dict[str, float] = {}
         with closing(algorithm.plan()) as plan:
-            for row in itertools.islice(plan, course.interval):
+            for row in itertools.islice(plan, rounds.interval):
                 metrics |= row
             state = algorithm.state_dict()
         # All members meet the same episodes, so that none is lucky.
-        seeds = [episode_seed(course.seed, Stream.EVALUATION, number, k) for k in range(course.eval_episodes)]
-        played = play_in_company(course.env, algorithm.policy(), seeds, course.eval_max_steps)
+        seeds = [episode_seed(rounds.seed, Stream.EVALUATION, number, k) for k in range(rounds.eval_episodes)]
+        played = play_in_company(rounds.env, algorithm.policy(), seeds, rounds.eval_max_steps)
         return RoundResult(state, metrics, played.returns, played.lengths)

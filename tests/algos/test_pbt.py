@@ -20,7 +20,7 @@ from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
-from paddock.evaluate import evaluate
+from paddock.evaluation.fresh_episodes import evaluate
 
 ROUNDS = 4
 TINY = [
@@ -208,7 +208,7 @@ def test_interrupted_after_any_round_it_goes_on_the_same(
 def test_a_member_that_takes_over_nothing_learns_as_it_would_alone(words: list[str]) -> None:
     population = algorithm(*words, "algo.quantile=0")
     member = population.population[1]
-    alone = population.course.make(member.settings, member.seed)
+    alone = population.rounds.make(member.settings, member.seed)
     advance(population, 3)
     plan = alone.plan()
     for _ in range(3 * population.interval):
