@@ -1,7 +1,7 @@
 """The mirrors of `conf/track`: TensorBoard, Weights & Biases, MLflow.
 
-None brings its library into the run: TensorBoard's event file is written here from its protobufs (no TensorFlow, no
-torch), and the other two live in a process of their own each (`child.py`), which can be ended when it hangs.
+None brings TensorFlow or torch into the run: TensorBoard's event file is made of its protobufs and records alone, and
+the other two live in a process of their own each (`child.py`), which can be ended when it hangs.
 """
 
 import importlib.util
@@ -10,51 +10,62 @@ import re
 import secrets
 import shlex
 import socket
-import struct
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from envs.errors import ConfigError, nearest, require
 
 from ..runs.checkpoint import Checkpoints, write_atomically
 from ..runs.folder import algorithm_name, read_json
 from .child import MirrorProcess
-from .crc32c import Crc32c
 
 WANDB_MODES = ("online", "offline", "disabled")
 
 
-class TensorBoard:
+@dataclass(kw_only=True, eq=False)
+class OfRun:
+    """Abstract: a mirror of the run in a folder."""
+
+    queue_rows: int
+    close_timeout_s: float
+    run_dir: Path
+    run_name: str
+    config: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        require(self.queue_rows > 0, f"queue_rows={self.queue_rows} must be positive; try 1000")
+        require(self.close_timeout_s > 0, f"close_timeout_s={self.close_timeout_s} must be positive; try 30")
+
+
+@dataclass(kw_only=True, eq=False)
+class TensorBoard(OfRun):
     """Event files in RUN/tensorboard, over environment steps; see it with `tensorboard --logdir RUN`.
 
     A resumed run adds a file that makes TensorBoard forget the steps to come again. Values are float32, as everywhere
     in TensorBoard.
     """
 
-    def __init__(
-        self, *, queue_rows: int, close_timeout_s: float, run_dir: Path, run_name: str, config: Mapping[str, Any]
-    ) -> None:
-        _require_limits(queue_rows, close_timeout_s)
+    _records: Any = field(default=None, init=False)  # the RecordWriter
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         _require_package("tensorboard")
-        self.queue_rows = queue_rows
-        self.close_timeout_s = close_timeout_s
-        self._run_dir = run_dir
-        self._folder = run_dir / "tensorboard"
-        self._file: IO[bytes] | None = None
-        self._crc32c = Crc32c()
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self._folder.mkdir(exist_ok=True)
+        folder = self.run_dir / "tensorboard"
+        folder.mkdir(exist_ok=True)
         # TensorBoard reads files in order of their names, so a later one must not be named by a clock that is behind.
-        times = [int(match[1]) for file in self._folder.iterdir() if (match := _EVENT_FILE.match(file.name))]
+        times = [int(match[1]) for file in folder.iterdir() if (match := _EVENT_FILE.match(file.name))]
         second = max([int(time.time()), *(t + 1 for t in times)])
         name = f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{os.getpid()}"
-        self._file = open(self._folder / name, "xb", buffering=0)  # noqa: SIM115
+        self._records = RecordWriter(open(folder / name, "xb", buffering=0))  # noqa: SIM115
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
         # A second START discards what was read before with this step or a later one.
         self._write(Event(wall_time=time.time(), step=first_step, session_log=SessionLog(status=SessionLog.START)))
@@ -69,68 +80,33 @@ class TensorBoard:
         self._write(event)
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        if self._records is not None:
+            self._records.close()
 
     def abandon(self) -> None:
         pass
 
     def commands(self) -> list[str]:
         """See `track.Shown`."""
-        return [f"tensorboard --logdir {shlex.quote(str(self._run_dir))}"]
+        return [f"tensorboard --logdir {shlex.quote(str(self.run_dir))}"]
 
     def _write(self, event: Any) -> None:
-        # The TFRecord format: length, its checksum, data, its checksum, little-endian.
-        data = event.SerializeToString()
-        head = struct.pack("<Q", len(data))
-        assert self._file is not None
-        self._file.write(b"".join(part + struct.pack("<I", self._crc32c.masked(part)) for part in (head, data)))
+        self._records.write(event.SerializeToString())
 
 
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
-class InChild:
-    """Abstract: a mirror whose `open` starts a process that does the rest.
+@dataclass(kw_only=True, eq=False)
+class InChild(OfRun):
+    """Abstract: a mirror whose `open` starts a process that does the rest."""
 
-    Args:
-        module: of this package, which that process runs.
-        distribution: what is installed for it.
-        settings: the mirror's own.
-    """
+    init_timeout_s: float
+    _process: MirrorProcess | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        module: str,
-        distribution: str,
-        settings: Mapping[str, Any],
-        run_dir: Path,
-        run_name: str,
-        config: Mapping[str, Any],
-        init_timeout_s: float,
-        queue_rows: int,
-        close_timeout_s: float,
-    ) -> None:
-        require(init_timeout_s > 0, f"init_timeout_s={init_timeout_s} must be positive; try 15")
-        _require_limits(queue_rows, close_timeout_s)
-        self.queue_rows = queue_rows
-        self.close_timeout_s = close_timeout_s
-        self._run_dir = run_dir
-        self._folder = run_dir / module
-        self._process: MirrorProcess | None = None
-        self._settings = {
-            **settings,
-            "module": module,
-            "name": run_name,
-            "dir": str(run_dir.absolute()),
-            "config": dict(config),
-            "init_timeout_s": init_timeout_s,
-            "queue_rows": queue_rows,
-            "close_timeout_s": close_timeout_s,
-            "argv": sys.argv,
-        }
-        if settings.get("mode") != "disabled":
-            _require_package(module, distribution)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.init_timeout_s > 0, f"init_timeout_s={self.init_timeout_s} must be positive; try 15")
 
     def log(self, metrics: Mapping[str, float]) -> None:
         if self._process is not None:
@@ -144,7 +120,18 @@ class InChild:
         if self._process is not None:
             self._process.kill()
 
+    def _describe(self) -> dict[str, Any]:
+        """What the process is told: the settings by their names, and what is known of the run."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.init} | {
+            "run_dir": str(self.run_dir.absolute()),
+            "commit": read_commit(self.run_dir),
+            "sweep": sweep_name(self.run_dir),
+            "pid": os.getpid(),
+            "argv": sys.argv,
+        }
 
+
+@dataclass(kw_only=True, eq=False)
 class Wandb(InChild):
     """A Weights & Biases run, over environment steps, fed row by row to a child process.
 
@@ -152,61 +139,51 @@ class Wandb(InChild):
     its id is kept in RUN/wandb/run_id, beside wandb's own files and `mirror.log`, which has what wandb printed.
     """
 
-    def __init__(
-        self,
-        *,
-        mode: str,
-        project: str,
-        entity: str | None,
-        group: str | None,
-        job_type: str | None,
-        tags: Sequence[str],
-        init_timeout_s: float,
-        queue_rows: int,
-        close_timeout_s: float,
-        run_dir: Path,
-        run_name: str,
-        config: Mapping[str, Any],
-    ) -> None:
-        known = ", ".join(WANDB_MODES)
+    mode: str
+    project: str
+    entity: str | None
+    group: str | None
+    job_type: str | None
+    tags: Sequence[str]
+
+    def __post_init__(self) -> None:
+        mode, known = self.mode, ", ".join(WANDB_MODES)
         require(mode in WANDB_MODES, f"mode={mode!r} is unknown; allowed: {known}; {nearest(str(mode), WANDB_MODES)}")
-        settings: dict[str, Any] = {
-            "mode": mode,
-            "project": project,
-            "entity": entity,
-            "group": group,
-            "tags": list(tags),
-        }
-        settings |= {"job_type": job_type, "pid": os.getpid()}
-        limits = init_timeout_s, queue_rows, close_timeout_s
-        super().__init__("wandb", "wandb", settings, run_dir, run_name, config, *limits)
+        super().__post_init__()
+        if mode != "disabled":
+            _require_package("wandb")
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
-        if self._settings["mode"] == "disabled":
+        if self.mode == "disabled":
             return
-        self._folder.mkdir(exist_ok=True)
-        commit = read_commit(self._run_dir)
-        settings = self._settings | {
-            "id": _stable_id(self._folder / "run_id"),
-            "group": self._settings["group"] or sweep_name(self._run_dir),
-            "job_type": self._settings["job_type"] or algorithm_name(self._settings["config"]),
-            "commit": commit,
-            "config": self._settings["config"] | ({"commit": commit} if commit else {}),
+        folder = self.run_dir / "wandb"
+        folder.mkdir(exist_ok=True)
+        if not (folder / "run_id").exists():
+            write_atomically(folder / "run_id", secrets.token_hex(6).encode())
+        settings = self._describe()
+        settings |= {
+            "module": "wandb",
+            "id": (folder / "run_id").read_text().strip(),
+            "group": self.group or settings["sweep"],
+            "job_type": self.job_type or algorithm_name(self.config),
+            "tags": list(self.tags),
+            "config": {**self.config, **({"commit": settings["commit"]} if settings["commit"] else {})},
         }
         # A service that some other W&B user in this process has started is not ours to use. Copies of the files to be
         # uploaded are kept in the run's folder, and not in the user's home.
-        environment = {"WANDB_DATA_DIR": str(self._folder.absolute() / "data"), **os.environ}
+        environment = {"WANDB_DATA_DIR": str(folder.absolute() / "data"), **os.environ}
         environment.pop("WANDB_SERVICE", None)
-        self._process = MirrorProcess(self._folder, settings, environment, say)
+        self._process = MirrorProcess(folder, settings, environment, say)
 
     def commands(self) -> list[str]:
         """See `track.Shown`: what is still to be uploaded."""
-        sessions = sorted(self._folder.glob("offline-run-*"))
-        every = f"{shlex.quote(str(self._folder))}/offline-run-*"
-        listed = shlex.join(map(str, sessions)) if len(sessions) < 2 else every
+        folder = self.run_dir / "wandb"
+        sessions = sorted(folder.glob("offline-run-*"))
+        listed = shlex.join(map(str, sessions)) if len(sessions) < 2 else f"{shlex.quote(str(folder))}/offline-run-*"
         return [f"wandb sync {listed}"] if sessions else []
 
 
+@dataclass(kw_only=True, eq=False)
 class Mlflow(InChild):
     """An MLflow run, over environment steps, fed row by row to a child process.
 
@@ -215,32 +192,27 @@ class Mlflow(InChild):
     be reached turns the mirror off; `paddock.upload` makes up for it.
     """
 
-    def __init__(
-        self,
-        *,
-        tracking_uri: str | None,
-        experiment: str,
-        tags: Mapping[str, Any],
-        init_timeout_s: float,
-        queue_rows: int,
-        close_timeout_s: float,
-        run_dir: Path,
-        run_name: str,
-        config: Mapping[str, Any],
-    ) -> None:
-        fits = tracking_uri is None or re.match(r"databricks\b|[\w+.-]+:/", tracking_uri)
+    tracking_uri: str | None
+    experiment: str
+    tags: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        uri = self.tracking_uri
         allowed = "http://HOST:PORT, sqlite:////FILE, databricks, null"
-        require(bool(fits), f"tracking_uri={tracking_uri!r} is no address of MLflow; allowed: {allowed}")
-        settings: dict[str, Any] = {"tracking_uri": tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")}
-        settings |= {"experiment": experiment, "tags": {str(key): str(value) for key, value in tags.items()}}
-        settings["algorithm"] = algorithm_name(config)
-        limits = init_timeout_s, queue_rows, close_timeout_s
-        super().__init__("mlflow", "mlflow-skinny", settings, run_dir, run_name, config, *limits)
+        fits = uri is None or re.match(r"databricks\b|[\w+.-]+:/", uri)
+        require(bool(fits), f"tracking_uri={uri!r} is no address of MLflow; allowed: {allowed}")
+        super().__post_init__()
+        _require_package("mlflow", "mlflow-skinny")
 
     def open(self, first_step: int, say: Callable[[str], None]) -> None:
-        known = {"commit": read_commit(self._run_dir), "sweep": sweep_name(self._run_dir)}
+        settings = self._describe() | {
+            "tracking_uri": self.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI"),
+            "tags": {str(key): str(value) for key, value in self.tags.items()},
+            "algorithm": algorithm_name(self.config),
+            "module": "mlflow",
+        }
         environment = {"MLFLOW_DISABLE_TELEMETRY": "true", **os.environ}
-        self._process = MirrorProcess(self._folder, self._settings | known, environment, say)
+        self._process = MirrorProcess(self.run_dir / "mlflow", settings, environment, say)
 
 
 # What is known of a run from its folder
@@ -268,18 +240,6 @@ def find_policy(run_dir: Path) -> list[Path]:
 def find_videos(run_dir: Path) -> list[Path]:
     """The films in a run's folder."""
     return sorted(run_dir.glob("*.mp4"))
-
-
-def _stable_id(path: Path) -> str:
-    """The id kept in a file."""
-    if not path.exists():
-        write_atomically(path, secrets.token_hex(6).encode())
-    return path.read_text(encoding="ascii").strip()
-
-
-def _require_limits(queue_rows: int, close_timeout_s: float) -> None:
-    require(queue_rows > 0, f"queue_rows={queue_rows} must be positive; try 1000")
-    require(close_timeout_s > 0, f"close_timeout_s={close_timeout_s} must be positive; try 30")
 
 
 def _require_package(name: str, distribution: str | None = None) -> None:

@@ -25,7 +25,7 @@ RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 def mirror(inbox: Inbox) -> None:
     """Feed an MLflow run with the rows, and, at the end, the policy and the videos."""
     settings = inbox.settings
-    folder = Path(settings["dir"])
+    folder = Path(settings["run_dir"])
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", str(round(max(1, settings["init_timeout_s"]))))
     retries = {RETRIES: os.environ[RETRIES]} if RETRIES in os.environ else {}
     os.environ[RETRIES] = "0"  # to begin with: MLflow's own are minutes, and somebody waits for the answer
@@ -63,7 +63,7 @@ def open_run(client: MlflowClient, settings: Mapping[str, Any], folder: Path) ->
         tags = {"algorithm": settings["algorithm"], "sweep": settings["sweep"], MLFLOW_GIT_COMMIT: settings["commit"]}
         tags |= {MLFLOW_SOURCE_TYPE: "LOCAL", MLFLOW_SOURCE_NAME: settings["argv"][0], **settings["tags"]}
         known = {key: value for key, value in tags.items() if value is not None}
-        run = client.create_run(experiment, tags=known, run_name=settings["name"])
+        run = client.create_run(experiment, tags=known, run_name=settings["run_name"])
         write_atomically(note, run.info.run_id.encode())
     else:
         client.update_run(run.info.run_id, "RUNNING")

@@ -11,7 +11,7 @@ import wandb
 from .child import Inbox, in_a_line
 from .mirrors import find_policy, find_videos
 
-NAMED = ("project", "entity", "group", "job_type", "tags", "name", "id", "dir", "config")  # as wandb.init names them
+NAMED = ("project", "entity", "group", "job_type", "tags", "id", "config")  # as wandb.init calls them
 BEST = "eval/return_mean"  # its greatest value is in the summary too
 
 
@@ -24,7 +24,7 @@ def mirror(inbox: Inbox) -> None:
         step = int(row["iteration"])
         run.log(row, step=step)
     try:
-        keep_files(run, Path(inbox.settings["dir"]), step)
+        keep_files(run, Path(inbox.settings["run_dir"]), step)
     except Exception as error:  # a full disk, or a file that has gone: the rows are worth more
         inbox.say(f"W&B goes without the run's files ({in_a_line(error)})")
     finish(run, inbox)
@@ -51,6 +51,8 @@ def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:
     """A W&B run with all that is known at its beginning."""
     run = wandb.init(
         mode=mode,
+        name=settings["run_name"],
+        dir=settings["run_dir"],
         resume="allow",
         **{name: settings[name] for name in NAMED},
         settings=wandb.Settings(

@@ -29,7 +29,6 @@ from omegaconf import OmegaConf
 import paddock
 from envs.errors import ConfigError
 from paddock.tracking.console import LEGEND, Console, LiveLine
-from paddock.tracking.crc32c import Crc32c
 from paddock.tracking.mirrors import TensorBoard, Wandb
 from paddock.tracking.tracker import Journal, Tracker
 
@@ -496,16 +495,6 @@ def test_tensorboard_reads_back_each_row_once_also_after_a_resume(tmp_path: Path
     # The loader behind TensorBoard's page takes only a second START for a restart.
     loader = EventMultiplexer().AddRun(folder, "r").Reload()
     assert [e.step for e in loader.Tensors("r", "a/session")] == [100, 200, 300, 400, 500]
-
-
-def test_checksums_are_those_of_the_record_format() -> None:
-    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
-
-    checksum = Crc32c()
-    assert checksum(b"123456789") == 0xE3069283  # the check value of CRC-32C in catalogues
-    for length in (8, 4, 3000, 100):  # the table grows, and is used again
-        data = np.random.default_rng(length).bytes(length)
-        assert checksum.masked(data) == masked_crc32c(data)
 
 
 def test_tensorboard_files_are_named_in_the_order_of_writing_whatever_the_clock(
