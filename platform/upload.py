@@ -3,7 +3,6 @@
 python -m paddock.upload RUN... track=wandb
 """
 
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,8 @@ from envs.errors import ConfigError, PaddockError, nearest, require
 from . import CONF
 from .config.command import Readers, parse, run_command
 from .config.experiment import build_mirrors
-from .runs.folder import FolderError, check_usable, import_from_where_it_began, read_config
+from .runs import journal
+from .runs.folder import check_usable, import_from_where_it_began, read_config
 from .tracking.tracker import Mirror
 
 HELP = """\
@@ -72,8 +72,8 @@ def read_rows(run: Path) -> Iterator[dict[str, float]]:
     Raises:
         FolderError: a journal cannot be read.
     """
-    system = {row["iteration"]: row for row in _read_lines(run / "system.jsonl")}
-    for row in _read_lines(run / "metrics.jsonl"):
+    system = {row["iteration"]: row for row in journal.read_rows(run / "system.jsonl", strict=True)}
+    for row in journal.read_rows(run / "metrics.jsonl", strict=True):
         both = {**row, **system.pop(row["iteration"], {})}  # a run's end may repeat the last iteration
         yield {key: math.nan if value is None else value for key, value in both.items()}
 
@@ -120,19 +120,6 @@ def _read_value(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(text) from error
-
-
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with open(path, "rb") as lines:
-            for line in lines:
-                if not line.endswith(b"\n"):
-                    return
-                yield json.loads(line)
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError) as error:
-        raise FolderError(f"{path} cannot be read ({error})") from error
 
 
 if __name__ == "__main__":

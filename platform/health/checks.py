@@ -18,6 +18,7 @@ import numpy as np
 from algos.pool.calls import Witness
 from envs.errors import PaddockError
 
+from ..runs.state import is_held
 from .installed import Finding, in_words, last_line
 
 LEAST_GB = 2.0  # free where runs are kept: checkpoints and videos of a few runs
@@ -139,9 +140,8 @@ def check_disk(root: Path, least_gb: float = LEAST_GB) -> Finding:
                 file.flush()
                 os.fsync(file.fileno())
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with open(new, "rb") as other:
-                    if _can_lock(other):
-                        return Finding("FAIL", f"{folder}: two processes can hold one lock", remedy)
+                if not is_held(new):
+                    return Finding("FAIL", f"{folder}: two processes can hold one lock", remedy)
             os.replace(new, old)
             if old.read_bytes() != b"new":
                 return Finding("FAIL", f"{folder}: a replaced file keeps its old content", remedy)
@@ -236,14 +236,6 @@ def check_compute(recipe: Any, imports: Sequence[str] = ("algos", "envs")) -> It
         yield "tasks", Finding("FAIL", str(error))
     finally:
         pool.close()
-
-
-def _can_lock(file: Any) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _cgroup_cores(path: Path) -> float | None:

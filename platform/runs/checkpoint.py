@@ -8,6 +8,7 @@ str, NumPy arrays and scalars of these, and lists, tuples and mappings of such d
 str, int, bool, float or None. Mappings become dicts. Anything else is refused when it is saved.
 """
 
+import contextlib
 import errno
 import io
 import json
@@ -15,7 +16,7 @@ import logging
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 State = dict[str, Any]
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 PLAIN = "plain"  # in the archive: the state as JSON, with names of arrays in their place
 
 
@@ -37,12 +39,17 @@ class CheckpointError(PaddockError):
 class StorageError(PaddockError):
     """The disk refuses what a run has to write: it is full, or gone."""
 
-    @classmethod
-    def of(cls, path: Path, error: OSError) -> "StorageError":
-        """Say what could not be written, and what to do."""
+
+@contextlib.contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Turn what the disk says while a file is written into a StorageError, which says what to do."""
+    try:
+        yield
+    except OSError as error:
         why = error.strerror or type(error).__name__
-        remedy = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
-        return cls(f"{path} cannot be written ({why}); {remedy}, and the same command with run.dir= goes on")
+        remedy = "make room" if error.errno in FULL else "mend that"
+        said = f"{path} cannot be written ({why}); {remedy}, and the same command with run.dir= goes on"
+        raise StorageError(said) from error
 
 
 class Checkpoints:
@@ -61,7 +68,7 @@ class Checkpoints:
         """
         path = self._folder / f"{iteration:08d}.npz"
         content = _pack(state)
-        try:
+        with storing(path):
             self._folder.mkdir(exist_ok=True)
             for stale in self._folder.glob(".*.tmp"):  # of writers that were killed
                 stale.unlink(missing_ok=True)
@@ -71,8 +78,6 @@ class Checkpoints:
             for other in self.paths():
                 if other not in older[: self._keep]:
                     other.unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageError.of(path, error) from error
         return path
 
     def paths(self) -> list[Path]:
@@ -154,7 +159,12 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Put the names in a folder on the disk: without them a new file is not found again after a power loss."""
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
@@ -209,19 +219,19 @@ def _refuse(value: Any, path: str) -> NoReturn:
     raise CheckpointError(f"state_dict(): '{path}' holds a {what}, which no checkpoint keeps; allowed: {allowed}")
 
 
-def _decode(plain: Any, arrays: Mapping[str, np.ndarray], path: str = "") -> Any:
+def _decode(plain: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if isinstance(plain, list):
-        return [_decode(item, arrays, _join(path, k)) for k, item in enumerate(plain)]
+        return [_decode(item, arrays) for item in plain]
     if not isinstance(plain, dict):
         return plain
     if len(plain) == 1:
         [(kind, content)] = plain.items()
         if kind == "__array__":
-            return arrays[path if content is True else content]  # True: of earlier versions
+            return arrays[content]
         if kind == "__scalar__":
             return np.dtype(content[0]).type(content[1])
         if kind == "__tuple__":
-            return tuple(_decode(content, arrays, path))
+            return tuple(_decode(content, arrays))
         if kind == "__mapping__":
-            return {key: _decode(item, arrays, _join(path, key)) for key, item in content}
-    return {name: _decode(item, arrays, _join(path, name)) for name, item in plain.items()}
+            return {key: _decode(item, arrays) for key, item in content}
+    return {name: _decode(item, arrays) for name, item in plain.items()}

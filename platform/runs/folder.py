@@ -11,7 +11,6 @@ trial.json         which trial of a sweep it is, if it is one; output.log: what 
 
 import contextlib
 import datetime
-import errno
 import fcntl
 import importlib.metadata
 import json
@@ -30,7 +29,7 @@ import yaml
 
 from envs.errors import IN_USE, ConfigError, PaddockError, nearest
 
-from .checkpoint import StorageError, write_atomically
+from .checkpoint import FULL, storing, write_atomically
 
 # These decide where and for how long a run computes and who watches, and not what: they may change when it goes on.
 CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume", "dry_run")
@@ -44,7 +43,6 @@ BEGUN = (
 )
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-FULL = (errno.ENOSPC, errno.EDQUOT)
 SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
 
@@ -131,10 +129,8 @@ class RunFolder:
             StorageError: the disk is full or gone.
         """
         done = {"reason": reason, "time": _now(), "metrics": dict(metrics)}
-        try:
+        with storing(self.path / "done.json"):
             write_atomically(self.path / "done.json", json.dumps(done, indent=2).encode())
-        except OSError as error:
-            raise StorageError.of(self.path / "done.json", error) from error
 
     def release(self) -> None:
         """Let other processes use the folder; one that was made and never begun goes again."""
@@ -361,7 +357,7 @@ def _write_provenance(path: Path, commit: str | None, command: str | None) -> No
         "cpu": _cpu_model(),
         "cpus": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "gpus": _gpus(),
+        "gpus": (_ask("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines(),
         "packages": dict(sorted(_packages(), key=lambda item: item[0].lower())),
     }
     write_atomically(path / "provenance.json", json.dumps(provenance, indent=2).encode())
@@ -382,14 +378,6 @@ def _cpu_model() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _gpus() -> list[str]:
-    try:
-        query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-        return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
-    except (OSError, subprocess.SubprocessError):
-        return []
 
 
 def _now() -> str:

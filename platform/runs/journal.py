@@ -14,14 +14,16 @@ EVALUATION = "eval/"  # how the metrics of an evaluation begin
 EVALUATION_OF = "eval/of_iteration"  # the iteration whose policy was evaluated, where a later row reports it
 
 
-def parse_rows(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The rows of a journal as far as it is whole."""
+def parse_rows(lines: Iterable[bytes], *, strict: bool = False) -> Iterator[dict[str, Any]]:
+    """The rows of a journal as far as it is whole; ValueError at a damaged line, if strict."""
     for line in lines:
         try:
             row = json.loads(line)
         except ValueError:
-            return
+            row = None
         if not isinstance(row, dict) or "iteration" not in row or not line.endswith(b"\n"):
+            if strict and line.endswith(b"\n"):
+                raise ValueError(f"no row: {line[:40]!r}")
             return
         yield row
 
@@ -31,16 +33,16 @@ def to_number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else np.nan
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+def read_rows(path: Path, *, strict: bool = False) -> Iterator[dict[str, Any]]:
     """Read the rows of a journal as far as it is whole; none where there is no such file.
 
     Raises:
-        FolderError: it cannot be read.
+        FolderError: it cannot be read; if strict, a line is damaged, and not just being written.
     """
     try:
         with open(path, "rb") as lines:
-            yield from parse_rows(lines)
+            yield from parse_rows(lines, strict=strict)
     except FileNotFoundError:
         return
-    except OSError as error:
-        raise FolderError(f"{path} cannot be read ({error.strerror})") from error
+    except (OSError, ValueError) as error:
+        raise FolderError(f"{path} cannot be read ({getattr(error, 'strerror', error)})") from error

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from envs.errors import require
 
-from .folder import FolderError, flatten, read_config, read_json
+from .folder import FolderError, flatten, has_ended, read_config, read_end, read_json
 from .journal import EVALUATION, EVALUATION_OF, JOURNALS, read_rows, to_number
 from .state import State, find_runs, read_run_states
 
@@ -132,11 +132,7 @@ def read_states(runs: Sequence[Path]) -> dict[Path, tuple[State, str]]:
 
     Only those that may not have ended well are looked at closely; Slurm is asked once, if some of them were submitted.
     """
-    states: dict[Path, tuple[State, str]] = {}
-    for run in runs:
-        reason = read_json(run / "done.json").get("reason")
-        if isinstance(reason, str) and not reason.startswith(("failed: ", "SIG")):
-            states[run] = "done", reason
+    states: dict[Path, tuple[State, str]] = {run: ("done", read_end(run) or "") for run in runs if has_ended(run)}
     others = read_run_states([run for run in runs if run not in states])
     return states | {run_state.run: (run_state.state, run_state.why) for run_state in others}
 

@@ -76,7 +76,12 @@ def read_run_states(runs: Sequence[Path]) -> list[RunState]:
     """Where each run stands; Slurm is asked once, if one of them was submitted and has not ended by itself."""
     submissions = {run: read_submission(run) for run in runs}
     queue = ask_queue([submission.job for submission in submissions.values() if submission])
-    return [_read_run_state(run, submissions[run], queue) for run in runs]
+    run_states = []
+    for run in runs:
+        metrics, updated_s = last_metrics(run)
+        state, why = _state(run, submissions[run], queue)
+        run_states.append(RunState(run, state, why, metrics, _progress(run, metrics), updated_s, submissions[run]))
+    return run_states
 
 
 def read_submission(run: Path) -> Submission | None:
@@ -118,12 +123,6 @@ def _walk(folder: Path) -> Iterator[Path]:
         # Not what programs keep for themselves, nor the copy of the code beside the runs of a sweep.
         if not name.startswith(".") and not (folder / name / SNAPSHOT).exists():
             yield from _walk(folder / name)
-
-
-def _read_run_state(run: Path, submission: Submission | None, queue: Queue | None) -> RunState:
-    metrics, updated_s = last_metrics(run)
-    state, why = _state(run, submission, queue)
-    return RunState(run, state, why, metrics, _progress(run, metrics), updated_s, submission)
 
 
 def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tuple[State, str]:

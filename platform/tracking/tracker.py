@@ -14,12 +14,13 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from ..runs.checkpoint import StorageError
+from ..runs.checkpoint import storing, sync_folder
+from ..runs.journal import parse_rows
 from .console import Console
 from .queue import WriteQueue
 
@@ -71,7 +72,7 @@ class Journal:
         self._single = single
         self.last_step: int | None = None  # of the last row kept
         self._path = path
-        with self._storing():
+        with storing(path):
             # Unbuffered: a row is in the kernel's hands once it is written.
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115
             self._file.truncate(self._end_of(start_iteration))
@@ -83,13 +84,13 @@ class Journal:
             StorageError: the disk is full or gone; a run without its truth must stop.
         """
         line = memoryview(_ENCODER.encode(row).encode() + b"\n")
-        with self._storing():
+        with storing(self._path):
             while line:
                 line = line[self._file.write(line) :]
 
     def sync(self) -> None:
         """Return once all rows are on the disk itself."""
-        with self._storing():
+        with storing(self._path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -97,26 +98,24 @@ class Journal:
             try:
                 self.sync()
             finally:
-                with self._storing():
+                with storing(self._path):
                     self._file.close()
-
-    @contextlib.contextmanager
-    def _storing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StorageError.of(self._path, error) from error
 
     def _end_of(self, iteration: int) -> int:
         end, last = 0, None
         # Rows are in order of iteration, so all that follows the first one to drop goes with it.
         with open(self._path, "rb") as lines:
             for line in lines:
-                row = _place(line)
-                if row is None or row[0] > iteration or (self._single and row[0] == last):
+                row = next(parse_rows([line]), None)
+                if (
+                    row is None
+                    or "step" not in row
+                    or row["iteration"] > iteration
+                    or (self._single and row["iteration"] == last)
+                ):
                     break
                 end += len(line)
-                last, self.last_step = row
+                last, self.last_step = row["iteration"], row["step"]
         return end
 
 
@@ -133,7 +132,8 @@ class Tracker:
     def __init__(self, run_dir: Path, mirrors: Sequence[Mirror], start_iteration: int, console: Console) -> None:
         self._metrics = Journal(run_dir / "metrics.jsonl", start_iteration)
         self._system = Journal(run_dir / "system.jsonl", start_iteration)
-        _sync_folder(run_dir)
+        with storing(run_dir):
+            sync_folder(run_dir)
         self._told = run_dir / "events.jsonl"
         self._events = Journal(self._told, start_iteration, single=False) if self._told.exists() else None
         self._iteration, self._step = start_iteration, self._metrics.last_step or 0
@@ -246,17 +246,6 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _place(line: bytes) -> tuple[int, int] | None:
-    """(iteration, step) of a row; None if a crash left it incomplete."""
-    if not line.endswith(b"\n"):
-        return None
-    try:
-        row = json.loads(line)
-        return row["iteration"], row["step"]
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
 def _whole(key: str, value: Any) -> int:
     number = _number(key, value)
     if number != int(number):
@@ -272,15 +261,3 @@ def _number(key: str, value: Any) -> int | float:
     if not isinstance(value, (int, float)):
         raise TypeError(f"metric {key!r} is a {type(value).__name__}, not a number")
     return value
-
-
-def _sync_folder(folder: Path) -> None:
-    # A new file is only found again after a power loss once its folder is on the disk too.
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise StorageError.of(folder, error) from error

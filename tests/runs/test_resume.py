@@ -21,7 +21,7 @@ from algos.pool.late import LatePool
 from algos.pool.protocol import PoolError
 from envs.errors import ConfigError
 from envs.native import library
-from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read
+from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read, storing
 from paddock.runs.folder import FolderError, RunFolder, changed_keys
 from paddock.tracking.tracker import Journal
 
@@ -277,7 +277,7 @@ def test_a_write_that_fails_is_one_line_and_loses_nothing(
         if fails == "journal":
 
             def write_some(journal: Journal, row: Any) -> None:
-                with journal._storing():
+                with storing(journal._path):
                     journal._file.write(b'{"iteration": 5, "st')
                     raise full
 
