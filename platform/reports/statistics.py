@@ -3,7 +3,7 @@
 Scores are [..., R, N]: R runs, which differ in the seed, on each of N tasks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,12 +59,7 @@ def interval(
     if scores.shape[-2] < 2:
         nothing = np.full(scores.shape[:-2], np.nan)
         return nothing, nothing
-    generator = _generator(seed)
-    values = [
-        statistic(_resample(scores, count, generator, tasks)) for count in _chunks(resamples, scores.size)
-    ]  # each [..., count]
-    low, high = np.quantile(np.concatenate(values, axis=-1), [(1 - level) / 2, (1 + level) / 2], axis=-1)
-    return low, high
+    return _percentiles(statistic, [scores], seed, tasks, level, resamples)
 
 
 def performance_profile(
@@ -115,26 +110,24 @@ def improvement_interval(
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     if min(len(x), len(y)) < 2:
         return np.nan, np.nan
-    generator = _generator(seed)
-    values = [
-        improvement(_resample(x, count, generator), _resample(y, count, generator))
-        for count in _chunks(resamples, x.size + y.size)
-    ]
-    low, high = np.quantile(np.concatenate(values), [(1 - level) / 2, (1 + level) / 2])
+    low, high = _percentiles(improvement, [x, y], seed, False, level, resamples)
     return float(low), float(high)
 
 
-def _generator(seed: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=seed))
+def _percentiles(
+    statistic: Callable[..., Array], samples: Sequence[Array], seed: int, tasks: bool, level: float, resamples: int
+) -> tuple[Array, Array]:
+    """The bounds that hold so large a share of a statistic of samples [..., R, N], each drawn anew."""
+    generator = np.random.Generator(np.random.Philox(key=seed))
+    most = max(CHUNK // sum(sample.size for sample in samples), 1)
+    counts = [min(most, resamples - done) for done in range(0, resamples, most)]
+    # Each [..., count]
+    values = [statistic(*(_resample(sample, n, generator, tasks) for sample in samples)) for n in counts]
+    low, high = np.quantile(np.concatenate(values, axis=-1), [(1 - level) / 2, (1 + level) / 2], axis=-1)
+    return low, high
 
 
-def _chunks(resamples: int, size: int) -> list[int]:
-    """So many resamples of so many numbers, in parts that fit into memory."""
-    most = max(CHUNK // size, 1)
-    return [min(most, resamples - done) for done in range(0, resamples, most)]
-
-
-def _resample(scores: Array, count: int, generator: np.random.Generator, tasks: bool = False) -> Array:
+def _resample(scores: Array, count: int, generator: np.random.Generator, tasks: bool) -> Array:
     """[..., R, N] -> [..., count, R, N]; what is drawn is the same for all that comes before."""
     runs, number = scores.shape[-2:]
     rows = generator.integers(runs, size=(count, runs, number))
