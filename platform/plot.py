@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from envs.errors import ConfigError, PaddockError, nearest, require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
-from .reports.curves import COLORS, EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, label_x, read_line
-from .reports.groups import Run, find_repeats, group_by_seed, sort_groups
+from .reports.curves import EVALUATION, EXPLAINED, TRAINING, X_AXES, draw_group, label_x, read_line
+from .reports.data import Run, differing_keys, find_repeats, group_by_seed, sort_groups
+from .reports.drawing import COLORS, GREY, new_figure, open_axes
 from .reports.histories import HISTORIES, read_pictures
 from .runs.folder import read_config, short_name
-from .runs.late import matplotlib
 from .runs.results import find_runs, read_columns
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def draw(runs: Sequence[Run], x: str = "step", y: Sequence[str] | None = None) -
         panels.setdefault(group if name.isdigit() else name, []).append(metric)
 
     below = -(-len(groups) // 2) if len(groups) > MOST_INSIDE and len(panels) == 1 else 0  # rows of names
-    figure = matplotlib.figure.Figure(figsize=(8, 1.5 + 3 * len(panels) + 0.2 * below), layout="constrained")
+    figure = new_figure(8, 1.5 + 3 * len(panels) + 0.2 * below)
     missing = {run.path: None for run in runs if run not in begun}
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     for ax, (name, shown) in zip(axes, panels.items(), strict=True):
@@ -143,8 +143,7 @@ def draw(runs: Sequence[Run], x: str = "step", y: Sequence[str] | None = None) -
 def label_groups(groups: Sequence[list[Run]]) -> dict[str, list[Run]]:
     """Groups by what tells them apart: algorithm and environment, or up to three keys, or else names of folders."""
     runs = [group[0] for group in groups]
-    keys = {key for run in runs for key in run.settings}
-    differing = sorted(key for key in keys if len({repr(run.settings.get(key)) for run in runs}) > 1)
+    differing = differing_keys(runs)
     subject = [key for key in ("algo.name", "env.id") if key in differing]
     labels = [str(run.path) for run in runs]
     for chosen in (differing, subject):
@@ -169,9 +168,7 @@ def _draw_panel(ax: Axes, groups: Mapping[str, list[Run]], x: str, metrics: Sequ
         color = GREY if metric == TRAINING and EVALUATION in metrics else COLORS[k % len(COLORS)]
         # What comes first lies on top.
         draw_group(ax, lines, color, ", ".join(parts) + seeds, zorder=3 - k / len(series))
-    ax.grid(color="0.9", linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
+    open_axes(ax)
     return missing
 
 

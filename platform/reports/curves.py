@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..runs.late import matplotlib
 from ..runs.results import Columns
+from .drawing import mark_whole
 from .statistics import interquartile_mean, interval
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Line = tuple[Array, Array]  # x [n] rising, y [n], both finite
 
-COLORS = ("#2f6fd0", "#d9762b", "#2d9a6a", "#c9435a", "#8562c0", "#1f93a8", "#a8763f", "#6f7a8a", "#b1498f", "#7a9a2a")
-GREY = COLORS[7]  # of training beside evaluation
 EVALUATION, TRAINING = "eval/return_mean", "train/return_mean"
 X_AXES = {  # name -> metric, its unit, label
     "step": ("step", 1, "environment steps"),
@@ -78,7 +77,7 @@ def label_x(ax: Axes, x: str) -> None:
     if x == "step":
         ax.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=""))
     elif x == "iteration":
-        ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+        mark_whole(ax.xaxis)
 
 
 def _marker(xs: Array) -> str | None:

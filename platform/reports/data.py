@@ -13,15 +13,41 @@ from numpy.typing import NDArray
 
 from envs.errors import PaddockError, nearest, require
 
-from ..runs.folder import FolderError, read_config, read_json
+from ..runs.folder import FolderError, computation, read_config, read_json, short_name
 from ..runs.journal import JOURNALS, parse_rows
-from ..runs.results import find_runs, find_sweeps, read_states
-from .curves import COLORS, EVALUATION, TRAINING
-from .groups import Run, find_repeats, group_by_seed, sort_groups
+from ..runs.results import Columns, find_runs, find_sweeps, read_states
+from .curves import EVALUATION, TRAINING
+from .drawing import COLORS
 
 Array = NDArray[np.float64]
 
 MOST_KEYS = 6  # in the name of a group
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run's configuration and numbers."""
+
+    path: Path
+    config: dict[str, Any]
+    columns: Columns
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it computes, the seed excepted."""
+        return {key: value for key, value in computation(self.config).items() if key != "seed"}
+
+    @property
+    def env(self) -> str:
+        """What people call its environment; families, which have no id, are called by their class."""
+        settings = self.settings
+        return short_name(str(settings.get("env.id") or str(settings.get("env._target_", "?")).rpartition(".")[2]))
+
+    def last(self, metric: str) -> float | None:
+        """The last value of a metric; None if there is none."""
+        values = self.columns.get(metric, np.empty(0))
+        values = values[np.isfinite(values)]
+        return float(values[-1]) if len(values) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +60,6 @@ class Entry:
     why: str
     provenance: dict[str, Any]
     in_sweep: bool
-
-    def last(self, metric: str) -> float | None:
-        """The last value of a metric; None if there is none."""
-        return self.run.last(metric)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +151,53 @@ def group(entries: Sequence[Entry], metric: str) -> list[Group]:
     ]
 
 
+def group_by_seed(runs: Sequence[Run]) -> list[list[Run]]:
+    """Group runs that compute the same but for the seed, in the order of the first of each."""
+    groups: list[tuple[dict[str, Any], list[Run]]] = []
+    for run in runs:
+        settings = run.settings
+        same = next((group for known, group in groups if known == settings), None)
+        if same is None:
+            groups.append((settings, [run]))
+        else:
+            same.append(run)
+    return [group for _, group in groups]
+
+
+def find_repeats(runs: Sequence[Run]) -> dict[Run, Run]:
+    """Find runs that repeat another one's settings and seed, as copies do: they are no further samples.
+
+    Returns:
+        Each repeat, and the run that stands for it: of equals the one that has come farthest, or the first.
+    """
+    repeats: dict[Run, Run] = {}
+    for group in group_by_seed(runs):
+        by_seed: dict[Any, list[Run]] = {}
+        for run in group:
+            by_seed.setdefault(run.config.get("seed"), []).append(run)
+        for same in by_seed.values():
+            farthest = max(same, key=lambda run: run.last("step") or 0)
+            repeats |= {run: farthest for run in same if run is not farthest}
+    return repeats
+
+
+def differing_keys(runs: Sequence[Run]) -> list[str]:
+    """The keys in which the settings of some runs differ."""
+    settings = [run.settings for run in runs]
+    keys = sorted({key for of in settings for key in of})
+    return [key for key in keys if len({repr(of.get(key)) for of in settings}) > 1]
+
+
+def sort_groups(groups: Sequence[list[Run]], metric: str) -> list[list[Run]]:
+    """Sort groups by their environments, and those of one environment by the median of a metric's last values."""
+
+    def place(group: list[Run]) -> tuple[str, float]:
+        values = [value for run in group if (value := run.last(metric)) is not None]
+        return group[0].env, -float(np.median(values)) if values else np.inf
+
+    return sorted(groups, key=place)
+
+
 def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dict[str, list[str]]) -> Entry:
     # Polars is half a second to import, and this module is read by `--help` too.
     from ..runs.frames import read_journals
@@ -173,9 +242,7 @@ def _labels(firsts: Sequence[Run]) -> list[str]:
     subjects = [(str(run.settings.get("algo.name", "?")), run.env) for run in firsts]
     labels = []
     for run, subject in zip(firsts, subjects, strict=True):
-        settings = [other.settings for other, same in zip(firsts, subjects, strict=True) if same == subject]
-        keys = sorted({key for other in settings for key in other})
-        differing = [key for key in keys if len({repr(other.get(key)) for other in settings}) > 1]
+        differing = differing_keys([other for other, same in zip(firsts, subjects, strict=True) if same == subject])
         named = [f"{key}={_value(run.settings.get(key))}" for key in differing[:MOST_KEYS]]
         more = [f"and {len(differing) - MOST_KEYS} more"] if len(differing) > MOST_KEYS else []
         labels.append(", ".join([subject[0], *named, *more]))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..runs.lineage import read_history, read_population
 from . import plot_pbt, plot_poet
-from .groups import Run
+from .data import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

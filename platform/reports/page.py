@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..runs.late import matplotlib
+from .drawing import new_figure, open_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,10 +167,8 @@ def keys(marks: Iterable[tuple[Html, object]]) -> Html:
 def axes(width_in: float = 4.5, height_in: float = 2.9) -> Axes:
     """Empty axes of a picture in the page's colours."""
     with matplotlib.rc_context(FONT):
-        ax = matplotlib.figure.Figure(figsize=(width_in, height_in), layout="constrained").subplots()
-    ax.set_axisbelow(True)
-    ax.grid(color=LINE, linewidth=0.7)
-    ax.spines[["top", "right"]].set_visible(False)
+        ax = new_figure(width_in, height_in).subplots()
+    open_axes(ax, LINE, 0.7)
     ax.spines[["bottom", "left"]].set_color(LINE)
     ax.tick_params(color=LINE, labelcolor=INK, labelsize=8.5)
     for label in (ax.xaxis.label, ax.yaxis.label):

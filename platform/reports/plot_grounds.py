@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from envs.errors import ConfigError
 
 from ..runs.folder import short_name
-from ..runs.late import matplotlib
 from ..runs.lineage import History, Life
+from .drawing import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,9 +38,7 @@ def draw_grounds(history: History, title: str) -> Figure:
     width = (9.0 if columns == 1 else 12.0) / columns
     true_height = width * (high - low) / length
     stretch = min(max(round(2 * 0.6 / true_height) / 2, 1.0), 4.0)
-    figure = matplotlib.figure.Figure(
-        figsize=(width * columns, rows * (stretch * true_height + 0.32) + 1.0), layout="constrained"
-    )
+    figure = new_figure(width * columns, rows * (stretch * true_height + 0.32) + 1.0)
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for ax in panels.flat[len(chosen) :]:
         ax.remove()

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..runs.late import matplotlib
 from ..runs.lineage import Population, Span, trace_back
-from .curves import COLORS, FEW_POINTS, GREY
+from .curves import FEW_POINTS
+from .drawing import COLORS, GREY, draw_arrows, explain, mark_whole, name_rows, new_figure, open_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,55 +23,46 @@ SCORES = {"pbt/best": ("best", COLORS[0], 2.0), "pbt/median": ("median", GREY, 1
 def draw_lineage(population: Population, title: str) -> Figure:
     """A row a member over rounds: the colour says from which first member it descends, arrows who took over."""
     members = list(population.spans)
+    row = {member: k for k, member in enumerate(members)}
+    ends = {member: _ends(population, member) for member in members}
     colors = _colors(members)
     height = min(max(0.3 * len(members), 2.0), 12.0)
-    figure = matplotlib.figure.Figure(figsize=(9, height + 1.4), layout="constrained")
+    figure = new_figure(9, height + 1.4)
     ax = figure.subplots()
-    thickness = min(0.5 * height / len(members) * 72, 11.0)
-    for row, member in enumerate(members):
-        for first, last, span in _ends(population, member):
-            ax.plot(
-                [first - 0.5, last + 0.5],
-                [row, row],
-                color=colors[span.origin],
-                linewidth=thickness,
-                solid_capstyle="butt",
-                zorder=2,
-            )
-    _draw_takeovers(ax, population)
-    leaders = [(t, members.index(m)) for t, m in _leaders(population) if m in population.spans]
-    ax.plot(*np.array(leaders).reshape(-1, 2).T, "*", color="white", markeredgecolor="black", markersize=8, zorder=4)
-    ax.set_yticks(range(len(members)), [str(member) for member in members])
-    ax.set_ylim(len(members) - 0.5, -0.5)
+    _span_rounds(ax, population.now)
+    bar: dict[str, Any] = {"linewidth": min(0.5 * height / len(members) * 72, 11.0), "solid_capstyle": "butt"}
+    for member in members:
+        for first, last, span in ends[member]:
+            ax.plot([first - 0.5, last + 0.5], [row[member]] * 2, color=colors[span.origin], zorder=2, **bar)
+    taken = [
+        (first - 0.5, row[span.source], row[member])
+        for member in members
+        for first, _, span in ends[member][1:]
+        if span.source is not None
+    ]
+    draw_arrows(ax, sorted(taken), zorder=3)
+    leaders = [(t, row[m]) for t, m in _leaders(population) if m in row]
+    star: dict[str, Any] = {"marker": "*", "linestyle": "", "color": "white", "markeredgecolor": "black"}
+    ax.plot(*np.array(leaders).reshape(-1, 2).T, markersize=8, zorder=4, **star)
+    name_rows(ax, [str(member) for member in members])
     ax.set_ylabel("member")
     ax.spines[["top", "right", "left"]].set_visible(False)
-    _span_rounds(ax, population.now)
-    left = sorted({_ends(population, member)[-1][2].origin for member in members})
-    taken = sum(len(_ends(population, member)) - 1 for member in members)
-    ax.set_title(
-        f"{title}: {taken} takeover{'' if taken == 1 else 's'}, all members descend from {_enumerate(left)}", pad=24
-    )
-    marks = [
-        matplotlib.lines.Line2D(
-            [], [], linestyle="", marker="*", color="white", markeredgecolor="black", markersize=9, label="leader"
-        ),
-        matplotlib.lines.Line2D(
-            [], [], linestyle="", marker="$\\downarrow$", color="black", markersize=8, label="takes over"
-        ),
-        *(
-            matplotlib.lines.Line2D([], [], color=colors[origin], linewidth=6, label=f"from {origin}")
-            for origin in left[:6]
-        ),
-    ]
-    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
-    ax.legend(handles=marks, ncols=len(marks), frameon=False, fontsize="small", **place)
+    left = sorted({ends[member][-1][2].origin for member in members})
+    takeovers = f"{len(taken)} takeover{'' if len(taken) == 1 else 's'}"
+    ax.set_title(f"{title}: {takeovers}, all members descend from {_enumerate(left)}", pad=24)
+    marks = {
+        "leader": star | {"markersize": 9},
+        "takes over": {"linestyle": "", "marker": "$\\downarrow$", "color": "black", "markersize": 8},
+        **{f"from {origin}": {"color": colors[origin], "linewidth": 6} for origin in left[:6]},
+    }
+    explain(ax, marks)
     return figure
 
 
 def draw_schedule(population: Population, title: str) -> Figure:
     """Scores and hyperparameters over rounds: each member's, and bold those that the last leader has come by."""
     names = sorted({name for spans in population.spans.values() for span in spans for name in span.settings})
-    figure = matplotlib.figure.Figure(figsize=(9, 1.2 + 2.1 * (1 + len(names))), layout="constrained")
+    figure = new_figure(9, 1.2 + 2.1 * (1 + len(names)))
     top, *panels = figure.subplots(1 + len(names), sharex=True, squeeze=False)[:, 0]
     rounds = population.columns.get("iteration", np.empty(0))
     for metric, (label, color, width) in SCORES.items():
@@ -89,16 +81,11 @@ def draw_schedule(population: Population, title: str) -> Figure:
             _scale_log(ax)
         ax.set_ylabel(name)
     for ax in (top, *panels):
-        ax.grid(color="0.9", linewidth=0.8)
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
+        open_axes(ax)
     _span_rounds((panels or [top])[-1], population.now)
     if panels:
-        lines = [("the last leader's way", COLORS[0], 2.2), ("all members", FAINT, 1)]
-        handles = [
-            matplotlib.lines.Line2D([], [], color=color, linewidth=width, label=label) for label, color, width in lines
-        ]
-        panels[0].legend(handles=handles, frameon=False, fontsize="small")
+        way_style, style = {"color": COLORS[0], "linewidth": 2.2}, {"color": FAINT, "linewidth": 1}
+        explain(panels[0], {"the last leader's way": way_style, "all members": style}, above=False)
     top.set_title(f"{title}: schedule of the last leader, member {leader}")
     return figure
 
@@ -112,23 +99,6 @@ def _ends(population: Population, member: int) -> list[tuple[int, int, Span]]:
     starts = [span.begun for span in spans[1:]] + [population.now + 1]
     # What was taken over after the last round has not been used yet.
     return [(span.begun, end - 1, span) for span, end in zip(spans, starts, strict=True) if span.begun < end]
-
-
-def _draw_takeovers(ax: Axes, population: Population) -> None:
-    """Arrows from member to member between two rounds, side by side."""
-    members = list(population.spans)
-    taken: dict[int, list[Span]] = {}
-    for member in members:
-        for first, _, span in _ends(population, member)[1:]:
-            taken.setdefault(first, []).append(span)
-    for first, spans in taken.items():
-        apart = min(0.5 / len(spans), 0.015 * population.now)
-        for k, span in enumerate(spans):
-            x = first - 0.5 + apart * (k - (len(spans) - 1) / 2)
-            source = members.index(span.source if span.source is not None else span.member)
-            arrow = {"arrowstyle": "-|>", "color": "black", "alpha": 0.7, "shrinkA": 0, "shrinkB": 0}
-            ax.annotate("", xy=(x, members.index(span.member)), xytext=(x, source), arrowprops=arrow, zorder=3)
-            ax.plot(x, source, "o", color="black", markersize=3, zorder=3)
 
 
 def _steps(ax: Axes, ends: list[tuple[int, int, Span]], name: str, **style: Any) -> None:
@@ -155,7 +125,7 @@ def _leaders(population: Population) -> list[tuple[int, int]]:
 
 def _span_rounds(ax: Axes, last: int) -> None:
     ax.set_xlim(0.4, last + 0.6)
-    ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, min_n_ticks=1))
+    mark_whole(ax.xaxis)
     ax.set_xlabel("round")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from envs.family import Family
 
 from ..config.build import build
 from ..runs.late import matplotlib
-from ..runs.lineage import Attempt, History, Life, count_attempts, order_lines, split_attempts
-from .curves import COLORS
+from ..runs.lineage import History, Life, count_attempts, order_lines, split_attempts
+from .drawing import COLORS, draw_arrows, explain, mark_whole, new_figure, open_axes
 from .plot_grounds import draw_grounds
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def draw_lineage(history: History, title: str) -> Figure:
     colors, scale = _colors(), matplotlib.colors.Normalize(0, max(difficulty.values()) or 1)
 
     height = min(max(0.26 * len(order), 2.0), 12.0)
-    figure = matplotlib.figure.Figure(figsize=(10, height + 1.3), layout="constrained")
+    figure = new_figure(10, height + 1.3)
     ax = figure.subplots()
     _span_iterations(ax, now)
     pitch = min(height / len(order), 0.26) / POINT  # points between lines
@@ -58,7 +58,9 @@ def draw_lineage(history: History, title: str) -> Figure:
         if life.solved is not None:
             style: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": "black", "markeredgewidth": 0.7}
             ax.plot(life.solved, row[number], "*", markersize=thickness + 5.5, zorder=5, **style)
-    _draw_moves(ax, [attempt for attempt in history.attempts if attempt.accepted], row)
+    # Arrows stand to the right of their iteration, as agents move when niches have been born.
+    moves = [(move.iteration, row[move.source], row[move.target]) for move in history.attempts if move.accepted]
+    draw_arrows(ax, moves)
     _name_lines(ax, [(lives[number].retired or now, number) for number in order], pitch)
 
     ax.set_ylim(len(order) - 0.5, -0.5)
@@ -66,7 +68,7 @@ def draw_lineage(history: History, title: str) -> Figure:
     ax.spines[["top", "right", "left"]].set_visible(False)
     active = sum(life.retired is None for life in lives.values())
     ax.set_title(f"{title}: {_count(len(lives), 'niche')}, {active} active", pad=24)
-    _explain_marks(ax, lives, any(attempt.accepted for attempt in history.attempts))
+    _explain_marks(ax, lives.values(), bool(moves))
     if any(difficulty.values()):
         bar = figure.colorbar(
             matplotlib.cm.ScalarMappable(scale, colors), ax=ax, aspect=6 * height, pad=0.01, fraction=0.05
@@ -86,7 +88,7 @@ def draw_transfers(history: History, title: str) -> Figure:
     scale = matplotlib.colors.PowerNorm(0.5, 0, max(float(np.nanmax(share)) for share in shares) or 1)
     columns = min(len(spans), 2)
     rows = -(-len(spans) // columns)
-    figure = matplotlib.figure.Figure(figsize=(5 * columns + 1, 4.6 * rows + 0.5), layout="constrained")
+    figure = new_figure(5 * columns + 1, 4.6 * rows + 0.5)
     panels = figure.subplots(rows, columns, squeeze=False)
     for ax in panels.flat[len(spans) :]:
         ax.remove()
@@ -112,7 +114,7 @@ def draw_annecs(history: History, title: str) -> Figure:
     """The accumulated number of novel environments created and solved, and what goes on beside it."""
     columns = history.columns
     require("poet/annecs" in columns, "no number of poet/annecs has been logged yet; wait for an iteration")
-    figure = matplotlib.figure.Figure(figsize=(8, 6), layout="constrained")
+    figure = new_figure(8, 6)
     upper, lower = figure.subplots(2, sharex=True)
     other = lower.twinx()
     x = columns["iteration"]
@@ -123,6 +125,9 @@ def draw_annecs(history: History, title: str) -> Figure:
     }
     active = {"poet/active": ("active niches", COLORS[2], 2.0)}
     transfers = {"poet/transfers": ("accepted transfers", COLORS[3], 2.0)}
+    open_axes(upper)
+    open_axes(lower)
+    other.spines["top"].set_visible(False)
     for ax, drawn in ((upper, novel), (lower, active), (other, transfers)):
         top = 1.0
         for metric, (label, color, width) in drawn.items():
@@ -131,17 +136,12 @@ def draw_annecs(history: History, title: str) -> Figure:
             top = max(top, float(np.nanmax(y, initial=0)))
         # Lines of both scales would else end at one height.
         ax.set_ylim(-0.03 * top, (1.3 if ax is lower else 1.06) * top)
-        ax.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, min_n_ticks=1))
-        ax.spines["top"].set_visible(False)
+        mark_whole(ax.yaxis)
         if ax is not upper:
             ax.set_ylabel(label, color=color)
             ax.tick_params(axis="y", labelcolor=color)
     upper.set_ylabel("environments")
     upper.legend(frameon=False, fontsize="small", loc="upper left")
-    upper.spines["right"].set_visible(False)
-    for ax in (upper, lower):
-        ax.grid(color="0.9", linewidth=0.8)
-        ax.set_axisbelow(True)
     _span_iterations(lower, history.now)
     upper.set_title(f"{title}: novel environments")
     return figure
@@ -167,41 +167,8 @@ def measure_difficulty(history: History) -> tuple[dict[int, float], str]:
 def _span_iterations(ax: Axes, last: int) -> None:
     room = max(0.04 * (last - 1), 0.5)
     ax.set_xlim(1 - room, last + 1.5 * room)
-    ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, min_n_ticks=1))
+    mark_whole(ax.xaxis)
     ax.set_xlabel("iteration")
-
-
-def _draw_moves(ax: Axes, moves: Sequence[Attempt], row: Mapping[int, int]) -> None:
-    """Arrows from life line to life line, just after their iteration and side by side."""
-    if not moves:
-        return
-    iterations = np.array([move.iteration for move in moves], np.float64)
-    times, counts = np.unique(iterations, return_counts=True)
-    apart = min(
-        0.006 * float(np.ptp(ax.get_xlim())),
-        0.8 * float(np.diff(times).min(initial=np.inf)) / (counts.max() + 1),
-    )
-    # To the right, as agents move when niches have been born.
-    beside = np.concatenate([np.arange(count) + 1 for count in counts])
-    rows = np.array([[row[move.source], row[move.target]] for move in moves], np.float64)
-    lengths = rows[:, 1] - rows[:, 0]
-    ax.quiver(
-        iterations + apart * beside,
-        rows[:, 0],
-        np.zeros(len(moves)),
-        lengths,
-        angles="xy",
-        scale_units="xy",
-        scale=1,
-        units="inches",
-        width=0.009,
-        headwidth=7,
-        headlength=8,
-        headaxislength=7,
-        color="black",
-        alpha=float(np.clip(60 / len(moves), 0.12, 0.6)),
-        zorder=4,
-    )
 
 
 def _name_lines(ax: Axes, ends: Sequence[tuple[int, int]], pitch: float) -> None:
@@ -212,24 +179,19 @@ def _name_lines(ax: Axes, ends: Sequence[tuple[int, int]], pitch: float) -> None
         text.set_path_effects([matplotlib.patheffects.withStroke(linewidth=2, foreground="white")])
 
 
-def _explain_marks(ax: Axes, lives: Mapping[int, Life], moves: bool) -> None:
-    marks = [
-        ("o", "born", True),
-        ("|", "retired", any(life.retired is not None for life in lives.values())),
-        (">", "active", any(life.retired is None for life in lives.values())),
-        ("*", "solved", any(life.solved is not None for life in lives.values())),
-        ("$\\downarrow$", "transfer", moves),
-    ]
+def _explain_marks(ax: Axes, lives: Collection[Life], moves: bool) -> None:
+    marks = {
+        "born": ("o", True),
+        "retired": ("|", any(life.retired is not None for life in lives)),
+        "active": (">", any(life.retired is None for life in lives)),
+        "solved": ("*", any(life.solved is not None for life in lives)),
+        "transfer": ("$\\downarrow$", moves),
+    }
     style: dict[str, Any] = {"linestyle": "", "color": "black", "markersize": 7}
-    handles = [
-        matplotlib.lines.Line2D(
-            [], [], marker=mark, label=label, markerfacecolor="white" if mark == "*" else "black", **style
-        )
-        for mark, label, there in marks
-        if there
-    ]
-    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
-    ax.legend(handles=handles, ncols=len(handles), frameon=False, fontsize="small", **place)
+    shown = {label: style | {"marker": mark} for label, (mark, there) in marks.items() if there}
+    explain(
+        ax, {label: look | ({"markerfacecolor": "white"} if label == "solved" else {}) for label, look in shown.items()}
+    )
 
 
 def _shares(accepted: NDArray[np.int64], attempted: NDArray[np.int64]) -> Array:

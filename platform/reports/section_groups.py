@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from ..runs.units import short
 from . import statistics
-from .curves import EVALUATION, EXPLAINED, GREY, TRAINING, X_AXES, draw_group, label_x, read_line
+from .curves import EVALUATION, EXPLAINED, TRAINING, X_AXES, draw_group, label_x, read_line
 from .data import Group
+from .drawing import GREY, name_rows
 from .page import INK, Html, axes, grid, heading, join, key, keys, panel, picture, section, table
 from .section_tasks import compare_over_tasks, draw_profile, span
 
@@ -58,13 +59,13 @@ def _row(group: Group) -> list[object]:
     mark = key(group.letter, group.color)
     ended = sum(entry.state == "done" for entry in group.entries)
     count = str(len(group.entries)) if ended == len(group.entries) else f"{len(group.entries)} ({ended} done)"
-    steps = short(float(np.median([entry.last("step") or 0 for entry in group.entries])))
+    steps = short(float(np.median([entry.run.last("step") or 0 for entry in group.entries])))
     if not len(group.scores):
         return [mark, group.label, group.env, count, *["–"] * 5, steps]
     matrix = group.scores[:, None]
     values = [np.median(matrix), matrix.min(), matrix.max()]
     center = short(float(statistics.interquartile_mean(matrix)))
-    return [mark, group.label, group.env, count, center, span(statistics.interval(matrix)), *map(_short, values), steps]
+    return [mark, group.label, group.env, count, center, span(statistics.interval(matrix)), *map(short, values), steps]
 
 
 def _curves(groups: Sequence[Group]) -> Html:
@@ -134,9 +135,7 @@ def _draw_distribution(groups: Sequence[Group], name: str) -> Html:
         spread = np.linspace(-0.18, 0.18, len(group.scores)) if len(group.scores) > 1 else np.zeros(1)
         ax.plot(group.scores, k + spread, "o", color=group.color, markersize=4, alpha=0.75, markeredgewidth=0)
         ax.plot(statistics.interquartile_mean(matrix), k, "|", color=INK, markersize=15, markeredgewidth=1.6)
-    ax.set_yticks(range(len(groups)), [group.letter for group in groups])
-    ax.set_ylim(len(groups) - 0.5, -0.5)
-    ax.grid(axis="y", visible=False)
+    name_rows(ax, [group.letter for group in groups])
     ax.set_xlabel("score")
     return picture(ax.figure, name, "distribution of scores")
 
@@ -174,7 +173,3 @@ def _legend(groups: Sequence[Group]) -> Html:
 
 def _cut(groups: Sequence[Group]) -> str:
     return f"; the best {MOST} of {len(groups)} groups" if len(groups) > MOST else ""
-
-
-def _short(value: float) -> str:
-    return short(float(value))

@@ -18,6 +18,7 @@ from ..runs.late import matplotlib
 from ..runs.state import WRONG
 from ..runs.units import duration, short
 from .data import Entry, Group
+from .drawing import name_rows
 from .histories import read_pictures
 from .page import (
     INK,
@@ -66,7 +67,7 @@ MOST_VIDEOS = 12
 
 def show_speed(groups: Sequence[Group]) -> Html:
     """Environment steps a second, and where the time went."""
-    fast = [group for group in groups if any(entry.last("system/steps_per_s") for entry in group.entries)]
+    fast = [group for group in groups if any(entry.run.last("system/steps_per_s") for entry in group.entries)]
     if not fast:
         return Html("")
     note = "median of each run's iterations; line: of its runs"
@@ -157,13 +158,13 @@ def list_runs(entries: Sequence[Entry], metric: str) -> Html:
     rows = []
     for entry in entries[:MOST_RUNS]:
         state = Html(f'<span class="bad">{entry.state}</span>') if entry.state in WRONG else entry.state
-        seconds, score = entry.last("system/seconds"), entry.last(metric)
+        seconds, score = entry.run.last("system/seconds"), entry.run.last(metric)
         rows.append(
             [
                 entry.name,
                 state,
                 entry.run.config.get("seed", "–"),
-                *("–" if (v := entry.last(name)) is None else short(v) for name in ("iteration", "step")),
+                *("–" if (v := entry.run.last(name)) is None else short(v) for name in ("iteration", "step")),
                 "–" if score is None else short(score),
                 "–" if seconds is None else duration(seconds),
                 entry.why,
@@ -209,10 +210,8 @@ def _draw_speed(groups: Sequence[Group]) -> Html:
         ax.barh(k, np.median(speeds), color=group.color, height=0.55, alpha=0.35)
         ax.plot(speeds, np.full(len(speeds), k), "o", color=group.color, markersize=4, markeredgewidth=0)
         ax.plot(np.median(speeds), k, "|", color=INK, markersize=13, markeredgewidth=1.5)
-    ax.set_yticks(range(len(groups)), [group.letter for group in groups])
-    ax.set_ylim(len(groups) - 0.5, -0.5)
+    name_rows(ax, [group.letter for group in groups])
     ax.set_xlim(left=0)
-    ax.grid(axis="y", visible=False)
     ax.xaxis.set_major_formatter(lambda value, _: short(value))
     ax.set_xlabel("environment steps a second")
     return picture(ax.figure, "speed", "environment steps a second")

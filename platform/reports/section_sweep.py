@@ -17,7 +17,8 @@ from ..runs.units import duration, short
 from ..sweep.study import StudySettings, open_study, read_trials
 from ..sweep.summary import as_command, best_trials
 from ..sweep.trial import Note
-from .curves import COLORS, Line, label_x, read_line
+from .curves import Line, label_x, read_line
+from .drawing import COLORS, GREY, mark_whole, name_rows
 from .page import INK, Html, axes, code, grid, heading, panel, picture, section, table
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-BLUE, ORANGE, GREY = COLORS[0], COLORS[1], COLORS[7]
+BLUE, ORANGE = COLORS[0], COLORS[1]
 MOST_PARAMETERS = 7  # in a picture
 MOST_TRIALS = 500  # in a table
 
@@ -133,7 +134,7 @@ def _draw_history(trials: Sequence[FrozenTrial], j: int, sign: float, name: str)
     best = sign * np.maximum.accumulate(sign * y)
     ax.step(x, best, where="post", color=ORANGE, linewidth=1.8, label="best so far")
     ax.set_xlabel("trial")
-    ax.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True, min_n_ticks=1))
+    mark_whole(ax.xaxis)
     ax.legend(frameon=False, fontsize=8.5, labelcolor=INK)
     return picture(ax.figure, name, "optimization history")
 
@@ -169,9 +170,7 @@ def _draw_importances(importances: Mapping[str, float], name: str) -> Html:
     shown = dict(list(importances.items())[: 2 * MOST_PARAMETERS])
     ax = axes(height_in=max(0.34 * len(shown) + 0.7, 1.6))
     ax.barh(range(len(shown)), list(shown.values()), color=BLUE, height=0.6)
-    ax.set_yticks(range(len(shown)), [_short_name(key) for key in shown], parse_math=False)
-    ax.invert_yaxis()
-    ax.grid(axis="y", visible=False)
+    name_rows(ax, [_short_name(key) for key in shown], parse_math=False)
     ax.set_xlabel("importance")
     return picture(ax.figure, name, "importances of parameters")
 

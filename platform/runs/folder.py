@@ -308,10 +308,10 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
         raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
 
 
-def ask_git(folder: Path, *arguments: str, timeout_s: float = 10.0) -> str | None:
-    """What git prints in a folder; None where it fails, or does not answer in time."""
+def ask(*command: str, folder: Path | None = None, timeout_s: float = 10.0) -> str | None:
+    """What a command prints, in a folder; None where there is none, it fails, or does not answer in time."""
     try:
-        result = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=timeout_s)
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return None
     return result.stdout if result.returncode == 0 else None
@@ -340,7 +340,9 @@ def find_source(folder: Path) -> tuple[str | None, str | None]:
         if (above / SNAPSHOT).exists():
             noted = json.loads((above / SNAPSHOT).read_text())
             return noted["commit"], noted["diff"]
-    commit, diff = ask_git(folder, "rev-parse", "HEAD"), ask_git(folder, "diff", "HEAD", "--", ":/")
+    commit, diff = (
+        ask("git", *question, folder=folder) for question in (("rev-parse", "HEAD"), ("diff", "HEAD", "--", ":/"))
+    )
     return commit and commit.strip(), diff and diff.strip()
 
 
@@ -357,7 +359,7 @@ def _write_provenance(path: Path, commit: str | None, command: str | None) -> No
         "cpu": _cpu_model(),
         "cpus": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "gpus": (_ask("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines(),
+        "gpus": (ask("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines(),
         "packages": dict(sorted(_packages(), key=lambda item: item[0].lower())),
     }
     write_atomically(path / "provenance.json", json.dumps(provenance, indent=2).encode())

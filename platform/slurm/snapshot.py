@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from envs.errors import require
 
-from ..runs.folder import SNAPSHOT, ask_git, find_source
+from ..runs.folder import SNAPSHOT, ask, find_source
 
 MAX_MB = 200  # of code; more than that is data that git was not told to ignore
 GIT_S = 60.0  # to list a large tree on a slow file system
@@ -45,8 +45,10 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
     Raises:
         ConfigError: the code is too large to be copied.
     """
-    top_line = ask_git(folder, "rev-parse", "--show-toplevel", timeout_s=GIT_S)
-    if top_line is None or not ask_git(folder, "ls-files", "-co", "--exclude-standard", "--", member, timeout_s=GIT_S):
+    top_line = ask("git", "rev-parse", "--show-toplevel", folder=folder, timeout_s=GIT_S)
+    if top_line is None or not ask(
+        "git", "ls-files", "-co", "--exclude-standard", "--", member, folder=folder, timeout_s=GIT_S
+    ):
         return None
     top = Path(top_line.rstrip("\n"))
     tracked = _list(top, "--cached", "--recurse-submodules")
@@ -75,5 +77,5 @@ def _is_file(path: Path) -> bool:
 
 
 def _list(top: Path, *which: str) -> list[PurePath]:
-    names = ask_git(top, "ls-files", "-z", *which, timeout_s=GIT_S) or ""
+    names = ask("git", "ls-files", "-z", *which, folder=top, timeout_s=GIT_S) or ""
     return [PurePath(name) for name in names.split("\0") if name]

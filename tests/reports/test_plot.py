@@ -16,8 +16,9 @@ from matplotlib.image import imread
 
 from paddock import plot as command
 from paddock.plot import draw, label_groups, plot
-from paddock.reports.curves import COLORS, EXPLAINED, GREY
-from paddock.reports.groups import Run, find_repeats, group_by_seed, sort_groups
+from paddock.reports.curves import EXPLAINED
+from paddock.reports.data import Run, find_repeats, group_by_seed, sort_groups
+from paddock.reports.drawing import COLORS, GREY
 from paddock.reports.statistics import interquartile_mean, interval
 from paddock.runs.folder import read_config
 from paddock.runs.results import read_columns

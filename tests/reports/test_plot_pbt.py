@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 from matplotlib.colors import to_hex
+from matplotlib.quiver import Quiver
 
 from paddock import plot as command
 from paddock.report import report
-from paddock.reports.curves import COLORS
+from paddock.reports.drawing import COLORS
 from paddock.reports.plot_pbt import draw_lineage, draw_schedule
 from paddock.runs.lineage import Population, read_population, trace_back
 from paddock.runs.results import read_columns
@@ -108,8 +109,8 @@ def test_lineage_has_a_row_a_member_in_the_colours_of_their_origins(tmp_path: Pa
     }
     (stars,) = (line for line in ax.lines if line.get_marker() == "*")
     assert stars.get_xydata().tolist() == [[1, 2], [2, 2], [3, 0], [4, 0]]
-    arrows = [(text.xyann[1], text.xy[1]) for text in ax.texts]  # from row to row
-    assert sorted(arrows) == [(0, 1), (0, 2), (2, 0)]
+    (arrows,) = (item for item in ax.collections if isinstance(item, Quiver))
+    assert list(zip(arrows.Y, arrows.Y + arrows.V, strict=True)) == [(2, 0), (0, 1), (0, 2)]  # from row to row
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["leader", "takes over", "from 2"]
 
 
