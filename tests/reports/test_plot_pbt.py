@@ -109,6 +109,7 @@ def test_lineage_has_a_row_a_member_in_the_colours_of_their_origins(tmp_path: Pa
     }
     (stars,) = (line for line in ax.lines if line.get_marker() == "*")
     assert stars.get_xydata().tolist() == [[1, 2], [2, 2], [3, 0], [4, 0]]
+    arrows: Any
     (arrows,) = (item for item in ax.collections if isinstance(item, Quiver))
     assert list(zip(arrows.Y, arrows.Y + arrows.V, strict=True)) == [(2, 0), (0, 1), (0, 2)]  # from row to row
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["leader", "takes over", "from 2"]
