@@ -3,7 +3,7 @@
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -18,7 +18,7 @@ from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture
 from algos.pool.protocol import Pool
-from envs.errors import require
+from envs.ranges import POSITIVE, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, check_fields
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
@@ -32,23 +32,22 @@ class A2C:
     pool: Pool
     seed: int
     rollouts: Mode
-    num_actors: int
-    num_steps: int
-    learning_rate: float
-    max_grad_norm: float
-    gamma: float
-    value_coef: float
-    entropy_coef: float
+    num_actors: PositiveInt
+    num_steps: Annotated[int, POSITIVE]
+    learning_rate: PositiveFloat
+    max_grad_norm: PositiveFloat
+    gamma: UnitFloat
+    value_coef: NonNegativeFloat
+    entropy_coef: NonNegativeFloat
     hidden: tuple[int, ...]
-    eval_every: int
-    eval_episodes: int
-    eval_max_steps: int
+    eval_every: Annotated[int, POSITIVE]
+    eval_episodes: Annotated[int, POSITIVE]
+    eval_max_steps: Annotated[int, POSITIVE]
 
     iteration: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        for name in ("num_steps", "learning_rate", "max_grad_norm", "eval_every", "eval_episodes", "eval_max_steps"):
-            require(getattr(self, name) > 0, f"{name}={getattr(self, name)} must be positive")
+        check_fields(self)
         self.env = playable(self.env, self.vec)
         self.vec.check(self.env)
         network: dict[str, Any] = {

@@ -8,21 +8,22 @@ to the workers and only scalars come back.
 import logging
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock, worker_times
-from algos.evolution.population import Problem, SearchDistribution, play_members
+from algos.evolution.population import EpisodeCap, Problem, SearchDistribution, play_members
 from algos.evolution.strategy import Generation, climb, play_evaluation, play_population, report_lost
-from algos.evolution.update import Adam, EvaluationLost
+from algos.evolution.update import Adam, Decay, EvaluationLost
 from algos.learning.episodes import Moments, summarize
 from algos.learning.flow import run_alone
 from algos.networks.flat import MLP, Activation, FlatPolicy
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.native.networks import Normalizer
+from envs.ranges import NonNegativeFloat, PositiveInt, Range, check_fields
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
@@ -39,28 +40,28 @@ class ES:
     vec: Vec
     pool: Pool
     seed: int
-    population: int
-    sigma: float
-    sigma_decay: float
+    population: Annotated[int, Range("must be at least 2: one mirrored pair", low=2)]
+    sigma: Annotated[float, Range("must be positive; try 0.1", above=0)]
+    sigma_decay: Decay
     sigma_floor: float
-    learning_rate: float
-    learning_rate_decay: float
+    learning_rate: Annotated[float, Range("must be positive; try 0.01", above=0)]
+    learning_rate_decay: Decay
     learning_rate_floor: float
-    weight_decay: float
+    weight_decay: NonNegativeFloat
     noise: Literal["philox", "table"]
     noise_table_size: int
     hidden: tuple[int, ...]
     activation: Activation
-    initial_std: float
-    episodes_per_member: int
-    episode_cap: int | None
+    initial_std: NonNegativeFloat
+    episodes_per_member: PositiveInt
+    episode_cap: EpisodeCap
     normalize_observations: bool
-    observation_clip: float
-    observation_sampling: float
-    pairs_per_task: int
-    eval_every: int
-    eval_episodes: int
-    eval_max_steps: int
+    observation_clip: Annotated[float, Range("must be positive; try 5.0", above=0)]
+    observation_sampling: Annotated[float, Range("must lie in (0, 1]", above=0, high=1)]
+    pairs_per_task: PositiveInt
+    eval_every: PositiveInt
+    eval_episodes: PositiveInt
+    eval_max_steps: PositiveInt
 
     iteration: int = field(init=False, default=0)
     step: int = field(init=False, default=0)  # environment steps of the population, evaluation not counted
@@ -202,30 +203,14 @@ class ES:
         }
 
     def _check(self) -> None:
+        check_fields(self)
         name = type(self.vec).__name__
         require(self.vec.seeded_slots, f"es restarts single environments, and {name} cannot; use vec=serial")
         n, floor = self.population, self.sigma_floor
-        require(n >= 2, f"population={n} must be at least 2: one mirrored pair")
         require(n % 2 == 0, f"population={n} is odd, and members come in mirrored pairs; try {n + 1}")
-        require(self.sigma > 0, f"sigma={self.sigma} must be positive; try 0.1")
         require(0 <= floor <= self.sigma, f"sigma_floor={floor} must lie in [0, sigma={self.sigma}]")
-        require(self.learning_rate > 0, f"learning_rate={self.learning_rate} must be positive; try 0.01")
         floor = self.learning_rate_floor
         require(0 <= floor <= self.learning_rate, f"learning_rate_floor={floor} must lie in [0, {self.learning_rate}]")
-        for name in ("sigma_decay", "learning_rate_decay"):
-            value = getattr(self, name)
-            require(0 < value <= 1, f"{name}={value} must lie in (0, 1]; 1 keeps it constant")
-        for name in ("weight_decay", "initial_std"):
-            value = getattr(self, name)
-            require(value >= 0, f"{name}={value} must not be negative")
-        for name in ("episodes_per_member", "pairs_per_task", "eval_every", "eval_episodes", "eval_max_steps"):
-            value = getattr(self, name)
-            require(value >= 1, f"{name}={value} must be at least 1")
-        cap = self.episode_cap
-        require(cap is None or cap >= 1, f"episode_cap={cap} must be at least 1 step, or null for no cap")
-        require(self.observation_clip > 0, f"observation_clip={self.observation_clip} must be positive; try 5.0")
-        p = self.observation_sampling
-        require(0 < p <= 1, f"observation_sampling={p} must lie in (0, 1]")
 
     def _normalizer(self, observed: Moments) -> Normalizer | None:
         if not self.normalize_observations:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
 from algos.learning.episodes import count_cut, cut_metric
 from algos.pool.protocol import Done, Pool, PoolError
 from envs.errors import ConfigError, PaddockError, require
+from envs.ranges import PositiveInt, Range, UnitFloat, check_fields
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
@@ -44,14 +45,14 @@ class PBT:
     pool: Pool
     seed: int
     member: functools.partial[Any]  # makes an algorithm, given its parts and the hyperparameters that are explored
-    members: int
-    interval: int
-    quantile: float
+    members: Annotated[int, Range("must be at least 2", low=2)]
+    interval: PositiveInt
+    quantile: Annotated[float, Range("must lie in [0, 0.5]; 0 lets every member go on by itself", low=0, high=0.5)]
     factors: tuple[float, ...]
-    resample: float
+    resample: UnitFloat
     explore: Mapping[str, Mapping[str, Any]]
-    eval_episodes: int
-    eval_max_steps: int
+    eval_episodes: PositiveInt
+    eval_max_steps: PositiveInt
 
     iteration: int = field(init=False, default=0)  # rounds
     step: int = field(init=False, default=0)  # environment steps of all members, evaluation not counted
@@ -243,12 +244,7 @@ class PBT:
         self._events.append({"iteration": self.iteration + 1, "step": self.step, "event": event, **what})
 
     def _check(self) -> None:
-        require(self.members >= 2, f"members={self.members} must be at least 2")
-        for name in ("interval", "eval_episodes", "eval_max_steps"):
-            require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
-        share = self.quantile
-        require(0 <= share <= 0.5, f"quantile={share} must lie in [0, 0.5]; 0 lets every member go on by itself")
-        require(0 <= self.resample <= 1, f"resample={self.resample} must lie in [0, 1]")
+        check_fields(self)
         given = f"factors={list(self.factors)}"
         both = bool(self.factors) and 0 < min(self.factors) < 1 < max(self.factors)
         require(both, f"{given} must be positive, some below and some above 1; try [0.8, 1.25]")

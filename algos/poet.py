@@ -20,17 +20,18 @@ from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.common.timing import WorkClock
 from algos.evolution.jobs import LOST, AgentJobs, Offer, Stepped
 from algos.evolution.niche import Niche
-from algos.evolution.population import Problem, play_members
+from algos.evolution.population import EpisodeCap, Problem, play_members
 from algos.evolution.reproduction import Reproduction
 from algos.evolution.strategy import Optimizer
 from algos.evolution.transfer import compete
-from algos.evolution.update import Adam
+from algos.evolution.update import Adam, Decay
 from algos.learning.episodes import cut_metric
 from algos.learning.flow import Together
 from algos.networks.flat import MLP, Activation, FlatPolicy
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.family import Encoding, Family
+from envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, check_fields
 from envs.vector import Vec
 
 Floats = NDArray[np.float64]
@@ -38,18 +39,6 @@ Event = dict[str, Any]
 
 AHEAD = 2  # iterations by which a niche may be ahead of the slowest
 COUNTERS = ("iteration", "step", "numbers", "transfers", "attempts")
-AT_LEAST_ONE = (
-    "eval_episodes",
-    "eval_max_steps",
-    "pairs_per_task",
-    "transfer_every",
-    "transfer_window",
-    "reproduce_every",
-    "max_children",
-    "max_admitted",
-    "max_niches",
-    "neighbours",
-)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -61,35 +50,35 @@ class POET:
     pool: Pool
     seed: int
     population: int
-    sigma: float
-    sigma_decay: float
+    sigma: PositiveFloat
+    sigma_decay: Decay
     sigma_floor: float
-    learning_rate: float
-    learning_rate_decay: float
+    learning_rate: PositiveFloat
+    learning_rate_decay: Decay
     learning_rate_floor: float
-    weight_decay: float
+    weight_decay: NonNegativeFloat
     hidden: tuple[int, ...]
     activation: Activation
-    initial_std: float
-    episode_cap: int | None
+    initial_std: NonNegativeFloat
+    episode_cap: EpisodeCap
     same_ground: bool
-    eval_episodes: int
-    eval_max_steps: int
-    pairs_per_task: int
-    transfer_every: int
+    eval_episodes: PositiveInt
+    eval_max_steps: PositiveInt
+    pairs_per_task: PositiveInt
+    transfer_every: PositiveInt
     transfer_test: Literal["original", "enhanced"]
-    transfer_window: int
+    transfer_window: PositiveInt
     transfer_proposal: Optimizer
-    reproduce_every: int
+    reproduce_every: PositiveInt
     reproduce_score: float
-    max_children: int
-    max_admitted: int
-    max_niches: int
+    max_children: PositiveInt
+    max_admitted: PositiveInt
+    max_niches: PositiveInt
     criterion_low: float
     criterion_high: float
     child_proposal: Optimizer
     novelty: Literal["encoding", "pata_ec"]
-    neighbours: int
+    neighbours: PositiveInt
     solved_score: float
 
     iteration: int = field(init=False, default=0)
@@ -364,6 +353,7 @@ class POET:
         self._note(event, niche=niche.number, parent=niche.parent, encoding=niche.encoding, **what)
 
     def _check(self) -> None:
+        check_fields(self)
         name = type(self.vec).__name__
         require(self.vec.seeded_slots, f"poet restarts single environments, and {name} cannot; use vec=serial")
         n = self.population
@@ -372,16 +362,8 @@ class POET:
             f"population={n} must be even and at least 2: mirrored pairs; try {max(2, n + n % 2)}",
         )
         for name, floor in (("sigma", self.sigma_floor), ("learning_rate", self.learning_rate_floor)):
-            value, factor = getattr(self, name), getattr(self, f"{name}_decay")
-            require(value > 0, f"{name}={value} must be positive")
+            value = getattr(self, name)
             require(0 <= floor <= value, f"{name}_floor={floor} must lie in [0, {name}={value}]")
-            require(0 < factor <= 1, f"{name}_decay={factor} must lie in (0, 1]; 1 keeps it constant")
-        for name in ("weight_decay", "initial_std"):
-            require(getattr(self, name) >= 0, f"{name}={getattr(self, name)} must not be negative")
-        for name in AT_LEAST_ONE:
-            require(getattr(self, name) >= 1, f"{name}={getattr(self, name)} must be at least 1")
-        cap = self.episode_cap
-        require(cap is None or cap >= 1, f"episode_cap={cap} must be at least 1 step, or null for no cap")
         low, high = self.criterion_low, self.criterion_high
         require(low <= high, f"criterion_low={low} must not be above criterion_high={high}")
 

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
-from algos.learning.collectors import Actors, Mode, rollout_times
+from algos.learning.collectors import Actors, Mode, Staleness, rollout_times
 from algos.learning.distributed import Learners, check_learners
 from algos.learning.flow import minibatches
 from algos.learning.learner import BatchValues, Learner, check_compiler, check_device
@@ -33,8 +33,11 @@ from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import Activation
 from algos.pool.protocol import Pool
 from envs.errors import require
+from envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
 from envs.spec import EnvSpec
 from envs.vector import Vec
+
+POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -46,30 +49,30 @@ class PPO:
     pool: Pool
     seed: int
     rollouts: Mode
-    num_actors: int
-    staleness: int
-    num_steps: int
+    num_actors: PositiveInt
+    staleness: Staleness
+    num_steps: PositiveInt
     groups: int
-    epochs: int
-    minibatch_size: int
-    learning_rate: float
-    anneal_steps: int | None
-    adam_epsilon: float
-    max_grad_norm: float | None
-    gamma: float
+    epochs: PositiveInt
+    minibatch_size: PositiveInt
+    learning_rate: PositiveFloat
+    anneal_steps: Annotated[int | None, POSITIVE_OR_NULL]
+    adam_epsilon: PositiveFloat
+    max_grad_norm: Annotated[float | None, POSITIVE_OR_NULL]
+    gamma: UnitFloat
     advantage: Literal["gae", "vtrace"]
-    gae_lambda: float
+    gae_lambda: UnitFloat
     normalize_advantages: bool
-    clip_coef: float
+    clip_coef: PositiveFloat
     anneal_clip: bool
-    value_clip_coef: float | None
-    target_kl: float | None
-    value_coef: float
-    entropy_coef: float
+    value_clip_coef: Annotated[float | None, POSITIVE_OR_NULL]
+    target_kl: Annotated[float | None, POSITIVE_OR_NULL]
+    value_coef: NonNegativeFloat
+    entropy_coef: NonNegativeFloat
     normalize_observations: bool
-    observation_clip: float
+    observation_clip: PositiveFloat
     normalize_rewards: bool
-    reward_clip: float
+    reward_clip: PositiveFloat
     encoder: Literal["auto", "mlp", "cnn"]
     hidden: tuple[int, ...]
     activation: Activation
@@ -77,13 +80,13 @@ class PPO:
     lstm: bool
     initial_log_std: float
     device: str
-    learners: int
+    learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
     precision: Literal["float32", "bfloat16"]
     compiled: bool
-    threads: int
-    eval_every: int
-    eval_episodes: int
-    eval_max_steps: int
+    threads: PositiveInt
+    eval_every: PositiveInt
+    eval_episodes: PositiveInt
+    eval_max_steps: PositiveInt
 
     iteration: int = field(init=False, default=0)
     step: int = field(init=False, default=0)  # environment steps of all actors, evaluation not counted
@@ -362,33 +365,11 @@ class PPO:
         return Weights(self.iteration, self.learner.parameters(), normal.mean, normal.std, self.observation_clip)
 
     def _check(self) -> None:
-        for name in (
-            "num_steps",
-            "epochs",
-            "minibatch_size",
-            "threads",
-            "eval_every",
-            "eval_episodes",
-            "eval_max_steps",
-        ):
-            value = getattr(self, name)
-            require(value >= 1, f"{name}={value} must be at least 1")
+        check_fields(self)
         ahead = self.rollouts == "prefetch" or (self.rollouts == "actors" and self.staleness > 0)
         shared = f"threads={self.threads}: what plays ahead (rollouts={self.rollouts}) and what learns would share them"
         alone = self.threads == 1 or not (ahead and self.pool.in_process)
         require(alone, f"{shared} in one process, by chance; use threads=1, rollouts=inline or compute=local")
-        for name in ("learning_rate", "adam_epsilon", "clip_coef", "observation_clip", "reward_clip"):
-            value = getattr(self, name)
-            require(value > 0, f"{name}={value} must be positive")
-        for name in ("max_grad_norm", "anneal_steps", "value_clip_coef", "target_kl"):
-            value = getattr(self, name)
-            require(value is None or value > 0, f"{name}={value} must be positive, or null")
-        for name in ("value_coef", "entropy_coef"):
-            value = getattr(self, name)
-            require(value >= 0, f"{name}={value} must not be negative")
-        for name in ("gamma", "gae_lambda"):
-            value = getattr(self, name)
-            require(0 <= value <= 1, f"{name}={value} must lie in [0, 1]")
         require(
             not self.anneal_clip or self.anneal_steps is not None,
             "anneal_clip=true needs anneal_steps=, the steps it falls over",

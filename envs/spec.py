@@ -7,13 +7,14 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium
 from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
 from gymnasium.wrappers import TimeLimit
 
 from envs.errors import ConfigError, closest, provide, require, resolve
+from envs.ranges import Range, check_fields
 
 REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
 
@@ -45,14 +46,11 @@ class EnvSpec:
     id: str
     kwargs: Mapping[str, Any]
     wrappers: tuple[Mapping[str, Any], ...]
-    max_episode_steps: int | None
+    max_episode_steps: Annotated[int | None, Range("must be at least 1, or null for no other limit", low=1)]
     fresh: bool
 
     def __post_init__(self) -> None:
-        limit = self.max_episode_steps
-        require(
-            limit is None or limit >= 1, f"max_episode_steps={limit} must be at least 1, or null for no other limit"
-        )
+        check_fields(self)
         for wrapper in self.wrappers:
             require(
                 "_target_" in dict(wrapper), f"wrappers: {dict(wrapper)} lacks '_target_', the wrapper's dotted path"

@@ -7,7 +7,7 @@ alone.
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -19,8 +19,11 @@ from algos.learning.policy_episodes import Members, NativePlayer
 from algos.networks.flat import MLP, Population
 from algos.pool.broadcast import Broadcast
 from envs.native.networks import Normalizer
+from envs.ranges import Range
 from envs.spec import EnvSpec
 from envs.vector import Vec, VectorEnv
+
+EpisodeCap = Annotated[int | None, Range("must be at least 1 step, or null for no cap", low=1)]
 
 KEPT_PROBLEMS = 8  # a thread's environments take memory, and are made anew in milliseconds
 
@@ -35,7 +38,7 @@ class Problem:
     seed: int
     noise_table_size: int | None  # None: Philox
     episodes_per_member: int
-    episode_cap: int | None
+    episode_cap: EpisodeCap
     eval_max_steps: int  # of an episode of the mean's evaluation
     observation_sampling: float  # share of pairs whose observations count; 0 for none
 

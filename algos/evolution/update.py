@@ -5,13 +5,16 @@ Salimans et al. 2017 (arXiv:1703.03864), Kingma & Ba 2015 (arXiv:1412.6980).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.errors import PaddockError
+from envs.ranges import Range
 
 Floats = NDArray[np.float64]
+Decay = Annotated[float, Range("must lie in (0, 1]; 1 keeps it constant", above=0, high=1)]  # a factor an iteration
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 

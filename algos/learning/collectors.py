@@ -12,7 +12,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from algos.common.timing import worker_times
 from algos.learning.flow import prefetch
@@ -20,8 +20,10 @@ from algos.learning.rollout import Collector, ResumePoint, Rollout, RolloutConfi
 from algos.networks.architecture import Weights
 from algos.pool.protocol import Pool
 from envs.errors import require
+from envs.ranges import Range
 
 Mode = Literal["inline", "prefetch", "actors"]
+Staleness = Annotated[int, Range("must be between 0 and 8 updates; 1 suits most", low=0, high=8)]
 Versions = Callable[[int], Weights]  # the weights that play rollout k
 Source = Generator[tuple[Rollout, ResumePoint], None, None]  # rollouts, and where each ended
 
@@ -42,8 +44,6 @@ class Actors:
             ConfigError: settings are out of range or do not go together.
         """
         N, groups = config.vec.num_envs, config.groups
-        require(num_actors >= 1, f"num_actors={num_actors} must be at least 1")
-        require(0 <= staleness <= 8, f"staleness={staleness} must be between 0 and 8 updates; 1 suits most")
         require(1 <= groups <= N, f"groups={groups} must be between 1 and vec.num_envs={N}")
         require(N % groups == 0, f"groups={groups} does not divide vec.num_envs={N}; 1 always does")
         ahead = mode != "prefetch" or staleness >= 1

@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -17,9 +17,15 @@ from envs.bipedal.ground import HIGHEST as TALLEST
 from envs.bipedal.ground import LARGEST, LONGEST, ROUGHEST, SHORTEST, is_number
 from envs.errors import nearest, require
 from envs.family import Encoding
+from envs.ranges import Range, check_fields
 from envs.spec import EnvSpec
 
 Rule = Mapping[str, Any]  # {step, max}, and for intervals {initial: [low, high]}
+
+CHANCE = Range("must be a chance in [0, 1]", low=0, high=1)
+Length = Annotated[
+    int, Range(f"must be from {SHORTEST} to {LONGEST} points; 200 is Gymnasium's", low=SHORTEST, high=LONGEST)
+]
 
 DIGITS = 1  # after the point, to which encodings are rounded
 SUCH = {2: "{step: 0.6, max: 10.0}", 3: "{initial: [0, 0.8], step: 0.4, max: 8.0}"}
@@ -48,11 +54,12 @@ class Obstacles:
     stump_height: Rule | None
     stair_height: Rule | None
     stair_steps: Rule | None
-    length: int
+    length: Length
     max_episode_steps: int | None
     wrappers: tuple[Mapping[str, Any], ...]
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.roughness is not None:
             _check_rule("roughness", self.roughness, {"step", "max"}, ROUGHEST)
         for key, rule in self._intervals():
@@ -67,7 +74,6 @@ class Obstacles:
             )
         some = self.roughness is not None or bool(self._intervals())
         require(some, f"roughness={self.roughness}, and so is everything else; give a rule to one of them")
-        _check_length(self.length)
         self.env_spec(self.flat(), None)  # which checks the rest
 
     def flat(self) -> Encoding:
@@ -116,33 +122,29 @@ class Cppns:
         wrappers: as in EnvSpec.
     """
 
-    node_add: float
-    node_delete: float
-    weight_rate: float
-    weight_power: float
+    node_add: Annotated[float, CHANCE]
+    node_delete: Annotated[float, CHANCE]
+    # From the flat course, only the one weight leads away.
+    weight_rate: Annotated[float, CHANCE, Range("must be above 0, or all stays flat", above=0)]
+    weight_power: Annotated[float, Range("must be in (0, 10]; 0.1 is published", above=0, high=10)]
     amplitude_low: float
     amplitude_high: float
-    length: int
+    length: Length
     max_episode_steps: int | None
     wrappers: tuple[Mapping[str, Any], ...]
 
     def __post_init__(self) -> None:
-        for key in ("node_add", "node_delete", "weight_rate"):
-            require(0 <= getattr(self, key) <= 1, f"{key}={getattr(self, key)} must be a chance in [0, 1]")
+        check_fields(self)
         require(
             self.node_add + self.node_delete <= 1,
             f"node_delete={self.node_delete} and node_add={self.node_add} exclude each other; their sum must be <= 1",
         )
-        require(0 < self.weight_power <= 10, f"weight_power={self.weight_power} must be in (0, 10]; 0.1 is published")
         low, high = self.amplitude_low, self.amplitude_high
         require(
             low > 0 and 4 * low <= high <= TALLEST,
             f"amplitude_low={low} must be above 0 and at most a quarter of amplitude_high={high}, which is at most "
             f"{TALLEST} m; 0.25 and 16 are published",
         )
-        # From the flat course, only the one weight leads away.
-        require(self.weight_rate > 0, f"weight_rate={self.weight_rate} must be above 0, or all stays flat")
-        _check_length(self.length)
         self.env_spec(self.flat(), None)  # which checks the rest
 
     def flat(self) -> Encoding:
@@ -193,11 +195,6 @@ def _terrain(family: Obstacles | Cppns, encoding: Encoding, ground: int | None) 
 
 def _numbers(encoding: Encoding) -> list[float]:
     return [encoding["roughness"], *itertools.chain(*(encoding.get(key, (0.0, 0.0)) for key in INTERVALS))]
-
-
-def _check_length(length: int) -> None:
-    allowed = SHORTEST <= length <= LONGEST
-    require(allowed, f"length={length} must be from {SHORTEST} to {LONGEST} points; 200 is Gymnasium's")
 
 
 def _check_rule(key: str, rule: Rule, keys: set[str], most: float) -> None:

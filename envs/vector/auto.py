@@ -17,9 +17,10 @@ from envs.cores import usable_cores
 from envs.errors import ConfigError
 from envs.native.library import built, describe, passed_over, widest
 from envs.native.settings import NativeTask, native_task
+from envs.ranges import check_fields
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
-from envs.vector.recipes import Multiprocess, Native, Serial, check_num_envs
+from envs.vector.recipes import Multiprocess, Native, NumEnvs, Serial
 
 Layout = Serial | Multiprocess | Native
 
@@ -32,13 +33,13 @@ SIMPLER = 0.97  # share of the best at which the process itself is preferred to 
 class Auto:
     """A layout to be chosen; environments step in this process as long as it has not been."""
 
-    num_envs: int
+    num_envs: NumEnvs
     restart: bool
     timeout_s: float
     seeded_slots = True
 
     def __post_init__(self) -> None:
-        check_num_envs(self.num_envs)
+        check_fields(self)
         self.layouts()
 
     def check(self, spec: EnvSpec) -> None:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from gymnasium.vector import AutoresetMode
 
 from envs.cores import usable_cores
 from envs.errors import require
 from envs.native.settings import native_task
+from envs.ranges import Range, check_fields
 from envs.spec import EnvSpec
 from envs.vector.adapters.batched import BatchedVectorEnv, make_batched
 from envs.vector.adapters.envpool import EnvPoolVectorEnv
@@ -17,6 +18,8 @@ from envs.vector.contract import VectorEnv
 from envs.vector.multiprocess.shared import check_platform, size_of
 from envs.vector.multiprocess.vector import MultiprocessVectorEnv
 from envs.vector.serial import SerialVectorEnv
+
+NumEnvs = Annotated[int, Range("must be between 1 and 4096; 8 suits most", low=1, high=4096)]
 
 
 class Vec(Protocol):
@@ -58,11 +61,11 @@ class ChoosesLayout(Protocol):
 class Serial:
     """Environments stepped one after another in the process that asks."""
 
-    num_envs: int
+    num_envs: NumEnvs
     seeded_slots = True
 
     def __post_init__(self) -> None:
-        check_num_envs(self.num_envs)
+        check_fields(self)
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
@@ -78,15 +81,15 @@ class Serial:
 class Multiprocess:
     """Environments in worker processes, several in each, on shared memory."""
 
-    num_envs: int
+    num_envs: NumEnvs
     workers: int | None
     batch_size: int | None
     restart: bool
-    timeout_s: float
+    timeout_s: Annotated[float, Range("must be above 0; 120 suits most", above=0)]
     seeded_slots = True
 
     def __post_init__(self) -> None:
-        check_num_envs(self.num_envs)
+        check_fields(self)
         N, W, B = self.num_envs, self.workers, self.batch_size
         require(W is None or 1 <= W <= N, f"workers={W} must be between 1 and num_envs={N}, or null for one per core")
         if W is not None:
@@ -97,7 +100,6 @@ class Multiprocess:
             require(1 <= B <= N, f"batch_size={B} must be between 1 and num_envs={N}, or null for all of them")
             remedy = f"try {max(each, B - B % each)}"
             require(B % each == 0, f"batch_size={B} is not a multiple of a worker's {each} environments; {remedy}")
-        require(self.timeout_s > 0, f"timeout_s={self.timeout_s} must be above 0; 120 suits most")
 
     @property
     def processes(self) -> int:
@@ -129,15 +131,13 @@ class Multiprocess:
 class Gymnasium:
     """Gymnasium's own vector environments, as they are."""
 
-    num_envs: int
+    num_envs: NumEnvs
     mode: Literal["sync", "async"]
     start_method: Literal["fork", "spawn", "forkserver"]
     seeded_slots = False
 
     def __post_init__(self) -> None:
-        check_num_envs(self.num_envs)
-        check_choice("mode", self.mode, ("sync", "async"))
-        check_choice("start_method", self.start_method, ("fork", "spawn", "forkserver"))
+        check_fields(self)
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
@@ -154,16 +154,15 @@ class Gymnasium:
 class EnvPool:
     """EnvPool's environments, for the tasks that it has."""
 
-    num_envs: int
+    num_envs: NumEnvs
     batch_size: int | None
-    threads: int
+    threads: Annotated[int, Range("must be at most 1024, or 0 for EnvPool's choice", low=0, high=1024)]
     seeded_slots = False
 
     def __post_init__(self) -> None:
-        check_num_envs(self.num_envs)
+        check_fields(self)
         B, N = self.batch_size, self.num_envs
         require(B is None or 1 <= B <= N, f"batch_size={B} must be between 1 and num_envs={N}, or null for as many")
-        require(0 <= self.threads <= 1024, f"threads={self.threads} must be at most 1024, or 0 for EnvPool's choice")
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
@@ -185,12 +184,12 @@ class EnvPool:
 class Vector:
     """An environment that is itself a vector."""
 
-    num_envs: int
+    num_envs: NumEnvs
     target: str | None
     seeded_slots = False
 
     def __post_init__(self) -> None:
-        check_num_envs(self.num_envs)
+        check_fields(self)
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
@@ -210,13 +209,12 @@ class Native:
     The walkers' numbers are those of `envs.bipedal`; the classic tasks' differ from Gymnasium's in the last bits.
     """
 
-    num_envs: int
-    threads: int
+    num_envs: Annotated[int, Range("must be between 1 and 65536; 64 suits most", low=1, high=65536)]
+    threads: Annotated[int, Range("must be at most 1024, or 0 for one per core", low=0, high=1024)]
     seeded_slots = True
 
     def __post_init__(self) -> None:
-        check_num_envs(self.num_envs, most=65536, suits=64)
-        require(0 <= self.threads <= 1024, f"threads={self.threads} must be at most 1024, or 0 for one per core")
+        check_fields(self)
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
@@ -232,16 +230,6 @@ class Native:
         return NativeVectorEnv(native_task(spec), self.num_envs, autoreset, copy, self.threads)
 
 
-def check_num_envs(num_envs: int, most: int = 4096, suits: int = 8) -> None:
-    """Raise ConfigError unless so many environments are allowed in one vector."""
-    require(1 <= num_envs <= most, f"num_envs={num_envs} must be between 1 and {most}; {suits} suits most")
-
-
 def largest_divisor(number: int, limit: int) -> int:
     """The largest divisor of a number that is not above the limit."""
     return next(d for d in range(min(number, limit), 0, -1) if number % d == 0)
-
-
-def check_choice(key: str, got: str, allowed: tuple[str, ...]) -> None:
-    """Raise ConfigError unless the value is one of those allowed."""
-    require(got in allowed, f"{key}={got} must be one of {', '.join(allowed)}")

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from envs.errors import nearest, require
+from envs.ranges import POSITIVE, NonNegativeInt, PositiveFloat, Range, check_fields
 
 from .dask.autoscale import Bounds
 from .tls import check_tls
@@ -13,6 +15,8 @@ MOST = 1024  # workers
 
 Count = int | Mapping[str, int | None] | None  # a number, or {min, max}
 Tls = Mapping[str, str | None] | None
+Retries = Annotated[int, Range("must be between 0 and 100; 3 suits most", low=0, high=100)]
+Timeout = Annotated[float | None, Range("must be positive, or null for no limit", above=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,28 +27,24 @@ class SlurmKeys:
     partition: str | None
     account: str | None
     walltime: str
-    cores: int
-    memory_gb: float
-    gpus: int
+    cores: Annotated[int, POSITIVE]
+    memory_gb: PositiveFloat
+    gpus: NonNegativeInt
     directives: Sequence[str]
     prologue: Sequence[str]
     host: str | None
-    wait_s: float
-    retries: int
-    task_timeout_s: float | None
+    wait_s: PositiveFloat
+    retries: Retries
+    task_timeout_s: Timeout
     tls: Tls
 
     def __post_init__(self) -> None:
         self.bounds  # noqa: B018
-        check_faults(self.retries, self.task_timeout_s)
+        check_fields(self)
         check_tls(self.tls)
         for name, path in (self.tls or {}).items():
             spaced = path is not None and path.split() != [path]
             require(not spaced, f"tls: {name}={path} has a space in it, which the jobs' script cannot; move it")
-        for name in ("cores", "memory_gb", "wait_s"):
-            value = getattr(self, name)
-            require(value > 0, f"{name}={value} must be positive")
-        require(self.gpus >= 0, f"gpus={self.gpus} must not be negative")
         lasts = f"walltime={self.walltime}"
         require(self.walltime_s >= 60, f"{lasts} is shorter than Slurm's shortest, a minute; write [D-]HH:MM:SS")
 
@@ -81,10 +81,3 @@ def read_bounds(workers: Count, default: int) -> Bounds:
     high = given.get("max", low)
     require(low <= high, f"workers: min={low} is more than max={high}; swap them")
     return Bounds(low, high)
-
-
-def check_faults(retries: int, task_timeout_s: float | None) -> None:
-    """Raise ConfigError unless the keys for tasks that fail are in range."""
-    require(0 <= retries <= 100, f"retries={retries} must be between 0 and 100; 3 suits most")
-    limit = task_timeout_s
-    require(limit is None or limit > 0, f"task_timeout_s={limit} must be positive, or null for no limit")

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 from algos.pool.protocol import Pool
 from envs.cores import usable_cores
 from envs.errors import nearest, require
+from envs.ranges import check_fields
 
 from .dask.autoscale import Bounds
-from .keys import Count, SlurmKeys, Tls, check_faults, read_bounds
+from .keys import Count, Retries, SlurmKeys, Timeout, Tls, read_bounds
 from .tls import check_encrypted, check_tls, security
 
 SCHEMES = ("tcp", "tls", "ucx", "ucxx", "ws", "wss")
@@ -24,12 +25,12 @@ class Local:
     """Worker processes on this machine."""
 
     workers: Count
-    retries: int
-    task_timeout_s: float | None
+    retries: Retries
+    task_timeout_s: Timeout
 
     def __post_init__(self) -> None:
         self.bounds  # noqa: B018
-        check_faults(self.retries, self.task_timeout_s)
+        check_fields(self)
 
     @property
     def bounds(self) -> Bounds:
@@ -54,13 +55,13 @@ class Dask:
     address: str | None
     scheduler_file: str | None
     workers: Count
-    retries: int
-    task_timeout_s: float | None
+    retries: Retries
+    task_timeout_s: Timeout
     tls: Tls
 
     def __post_init__(self) -> None:
         self.bounds  # noqa: B018
-        check_faults(self.retries, self.task_timeout_s)
+        check_fields(self)
         check_tls(self.tls)
         both = self.address is not None and self.scheduler_file is not None
         require(not both, f"address={self.address} and scheduler_file={self.scheduler_file}: give one of them")

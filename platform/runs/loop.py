@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, Protocol
+from typing import Annotated, Any, NoReturn, Protocol
 
 from algos.protocol import Algorithm, Evaluates, Metrics, TellsEvents
-from envs.errors import PaddockError, require
+from envs.errors import PaddockError
+from envs.ranges import Range, check_fields
 
 from .checkpoint import Checkpoints, check_fits
+
+BOUND = Range("must be positive, or null for no bound", above=0)
 
 
 class RunFailed(PaddockError):
@@ -35,15 +38,13 @@ class MetricSink(Protocol):
 class Budget:
     """When a run ends: at whichever of these comes first; None for no such bound."""
 
-    iterations: int | None
-    steps: int | None  # environment steps
-    minutes: float | None  # computing time, over all sessions of the run
+    iterations: Annotated[int | None, BOUND]
+    steps: Annotated[int | None, BOUND]  # environment steps
+    minutes: Annotated[float | None, BOUND]  # computing time, over all sessions of the run
     return_: float | None  # mean return of an evaluation
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "steps", "minutes"):
-            bound = getattr(self, name)
-            require(bound is None or bound > 0, f"budget.{name}={bound} must be positive, or null for no bound")
+        check_fields(self)
 
     def spent(self, metrics: Metrics, elapsed_s: float) -> str | None:
         """The bound that is reached, in words; None while there is some left."""

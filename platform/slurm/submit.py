@@ -17,12 +17,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from envs.errors import ConfigError, require
+from envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, Range, check_fields
 
 from .. import CONF
 from ..config.command import shown
@@ -59,24 +60,20 @@ class Resources:
     partition: str | None
     account: str | None
     qos: str | None
-    time_min: int
-    cpus: int
-    memory_gb: float | None
-    gpus: int
-    signal_delay_s: int
-    max_requeues: int
-    max_parallel: int | None
+    time_min: PositiveInt
+    cpus: PositiveInt
+    memory_gb: Annotated[float | None, Range("must be positive, or null", above=0)]
+    gpus: Annotated[int, AT_LEAST_ZERO]
+    signal_delay_s: Annotated[int, Range("must be 10 to 3600 seconds; 120 suits most", low=10, high=3600)]
+    max_requeues: Annotated[int, AT_LEAST_ZERO]
+    max_parallel: Annotated[int | None, AT_LEAST_ONE]
     setup: Sequence[str]
     additional: Mapping[str, Any]
     wait: bool
 
     def __post_init__(self) -> None:
-        for name, least in {"time_min": 1, "cpus": 1, "gpus": 0, "max_requeues": 0, "max_parallel": 1}.items():
-            value = getattr(self, name)
-            require(value is None or value >= least, f"{name}={value} must be at least {least}")
-        require(self.memory_gb is None or self.memory_gb > 0, f"memory_gb={self.memory_gb} must be positive, or null")
+        check_fields(self)
         delay = self.signal_delay_s
-        require(10 <= delay <= 3600, f"signal_delay_s={delay} must be 10 to 3600 seconds; 120 suits most")
         require(
             delay < 60 * self.time_min,
             f"signal_delay_s={delay} must be less than time_min={self.time_min}; raise hydra.launcher.time_min",

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from algos.pool.protocol import Needs
 from envs.cores import usable_cores
-from envs.errors import require
+from envs.ranges import PositiveInt, Range, check_fields
 
 from ..compute.recipes import Dask
 from ..config.build import call_checked
@@ -33,13 +33,12 @@ from .placement import End, Here, LaunchTarget, OnWorkers, Plan, Running, plan_j
 class LocalKeys:
     """The keys of conf/hydra/launcher/local.yaml, which explains them."""
 
-    jobs: int | None
-    cpus: int
+    jobs: Annotated[int | None, Range("must be at least 1, or null", low=1)]
+    cpus: PositiveInt
     gpus: Sequence[int | str]
 
     def __post_init__(self) -> None:
-        require(self.jobs is None or self.jobs >= 1, f"jobs={self.jobs} must be at least 1, or null")
-        require(self.cpus >= 1, f"cpus={self.cpus} must be at least 1")
+        check_fields(self)
 
     def open(self) -> Here:
         """Get ready to start processes."""

@@ -15,9 +15,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from envs.errors import ConfigError, nearest, require
+from envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, check_fields
 
 from ..runs.checkpoint import write_atomically
 from ..runs.folder import FolderError
@@ -99,23 +100,21 @@ class SweepSettings:
 
     study: str | None
     storage: str | None
-    n_trials: int
-    parallel: int | None
+    n_trials: PositiveInt
+    parallel: Annotated[int | None, AT_LEAST_ONE]
     objectives: Sequence[str]
     constraints: Sequence[str]
     sampler: str
-    seed: int
+    seed: Annotated[int, AT_LEAST_ZERO]
     pruner: str
-    retries: int
+    retries: Annotated[int, AT_LEAST_ZERO]
     on_failure: str
     params: Mapping[str, Any]
     options: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         require(self.study is None or "/" not in self.study, f"study={self.study} must not contain '/'")
-        for name, least in {"n_trials": 1, "parallel": 1, "seed": 0, "retries": 0}.items():
-            value = getattr(self, name)
-            require(value is None or value >= least, f"{name}={value} must be at least {least}")
+        check_fields(self)
         parse_objectives(self.objectives)
         for text in self.constraints:
             Constraint.parse(text)

@@ -326,8 +326,6 @@ def test_actors_go_on_from_their_state(mode: Any, staleness: int, vec: Vec | Non
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"num_actors": 0}, "num_actors=0"),
-        ({"staleness": 9}, "between 0 and 8"),
         ({"mode": "prefetch", "staleness": 0}, "nothing to prefetch"),
         ({"config": config(groups=3)}, "groups=3 does not divide vec.num_envs=4"),
     ],
