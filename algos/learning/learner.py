@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from algos.learning.rollout import Rollout
 from algos.networks.actor_critic import ActorCritic, as_tensor
@@ -62,12 +63,13 @@ class Learner:
             parameter.data = self.theta[start:stop].view_as(parameter)
             parameter.grad = self.gradient[start:stop].view_as(parameter)
             start = stop
-        self.theta.grad = self.gradient
         plain = architecture.encoder == "mlp" and not architecture.lstm and precision == "float32" and not compiled
         self.dense: DenseNetwork | None = None  # does without torch where that is faster
         if plain and self.device.type == "cpu" and self.context.world_size == 1:
             self.dense = DenseNetwork(architecture, self.theta.numpy(), self.gradient.numpy())
-        self._adam = torch.optim.Adam([self.theta], lr=1.0, eps=adam_epsilon, fused=True)
+        self._adam_epsilon = adam_epsilon
+        self._momentum, self._variance = torch.zeros_like(self.theta), torch.zeros_like(self.theta)  # Adam's moments
+        self._descents = torch.zeros((), device=self.device)
 
     def apply_loss(self, loss: Tensor, rate: float, max_norm: float | None) -> Tensor:
         """One step of Adam against the sum of all learners' losses; returns its gradient's norm before clipping."""
@@ -81,8 +83,7 @@ class Learner:
         norm = torch.linalg.vector_norm(self.gradient)
         if max_norm is not None:
             self.gradient.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
-        self._adam.param_groups[0]["lr"] = rate
-        self._adam.step()
+        self._descend(rate)
         return norm
 
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> "BatchValues":
@@ -146,26 +147,39 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters and Adam's moments."""
-        state = self._adam.state.get(self.theta)
-        zeros = np.zeros(len(self.theta), np.float32)
         return {
             "parameters": self.parameters(),
-            "momentum": zeros if not state else state["exp_avg"].cpu().numpy().copy(),
-            "variance": zeros if not state else state["exp_avg_sq"].cpu().numpy().copy(),
-            "descents": 0 if not state else int(state["step"].item()),
+            "momentum": self._momentum.cpu().numpy().copy(),
+            "variance": self._variance.cpu().numpy().copy(),
+            "descents": int(self._descents.item()),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
-        with torch.no_grad():
-            self.theta.copy_(torch.from_numpy(state["parameters"]))
-        self._adam.state.clear()
-        if state["descents"]:
-            self._adam.state[self.theta] = {
-                "step": torch.tensor(float(state["descents"]), dtype=torch.float32),
-                "exp_avg": torch.from_numpy(state["momentum"].copy()).to(self.device),
-                "exp_avg_sq": torch.from_numpy(state["variance"].copy()).to(self.device),
-            }
+        self.theta.copy_(torch.from_numpy(state["parameters"]))
+        self._momentum.copy_(torch.from_numpy(state["momentum"]))
+        self._variance.copy_(torch.from_numpy(state["variance"]))
+        self._descents.fill_(state["descents"])
+
+    @torch.no_grad()
+    def _descend(self, rate: float) -> None:
+        # The class torch.optim.Adam brings torch's compiler with it, which takes a second to import.
+        adam(
+            [self.theta],
+            [self.gradient],
+            [self._momentum],
+            [self._variance],
+            [],
+            [self._descents],
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=rate,
+            weight_decay=0.0,
+            eps=self._adam_epsilon,
+            maximize=False,
+        )
 
 
 @dataclass(frozen=True)

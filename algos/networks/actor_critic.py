@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import LOG_2PI, Head
+
+Layer = TypeVar("Layer", bound=nn.Module)
 
 SQRT2 = math.sqrt(2.0)
 NATURE = 36  # pixels a side from which the network of Mnih et al. 2015 fits
@@ -174,15 +177,22 @@ def _convolutions(shape: tuple[int, ...], generator: torch.Generator) -> Iterato
     plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(sides) >= NATURE else [(32, 3, 1), (64, 3, 1)]
     yield Pixels(last)
     for filters, kernel, stride in plan:
-        layer = nn.utils.skip_init(nn.Conv2d, channels, filters, kernel, stride)
+        layer = _undrawn(nn.Conv2d(channels, filters, kernel, stride, device="meta"))
         yield _orthogonal(layer, SQRT2, generator)
         yield nn.ReLU()
         channels = filters
     yield nn.Flatten()
 
 
+def _undrawn(layer: Layer) -> Layer:
+    """Give a layer without memory room for its parameters; `nn.utils.skip_init` would import sympy for it."""
+    for name, parameter in list(layer.named_parameters()):
+        setattr(layer, name, nn.Parameter(torch.empty(parameter.shape)))
+    return layer
+
+
 def _linear(fan_in: int, fan_out: int, gain: float, generator: torch.Generator) -> nn.Linear:
-    layer = nn.utils.skip_init(nn.Linear, fan_in, fan_out)
+    layer = _undrawn(nn.Linear(fan_in, fan_out, device="meta"))
     _orthogonal(layer, gain, generator)
     return layer
 
@@ -195,7 +205,7 @@ def _orthogonal(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Gene
 
 
 def _lstm(width: int, generator: torch.Generator) -> nn.LSTMCell:
-    cell = nn.utils.skip_init(nn.LSTMCell, width, width)
+    cell = _undrawn(nn.LSTMCell(width, width, device="meta"))
     for name, parameter in cell.named_parameters():
         if "weight" in name:
             nn.init.orthogonal_(parameter, 1.0, generator=generator)
