@@ -1,11 +1,9 @@
 """A pool that opens when it is told to, so that everything else can be checked before any worker starts."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import Batch, Done, End, Pool, Stateful, Task, Value
 from algos.pool.serial import SerialPool
 
 
@@ -29,31 +27,6 @@ class LatePool:
         self._pool = self._recipe.open(imports, folder)
 
     @property
-    def size(self) -> int:
-        """Workers alive now."""
-        return self._opened().size
-
-    def imap_unordered(self, fn: Callable[[Task], Any], tasks: Iterable[Task], **settings: Any) -> Iterator[Done]:
-        """See `algos.pool.protocol.Pool`."""
-        return self._opened().imap_unordered(fn, tasks, **settings)
-
-    def open_batch(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **settings: Any) -> Batch:
-        """See `algos.pool.protocol.Pool`."""
-        return self._opened().open_batch(fn, deliver, **settings)
-
-    def broadcast(self, value: Value) -> Broadcast[Value]:
-        """See `algos.pool.protocol.Pool`."""
-        return self._opened().broadcast(value)
-
-    def stateful(self, factory: Callable[[], Any], *arguments: Any, **settings: Any) -> Stateful:
-        """See `algos.pool.protocol.Pool`."""
-        return self._opened().stateful(factory, *arguments, **settings)
-
-    def ask(self, workers: int) -> None:
-        """See `algos.pool.protocol.Pool`."""
-        self._opened().ask(workers)
-
-    @property
     def in_process(self) -> bool:
         """Whether tasks run in this process, one after the other."""
         return isinstance(self._recipe, SerialPool)
@@ -67,6 +40,9 @@ class LatePool:
         if self._pool is not None:
             self._pool.close()
 
-    def _opened(self) -> Pool:
-        assert self._pool is not None, "the pool is used before it was opened"
-        return self._pool
+    def __getattr__(self, name: str) -> Any:
+        """Pass on all else that is asked of a pool to the one that was opened."""
+        pool = self.__dict__.get("_pool")
+        if pool is None:
+            raise AttributeError(f"the pool is used before it was opened, for its {name}")
+        return getattr(pool, name)

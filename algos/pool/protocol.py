@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from algos.pool.broadcast import Broadcast
 from envs.errors import PaddockError, require
@@ -51,6 +51,16 @@ class Needs:
 
 
 ONE_CPU = Needs()
+
+
+class TaskOptions(TypedDict, total=False):
+    """How tasks are run; each may be left out."""
+
+    needs: Needs  # what each task occupies on its worker; else ONE_CPU
+    retry_errors: int  # how often a task that raises is run again before its error is its end; else 0
+    renew_after: int | None  # a worker process that ran so many of these tasks is replaced by a new one; else never
+
+
 End = Callable[[], Done]  # unpickles when it is called, which is done once
 
 
@@ -102,20 +112,11 @@ class Pool(Protocol):
         ...
 
     def imap_unordered(
-        self,
-        fn: Callable[[Task], Any],
-        tasks: Iterable[Task],
-        *,
-        needs: Needs = ONE_CPU,
-        retry_errors: int = 0,
+        self, fn: Callable[[Task], Any], tasks: Iterable[Task], **options: Unpack[TaskOptions]
     ) -> Iterator[Done]:
         """Run fn on every task and yield each end as it comes; no exception of a task is raised here.
 
         May be called from several threads at once.
-
-        Args:
-            needs: what each task occupies on its worker.
-            retry_errors: how often a task that raises is run again before its error is its end.
 
         Raises:
             PoolError: the pool is closed, its workers are out of reach, or none could ever hold such a task.
@@ -123,20 +124,13 @@ class Pool(Protocol):
         ...
 
     def open_batch(
-        self,
-        fn: Callable[[Any], Any],
-        deliver: Callable[[Sequence[End]], None],
-        *,
-        needs: Needs = ONE_CPU,
-        retry_errors: int = 0,
-        renew_after: int | None = None,
+        self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
     ) -> Batch:
         """Run fn on tasks that are put in one by one.
 
         Args:
             deliver: called with some ends, in any thread, soon after they came; must return at once. When the pool
                 fails as a whole, every task still open ends with that `PoolError`.
-            renew_after: a worker process that ran so many of these tasks is replaced by a new one; None: never.
         """
         ...
 
@@ -147,11 +141,7 @@ class Pool(Protocol):
         """
         ...
 
-    def stateful(
-        self,
-        factory: Callable[[], Any],
-        needs: Needs = ONE_CPU,
-    ) -> Stateful:
+    def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
         """Make an object on the worker that holds the fewest, by calling factory there, and anew where it is lost.
 
         Args:

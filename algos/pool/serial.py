@@ -6,10 +6,10 @@
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, Value
+from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, TaskOptions, Value
 
 
 class SerialPool:
@@ -23,38 +23,23 @@ class SerialPool:
         return self
 
     def imap_unordered(
-        self,
-        fn: Callable[[Task], Any],
-        tasks: Iterable[Task],
-        *,
-        needs: Needs = ONE_CPU,
-        retry_errors: int = 0,
+        self, fn: Callable[[Task], Any], tasks: Iterable[Task], **options: Unpack[TaskOptions]
     ) -> Iterator[Done]:
         """Run fn on every task in order; an exception becomes a `Done` with an error."""
         for index, task in enumerate(tasks):
-            yield _end(fn, task, index, retry_errors)
+            yield _end(fn, task, index, options.get("retry_errors", 0))
 
     def open_batch(
-        self,
-        fn: Callable[[Any], Any],
-        deliver: Callable[[Sequence[End]], None],
-        *,
-        needs: Needs = ONE_CPU,
-        retry_errors: int = 0,
-        renew_after: int | None = None,
+        self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
     ) -> Batch:
         """Run each task while it is put in; this process is never renewed."""
-        return _Batch(fn, deliver, retry_errors)
+        return _Batch(fn, deliver, options.get("retry_errors", 0))
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
         """A handle on the value itself."""
         return Broadcast(value)
 
-    def stateful(
-        self,
-        factory: Callable[[], Any],
-        needs: Needs = ONE_CPU,
-    ) -> Stateful:
+    def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
         """An object of this process, which is never lost."""
         return _Resident(factory)
 

@@ -3,12 +3,12 @@
 import contextlib
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from distributed import Client
 
 from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, Value
+from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, TaskOptions, Value
 
 from .actor_handle import ActorHandle
 from .autoscale import Fleet
@@ -41,12 +41,7 @@ class DaskPool:
         return sum(worker.usable for worker in list(self._dispatcher.workers.values()))
 
     def imap_unordered(
-        self,
-        fn: Callable[[Task], Any],
-        tasks: Iterable[Task],
-        *,
-        needs: Needs = ONE_CPU,
-        retry_errors: int = 0,
+        self, fn: Callable[[Task], Any], tasks: Iterable[Task], **options: Unpack[TaskOptions]
     ) -> Iterator[Done]:
         """Run fn on every task and yield each end as it comes; tasks are taken as workers need them.
 
@@ -54,8 +49,8 @@ class DaskPool:
             PoolError: the pool is closed, the scheduler is gone, or no worker could hold such a task.
         """
         ends: queue.SimpleQueue[Sequence[End]] = queue.SimpleQueue()
-        self._check(needs)
-        batch = self._dispatcher.open(fn, ends.put, needs=needs, retry_errors=retry_errors, renew_after=None)
+        self._check(options.get("needs", ONE_CPU))
+        batch = self._dispatcher.open(fn, ends.put, **options)
         coming = iter(tasks)
         total = len(tasks) if isinstance(tasks, Sequence) else None
         batch.unseen = total or 0
@@ -82,27 +77,17 @@ class DaskPool:
             batch.cancel()
 
     def open_batch(
-        self,
-        fn: Callable[[Any], Any],
-        deliver: Callable[[Sequence[End]], None],
-        *,
-        needs: Needs = ONE_CPU,
-        retry_errors: int = 0,
-        renew_after: int | None = None,
+        self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
     ) -> Batch:
         """See `algos.pool.protocol.Pool`."""
-        self._check(needs)
-        return self._dispatcher.open(fn, deliver, needs=needs, retry_errors=retry_errors, renew_after=renew_after)
+        self._check(options.get("needs", ONE_CPU))
+        return self._dispatcher.open(fn, deliver, **options)
 
     def broadcast(self, value: Value) -> Broadcast[Value]:
         """See `algos.pool.protocol.Pool`."""
         return self._dispatcher.broadcast(value)
 
-    def stateful(
-        self,
-        factory: Callable[[], Any],
-        needs: Needs = ONE_CPU,
-    ) -> Stateful:
+    def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
         """See `algos.pool.protocol.Pool`."""
         self._check(needs)
         return ActorHandle(self._dispatcher, factory, needs)

@@ -12,7 +12,7 @@ from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 from typing import Any, Protocol, TypeVar
 
 from algos.pool.broadcast import Broadcast, collecting
-from algos.pool.protocol import Done, End, Needs, PoolError
+from algos.pool.protocol import ONE_CPU, Done, End, Needs, PoolError
 
 Thing = TypeVar("Thing")
 
@@ -79,9 +79,9 @@ class Batch:
         deliver: Callable[[Sequence[End]], None],
         dispatcher: Driver,
         *,
-        needs: Needs,
-        retry_errors: int,
-        renew_after: int | None,
+        needs: Needs = ONE_CPU,
+        retry_errors: int = 0,
+        renew_after: int | None = None,
         mean_s: float | None,
     ) -> None:
         with collecting() as met:
