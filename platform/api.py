@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium
-from omegaconf import OmegaConf
 
 from algos.pool.script import Unguarded, check_guarded
 from algos.protocol import KeepsNiches
@@ -23,7 +22,7 @@ from envs.spec import EnvSpec
 from .config.build import build
 from .config.command import shown
 from .config.experiment import SECTIONS, assemble
-from .config.overrides import composed, spell_overrides
+from .config.overrides import compose_sections, composed, spell_overrides
 from .config.plugins import check_runs_here
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
 from .evaluation.load import load as load_algorithm
@@ -103,8 +102,7 @@ def defaults(choice: str, *overrides: str) -> dict[str, Any]:
     require(
         section in SECTIONS, f"{choice} is not an option of a section, such as algo=ppo; {nearest(section, SECTIONS)}"
     )
-    with composed([choice, *overrides]) as config:
-        settings: Any = OmegaConf.to_container(config[section], resolve=True)
+    settings = compose_sections([section], [choice, *overrides])[section]
     plain = {key: value for key, value in settings.items() if key not in FOR_CLASSES}
     return {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
 

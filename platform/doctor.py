@@ -56,7 +56,7 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     recipe, root, missing = None, Path("runs"), None
     try:
         from .config.build import build
-        from .config.options import compose_sections
+        from .config.overrides import compose_sections
 
         sections = compose_sections(["compute", "run"], arguments)
         root = Path(sections["run"]["root"])

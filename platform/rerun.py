@@ -16,8 +16,8 @@ from envs.errors import nearest, require
 
 from . import CONF
 from .config.command import Readers, parse, run_command
-from .config.compose import compose_alone
 from .config.experiment import assemble
+from .config.overrides import compose_sections
 from .launch import play
 from .runs.folder import FolderError, find_source, import_from_where_it_began, read_config
 
@@ -83,7 +83,7 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
     if compute is not None:
         known = [option.stem for option in (CONF / "compute").glob("*.yaml")]
         require(compute in known, f"compute={compute} is not an option; {nearest(compute, known)}")
-        config["compute"] = OmegaConf.to_container(compose_alone([f"compute={compute}"]).compute, resolve=True)
+        config["compute"] = compose_sections(["compute"], [f"compute={compute}"])["compute"]
     outcome, _ = play(assemble(OmegaConf.create(config)))
     if outcome.signal is not None:
         raise SystemExit(128 + outcome.signal)

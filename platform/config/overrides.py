@@ -5,9 +5,10 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from envs.errors import ConfigError, PaddockError, require
 
@@ -49,6 +50,17 @@ def composed(overrides: Sequence[str]) -> Iterator[DictConfig]:
             if explained is None:
                 raise
             raise explained from error
+
+
+def compose_sections(names: Sequence[str], overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Compose sections of the configuration as plain data, such as `compute`, for what is not a run.
+
+    Raises:
+        ConfigError: an override names no option or key.
+    """
+    with composed(overrides) as config:
+        sections: Any = {name: OmegaConf.to_container(config[name], resolve=True) for name in names}
+    return sections
 
 
 def _parse(overrides: Sequence[str]) -> argparse.Namespace:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
 
 from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, nearest, require
@@ -13,8 +12,8 @@ from envs.spec import EnvSpec
 
 from .. import CONF
 from ..config.build import build
-from ..config.compose import compose_alone
 from ..config.niche import settle_niche
+from ..config.overrides import compose_sections
 
 
 def read_env(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
@@ -31,8 +30,8 @@ def read_env(own: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     section: dict[str, Any] = copy.deepcopy(dict(own))
     for name in names:
         try:
-            section = OmegaConf.to_container(compose_alone([f"env={name}"]).env, resolve=True)  # type: ignore[assignment]
-        except Exception as error:  # Hydra has many
+            section = compose_sections(["env"], [f"env={name}"])["env"]
+        except ConfigError as error:
             known = [path.stem for path in (CONF / "env").glob("*.yaml")]
             raise ConfigError(f"env={name} is not an option of env; {nearest(name, known)}") from error
     for word in words:

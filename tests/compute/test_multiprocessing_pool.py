@@ -26,7 +26,7 @@ from algos.pool.protocol import PoolError, WorkerLost
 from envs.errors import ConfigError
 from paddock.compute import Pool
 from paddock.config.build import build
-from paddock.config.options import compose_sections
+from paddock.config.overrides import compose_sections
 
 initialized: list[int] = []  # in a worker: what its initializer was given
 

@@ -269,7 +269,7 @@ class Pool:
 def _open(compute: str, processes: int | None, settings: Mapping[str, Any]) -> Any:
     """Open the pool of an option of conf/compute, checked as a run's is."""
     # Hydra takes a while to import, which whoever only names the class should not wait for.
-    from ...config.options import compose_sections
+    from ...config.overrides import compose_sections
 
     section = {**compose_sections(["compute"], [f"compute={compute}"])["compute"], **settings}
     recipe = build("compute", section)
