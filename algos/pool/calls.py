@@ -1,12 +1,11 @@
-"""Calls as `multiprocessing.Pool` makes them, on the worker: an initializer before the first, functions on chunks."""
+"""Calls as `multiprocessing.Pool` makes them, on the worker: an initializer before the first, then the function."""
 
-import itertools
 import os
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,39 +26,29 @@ class Initializer:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-Setup = Broadcast[Initializer] | None
+@dataclass(frozen=True)
+class SentOnce:
+    """A function that travels to each worker once, however many chunks call it."""
+
+    handle: Broadcast[Callable[..., Any]]
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.handle.value(*arguments)
 
 
-def call(setup: Setup, task: Call) -> Any:
-    """Make one call, in a process that has been initialized."""
-    initialize(setup)
+def call(setup: Broadcast[Initializer] | None, task: Call) -> Any:
+    """Make one call, in a process that has been initialized.
+
+    An exception of the initializer is the task's; the next task tries again, since what failed may have been a busy
+    disk.
+    """
+    if setup is not None and setup.value.id not in _initialized:
+        with _initializing:
+            if setup.value.id not in _initialized:
+                setup.value.function(*setup.value.arguments)
+                _initialized.add(setup.value.id)
     function, arguments, keywords = task
     return function(*arguments, **keywords)
-
-
-def map_chunk(setup: Setup, function: Callable[[Any], Any], chunk: Sequence[Any]) -> list[Any]:
-    """Apply a function to every item of a chunk."""
-    initialize(setup)
-    return [function(item) for item in chunk]
-
-
-def starmap_chunk(setup: Setup, function: Callable[..., Any], chunk: Sequence[Any]) -> list[Any]:
-    """Like `map_chunk`, where each item holds the arguments of one call."""
-    initialize(setup)
-    return list(itertools.starmap(function, chunk))
-
-
-def initialize(setup: Setup) -> None:
-    """Run an initializer unless it has run in this process.
-
-    Its exception is the task's; the next task tries again, since what failed may have been a busy disk.
-    """
-    if setup is None or setup.value.id in _initialized:
-        return
-    with _initializing:
-        if setup.value.id not in _initialized:
-            setup.value.function(*setup.value.arguments)
-            _initialized.add(setup.value.id)
 
 
 class Witness:

@@ -362,6 +362,11 @@ def test_a_callback_may_use_the_pool(pool: Pool) -> None:
     assert later[0].get(60) == 81
 
 
+def test_a_task_in_this_process_may_use_its_pool() -> None:
+    with Pool(compute="serial") as pool:
+        assert pool.apply_async(lambda: pool.apply(square, (3,))).get(60) == 9
+
+
 # What cannot travel
 
 
@@ -484,7 +489,7 @@ def test_a_shared_pool_stays_open(workers: Any) -> None:
 
 def test_a_pool_that_is_forgotten_warns_and_lets_go(workers: Any) -> None:
     pool = Pool(compute=workers)
-    thread = pool._thread._thread
+    thread = pool._thread
     with pytest.warns(ResourceWarning, match="unclosed running multiprocessing pool"):
         del pool
         gc.collect()

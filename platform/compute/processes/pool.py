@@ -10,33 +10,34 @@ raises WorkerLost once that has happened too often; an initializer that raises i
 precede; results of a terminated pool raise PoolError.
 """
 
-import atexit
+import contextlib
 import functools
-import itertools
+import multiprocessing.pool
+import operator
 import threading
-import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from algos.pool.calls import Initializer, Setup, call, map_chunk, starmap_chunk
+from algos.pool.calls import Call, Initializer, SentOnce, call
 from algos.pool.protocol import ONE_CPU, Needs
 from algos.pool.protocol import Pool as SeamPool
 from algos.pool.script import Unguarded, check_guarded
-from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 
 from ...config.build import build
-from .arrivals import Dispatch, ResultThread
-from .results import AsyncResult, Callback, ResultIterator, feed
+from .results import AsyncResult, Callback, ResultIterator, ResultThread, chain
 
-RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
-EXIT_S = 10.0  # what the end of the program, or of a pool that nobody closed, waits for its workers to go
+RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"  # as the standard library's class has them
 CHUNKS = 32  # a map makes at most about so many for each worker, for even shares; small maps have one for each item
 
 
-class Pool:
-    """The standard library's interface; see `multiprocessing.pool.Pool` for what is not said here."""
+class Pool(multiprocessing.pool.Pool):
+    """The standard library's class over our workers; see there for what is not said here."""
+
+    # Of the base class, which declares them to nobody.
+    _check_running: Callable[[], None]
+    _get_tasks: Callable[..., Iterator[Any]]
 
     def __init__(
         self,
@@ -85,27 +86,27 @@ class Pool:
         if not own and settings:
             raise ConfigError(f"compute is an open pool, which takes no {min(settings)}=; open it with that")
         self._retries = retry_errors
-        self._options = {"needs": needs, "retry_errors": retry_errors, "renew_after": maxtasksperchild}
         self._lock = threading.Lock()
-        self._thread = ResultThread()
-        forget = functools.partial(_let_go, self._thread)
+        self._cache: dict[int, Any] = {}  # results that have not ended, by job
         try:
-            self._setup: Setup = None
+            setup = None
             if initializer is not None:
-                self._setup = self._workers.broadcast(Initializer(initializer, tuple(initargs)))
-            self._calls = self._dispatch(functools.partial(call, self._setup))
-            self._thread.start(functools.partial(_release, self._calls, self._workers if own else None, forget))
+                setup = self._workers.broadcast(Initializer(initializer, tuple(initargs)))
+            open_batch = functools.partial(
+                self._workers.open_batch,
+                functools.partial(call, setup),
+                needs=needs,
+                retry_errors=retry_errors,
+                renew_after=maxtasksperchild,
+            )
+            self._thread = ResultThread(open_batch, self._cache, self._workers.close if own else bool)
+            self._thread.start()
         except BaseException:
             if own:
                 self._workers.close()
             raise
         self._state = RUN
-        weakref.finalize(self, forget).atexit = False
-        atexit.register(forget)  # runs before Dask's own, which was registered earlier and would take the loop away
-
-    def apply(self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> Any:
-        """func(*args, **kwds) on a worker."""
-        return self.apply_async(func, args, kwds).get()
+        weakref.finalize(self, self._thread.let_go).atexit = False
 
     def apply_async(
         self,
@@ -116,50 +117,21 @@ class Pool:
         error_callback: Callback | None = None,
     ) -> AsyncResult:
         """Start a call; one of the callbacks is called with its value or its exception, in a thread of the pool."""
-        self._check_running()
-        ended = functools.partial(self._over, None)
-        result = AsyncResult(1, _only, callback, error_callback, ended)
-        self._expect(result)
-        self._put(self._calls, [(func, tuple(args), dict(kwds or {}))], result)
+        with self._lock:
+            self._check_running()
+            result = AsyncResult(self, 1, operator.itemgetter(0), callback, error_callback)
+        self._put([(func, tuple(args), dict(kwds or {}))], result)
         return result
 
-    def map(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
-        """The values of func, in the order of the items; all end before the first exception among them is raised."""
-        return self.map_async(func, iterable, chunksize).get()
-
-    def map_async(
-        self,
-        func: Callable[[Any], Any],
-        iterable: Iterable[Any],
-        chunksize: int | None = None,
-        callback: Callback | None = None,
-        error_callback: Callback | None = None,
-    ) -> AsyncResult:
-        """Start a map; the callback is called once, with all values."""
-        return self._map(map_chunk, func, iterable, chunksize, callback, error_callback)
-
-    def starmap(
-        self, func: Callable[..., Any], iterable: Iterable[Iterable[Any]], chunksize: int | None = None
-    ) -> list[Any]:
-        """Like `map`, where each item holds the arguments of one call."""
-        return self.starmap_async(func, iterable, chunksize).get()
-
-    def starmap_async(
-        self,
-        func: Callable[..., Any],
-        iterable: Iterable[Iterable[Any]],
-        chunksize: int | None = None,
-        callback: Callback | None = None,
-        error_callback: Callback | None = None,
-    ) -> AsyncResult:
-        """Start a starmap; the callback is called once, with all values."""
-        return self._map(starmap_chunk, func, iterable, chunksize, callback, error_callback)
-
-    def imap(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> ResultIterator:
+    def imap(  # type: ignore[override]
+        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1
+    ) -> ResultIterator:
         """The values of func as they come, in the order of the items, which are taken a few ahead of the workers."""
         return self._imap(func, iterable, chunksize, ordered=True)
 
-    def imap_unordered(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> ResultIterator:
+    def imap_unordered(  # type: ignore[override]
+        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1
+    ) -> ResultIterator:
         """Like `imap`, in the order in which they come."""
         return self._imap(func, iterable, chunksize, ordered=False)
 
@@ -183,87 +155,64 @@ class Pool:
             raise ValueError("Pool is still running")
         self._thread.join()
 
-    def __enter__(self) -> "Pool":
-        self._check_running()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.terminate()
-
-    def __reduce__(self) -> NoReturn:
-        raise NotImplementedError("pool objects cannot be passed between processes or pickled")
-
     def __repr__(self) -> str:
         size = f" pool_size={self._workers.size}" if self._state == RUN else ""
         return f"<{type(self).__module__}.{type(self).__qualname__} state={self._state}{size}>"
 
-    def __del__(self) -> None:
-        if self._state == RUN:
-            warnings.warn(f"unclosed running multiprocessing pool {self!r}", ResourceWarning, source=self, stacklevel=2)
-
-    def _map(
+    def _map_async(
         self,
-        mapper: Callable[..., list[Any]],
         func: Callable[..., Any],
         iterable: Iterable[Any],
-        chunksize: int | None,
-        callback: Callback | None,
-        error_callback: Callback | None,
+        mapper: Callable[[Any], list[Any]],
+        chunksize: int | None = None,
+        callback: Callback | None = None,
+        error_callback: Callback | None = None,
     ) -> AsyncResult:
+        """Start a map or starmap, for the standard library's four; its mapper calls func on the items of a chunk."""
         self._check_running()
         items = list(iterable)
         if chunksize is None:
             # What is retried is a whole chunk.
             chunksize = 1 if self._retries else len(items) // (max(self._workers.size, 1) * CHUNKS) + 1
-        _check_chunksize(chunksize)
-        chunks = [tuple(items[start : start + chunksize]) for start in range(0, len(items), chunksize)]
-        dispatch = self._dispatch(functools.partial(mapper, self._setup, func))
-        ended = functools.partial(self._over, dispatch)
-        result = AsyncResult(len(chunks), _chain, callback, error_callback, ended)
-        self._expect(result)
-        self._put(dispatch, chunks, result)
-        if not chunks:
+        calls = list(self._chunk_calls(func, items, mapper, chunksize))
+        with self._lock:
+            self._check_running()
+            result = AsyncResult(self, len(calls), chain, callback, error_callback)
+        self._put(calls, result)
+        if not calls:
             self._thread.do(result.end)
         return result
 
     def _imap(
         self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int, *, ordered: bool
     ) -> ResultIterator:
-        self._check_running()
-        _check_chunksize(chunksize)
-        dispatch = self._dispatch(functools.partial(map_chunk, self._setup, func))
-        results = ResultIterator(ordered, functools.partial(self._over, dispatch))
-        self._expect(results)
-        workers = self._workers
-        arguments = (iterable, chunksize, dispatch, results, self._thread, lambda: workers.size)
-        threading.Thread(target=feed, args=arguments, name="Pool tasks", daemon=True).start()
-        return results
-
-    def _dispatch(self, fn: Callable[..., Any]) -> Dispatch:
-        workers, options = self._workers, self._options
-        return Dispatch(lambda deliver: workers.open_batch(fn, deliver, **options), self._thread)
-
-    def _put(self, dispatch: Dispatch, tasks: Iterable[Any], result: AsyncResult) -> None:
-        try:
-            for position, task in enumerate(tasks):
-                dispatch.put(task, functools.partial(result.take, position))
-        except BaseException as error:  # nobody will have the result
-            result.abandon(error)
-            raise
-
-    def _expect(self, result: AsyncResult | ResultIterator) -> None:
+        calls = self._chunk_calls(func, iterable, multiprocessing.pool.mapstar, chunksize)  # type: ignore[attr-defined]
         with self._lock:
             self._check_running()
-            self._thread.expect(result)
+            results = ResultIterator(self, ordered)
+        workers = self._workers
+        arguments = (calls, results, lambda: workers.size)
+        threading.Thread(target=self._thread.feed, args=arguments, name="Pool tasks", daemon=True).start()
+        return results
 
-    def _over(self, dispatch: Dispatch | None, result: AsyncResult | ResultIterator) -> None:
-        self._thread.over(result)
-        if dispatch is not None:
-            dispatch.cancel()
+    def _chunk_calls(
+        self, func: Callable[..., Any], iterable: Iterable[Any], mapper: Callable[[Any], list[Any]], chunksize: int
+    ) -> Iterator[Call]:
+        """Calls of the standard library's mapper, which calls func on the items of a chunk."""
+        self._check_running()
+        if chunksize < 1:
+            raise ValueError(f"Chunksize must be 1+, not {chunksize}")
+        with contextlib.suppress(Exception):  # what cannot be pickled is the error of every chunk
+            func = SentOnce(self._workers.broadcast(func))
+        return ((mapper, (chunk,), {}) for chunk in self._get_tasks(func, iterable, chunksize))
 
-    def _check_running(self) -> None:
-        if self._state != RUN:
-            raise ValueError("Pool not running")
+    def _put(self, calls: Iterable[Call], result: AsyncResult) -> None:
+        try:
+            for position, one in enumerate(calls):
+                self._thread.put(one, functools.partial(result.take, position))
+        except BaseException as error:  # nobody will have the result
+            self._thread.do(functools.partial(result.abandon, error))
+            raise
 
 
 def _open(compute: str, processes: int | None, settings: Mapping[str, Any]) -> Any:
@@ -272,35 +221,6 @@ def _open(compute: str, processes: int | None, settings: Mapping[str, Any]) -> A
     from ...config.overrides import compose_sections
 
     section = {**compose_sections(["compute"], [f"compute={compute}"])["compute"], **settings}
-    recipe = build("compute", section)
-    if processes is not None and not isinstance(recipe, SerialPool):
-        recipe = build("compute", {**section, "workers": processes})
-    return recipe.open(("algos", "envs"))
-
-
-def _chain(chunks: list[list[Any]]) -> list[Any]:
-    return list(itertools.chain.from_iterable(chunks))
-
-
-def _only(values: list[Any]) -> Any:
-    [value] = values
-    return value
-
-
-def _check_chunksize(chunksize: int) -> None:
-    if chunksize < 1:
-        raise ValueError(f"Chunksize must be 1+, not {chunksize}")
-
-
-def _release(calls: Dispatch, workers: Any, forget: Callable[[], None]) -> None:
-    atexit.unregister(forget)
-    calls.cancel()
-    if workers is not None:
-        workers.close()
-
-
-def _let_go(thread: ResultThread) -> None:
-    """End a pool, also one that was forgotten; the collector may ask for it in a thread that must not wait."""
-    thread.terminate()
-    if threading.current_thread() is threading.main_thread():
-        thread.join(EXIT_S)
+    if processes is not None and "workers" in section:
+        section["workers"] = processes
+    return build("compute", section).open(("algos", "envs"))

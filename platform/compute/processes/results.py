@@ -1,128 +1,90 @@
-"""What a `multiprocess.Pool` hands out for tasks that have not ended."""
+"""What a `multiprocessing.Pool` hands out for tasks that have not ended, and the one thread that ends it.
 
+Everything that changes a result runs in that thread, in the order of arrival; so callbacks never overlap.
+"""
+
+import atexit
 import functools
 import itertools
 import logging
+import multiprocessing.pool
+import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from multiprocessing import TimeoutError
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from .arrivals import Dispatch, Outcome, ResultThread
+from algos.pool.calls import Call
+from algos.pool.protocol import Batch, Done, End, PoolError
 
 log = logging.getLogger(__name__)
 
-AHEAD = (
-    32  # chunks of an iterator given out for each worker: short tasks never wait, an endless iterable is not drained
-)
+AHEAD = 32  # chunks of an iterator given out for each worker: short tasks never wait, endless iterables are not drained
+EXIT_S = 10.0  # what the end of the program, or of a pool that nobody closed, waits for its workers to go
 
 Callback = Callable[[Any], object]
+Taker = Callable[[Any, BaseException | None], object]  # is told the value of a task, or its error
 
 
-class AsyncResult:
-    """The result of a call, or of a map over chunks, as `multiprocessing.pool.AsyncResult`."""
+class AsyncResult(multiprocessing.pool.AsyncResult[Any]):
+    """The result of a call, or of a map: all its chunks end before the first error among them is raised."""
+
+    _cache: dict[int, Any]
+    _job: int
 
     def __init__(
         self,
+        pool: Any,
         chunks: int,
         join: Callable[[list[Any]], Any],
         callback: Callback | None,
         error_callback: Callback | None,
-        ended: Callable[["AsyncResult"], None],
     ) -> None:
+        super().__init__(pool, callback and _guarded(callback), error_callback and _guarded(error_callback))
         self._values: list[Any] = [None] * chunks  # of each chunk
+        self._errors: dict[int, BaseException] = {}
         self._left = chunks
         self._join = join
-        self._callback = callback
-        self._error_callback = error_callback
-        self._ended = ended
-        self._failed = chunks  # the first chunk that failed
-        self._error: BaseException | None = None
-        self._value: Any = None
-        self._event = threading.Event()
 
-    def ready(self) -> bool:
-        """Whether the call has ended."""
-        return self._event.is_set()
-
-    def successful(self) -> bool:
-        """Whether it ended without an exception.
-
-        Raises:
-            ValueError: it has not ended.
-        """
-        if not self.ready():
-            raise ValueError(f"{self!r} not ready")
-        return self._error is None
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait for the end, at most `timeout` seconds."""
-        self._event.wait(timeout)
-
-    def get(self, timeout: float | None = None) -> Any:
-        """Wait for the value and return it, or raise the call's exception.
-
-        Raises:
-            multiprocessing.TimeoutError: it has not ended after `timeout` seconds.
-        """
-        self.wait(timeout)
-        if not self.ready():
-            raise TimeoutError
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-    def take(self, chunk: int, outcome: Outcome) -> None:
+    def take(self, chunk: int, value: Any, error: BaseException | None) -> None:
         """Take what came of a chunk; the last one ends the result."""
-        self._values[chunk], error = outcome
-        if error is not None and chunk < self._failed:
-            self._failed, self._error = chunk, error
+        self._values[chunk] = value
+        if error is not None:
+            self._errors[chunk] = error
         self._left -= 1
         if self._left == 0:
             self.end()
 
     def end(self) -> None:
         """Settle the value, and tell those who asked."""
-        if self._error is None:
-            self._value = self._join(self._values)
-        self._values = []
-        self._leave()
-        callback, given = self._callback, self._value
-        if self._error is not None:
-            callback, given = self._error_callback, self._error
-        if callback is not None:
-            try:
-                callback(given)
-            except BaseException:  # not even SystemExit may end the thread that others wait for
-                log.exception("a callback raised; its result is there all the same")
-        self._event.set()
+        values, self._values = self._values, []
+        outcome = (False, self._errors[min(self._errors)]) if self._errors else (True, self._join(values))
+        self._set(0, outcome)  # type: ignore[attr-defined]
 
     def abandon(self, error: BaseException) -> None:
         """End with an error of the pool; callbacks hear nothing of it, as in `multiprocessing`."""
-        self._error = error
-        self._leave()
-        self._event.set()
-
-    def _leave(self) -> None:
-        ended, self._ended = self._ended, _nothing
-        ended(self)
+        if self._job in self._cache:
+            self._callback = self._error_callback = None
+            self._set(0, (False, error))  # type: ignore[attr-defined]
 
 
 class ResultIterator:
     """The results of `imap` and `imap_unordered`, as `multiprocessing.pool.IMapIterator`."""
 
-    def __init__(self, ordered: bool, ended: Callable[["ResultIterator"], None]) -> None:
+    def __init__(self, pool: Any, ordered: bool) -> None:
+        self._pool = pool
         self._ordered = ordered
-        self._ended = ended
         self._changed = threading.Condition()
-        self._arrived: dict[int, Outcome] = {}
+        self._arrived: dict[int, tuple[Any, BaseException | None]] = {}
         self._arrivals = 0
         self._next = 0  # the chunk that is given out next
         self._length: int | None = None  # chunks in all, once known
         self._items: deque[Any] = deque()  # of the chunk that is being given out
         self._abandoned: BaseException | None = None
+        self._results: dict[int, Any] = pool._cache
+        self._job = next(multiprocessing.pool.job_counter)  # type: ignore[attr-defined]
+        self._results[self._job] = self
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -151,7 +113,7 @@ class ResultIterator:
                 elif self._abandoned is not None:
                     raise self._abandoned
                 elif not self._changed.wait(None if deadline is None else deadline - time.monotonic()):
-                    raise TimeoutError
+                    raise multiprocessing.TimeoutError
             return self._items.popleft()
 
     def has_room(self, given: int, size: Callable[[], int]) -> bool:
@@ -161,59 +123,162 @@ class ResultIterator:
                 self._changed.wait()
             return self._abandoned is None
 
-    def take(self, chunk: int, outcome: Outcome) -> None:
+    def take(self, chunk: int, value: Any, error: BaseException | None) -> None:
         """Take what came of a chunk."""
         with self._changed:
-            self._arrived[chunk if self._ordered else self._arrivals] = outcome
+            self._arrived[chunk if self._ordered else self._arrivals] = value, error
             self._arrivals += 1
-            self._changed.notify_all()
-        self._end_if_complete()
+            self._notify()
 
     def bound(self, length: int, error: BaseException | None) -> None:
         """No chunk follows these; an error of the iterable comes after them."""
-        if error is not None:
-            self.take(length, (None, error))
-            length += 1
         with self._changed:
-            self._length = length
-            self._changed.notify_all()
-        self._end_if_complete()
+            self._length = length if error is None else length + 1
+        if error is not None:
+            self.take(length, None, error)
+        with self._changed:
+            self._notify()
 
     def abandon(self, error: BaseException) -> None:
         """Raise an error of the pool once what has arrived is given out."""
         with self._changed:
             self._abandoned = error
-            self._changed.notify_all()
-        self._leave()
+            self._notify()
 
-    def _end_if_complete(self) -> None:
-        if self._arrivals == self._length:
-            self._leave()
-
-    def _leave(self) -> None:
-        ended, self._ended = self._ended, _nothing
-        ended(self)
+    def _notify(self) -> None:
+        if self._arrivals == self._length or self._abandoned is not None:
+            self._results.pop(self._job, None)
+            self._pool = None  # which may go when nobody else has it
+        self._changed.notify_all()
 
 
-def feed(
-    iterable: Iterable[Any],
-    chunksize: int,
-    dispatch: Dispatch,
-    results: ResultIterator,
-    thread: ResultThread,
-    size: Callable[[], int],
-) -> None:
-    """Put the chunks of an iterable into a batch, no more than AHEAD for each worker ahead of their ends."""
-    count, failure = 0, None
-    try:
-        items = iter(iterable)
-        while results.has_room(count, size) and (chunk := tuple(itertools.islice(items, chunksize))):
-            dispatch.put(chunk, functools.partial(results.take, count))
-            count += 1
-    except BaseException as error:  # the consumer's thread raises it
-        failure = error
-    thread.do(lambda: results.bound(count, failure))
+class ResultThread(threading.Thread):
+    """Sends calls to workers, ends results and calls callbacks; once nothing can come any more, it lets the pool go."""
+
+    def __init__(
+        self,
+        open_batch: Callable[[Callable[[Sequence[End]], None]], Batch],
+        results: dict[int, Any],
+        release: Callable[[], object],
+    ) -> None:
+        """Take what to serve.
+
+        Args:
+            results: those that have not ended; they come and go in it by themselves, as `multiprocessing`'s do.
+            release: called in the thread, at its end.
+        """
+        super().__init__(name="Pool results", daemon=True)
+        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._results = results
+        self._release = release
+        self._takers: dict[int, Taker] = {}  # of the tasks on their way, by their index
+        self._early: dict[int, Done] = {}  # ends that came before it was known who takes them
+        self._closing = self._terminated = False
+        self._batch = open_batch(lambda ends: self.do(functools.partial(self._hand_out, ends)))
+        atexit.register(
+            self.let_go
+        )  # runs before Dask's own, which was registered earlier and would take the loop away
+
+    def put(self, call: Call, taker: Taker) -> None:
+        """Start a call; the taker is told its end in the thread. Where it cannot be pickled, that error is its end.
+
+        Raises:
+            PoolError: the pool is closed, or has failed.
+        """
+        try:
+            index = self._batch.put(call)
+        except PoolError:
+            raise
+        except Exception as error:
+            self.do(functools.partial(taker, None, error))
+        else:
+            self.do(functools.partial(self._expect, index, taker))
+
+    def feed(self, calls: Iterable[Call], results: ResultIterator, size: Callable[[], int]) -> None:
+        """Put the calls of an iterable, no more than AHEAD for each worker ahead of their ends."""
+        count, failure = 0, None
+        try:
+            coming = iter(calls)
+            while results.has_room(count, size) and (call := next(coming, None)):
+                self.put(call, functools.partial(results.take, count))
+                count += 1
+        except BaseException as error:  # the consumer's thread raises it
+            failure = error
+        self.do(functools.partial(results.bound, count, failure))
+
+    def do(self, work: Callable[[], object]) -> None:
+        """Have something done in the thread, after what came before it."""
+        self._work.put(work)
+
+    def close(self) -> None:
+        """End after the last open result."""
+        self._closing = True
+        self.do(_nothing)
+
+    def terminate(self) -> None:
+        """End now; what is open ends with a PoolError."""
+        self._terminated = True
+        self.do(_nothing)
+
+    def let_go(self) -> None:
+        """Terminate at the program's end, or as nobody has the pool; the collector may ask in a thread of anybody."""
+        self.terminate()
+        if threading.current_thread() is threading.main_thread():
+            self.join(EXIT_S)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the end of the thread; from within it, do not."""
+        if threading.current_thread() is not self:
+            super().join(timeout)
+
+    def run(self) -> None:
+        """Serve until nothing can come any more."""
+        while not self._terminated and not (self._closing and not self._results):
+            work = self._work.get()
+            try:
+                work()
+            except Exception:
+                log.exception("a result could not be handled")
+            # What it refers to, such as a result, may go while the thread waits for more.
+            del work
+        for result in list(self._results.values()):
+            result.abandon(PoolError("the pool was terminated before this task ended; close() and join() wait for all"))
+        atexit.unregister(self.let_go)
+        self._batch.cancel()
+        self._release()
+
+    def _expect(self, index: int, taker: Taker) -> None:
+        if index in self._early:
+            done = self._early.pop(index)
+            taker(done.value, done.error)
+        else:
+            self._takers[index] = taker
+
+    def _hand_out(self, ends: Sequence[End]) -> None:
+        for end in ends:
+            done = end()
+            if done.index in self._takers:
+                self._takers.pop(done.index)(done.value, done.error)
+            else:
+                self._early[done.index] = done
 
 
-def _nothing(*_: Any) -> None:
+def chain(chunks: list[list[Any]]) -> list[Any]:
+    """The values of a map, of those of its chunks."""
+    return list(itertools.chain.from_iterable(chunks))
+
+
+def _guarded(callback: Callback) -> Callback:
+    """A callback that harms nobody else when it raises."""
+
+    def call(given: Any) -> None:
+        try:
+            callback(given)
+        except BaseException:  # not even SystemExit may end the thread that others wait for
+            log.exception("a callback raised; its result is there all the same")
+
+    return call
+
+
+def _nothing() -> None:
     pass
