@@ -12,7 +12,7 @@ from pool_tasks import Counter, square
 
 from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.pool.script import dump
-from paddock.compute.dask.actor_handle import ActorHandle
+from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.connection import WorkerConnection
 from paddock.compute.dask.dispatcher import SILENCE_S, Dispatcher
 from paddock.compute.dask.membership import Membership
@@ -310,7 +310,7 @@ def test_a_watch_that_cannot_go_on_ends_what_is_open() -> None:
 def test_a_call_is_refused_or_ends_however_its_pool_went() -> None:
     loop = asyncio.new_event_loop()
     dispatcher = Dispatcher(loop, retries=0, timeout_s=None)
-    actor = ActorHandle(dispatcher, Counter, ONE_CPU)
+    actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
     dispatcher.fail(PoolError("gone"))
     loop.close()
     with pytest.raises(PoolError, match="gone"):

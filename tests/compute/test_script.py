@@ -196,7 +196,7 @@ def welcome(has_it: list[bool], travelled: bool) -> tuple[Dispatcher, list[str]]
         client: Any = SimpleNamespace(scheduler=None, status="running")
         membership = Membership(client, dispatcher, None, script, {}, lambda worker: None, "nowhere", lambda: None)
         workers: list[Any] = [SimpleNamespace(answer={"script": has}, abort=lambda: None) for has in has_it]
-        dispatcher.workers = {"tcp://a:1": workers[0]}
+        dispatcher.workers["tcp://a:1"] = workers[0]
         membership.agree_on_script()
         script.travelled = travelled
         refused = []

@@ -22,7 +22,6 @@ of an object is held, lost and over in the same way; it waits with its object, w
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import time
 import weakref
@@ -34,10 +33,10 @@ from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import End, PoolError, TaskTimeout, WorkerLost
 from algos.pool.script import Script, dump
 
-from .actor_handle import ActorHandle
-from .actor_placement import ActorPlacement
+from .actors import ActorHandle, ActorPlacement
 from .connection import WorkerConnection, as_tuple
-from .tasks import LONG_S, Batch, Ended, Item, chunk_size, drain
+from .tasks import LONG_S, Batch, Ended, Item, chunk_size, drain, finish
+from .workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -50,19 +49,15 @@ class Dispatcher:
     """Workers and the tasks they have. Methods belong to the loop, except where they say that any thread may call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, retries: int, timeout_s: float | None) -> None:
-        self.workers: dict[str, WorkerConnection] = {}
-        self.slots = 0  # threads of the workers that may be given work
+        self.workers = Workers()
         self.failure: PoolError | None = None
         self.script: Script | None = None  # where every worker has it
         self.read_exit: Callable[[WorkerConnection], Any] = _unknown_exit  # coroutine: how a worker ended, in words
         self._loop = loop
         self._retries = retries
-        self.timeout_s = timeout_s
-        self._numbers = itertools.count()
+        self._timeout_s = timeout_s
         self._batches: list[Batch] = []
-        self.placement = ActorPlacement(self)
-        self._idle: dict[WorkerConnection, None] = {}  # with a thread free
-        self._hungry: dict[WorkerConnection, None] = {}  # whose threads are taken, with little behind them
+        self.placement = ActorPlacement(self.workers, timeout_s)
         self._forgotten: deque[str] = deque()  # ids of broadcasts; finalizers append in any thread
         self._means: dict[str, float] = {}  # of tasks, by their function's name
         self._woken = False
@@ -114,7 +109,7 @@ class Dispatcher:
     async def serve(self, worker: WorkerConnection) -> None:
         """Give a worker work until it is gone."""
         self.workers[worker.address] = worker
-        self.place(worker)
+        self.workers.place(worker)
         try:
             self.placement.settle()
             self._feed()
@@ -130,12 +125,12 @@ class Dispatcher:
             if worker.items and not worker.silent and quiet_s > SILENCE_S:
                 worker.silent = True
                 log.warning("worker %s has been silent for %.0f s; others take its tasks", worker.address, quiet_s)
-                self.place(worker)
+                self.workers.place(worker)
                 held = [item for item in worker.items.values() if not item.over and len(item.holders) < COPIES]
                 self._requeue(item for item in held if all(holder.silent for holder in item.holders))
                 self.placement.leave(worker)
             # A task that holds the interpreter keeps its worker from ending it in time.
-            if worker.silent and self.timeout_s is not None and quiet_s > self.timeout_s + SILENCE_S:
+            if worker.silent and self._timeout_s is not None and quiet_s > self._timeout_s + SILENCE_S:
                 running = list(worker.items.items())[: worker.threads]
                 # What another worker plays too is in time until that one's is up.
                 self._overdue(worker, [n for n, item in running if all(holder.silent for holder in item.holders)])
@@ -149,7 +144,7 @@ class Dispatcher:
         items += [*self.placement.open_calls(), *self._given_up]
         for batch in self._batches:
             items += drain(batch.waiting)
-        self.finish((item, Ended(item, error=error)) for item in items)
+        finish((item, Ended(item, error=error)) for item in items)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run a coroutine beside everything else; its exception fails the pool."""
@@ -192,21 +187,21 @@ class Dispatcher:
         for batch in list(self._batches):
             while batch.waiting and (wanting := self._room(batch)) is not None:
                 self._give(wanting, batch)
-        if self._idle:
+        if self.workers.idle:
             self._look_again()
 
     def _room(self, batch: Batch) -> WorkerConnection | None:
         alone = batch.waiting[0].alone
-        for worker in self._idle:
+        for worker in self.workers.idle:
             if worker.parallel(batch.needs) and not (alone and worker.items):
                 return worker
         if batch.mean_s is None or batch.mean_s > LONG_S or alone:
             return None
-        return next((worker for worker in self._hungry if worker.parallel(batch.needs)), None)
+        return next((worker for worker in self.workers.hungry if worker.parallel(batch.needs)), None)
 
     def _give(self, worker: WorkerConnection, batch: Batch) -> None:
         threads = worker.parallel(batch.needs)
-        size = chunk_size(batch.remaining, self.slots // batch.needs.cpu, threads, batch.mean_s)
+        size = chunk_size(batch.remaining, self.workers.slots // batch.needs.cpu, threads, batch.mean_s)
         if batch.mean_s is None:
             size = max(size - len(worker.items), 1)
         items: list[Item] = []
@@ -220,56 +215,22 @@ class Dispatcher:
         for item in items:
             if item.blobs:
                 worker.share(item.blobs)
-        sent = [(self.hold(worker, item, batch.mean_s), item.data) for item in items]
+        sent = [(self.workers.hold(worker, item, batch.mean_s), item.data) for item in items]
         cpu, memory_gb, gpu = as_tuple(batch.needs)
         needs = (worker.threads if items[0].alone else cpu, memory_gb, gpu)
-        worker.send("run", batch.function.id, sent, needs, self.timeout_s, batch.renew_after)
-        self.place(worker)
-
-    def hold(self, worker: WorkerConnection, item: Item, seconds: float | None) -> int:
-        """Note that a worker has an item; returns the number under which it knows it."""
-        number = next(self._numbers)
-        worker.items[number] = item
-        item.holders.append(worker)
-        item.seconds = 1.0 if seconds is None else seconds
-        worker.expected_s += item.seconds
-        worker.alone |= item.alone
-        return number
-
-    def _release(self, worker: WorkerConnection, number: int) -> Item | None:
-        item = worker.items.pop(number, None)
-        if item is not None:
-            item.holders.remove(worker)
-            worker.expected_s -= item.seconds
-            worker.alone &= not item.alone
-            if not worker.items:
-                worker.expected_s, worker.alone, worker.idle_since = 0.0, False, time.monotonic()
-        return item
-
-    def place(self, worker: WorkerConnection) -> None:
-        """Note whether a worker may be given work, and wants some."""
-        usable = worker.usable and worker.address in self.workers
-        if usable != worker.counted:
-            worker.counted = usable
-            self.slots += worker.threads if usable else -worker.threads
-        self._idle.pop(worker, None)
-        self._hungry.pop(worker, None)
-        if usable and not worker.alone:
-            if len(worker.items) < worker.threads:
-                self._idle[worker] = None
-            elif worker.hungry:
-                self._hungry[worker] = None
+        worker.send("run", batch.function.id, sent, needs, self._timeout_s, batch.renew_after)
+        self.workers.place(worker)
 
     def _rebalance(self) -> None:
         """Call back what waits on one worker while another has nothing."""
         self._rebalancing = False
-        if not self._idle or any(batch.waiting for batch in self._batches):
+        if not self.workers.idle or any(batch.waiting for batch in self._batches):
             return
         rich = [
             worker for worker in self.workers.values() if len(worker.items) > worker.threads and not worker.recalling
         ]
         rich.sort(key=lambda worker: worker.expected_s, reverse=True)
-        for worker in rich[: len(self._idle)]:
+        for worker in rich[: len(self.workers.idle)]:
             begun = worker.threads
             tasks = [number for number, item in worker.items.items() if isinstance(item.source, Batch)][begun:]
             if tasks:
@@ -293,23 +254,23 @@ class Dispatcher:
         worker.silent = False
         for operation, *arguments in messages:
             if operation == "ends":
-                self.finish(self._judge(worker, *end) for end in arguments[0])
+                finish(self._judge(worker, *end) for end in arguments[0])
             elif operation == "returned":
                 worker.recalling = False
-                returned = [self._release(worker, number) for number in arguments[0]]
+                returned = [self.workers.release(worker, number) for number in arguments[0]]
                 self._requeue(item for item in returned if item is not None)
             elif operation == "overdue":
                 self._overdue(worker, arguments[0])
             elif operation == "leaving":
                 worker.leaving = True
                 self.placement.leave(worker)
-        self.place(worker)
+        self.workers.place(worker)
         self._feed()
 
     def _judge(
         self, worker: WorkerConnection, number: int, seconds: float, good: bool, data: bytes
     ) -> tuple[Item, Ended | None]:
-        item = self._release(worker, number)
+        item = self.workers.release(worker, number)
         if item is None or item.over:
             return _NOBODYS, None
         item.source.learn(seconds)
@@ -321,27 +282,14 @@ class Dispatcher:
 
     def _overdue(self, worker: WorkerConnection, numbers: Sequence[int]) -> None:
         worker.leaving = True  # the others it has are not to blame for its end
-        limit = f"compute.task_timeout_s={self.timeout_s}"
+        limit = f"compute.task_timeout_s={self._timeout_s}"
         ends = []
         for number in numbers:
-            item = self._release(worker, number)
+            item = self.workers.release(worker, number)
             if item is not None and not item.over:
                 text = f"task {item.index} ran longer than {limit}; raise it or look for a hang"
-                ends.append((item, Ended(item, error=TaskTimeout(text), seconds=self.timeout_s or 0.0)))
-        self.finish(ends)
-
-    def finish(self, ends: Iterable[tuple[Item, Ended | None]]) -> None:
-        """Tell each source what of its own has ended."""
-        told: dict[Any, list[End]] = {}
-        for item, end in ends:
-            if end is not None and not item.over:
-                item.over = True
-                told.setdefault(item.source, []).append(end)
-        for source, its in told.items():
-            try:
-                source.deliver(its)
-            except Exception:
-                log.exception("what receives the ends of tasks raised; %d of them are lost to it", len(its))
+                ends.append((item, Ended(item, error=TaskTimeout(text), seconds=self._timeout_s or 0.0)))
+        finish(ends)
 
     def _requeue(self, items: Iterable[Item]) -> None:
         for item in reversed([item for item in items if not item.over]):
@@ -366,14 +314,14 @@ class Dispatcher:
 
     def _lose(self, worker: WorkerConnection) -> None:
         self.workers.pop(worker.address, None)
-        self.place(worker)
+        self.workers.place(worker)
         unended = [item for item in worker.items.values() if not item.over]
         by_itself = len(worker.items) == 1
         running = {item.source: item for item in reversed(unended) if isinstance(item.source, ActorHandle)}
         given_up: list[Item] = []
         again: list[Item] = []
         for number in list(worker.items):
-            self._release(worker, number)
+            self.workers.release(worker, number)
         for item in unended:
             actor = item.source if isinstance(item.source, ActorHandle) else None
             if not worker.leaving and (actor is None or running[actor] is item):
@@ -410,7 +358,7 @@ class Dispatcher:
             text = f"task {item.index} lost its worker {item.losses} times, the last at {worker.address}: {cause}"
             ends.append((item, Ended(item, error=WorkerLost(text))))
         self._given_up.difference_update(given_up)
-        self.finish(ends)
+        finish(ends)
 
 
 async def _unknown_exit(worker: WorkerConnection) -> str:

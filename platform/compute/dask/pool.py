@@ -10,7 +10,7 @@ from distributed import Client
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, TaskOptions, Value
 
-from .actor_handle import ActorHandle
+from .actors import ActorHandle
 from .autoscale import Fleet
 from .dispatcher import Dispatcher
 from .membership import Membership
@@ -90,7 +90,7 @@ class DaskPool:
     def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
         """See `algos.pool.protocol.Pool`."""
         self._check(needs)
-        return ActorHandle(self._dispatcher, factory, needs)
+        return ActorHandle(self._dispatcher, self._dispatcher.placement, factory, needs)
 
     def ask(self, workers: int) -> None:
         """See `algos.pool.protocol.Pool`."""
@@ -131,7 +131,7 @@ class DaskPool:
         """How many tasks may be taken and not ended: all of a sequence, few of those made as they are taken."""
         if total is not None:
             return MOST_AHEAD
-        slots = max(self._dispatcher.slots, 1)
+        slots = max(self._dispatcher.workers.slots, 1)
         each = 2 if mean_s is None else 2 + 2 * (CHUNK_S + AHEAD_S) / max(mean_s, 1e-6)
         # From few to many as ends come, so that a batch that is given up early has taken little.
         return min(int(slots * each), 3 * slots + 2 * ended, MOST_AHEAD)

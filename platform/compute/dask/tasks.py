@@ -2,17 +2,20 @@
 
 import contextlib
 import itertools
+import logging
 import math
 import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 from typing import Any, Protocol, TypeVar
 
 from algos.pool.broadcast import Broadcast, collecting
 from algos.pool.protocol import ONE_CPU, Done, End, Needs, PoolError
+
+log = logging.getLogger(__name__)
 
 Thing = TypeVar("Thing")
 
@@ -21,12 +24,6 @@ LEAST_S = 0.008  # of work in a chunk at least: a message costs about a tenth of
 AHEAD_S = 0.1  # of work that should wait on a worker behind what it runs
 TAKE_S = 0.001  # between two looks of the workers at tasks that are being pickled
 LONG_S = 0.15  # tasks of this length wait here, for whichever worker is free first
-
-
-class Holder(Protocol):
-    """What may have a task: a connection to a worker."""
-
-    silent: bool  # whether the worker has given no sign of life for long
 
 
 class Driver(Protocol):
@@ -61,7 +58,7 @@ class Item:
         self.index = index
         self.data = data
         self.blobs = blobs
-        self.holders: list[Holder] = []  # those that have it now
+        self.holders: list[Any] = []  # the connections to workers that have it now
         self.losses = 0  # workers lost with it
         self.errors = 0  # ends with an error, of which it was given another try
         self.alone = False  # after a loss it runs by itself, which tells whether it was to blame
@@ -212,6 +209,20 @@ class Ended:
         except Exception as broken:
             error = broken
         return Done(self.index, value, error, self._attempts, self._seconds)
+
+
+def finish(ends: Iterable[tuple[Item, Ended | None]]) -> None:
+    """Tell each source what of its own has ended; None: it goes on."""
+    told: dict[Any, list[Ended]] = {}
+    for item, end in ends:
+        if end is not None and not item.over:
+            item.over = True
+            told.setdefault(item.source, []).append(end)
+    for source, its in told.items():
+        try:
+            source.deliver(its)
+        except Exception:
+            log.exception("what receives the ends of tasks raised; %d of them are lost to it", len(its))
 
 
 def drain(things: deque[Thing]) -> list[Thing]:
