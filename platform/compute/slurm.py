@@ -50,23 +50,19 @@ def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> 
         undo.callback(_close, cluster)
         _start(cluster, recipe)
         client = Client(cluster, set_as_default=False)
-        undo.callback(client.close)
         fleet = Fleet(cluster, recipe.bounds, cluster.ended, recipe.cores)
         ids = _ids(cluster)
         log.info("submitted %s Slurm jobs (%s); waiting for the first worker", recipe.bounds.min, ", ".join(ids))
         logs = f"the logs in {folder / 'workers'}" if folder else "their logs"
         where = f"in {recipe.bounds} Slurm jobs"
         try:
-            pool = open_pool(
-                client, fleet, recipe.retries, recipe.task_timeout_s, imports, where, recipe.cores, recipe.wait_s
-            )
+            workers, limit_s = recipe.cores, recipe.task_timeout_s
+            return open_pool(undo, client, fleet, recipe.retries, limit_s, imports, where, workers, recipe.wait_s)
         except NoneCame as error:
             raise PoolError(f"every job ended before its worker joined ({_state(ids)}); see {logs}") from error
         except TimeoutError as error:
             waited = f"no Slurm job started a worker within compute.wait_s={recipe.wait_s:g}"
             raise PoolError(f"{waited} ({_state(_ids(cluster))}); raise it, or see {logs}") from error
-        pool.undo = undo.pop_all()
-        return pool
 
 
 class Jobs(SLURMCluster):

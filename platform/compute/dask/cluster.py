@@ -82,11 +82,11 @@ def local(
         )
         undo.callback(cluster.close)
         client = Client(cluster, set_as_default=False)
-        undo.callback(client.close)
         where = "processes on this machine" if bounds.min == bounds.max else f"of {bounds} processes on this machine"
         fleet = Fleet(cluster, bounds, partial(_closed, cluster), tries=TRIES, again_s=0.5, look_s=0.0)
         try:
-            pool = open_pool(client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, Echo(errors))
+            echo = Echo(errors)
+            return open_pool(undo, client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, echo)
         except NoneCame as error:
             cause = exit_report.last_cause() or "its errors are above"
             if cause == UNGUARDED:
@@ -95,8 +95,6 @@ def local(
         except TimeoutError as error:
             remedy = "this machine is too busy, or short of memory; ask for fewer by compute.workers"
             raise PoolError(f"{bounds.min} worker processes did not start within {START_S:g} s; {remedy}") from error
-        pool.undo = undo.pop_all()
-        return pool
 
 
 def connect(
@@ -120,19 +118,17 @@ def connect(
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
         remedy = "is it running there? `dask scheduler` prints its address"
         raise PoolError(f"compute.address={address} does not answer ({type(error).__name__}); {remedy}") from error
+    where = f"the scheduler at {address}"
     with contextlib.ExitStack() as undo:
-        undo.callback(client.close)
         try:
-            where = f"the scheduler at {address}"
-            pool = open_pool(client, None, retries, task_timeout_s, imports, where, 1, WORKERS_S)
+            return open_pool(undo, client, None, retries, task_timeout_s, imports, where, 1, WORKERS_S)
         except TimeoutError as error:
             remedy = f"start one: dask worker {address} --nthreads 1 --preload algos.pool.worker"
-            raise PoolError(f"the scheduler at {address} has no workers; {remedy}") from error
-        pool.undo = undo.pop_all()
-        return pool
+            raise PoolError(f"{where} has no workers; {remedy}") from error
 
 
 def open_pool(
+    undo: contextlib.ExitStack,
     client: Client,
     fleet: Fleet | None,
     retries: int,
@@ -146,12 +142,14 @@ def open_pool(
     """Wait for so many workers and examine them.
 
     Args:
+        undo: what is closed after the pool, from now on with the pool, and the client with it.
         look: called about once a second.
 
     Raises:
         PoolError: one of them does not match this process.
         TimeoutError: they did not come in time.
     """
+    undo.callback(client.close)
     dispatcher = Dispatcher(client.sync(_this_loop), retries, task_timeout_s)
     dispatcher.read_exit = partial(read_exit, client.connection_args)
     membership = Membership(client, dispatcher, fleet, find_script(), hello(imports), Examination(imports), where, look)
@@ -160,7 +158,7 @@ def open_pool(
     except BaseException:
         client.sync(membership.close)
         raise
-    return DaskPool(client, dispatcher, membership, fleet, where)
+    return DaskPool(client, dispatcher, membership, fleet, where, undo.pop_all())
 
 
 def read_scheduler_file(path: Path) -> str:

@@ -25,15 +25,22 @@ class DaskPool:
     in_process = False
 
     def __init__(
-        self, client: Client, dispatcher: Dispatcher, membership: Membership, fleet: Fleet | None, where: str
+        self,
+        client: Client,
+        dispatcher: Dispatcher,
+        membership: Membership,
+        fleet: Fleet | None,
+        where: str,
+        undo: contextlib.ExitStack,
     ) -> None:
+        """Take what `open_pool` made; `undo` is closed after the pool."""
         self._client = client
         self._dispatcher = dispatcher
         self._membership = membership
         self._fleet = fleet
         self._where = where
+        self._undo = undo
         self._closed = False
-        self.undo = contextlib.ExitStack()  # what was opened for this pool, closed after it
 
     @property
     def size(self) -> int:
@@ -112,7 +119,7 @@ class DaskPool:
         try:
             self._client.sync(leave)
         finally:
-            self.undo.close()
+            self._undo.close()
 
     def describe(self) -> str:
         """One line on where the work happens."""
