@@ -1,6 +1,5 @@
 """Ranges of settings, declared where their types are: `epochs: PositiveInt`, `sigma: Annotated[float, Range(...)]`."""
 
-import functools
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -41,18 +40,12 @@ def check_fields(settings: Any) -> None:
     Raises:
         ConfigError: a value is out of its range, NaN, or none of the choices.
     """
-    for name, hint in _hints(type(settings)).items():
-        value = getattr(settings, name, None)
+    hints = get_type_hints(type(settings), include_extras=True)  # of modules too that postpone annotations
+    for name in (field.name for field in fields(settings)):
+        value, hint = getattr(settings, name, None), hints[name]
         for mark in getattr(hint, "__metadata__", ()) if value is not None else ():
             within = mark.low <= value <= mark.high and value > mark.above
             require(within, f"{name}={value} {mark.words}")
         if get_origin(hint) is Literal:
             choices = get_args(hint)
             require(value in choices, f"{name}={value} must be one of {', '.join(map(str, choices))}")
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields, in order; of modules too that postpone annotations."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(kind)}
