@@ -1,5 +1,6 @@
 """Infos of many environments in one dictionary, in Gymnasium's form: for each key an array and a mask `_key`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,25 @@ def merge_infos(infos: dict[str, Any], part: dict[str, Any], at: NDArray[np.intp
         _mask(infos, key, rows)[at[mask]] = True
 
 
-def pick_infos(infos: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """The infos of some of the environments."""
-    return {key: pick_infos(value, mask) if isinstance(value, dict) else value[mask] for key, value in infos.items()}
+def pick_infos(infos: Mapping[str, Any], rows: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return the infos of chosen rows.
+
+    Keys that none of them has are left out; one without a mask is everybody's, with a row each or one value for all.
+    """
+    picked: dict[str, Any] = {}
+    for key, value in infos.items():
+        if key.startswith("_") and key[1:] in infos:
+            continue  # a mask itself
+        mask = infos[f"_{key}"][rows] if f"_{key}" in infos else np.ones(np.count_nonzero(rows), np.bool_)
+        if not mask.any():
+            continue
+        if isinstance(value, Mapping):
+            picked[key] = pick_infos(value, rows)
+        else:
+            column = np.asarray(value)
+            picked[key] = column[rows] if column.ndim else np.full(len(mask), column)
+        picked[f"_{key}"] = mask
+    return picked
 
 
 def _kind(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -54,8 +54,14 @@ class Arrays:
             episode=row(np.int64),
         )
 
-    def end(self, i: int) -> None:
-        """Note what environment i's running episode ends with; the next one has no steps yet."""
+    def enter(self, rows: RowIndex, reward: Any, terminated: Any, truncated: Any) -> None:
+        """Enter what a step of these environments gave, but for observations."""
+        self.reward[rows], self.terminated[rows], self.truncated[rows] = reward, terminated, truncated
+        self.running_return[rows] += self.reward[rows]
+        self.running_length[rows] += 1
+
+    def end(self, i: int | NDArray[np.intp]) -> None:
+        """Note what the running episode of environment i, or of each, ends with; the next one has no steps yet."""
         self.final_return[i], self.final_length[i] = self.running_return[i], self.running_length[i]
         self.running_return[i] = self.running_length[i] = 0
         self.episode[i] += 1
@@ -197,8 +203,7 @@ class Table:
         arrays.terminated[ids] = False
         arrays.truncated[ids] = True
         move(arrays.observation, arrays.final, ids)
-        for i in ids.tolist():
-            arrays.end(i)
+        arrays.end(ids)
 
     def _enter_episodes(self, infos: dict[str, Any], ended: NDArray[np.bool_], rows: RowIndex) -> None:
         """Enter what episodes ended with: `final_obs`, and `final_info["episode"]` with return `r` and length `l`."""

@@ -19,7 +19,8 @@ from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.tasks.cartpole import CartPoleVector
 from envs.vector import EnvError, EnvPool, Gymnasium, Serial, Vec, Vector, VectorEnv, VectorMisuse
-from envs.vector.adapters.batched import BatchedVectorEnv, overlay
+from envs.vector.adapters.batched import BatchedVectorEnv
+from envs.vector.infos import merge_infos, pick_infos
 
 N = 3
 MODES = ["sync", "async"]
@@ -373,10 +374,14 @@ def test_infos_are_laid_over_row_by_row() -> None:
     rows = np.array([True, False])
     under = {"a": np.array([1, 2]), "_a": np.array([False, True]), "b": {"c": np.array([3, 4]), "_c": ~rows}}
     over = {"a": np.array([7, 0]), "_a": rows, "b": {"c": np.array([8, 0]), "_c": rows}, "d": rows, "_d": rows}
-    assert plain(overlay(under, over, rows)) == {
+    merged: dict[str, Any] = {}
+    merge_infos(merged, pick_infos(under, ~rows), np.flatnonzero(~rows), 2)
+    merge_infos(merged, pick_infos(over, rows), np.flatnonzero(rows), 2)
+    assert plain(merged) == {
         "a": [7, 2],
         "_a": [True, True],
         "b": {"c": [8, 4], "_c": [True, True]},
+        "_b": [True, True],
         "d": [True, False],
         "_d": [True, False],
     }

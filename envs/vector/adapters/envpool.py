@@ -6,7 +6,7 @@ the same step. EnvPool's environments are its own: close to Gymnasium's, not equ
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from envs.errors import ConfigError, nearest, require
 from envs.spec import EnvSpec
 from envs.vector.adapters.batched import check_whole
 from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open, keyed_seed, read_episodes, read_seeds
+from envs.vector.infos import pick_infos
 from envs.vector.storage import allocate, numbers, put, take
 from envs.vector.table import READY, SENT, Arrays, Table
 
@@ -173,47 +174,26 @@ class EnvPoolVectorEnv(VectorEnv):
         self._flying[ids] = False
         if self._total > self.num_envs:
             visible = np.flatnonzero(ids < self.num_envs)
-            ids, observation, info = ids[visible], _pick(observation, visible), _pick(info, visible)
+            ids, observation, info = ids[visible], take(observation, visible, False), take(info, visible, False)
             reward, terminated, truncated = reward[visible], terminated[visible], truncated[visible]
         arrays, begins = self._table.arrays, self._beginning[ids]
         ended = (terminated | truncated) & ~begins
         moved, of = (ids, slice(None)) if not begins.any() else (ids[~begins], ~begins)
-        arrays.reward[moved] = reward[of]
-        arrays.terminated[moved], arrays.truncated[moved] = terminated[of], truncated[of]
-        arrays.running_return[moved] += reward[of]
-        arrays.running_length[moved] += 1
+        arrays.enter(moved, reward[of], terminated[of], truncated[of])
+        self._beginning[ids] = ended
         own = {key: value for key, value in info.items() if key not in BOOKKEEPING}
+        go_on = ~ended
+        self._table.note(ids[go_on], pick_infos(own, go_on))
         if ended.any():
-            over, go_on = ids[ended], ~ended
-            put(arrays.final, over, _pick(observation, ended), len(over))
+            over = ids[ended]
+            put(arrays.final, over, take(observation, ended, False), len(over))
             arrays.end(over)
-            self._note(over, {"final_info": said(_pick(own, ended))} if own else {})
-            self._beginning[ids] = ended
+            self._table.note(over, pick_infos({"final_info": own}, ended))
             self._post(take(self._nothing, over, copy=False), over)
-            ids, observation, own = ids[go_on], _pick(observation, go_on), _pick(own, go_on)
-        else:
-            self._beginning[ids] = False
+            ids, observation = ids[go_on], take(observation, go_on, False)
         put(arrays.observation, ids, observation, len(ids))
-        self._note(ids, said(own))
         self._table.mark(READY, ids)
         self._ready.extend(ids.tolist())
-
-    def _note(self, ids: NDArray[np.intp], infos: dict[str, Any]) -> None:
-        if len(ids) and infos:
-            masks = {f"_{key}": np.ones(len(ids), np.bool_) for key in infos if not key.startswith("_")}
-            self._table.note(ids, masks | infos)
-
-
-def said(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Infos in Gymnasium's form, where every environment has something to say."""
-    infos: dict[str, Any] = {}
-    for key, value in info.items():
-        if isinstance(value, Mapping):
-            infos[key], count = said(value), len(next(iter(value.values())))
-        else:
-            infos[key], count = np.array(value), len(value)
-        infos[f"_{key}"] = np.ones(count, np.bool_)
-    return infos
 
 
 def _import_envpool() -> Any:
@@ -244,10 +224,3 @@ def read_options(envpool: Any, task: str) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return list(envpool.make_spec(task)._config_keys)
-
-
-def _pick(tree: Any, rows: NDArray[Any]) -> Any:
-    """Chosen rows of a batch, by number or by mask."""
-    if isinstance(tree, Mapping):
-        return {key: _pick(part, rows) for key, part in tree.items()}
-    return tuple(_pick(part, rows) for part in tree) if isinstance(tree, tuple) else tree[rows]

@@ -1,7 +1,7 @@
 """Gymnasium's own vector environments, sync and async, behind our contract; they are also our peers in benchmarks.
 
 They restart environments in the same step by themselves, so all that the contract asks beyond that (keyed seeds,
-statistics, environments rebuilt for every episode, errors with a name) is done by a wrapper around each environment.
+environments rebuilt for every episode, errors with a name) is done by a wrapper around each environment.
 """
 
 import functools
@@ -29,6 +29,7 @@ from envs.vector.contract import (
     read_values,
 )
 from envs.vector.slots import named
+from envs.vector.table import SENT
 
 
 class GymnasiumVectorEnv(LockStepVectorEnv):
@@ -54,21 +55,19 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         """
         if autoreset is AutoresetMode.NEXT_STEP:
             raise VectorMisuse("autoreset=NEXT_STEP is not supported; use SAME_STEP or DISABLED")
-        statistics = autoreset is AutoresetMode.SAME_STEP
-        slots = [functools.partial(Slot, spec, i, statistics) for i in range(num_envs)]
+        slots = [functools.partial(Slot, spec, i) for i in range(num_envs)]
         self._async = start_method is not None
         venv: SyncVectorEnv | AsyncVectorEnv
         if start_method is None:
-            venv = SyncVectorEnv(slots, copy=copy, autoreset_mode=autoreset)
+            venv = SyncVectorEnv(slots, copy=False, autoreset_mode=autoreset)
         else:
             require(
                 not multiprocessing.current_process().daemon,
                 "vec.mode=async starts processes, which a daemonic process may not; choose vec.mode=sync",
             )
-            venv = AsyncVectorEnv(slots, copy=copy, context=start_method, autoreset_mode=autoreset)
-        self._adopt(venv, autoreset)
+            venv = AsyncVectorEnv(slots, copy=False, context=start_method, autoreset_mode=autoreset)
+        self._adopt(venv, autoreset, copy)
         self._keyed = False  # whether the environments seed their episodes by a key
-        self._ended = np.zeros(num_envs, np.bool_)  # episodes that the caller has to restart
         self._given: Any = None  # the actions that the sync kind was sent
 
     def reset(
@@ -82,7 +81,7 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         if self._keyed:
             self._call(self.venv.call, "seed_by", None, None)
             self._keyed = False
-        return self._start(slice(None) if chosen is None else chosen, seeds, options)
+        return self._start(chosen, seeds, options)
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `VectorEnv.begin`."""
@@ -91,7 +90,7 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         self._drain()
         self._call(self.venv.call, "seed_by", seed, numbers)
         self._keyed = True
-        return self._start(slice(None), None, None)
+        return self._start(None, None, None)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What each environment's method gives, or its attribute where that is no method."""
@@ -113,20 +112,20 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
 
     def _drain(self) -> None:
         """Let go of a step that nobody received."""
-        if self._sent and self._async:
+        if self._async and SENT in self._table.flags:
             self._call(self.venv.step_wait)
-        self._sent = False
 
     def _start(self, chosen: Any, seeds: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        started = self._call(self.venv.reset, seed=seeds, options=None if options is None else dict(options))
-        self._begun = True
-        self._ended[chosen] = False
-        return started
+        options = None if options is None else dict(options)  # Gymnasium takes the mask out
+        observation, infos = self._call(self.venv.reset, seed=seeds, options=options)
+        return self._started(chosen, observation), infos
 
     def _start_step(self, actions: Any) -> None:
-        if self._ended.any():
+        arrays = self._table.arrays
+        ended = np.flatnonzero(arrays.terminated | arrays.truncated)
+        if self.autoreset is AutoresetMode.DISABLED and len(ended):
             raise VectorMisuse(
-                f"send: the episodes of environments {np.flatnonzero(self._ended).tolist()} have ended; "
+                f"send: the episodes of environments {ended.tolist()} have ended; "
                 'restart them by reset(options={"reset_mask": mask})'
             )
         if self._async:
@@ -135,10 +134,7 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
             self._given = actions
 
     def _finish_step(self) -> Batch:
-        batch = self._call(self.venv.step_wait) if self._async else self._call(self.venv.step, self._given)
-        if self.autoreset is AutoresetMode.DISABLED:
-            self._ended = batch[2] | batch[3]
-        return batch
+        return self._call(self.venv.step_wait) if self._async else self._call(self.venv.step, self._given)
 
     def _call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
@@ -165,23 +161,20 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
 
 
 class Slot(gymnasium.Wrapper):
-    """One environment of the vector; it rebuilds and seeds its episodes, and says what they added up to."""
+    """One environment of the vector; it rebuilds and seeds its episodes."""
 
-    def __init__(self, spec: EnvSpec, number: int, statistics: bool) -> None:
+    def __init__(self, spec: EnvSpec, number: int) -> None:
         """Build the environment.
 
         Args:
             number: which environment of the vector this is.
-            statistics: whether the info that ends an episode has its return and length.
         """
         super().__init__(spec.make())
         self._recipe = spec
         self._number = number
-        self._statistics = statistics
         self._lived = False
         self._key: int | None = None
         self._next_episode = 0  # under that key
-        self._return, self._length = 0.0, 0
 
     def seed_by(self, key: int | None, episodes: Sequence[int] | None) -> None:
         """Key the seeds of coming episodes, from `episodes[number]` on; None leaves them to the environment again."""
@@ -200,7 +193,6 @@ class Slot(gymnasium.Wrapper):
                 self.env.close()
                 self.env = self._recipe.make()
             self._lived = True
-            self._return, self._length = 0.0, 0
             return self.env.reset(seed=seed, options=options or None)
         except Exception as error:
             raise named(error, self._recipe, self._number, "reset") from error
@@ -208,11 +200,6 @@ class Slot(gymnasium.Wrapper):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment."""
         try:
-            observation, reward, terminated, truncated, info = self.env.step(action)
-            self._return += float(reward)
+            return self.env.step(action)
         except Exception as error:
             raise named(error, self._recipe, self._number, "step") from error
-        self._length += 1
-        if self._statistics and (terminated or truncated):
-            info = {"episode": {"r": self._return, "l": self._length}, **info}
-        return observation, reward, terminated, truncated, info
