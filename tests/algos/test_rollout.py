@@ -2,7 +2,12 @@
 
 import itertools
 import logging
+import os
+import pickle
+import subprocess
+import sys
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -370,3 +375,48 @@ def test_observations_are_counted_once_a_rollout() -> None:
     again.load_state_dict(normalization.state_dict())
     np.testing.assert_array_equal(again.mean, normalization.mean)
     assert isinstance(Moments(**normalization.state_dict()["seen"]), Moments)
+
+
+PLAYS_ON_A_WORKER = """
+import pickle, sys
+from types import SimpleNamespace
+
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+from algos.learning.rollout import ResumePoint, RolloutWorker
+
+threads = set()
+
+
+class Watched(CartPoleEnv):
+    def step(self, action):
+        threads.add(sys.modules["torch"].get_num_threads())
+        return super().step(action)
+
+
+gymnasium.register("Watched-v0", Watched)
+with open(sys.argv[1], "rb") as file:
+    config, weights = pickle.load(file)
+assert "torch" not in sys.modules, "the actor is to load it, as on a worker"
+worker = RolloutWorker(config, 0)
+start = ResumePoint.first(config.vec.num_envs, config.architecture)
+rollout, _ = worker.play(SimpleNamespace(value=weights), start, 0, True)
+worker.close()
+print(len(rollout.reward), threads, sys.modules["torch"].get_num_threads())
+"""
+
+
+def test_a_network_in_torch_acts_by_one_thread_on_a_worker(tmp_path: Path) -> None:
+    """Torch comes with its own threads, and a worker loads it no sooner than with its actor."""
+    of = config(lstm=True)
+    with open(tmp_path / "job", "wb") as file:
+        pickle.dump((replace(of, env=replace(of.env, id="Watched-v0")), weights(of)), file)
+    said = subprocess.run(
+        [sys.executable, "-c", PLAYS_ON_A_WORKER, str(tmp_path / "job")],
+        env=os.environ | {"OMP_NUM_THREADS": "2"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    assert said.split() == ["16", "{1}", "2"]
