@@ -3,8 +3,6 @@
 import ctypes
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -85,81 +83,40 @@ class _CGround(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True)
-class _Pose:
-    """Where a body is; times a corner of its own, it gives the corner's place in the world."""
-
-    x: float
-    y: float
-    angle: float
-
-    def __mul__(self, corner: tuple[float, float]) -> tuple[float, float]:
-        sine, cosine = math.sin(self.angle), math.cos(self.angle)
-        return self.x + cosine * corner[0] - sine * corner[1], self.y + sine * corner[0] + cosine * corner[1]
-
-
 class _WalkerPainter:
-    """What `envs.bipedal.picture` draws, of bodies and ground that the C code has."""
+    """A walker in Python that never steps; its bodies and its ground are put where the C code has them."""
 
     def __init__(self, task: NativeTask, c: ctypes.CDLL, vector: int | None) -> None:
         # Only those who look need Box2D and pygame.
-        from gymnasium.envs.box2d import bipedal_walker as gym
-
-        from envs.bipedal import picture
+        from envs.bipedal.ground import TERRAIN_GRASS, TERRAIN_STEP, Ground
+        from envs.bipedal.terrain import Terrain
+        from envs.bipedal.walker import WIDTH
 
         self._poses = _function(c, "walker_poses", None, ctypes.c_int, ctypes.c_void_p)
         self._grounds = _function(c, "walker_ground", ctypes.POINTER(_CGround), ctypes.c_int)
-        self._show, self._vector = picture.show, vector
-        wide, narrow, high = gym.LEG_W / 2, 0.8 * gym.LEG_W / 2, gym.LEG_H / 2
-        hull = [(x / gym.SCALE, y / gym.SCALE) for x, y in gym.HULL_POLY]
-        leg, lower = ([(-w, -high), (w, -high), (w, high), (-w, high)] for w in (wide, narrow))
-        self._corners = [hull, leg, lower, leg, lower]
-        self._colors = [((127, 51, 229), (76, 76, 127))]
-        for shade in (25, 25, -25, -25):
-            inside, rim = (153 + shade, 76 + shade, 127 + shade), (102 + shade, 51 + shade, 76 + shade)
-            self._colors.append((inside, rim))
-        self._left, self._step, self._beyond = picture.WIDTH / 5, gym.TERRAIN_STEP, gym.TERRAIN_GRASS
-        # What the picture reads and keeps, by the names that a `Terrain` has for it; the sky is without clouds.
-        self._walker: Any = SimpleNamespace(
-            render_mode=task.render_mode,
-            metadata=task.metadata,
-            screen=None,
-            clock=None,
-            lidar=[],
-            lidar_render=0,
-            clouds=np.empty((0, 0)),
-        )
+        self._vector, self._ground_of = vector, Ground
+        self._left, self._step, self._beyond = WIDTH / 5, TERRAIN_STEP, TERRAIN_GRASS
+        self._walker: Any = Terrain()
+        self._walker.reset()
+        self._walker.render_mode = task.render_mode  # from now on: that reset shows nothing
+        self._walker.lidar, self._walker.clouds = [], np.empty((0, 0))
 
     def paint(self, i: int, observation: NDArray[np.float32], action: Any) -> NDArray[np.uint8] | None:
+        walker = self._walker
         poses = np.zeros((BODIES, 3), np.float32)
         self._poses(self._vector, i, poses.ctypes.data)
-        bodies = []
-        for pose, corners, (inside, rim) in zip(poses.tolist(), self._corners, self._colors, strict=True):
-            fixture = SimpleNamespace(shape=SimpleNamespace(vertices=corners))
-            place = _Pose(*pose)
-            bodies.append(
-                SimpleNamespace(position=place, transform=place, fixtures=[fixture], color1=inside, color2=rim)
-            )
-        walker = self._walker
-        walker.hull = bodies[0]
-        walker.drawlist = [*bodies[1:], bodies[0]]
-        walker.scroll = bodies[0].position.x - self._left
-        walker.ground = self._ground(i)
-        walker.finish = (len(walker.ground.x) - self._beyond) * self._step
-        return self._show(walker)
-
-    def close(self) -> None:
-        if self._walker.screen is not None:
-            import pygame
-
-            pygame.display.quit()
-            self._walker.screen = None
-
-    def _ground(self, i: int) -> Any:
+        for body, (x, y, angle) in zip([walker.hull, *walker.legs], poses.tolist(), strict=True):
+            body.position, body.angle = (x, y), angle
         found = self._grounds(self._vector, i).contents
         x, y = (np.array(part[: found.length], np.float64) for part in (found.x, found.y))
         boxes = np.array([list(found.box[k]) for k in range(found.boxes)], np.float64)
-        return SimpleNamespace(x=x, y=y, boxes=boxes.reshape(-1, 4, 2))
+        walker.ground = self._ground_of(x, y, boxes.reshape(-1, 4, 2))
+        walker.finish = (len(x) - self._beyond) * self._step
+        walker.scroll = walker.hull.position.x - self._left
+        return walker.render()
+
+    def close(self) -> None:
+        self._walker.close()
 
 
 def _function(c: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
