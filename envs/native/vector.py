@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from envs.cores import usable_cores
@@ -16,7 +15,17 @@ from envs.native import library
 from envs.native.memory import check_memory
 from envs.native.picture import Painter, painter_of
 from envs.native.settings import NativeTask
-from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open, read_episodes, read_mask, read_seeds
+from envs.vector.contract import (
+    Batch,
+    Rows,
+    VectorEnv,
+    VectorMisuse,
+    check_open,
+    describe,
+    read_episodes,
+    read_mask,
+    read_seeds,
+)
 from envs.vector.storage import RowIndex
 from envs.vector.table import FREE, NEW, SENT, Arrays, Table
 
@@ -65,18 +74,11 @@ class NativeVectorEnv(VectorEnv):
         """
         self._vector: int | None = None
         self._painter: Painter | None = None
-        if autoreset is AutoresetMode.NEXT_STEP:
-            raise VectorMisuse("autoreset=NEXT_STEP is not supported; use SAME_STEP or DISABLED")
+        describe(self, task, num_envs, autoreset)
         self.task = task
         self._c = library.load()
         check_memory(task, num_envs)
-        self.num_envs = self.batch_size = num_envs
-        self.autoreset = autoreset
-        self.metadata = {**task.metadata, "autoreset_mode": autoreset}
-        self.render_mode = task.render_mode
-        self.single_observation_space, self.single_action_space = task.observation_space, task.action_space
-        self.observation_space = batch_space(task.observation_space, num_envs)
-        self.action_space = batch_space(task.action_space, num_envs)
+        self.batch_size = num_envs
         self.arrays = Arrays.allocate(task.observation_space, task.action_space, num_envs, np.zeros)
         self._table = Table(self.arrays, autoreset, copy)
         self._free = FREE * num_envs

@@ -102,6 +102,14 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         """
         raise VectorMisuse(f"load_state_dict: {type(self).__name__} cannot load a state; enter its episodes by `begin`")
 
+    def get_attr(self, name: str) -> Any:
+        """An attribute of each environment."""
+        return self.call(name)
+
+    def render(self) -> Any:
+        """Each environment's picture."""
+        return self.call("render")
+
     def step(self, actions: Any) -> Batch:
         """Step every environment: `send` and then `recv`, whatever batch_size is."""
         everyone = None if self.batch_size == self.num_envs else slice(0, self.num_envs)
@@ -109,8 +117,11 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         return self.recv(everyone)
 
 
-def describe(venv: VectorEnv, env: gymnasium.Env, num_envs: int, autoreset: AutoresetMode) -> None:
+def describe(venv: VectorEnv, env: Any, num_envs: int, autoreset: AutoresetMode) -> None:
     """Set what Gymnasium's vector environments say of themselves, of N such as this one.
+
+    Args:
+        env: an environment, or what has spaces, metadata and render mode as one has.
 
     Raises:
         VectorMisuse: the way of restarting is none of ours.

@@ -93,18 +93,10 @@ class SerialVectorEnv(VectorEnv):
         check_open(self, "call")
         return tuple(self._slots.call(name, args, kwargs))
 
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of each environment."""
-        return self.call(name)
-
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
         check_open(self, "set_attr")
         self._slots.set_attr(name, read_values(values, self.num_envs))
-
-    def render(self) -> tuple[Any, ...]:
-        """Each environment's picture."""
-        return self.call("render")
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close every environment; Gymnasium's `close` calls this once."""

@@ -97,10 +97,6 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         check_open(self, "call")
         return self._call(self.venv.call, name, *args, **kwargs)
 
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of each environment."""
-        return self.call(name)
-
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
         check_open(self, "set_attr")

@@ -34,7 +34,7 @@ START_S = 60.0  # for a process to start and import what it needs, at least
 LOOK_S = 0.1  # between looks whether workers still live, while waiting for them
 ASKED, STARTING = "asked", "starting"  # a worker's task, where it is not rows to step
 
-Message = tuple[Any, ...]  # the name of a method of `Slots`, and its arguments
+Message = tuple[Any, ...]  # a method of `Slots`, and its arguments
 
 log = logging.getLogger("envs.vector")
 
@@ -137,7 +137,7 @@ class Coordinator:
                 self._handle_failures()
 
     def ask(self, messages: dict[int, Message], insist: bool) -> dict[int, Any]:
-        """Have workers call a method of their `Slots` (its name, then arguments); what each returns.
+        """Have workers call a method of their `Slots` (it, then arguments); what each returns.
 
         Args:
             insist: whether a worker whose environment raises may be replaced and asked again, as one that dies is.

@@ -32,7 +32,7 @@ from envs.vector.multiprocess.coordinator import Coordinator, Message
 from envs.vector.multiprocess.process import WorkerProcess, end
 from envs.vector.multiprocess.shared import MappedMemory, SharedBuffers, check_platform, size_of
 from envs.vector.multiprocess.worker import WorkerJob
-from envs.vector.slots import IDLE, build
+from envs.vector.slots import IDLE, Slots, build
 from envs.vector.storage import RowIndex, numbers
 from envs.vector.table import NEW, Table
 
@@ -125,7 +125,7 @@ class MultiprocessVectorEnv(VectorEnv):
         if self._key is not None:  # all forget it, those without a row to reset too
             parts = {w: parts.get(w, np.zeros(0, np.intp)) for w in range(len(self._coordinator.rows))}
             self._key = None
-        messages = {w: ("reset", part, [seeds[i] for i in numbers(part)], options) for w, part in parts.items()}
+        messages = {w: (Slots.reset, part, [seeds[i] for i in numbers(part)], options) for w, part in parts.items()}
         return self._start(rows, messages)
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -133,7 +133,7 @@ class MultiprocessVectorEnv(VectorEnv):
         check_open(self, "begin")
         first = read_episodes(episodes, self.num_envs)
         self._key = seed
-        messages = {w: ("begin", part, seed, first[part]) for w, part in enumerate(self._coordinator.rows)}
+        messages = {w: (Slots.begin, part, seed, first[part]) for w, part in enumerate(self._coordinator.rows)}
         return self._start(self._table.everyone, messages)
 
     def send(self, actions: Any, env_ids: Rows = None) -> None:
@@ -158,27 +158,17 @@ class MultiprocessVectorEnv(VectorEnv):
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What each environment's method gives, or its attribute where that is no method."""
         check_open(self, "call")
-        answers = self._coordinator.ask(
-            {w: ("call", name, args, kwargs) for w in range(len(self._coordinator.rows))}, insist=False
-        )
+        messages = {w: (Slots.call, name, args, kwargs) for w in range(len(self._coordinator.rows))}
+        answers = self._coordinator.ask(messages, insist=False)
         return tuple(one for answer in answers.values() for one in answer)
-
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of each environment."""
-        return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
         check_open(self, "set_attr")
         each = read_values(values, self.num_envs)
-        self._coordinator.ask(
-            {w: ("set_attr", name, each[rows]) for w, rows in enumerate(self._coordinator.rows)}, insist=False
-        )
+        messages = {w: (Slots.set_attr, name, each[rows]) for w, rows in enumerate(self._coordinator.rows)}
+        self._coordinator.ask(messages, insist=False)
         self._attributes[name] = each
-
-    def render(self) -> tuple[Any, ...]:
-        """Each environment's picture."""
-        return self.call("render")
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the workers; Gymnasium's `close` calls this once."""
@@ -200,15 +190,15 @@ class MultiprocessVectorEnv(VectorEnv):
     def _revive(self, w: int) -> list[Message]:
         """What a worker is told that replaces another: attributes, and new episodes on seeds of their own."""
         rows, table = self._coordinator.rows[w], self._table
-        messages: list[Message] = [("set_attr", name, each[rows]) for name, each in self._attributes.items()]
+        messages: list[Message] = [(Slots.set_attr, name, each[rows]) for name, each in self._attributes.items()]
         ids = np.arange(self.num_envs)[rows]
         ids = ids[table.flag[ids] != NEW[0]]
         if self.autoreset is AutoresetMode.SAME_STEP and len(ids):
             episodes = table.arrays.episode[ids].tolist()
             if self._key is not None:
-                messages.append(("begin", ids, self._key, episodes))
+                messages.append((Slots.begin, ids, self._key, episodes))
             else:
                 given = [(self._seeds[i], i, episode) for i, episode in zip(ids.tolist(), episodes, strict=True)]
                 seeds = [None if seed is None else keyed_seed(seed, i, episode) for seed, i, episode in given]
-                messages.append(("reset", ids, seeds, {}))
+                messages.append((Slots.reset, ids, seeds, {}))
         return messages

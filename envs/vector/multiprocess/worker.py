@@ -100,8 +100,8 @@ def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection) -> Non
             elif what == STEP_CHOSEN:
                 infos = slots.step(rows.start + np.flatnonzero(buffers.chosen[rows]))
             elif what == LISTEN:
-                name, *arguments = pickle.loads(connection.recv_bytes())
-                say(buffers, number, connection, SAID, getattr(slots, name)(*arguments))
+                method, *arguments = pickle.loads(connection.recv_bytes())
+                say(buffers, number, connection, SAID, method(slots, *arguments))
                 continue
             else:
                 assert what == CLOSE
