@@ -48,16 +48,16 @@ class Course:
         length: points of the ground, 0.467 m apart.
     """
 
-    roughness: float
-    pit_gap: Interval | None
-    stump_height: Interval | None
-    stump_width: Interval
-    stump_float: Interval
-    stair_height: Interval | None
-    stair_width: Interval
-    stair_steps: Interval
-    cppn: Mapping[str, Any] | None
-    length: int
+    roughness: float = 0.0
+    pit_gap: Interval | None = None
+    stump_height: Interval | None = None
+    stump_width: Interval = (1, 2)
+    stump_float: Interval = (0, 1)
+    stair_height: Interval | None = None
+    stair_width: Interval = (4, 5)
+    stair_steps: Interval = (1, 2)
+    cppn: Mapping[str, Any] | None = None
+    length: int = 200
 
     def __post_init__(self) -> None:
         require(

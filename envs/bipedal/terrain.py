@@ -8,7 +8,7 @@ from gymnasium.envs.box2d.bipedal_walker import TERRAIN_GRASS, TERRAIN_STEP
 from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
-from envs.bipedal.ground import Course, Ground, Interval, is_whole, lay_ground
+from envs.bipedal.ground import Course, Ground, is_whole, lay_ground
 from envs.bipedal.walker import Walker
 from envs.errors import require
 
@@ -19,8 +19,7 @@ class Terrain(Walker):
     """`Walker` with a ground of its own; reward and observations are the same.
 
     Args:
-        roughness, pit_gap, stump_height, stump_width, stump_float, stair_height, stair_width, stair_steps, cppn,
-            length: the encoding, see `envs.bipedal.ground.Course`. As it stands here, the ground is flat.
+        encoding: see `envs.bipedal.ground.Course`; without any, the ground is flat.
         ground: seed of the ground, >= 0: the same in every episode, and reset's seed decides the push at the start
             alone. None: reset's seed decides the ground too.
 
@@ -28,34 +27,7 @@ class Terrain(Walker):
         ConfigError: a value is out of range, of the wrong type or shape.
     """
 
-    def __init__(
-        self,
-        render_mode: str | None = None,
-        *,
-        roughness: float = 0.0,
-        pit_gap: Interval | None = None,
-        stump_height: Interval | None = None,
-        stump_width: Interval = (1, 2),
-        stump_float: Interval = (0, 1),
-        stair_height: Interval | None = None,
-        stair_width: Interval = (4, 5),
-        stair_steps: Interval = (1, 2),
-        cppn: dict[str, Any] | None = None,
-        ground: int | None = None,
-        length: int = 200,
-    ) -> None:
-        encoding: dict[str, Any] = {
-            "roughness": roughness,
-            "pit_gap": pit_gap,
-            "stump_height": stump_height,
-            "stump_width": stump_width,
-            "stump_float": stump_float,
-            "stair_height": stair_height,
-            "stair_width": stair_width,
-            "stair_steps": stair_steps,
-            "cppn": cppn,
-            "length": length,
-        }
+    def __init__(self, render_mode: str | None = None, *, ground: int | None = None, **encoding: Any) -> None:
         self.course = Course(**encoding)
         require(
             ground is None or (is_whole(ground) and ground >= 0),
@@ -63,7 +35,7 @@ class Terrain(Walker):
         )
         super().__init__(render_mode)
         EzPickle.__init__(self, render_mode, ground=ground, **encoding)
-        self.finish = (length - TERRAIN_GRASS) * TERRAIN_STEP
+        self.finish = (self.course.length - TERRAIN_GRASS) * TERRAIN_STEP
         self._fixed = None if ground is None else self._draw(np.random.default_rng(ground))
 
     def render(self) -> NDArray[np.uint8] | None:

@@ -1,7 +1,6 @@
 """What the C code is told of an environment: the name of its task, the settings, and where an episode is cut off."""
 
 import ctypes
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -170,7 +169,7 @@ def _terrain(arguments: Mapping[str, Any]) -> Settings:
     from envs.bipedal.ground import Course, lay_ground
     from envs.bipedal.terrain import SCENERY
 
-    course = Course(**{key: value for key, value in (_terrain_defaults() | dict(arguments)).items() if key != "ground"})
+    course = Course(**{key: value for key, value in arguments.items() if key != "ground"})
     seed = arguments.get("ground")
     if seed is not None or course.cppn is not None:
         laid = lay_ground(course, np.random.default_rng(seed or 0))
@@ -198,13 +197,6 @@ def _terrain(arguments: Mapping[str, Any]) -> Settings:
         **{key: Pair(*map(int, interval)) for key, interval in whole.items()},
     )
     return settings, ()
-
-
-def _terrain_defaults() -> dict[str, Any]:
-    from envs.bipedal.terrain import Terrain
-
-    parameters = inspect.signature(Terrain).parameters
-    return {key: parameters[key].default for key in TERRAIN}
 
 
 TERRAIN = (
