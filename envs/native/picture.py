@@ -108,10 +108,10 @@ class _WalkerPainter:
         for body, (x, y, angle) in zip([walker.hull, *walker.legs], poses.tolist(), strict=True):
             body.position, body.angle = (x, y), angle
         found = self._grounds(self._vector, i).contents
-        x, y = (np.array(part[: found.length], np.float64) for part in (found.x, found.y))
+        across, up = (np.array(part[: found.length], np.float64) for part in (found.x, found.y))
         boxes = np.array([list(found.box[k]) for k in range(found.boxes)], np.float64)
-        walker.ground = self._ground_of(x, y, boxes.reshape(-1, 4, 2))
-        walker.finish = (len(x) - self._beyond) * self._step
+        walker.ground = self._ground_of(across, up, boxes.reshape(-1, 4, 2))
+        walker.finish = (found.length - self._beyond) * self._step
         walker.scroll = walker.hull.position.x - self._left
         return walker.render()
 
