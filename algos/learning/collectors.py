@@ -14,10 +14,15 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from typing import Annotated, Any, Literal
 
+from threadpoolctl import ThreadpoolController
+
+from algos.common.threads import one_thread
 from algos.common.timing import worker_times
 from algos.learning.flow import prefetch
-from algos.learning.rollout import Collector, ResumePoint, Rollout, RolloutConfig, RolloutWorker, join
+from algos.learning.resume_point import ResumePoint
+from algos.learning.rollout import Collector, Rollout, RolloutConfig, join
 from algos.networks.architecture import Weights
+from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.ranges import Range
@@ -150,6 +155,46 @@ def play_on_pool(
     finally:
         for worker in workers:
             worker.close()
+
+
+class RolloutWorker:
+    """One actor on its worker: its environments stay there from call to call; no result depends on them."""
+
+    def __init__(self, config: RolloutConfig, index: int) -> None:
+        self._config = config
+        self._index = index
+        self._collector: Collector | None = None
+        self._libraries: ThreadpoolController | None = None
+
+    def play(
+        self, weights: Broadcast[Weights], start: ResumePoint, iteration: int, whole: bool
+    ) -> tuple[Rollout, ResumePoint] | None:
+        """Play this actor's share of a rollout, as `Collector.collect` does.
+
+        Args:
+            whole: whether `start` has what brings environments there.
+
+        Returns:
+            None where they are not there, and would have to be brought.
+        """
+        if not whole and (self._collector is None or not self._collector.is_at(start)):
+            return None
+        if self._collector is None:
+            self._collector = Collector(self._config, self._index)
+            self._libraries = ThreadpoolController()  # with those that the actor has loaded
+        try:
+            with one_thread(self._libraries):
+                return self._collector.collect(weights.value, start, iteration)
+        except BaseException:
+            # The environments are in an unknown state; the next call builds new ones.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let the environments go."""
+        if self._collector is not None:
+            self._collector.close()
+            self._collector = None
 
 
 def rollout_times(times: dict[str, float], rollout: Rollout, mode: Mode, players: int, pool: Pool) -> dict[str, float]:

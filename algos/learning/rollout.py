@@ -2,26 +2,22 @@
 
 Episodes start on keyed seeds and actions are drawn from keyed noise, so a rollout depends on where it starts, on the
 weights and on its number alone. Any process can enter there: it loads what the environments saved of themselves or,
-where they cannot, plays the actions of the running episodes again. What is kept for that is bounded by the length of an
-episode, and grows by a rollout's actions at most.
+where they cannot, plays the actions of the running episodes again.
 """
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from algos.common.keys import Stream, episode_seed, keyed_generator
-from algos.common.threads import one_thread
+from algos.learning.resume_point import ResumePoint, State, side_by_side
 from algos.networks.actor import make_actor
 from algos.networks.architecture import Architecture, Weights
-from algos.networks.heads import Head
-from algos.pool.broadcast import Broadcast
 from envs.spec import EnvSpec
 from envs.vector import Vec, VectorEnv, VectorMisuse
 from envs.vector.contract import keyed_seed
@@ -29,99 +25,6 @@ from envs.vector.contract import keyed_seed
 log = logging.getLogger(__name__)
 
 MAX_EPISODE_STEPS = 100_000  # where nothing else limits an episode, so that its actions can be kept
-
-State = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class ResumePoint:
-    """Where N environments stand between two rollouts, and what brings others there."""
-
-    episode: NDArray[np.int64]  # [N], number of the running episode
-    length: NDArray[np.int64]  # [N], steps played in it
-    state: NDArray[np.float32]  # [N, S], the policy's memory
-    saved: tuple[State | None, ...] = ()  # by each vector of environments, of itself; None where it cannot
-    played: tuple[NDArray[Any], ...] = ()  # [T, N, K] each: the latest rollouts' actions, the newest last
-
-    @classmethod
-    def first(cls, num_envs: int, architecture: Architecture) -> "ResumePoint":
-        """Return the beginning of every environment's first episode."""
-        zeros = np.zeros(num_envs, np.int64)
-        return cls(zeros, zeros, np.zeros((num_envs, architecture.state_width), np.float32))
-
-    @property
-    def light(self) -> "ResumePoint":
-        """The same point without what brings others there."""
-        return replace(self, saved=(), played=())
-
-    @property
-    def can_be_replayed(self) -> bool:
-        """Whether the actions reach back to the beginning of every running episode."""
-        return sum(map(len, self.played)) >= self.length.max(initial=0)
-
-    def same_as(self, other: "ResumePoint | None") -> bool:
-        """Return whether both are the same point of a run."""
-        names = ("episode", "length", "state")
-        return other is not None and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
-
-    def split(self, parts: int) -> "list[ResumePoint]":
-        """Return the points of equally many consecutive environments each."""
-        size = len(self.episode) // parts
-        split = []
-        for k in range(parts):
-            rows = slice(k * size, (k + 1) * size)
-            played = tuple(actions[:, rows] for actions in self.played)
-            split.append(
-                ResumePoint(self.episode[rows], self.length[rows], self.state[rows], self.saved[k : k + 1], played)
-            )
-        return split
-
-    def then(self, ends: "Sequence[ResumePoint]") -> "ResumePoint":
-        """Return where a rollout from here ended, with what still leads there.
-
-        Args:
-            ends: of each vector, in their order, with the actions of the rollout as the newest; without them, no
-                actions are kept.
-        """
-        end = _side_by_side(ends)
-        played: list[NDArray[Any]] = []
-        if all(one.played for one in ends):
-            played = [*self.played, np.concatenate([one.played[-1] for one in ends], axis=1)]
-            steps, needed, first = sum(map(len, played)), end.length.max(), 0
-            while first < len(played) - 1 and steps - len(played[first]) >= needed:
-                steps, first = steps - len(played[first]), first + 1
-            played = played[first:]
-        return replace(end, saved=tuple(saved for one in ends for saved in one.saved), played=tuple(played))
-
-    def state_dict(self, head: Head) -> dict[str, Any]:
-        """Return arrays and plain data; `actions` are those of the running episodes, environment by environment."""
-        actions = np.zeros((0, head.components), head.compact_dtype)
-        if self.played and self.can_be_replayed:
-            steps = np.concatenate(self.played)
-            actions = np.concatenate([steps[len(steps) - length :, n] for n, length in enumerate(self.length)])
-        saved = {str(k): one for k, one in enumerate(self.saved) if one is not None}
-        arrays = {"episode": self.episode, "length": self.length, "state": self.state, "actions": actions}
-        return {**arrays, "saved": saved or None}
-
-    @classmethod
-    def restore(cls, state: State, head: Head, vectors: int) -> "ResumePoint":
-        """Return the point that `state_dict` was of, for so many vectors of environments."""
-        length, saved = state["length"], state["saved"] or {}
-        played: tuple[NDArray[Any], ...] = ()
-        if len(state["actions"]) == length.sum() > 0:
-            steps = np.zeros((int(length.max()), len(length), head.components), head.compact_dtype)
-            ends = np.cumsum(length)
-            for n, end in enumerate(ends):
-                steps[len(steps) - length[n] :, n] = state["actions"][end - length[n] : end]
-            played = (steps,)
-        return cls(state["episode"], length, state["state"], tuple(saved.get(str(k)) for k in range(vectors)), played)
-
-
-def _side_by_side(points: Sequence[ResumePoint]) -> ResumePoint:
-    episode, length, state = (
-        np.concatenate([getattr(point, name) for point in points]) for name in ("episode", "length", "state")
-    )
-    return ResumePoint(episode, length, state)
 
 
 @dataclass(frozen=True)
@@ -340,46 +243,6 @@ class Collector:
         return ResumePoint(point.episode + over, np.where(over, 0, length), np.where(over[:, None], 0, point.state))
 
 
-class RolloutWorker:
-    """One actor on its worker: its environments stay there from call to call; no result depends on them."""
-
-    def __init__(self, config: RolloutConfig, index: int) -> None:
-        self._config = config
-        self._index = index
-        self._collector: Collector | None = None
-        self._libraries: ThreadpoolController | None = None
-
-    def play(
-        self, weights: Broadcast[Weights], start: ResumePoint, iteration: int, whole: bool
-    ) -> tuple[Rollout, ResumePoint] | None:
-        """Play this actor's share of a rollout, as `Collector.collect` does.
-
-        Args:
-            whole: whether `start` has what brings environments there.
-
-        Returns:
-            None where they are not there, and would have to be brought.
-        """
-        if not whole and (self._collector is None or not self._collector.is_at(start)):
-            return None
-        if self._collector is None:
-            self._collector = Collector(self._config, self._index)
-            self._libraries = ThreadpoolController()  # with those that the actor has loaded
-        try:
-            with one_thread(self._libraries):
-                return self._collector.collect(weights.value, start, iteration)
-        except BaseException:
-            # The environments are in an unknown state; the next call builds new ones.
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Let the environments go."""
-        if self._collector is not None:
-            self._collector.close()
-            self._collector = None
-
-
 def join(parts: Sequence[Rollout]) -> Rollout:
     """Return one rollout of the actors' shares, side by side in their order."""
     if len(parts) == 1:
@@ -393,7 +256,7 @@ def join(parts: Sequence[Rollout]) -> Rollout:
     for name in ("env_s", "policy_s", "restarts"):
         values[name] = sum(getattr(part, name) for part in parts)
     at = [part.final_at + np.array([0, offset]) for part, offset in zip(parts, offsets, strict=False)]
-    start = _side_by_side([part.start for part in parts])
+    start = side_by_side([part.start for part in parts])
     return Rollout(final_at=np.concatenate(at), start=start, **values)
 
 

@@ -19,7 +19,8 @@ from gymnasium import spaces
 from algos.learning.collectors import Actors, play_here, play_on_pool
 from algos.learning.episodes import Moments
 from algos.learning.normalize import Normalization
-from algos.learning.rollout import Collector, ResumePoint, Rollout, RolloutConfig, join, playable
+from algos.learning.resume_point import ResumePoint
+from algos.learning.rollout import Collector, Rollout, RolloutConfig, join, playable
 from algos.networks.actor_critic import ActorCritic
 from algos.networks.architecture import Architecture, Weights
 from algos.pool.serial import SerialPool
@@ -384,7 +385,8 @@ from types import SimpleNamespace
 import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from algos.learning.rollout import ResumePoint, RolloutWorker
+from algos.learning.collectors import RolloutWorker
+from algos.learning.resume_point import ResumePoint
 
 threads = set()
 

@@ -1,0 +1,108 @@
+"""Where environments stand between two rollouts, and what leads others there.
+
+What is kept for that is bounded by the length of an episode, and grows by a rollout's actions at most.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.networks.architecture import Architecture
+from algos.networks.heads import Head
+
+State = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """Where N environments stand between two rollouts, and what brings others there."""
+
+    episode: NDArray[np.int64]  # [N], number of the running episode
+    length: NDArray[np.int64]  # [N], steps played in it
+    state: NDArray[np.float32]  # [N, S], the policy's memory
+    saved: tuple[State | None, ...] = ()  # by each vector of environments, of itself; None where it cannot
+    played: tuple[NDArray[Any], ...] = ()  # [T, N, K] each: the latest rollouts' actions, the newest last
+
+    @classmethod
+    def first(cls, num_envs: int, architecture: Architecture) -> "ResumePoint":
+        """Return the beginning of every environment's first episode."""
+        zeros = np.zeros(num_envs, np.int64)
+        return cls(zeros, zeros, np.zeros((num_envs, architecture.state_width), np.float32))
+
+    @property
+    def light(self) -> "ResumePoint":
+        """The same point without what brings others there."""
+        return replace(self, saved=(), played=())
+
+    @property
+    def can_be_replayed(self) -> bool:
+        """Whether the actions reach back to the beginning of every running episode."""
+        return sum(map(len, self.played)) >= self.length.max(initial=0)
+
+    def same_as(self, other: "ResumePoint | None") -> bool:
+        """Return whether both are the same point of a run."""
+        names = ("episode", "length", "state")
+        return other is not None and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    def split(self, parts: int) -> "list[ResumePoint]":
+        """Return the points of equally many consecutive environments each."""
+        size = len(self.episode) // parts
+        split = []
+        for k in range(parts):
+            rows = slice(k * size, (k + 1) * size)
+            played = tuple(actions[:, rows] for actions in self.played)
+            split.append(
+                ResumePoint(self.episode[rows], self.length[rows], self.state[rows], self.saved[k : k + 1], played)
+            )
+        return split
+
+    def then(self, ends: "Sequence[ResumePoint]") -> "ResumePoint":
+        """Return where a rollout from here ended, with what still leads there.
+
+        Args:
+            ends: of each vector, in their order, with the actions of the rollout as the newest; without them, no
+                actions are kept.
+        """
+        end = side_by_side(ends)
+        played: list[NDArray[Any]] = []
+        if all(one.played for one in ends):
+            played = [*self.played, np.concatenate([one.played[-1] for one in ends], axis=1)]
+            steps, needed, first = sum(map(len, played)), end.length.max(), 0
+            while first < len(played) - 1 and steps - len(played[first]) >= needed:
+                steps, first = steps - len(played[first]), first + 1
+            played = played[first:]
+        return replace(end, saved=tuple(saved for one in ends for saved in one.saved), played=tuple(played))
+
+    def state_dict(self, head: Head) -> dict[str, Any]:
+        """Return arrays and plain data; `actions` are those of the running episodes, environment by environment."""
+        actions = np.zeros((0, head.components), head.compact_dtype)
+        if self.played and self.can_be_replayed:
+            steps = np.concatenate(self.played)
+            actions = np.concatenate([steps[len(steps) - length :, n] for n, length in enumerate(self.length)])
+        saved = {str(k): one for k, one in enumerate(self.saved) if one is not None}
+        arrays = {"episode": self.episode, "length": self.length, "state": self.state, "actions": actions}
+        return {**arrays, "saved": saved or None}
+
+    @classmethod
+    def restore(cls, state: State, head: Head, vectors: int) -> "ResumePoint":
+        """Return the point that `state_dict` was of, for so many vectors of environments."""
+        length, saved = state["length"], state["saved"] or {}
+        played: tuple[NDArray[Any], ...] = ()
+        if len(state["actions"]) == length.sum() > 0:
+            steps = np.zeros((int(length.max()), len(length), head.components), head.compact_dtype)
+            ends = np.cumsum(length)
+            for n, end in enumerate(ends):
+                steps[len(steps) - length[n] :, n] = state["actions"][end - length[n] : end]
+            played = (steps,)
+        return cls(state["episode"], length, state["state"], tuple(saved.get(str(k)) for k in range(vectors)), played)
+
+
+def side_by_side(points: Sequence[ResumePoint]) -> ResumePoint:
+    """Return where all these environments stand, without what brings others there."""
+    episode, length, state = (
+        np.concatenate([getattr(point, name) for point in points]) for name in ("episode", "length", "state")
+    )
+    return ResumePoint(episode, length, state)
