@@ -102,6 +102,10 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         """
         raise VectorMisuse(f"load_state_dict: {type(self).__name__} cannot load a state; enter its episodes by `begin`")
 
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What each environment's method gives, or its attribute where that is no method."""
+        raise NotImplementedError(f"{type(self).__name__} has no single environments to call")
+
     def get_attr(self, name: str) -> Any:
         """An attribute of each environment."""
         return self.call(name)

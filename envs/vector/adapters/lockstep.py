@@ -64,7 +64,7 @@ class LockStepVectorEnv(VectorEnv):
             observation, infos = self._end(observation, infos, ended)
         self._observe(observation)
         *batch, noted = self._table.batch(self._everyone)
-        return *batch, {**infos, **noted}  # type: ignore[return-value]
+        return *batch, {**infos, **noted}
 
     def render(self) -> Any:
         """What the vector environment inside draws."""

@@ -118,23 +118,16 @@ class Coordinator:
             EnvError: an environment raised, or its process died or hung.
         """
         waiting, count = self._table.waiting, len(numbers(rows))
-        while waiting(rows).count(READY) < count:
-            self._wait()
-            self._handle_failures()
+        self._wait_until(lambda: waiting(rows).count(READY) == count)
 
     def wait_for_any(self, size: int) -> RowIndex:
         """Wait for so many environments, whichever are READY first; raises as `wait_for` does."""
-        while self._table.flags.count(READY) < size:
-            self._wait()
-            self._handle_failures()
+        self._wait_until(lambda: self._table.flags.count(READY) >= size)
         return self._first(size)
 
     def settle(self, workers: Sequence[int]) -> None:
         """Wait until these workers are idle; raises as `wait_for` does."""
-        for w in workers:
-            while self._task[w] is not None:
-                self._wait()
-                self._handle_failures()
+        self._wait_until(lambda: all(self._task[w] is None for w in workers))
 
     def ask(self, messages: dict[int, Message], insist: bool) -> dict[int, Any]:
         """Have workers call a method of their `Slots` (it, then arguments); what each returns.
@@ -179,9 +172,7 @@ class Coordinator:
         return None
 
     def _tell(self, w: int, message: Message) -> None:
-        while self._task[w] is not None:
-            self._wait()
-            self._handle_failures()
+        self.settle([w])
         self._answers.pop(w, None)
         self._watch(w, ASKED)
         self._buffers.order[w] = LISTEN
@@ -217,6 +208,11 @@ class Coordinator:
     def _watch(self, w: int, task: RowIndex | str) -> None:
         self._task[w] = task
         self._progress[w] = (self._buffers.at_work[w], time.monotonic())
+
+    def _wait_until(self, done: Callable[[], bool]) -> None:
+        while not done():
+            self._wait()
+            self._handle_failures()
 
     def _wait(self) -> None:
         """Wait for a worker, and see to those that have come; now and then look after the others."""
