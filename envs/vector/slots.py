@@ -189,10 +189,7 @@ class Slots:
         k = i - self._first
         try:
             if self._spec.fresh and self._lived[k]:
-                if seed is None:
-                    seed = int(self.envs[k].unwrapped.np_random.integers(2**31))
-                self.envs[k].close()
-                self.envs[k] = self._spec.make()
+                self.envs[k], seed = rebuild(self.envs[k], self._spec, seed)
                 self._steps[k] = self.envs[k].step
             self._lived[k] = True
             return self.envs[k].reset(seed=seed, options=options or None)
@@ -215,6 +212,14 @@ class Slots:
                     what = f"environment {i} ({self._spec.id}) returned an observation with {wrong}"
                     raise EnvError(f"{what}; mend the environment or its observation_space") from None
             raise named(error, self._spec, self._first, "step") from error
+
+
+def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnasium.Env, int]:
+    """Return a new environment in place of one, and the seed it starts on: the given one, or one that the old draws."""
+    if seed is None:
+        seed = int(env.unwrapped.np_random.integers(2**31))
+    env.close()
+    return spec.make(), seed
 
 
 def named(error: Exception, spec: EnvSpec, i: int, verb: str) -> PaddockError:

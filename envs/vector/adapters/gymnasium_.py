@@ -28,7 +28,7 @@ from envs.vector.contract import (
     read_seeds,
     read_values,
 )
-from envs.vector.slots import named
+from envs.vector.slots import named, rebuild
 from envs.vector.table import SENT
 
 
@@ -184,10 +184,7 @@ class Slot(gymnasium.Wrapper):
             self._next_episode += 1
         try:
             if self._recipe.fresh and self._lived:
-                if seed is None:
-                    seed = int(self.env.unwrapped.np_random.integers(2**31))
-                self.env.close()
-                self.env = self._recipe.make()
+                self.env, seed = rebuild(self.env, self._recipe, seed)
             self._lived = True
             return self.env.reset(seed=seed, options=options or None)
         except Exception as error:
