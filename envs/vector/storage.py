@@ -125,42 +125,43 @@ def move(source: Storage, target: Storage, rows: RowIndex | int) -> None:
         target[rows] = source[rows]
 
 
-def put(storage: Storage, rows: RowIndex, batch: Any, count: int, verb: str = "send", name: str = "actions") -> None:
-    """Write a batch of so many actions or observations, in Gymnasium's form.
-
-    Args:
-        verb, name: what an error says that they came by, and are.
+def put(storage: Storage, rows: RowIndex, actions: Any, count: int, name: str = "") -> None:
+    """Write a batch of so many actions, in Gymnasium's form.
 
     Raises:
         VectorMisuse: wrong shape, dtype or structure.
     """
     if isinstance(storage, dict):
-        if not isinstance(batch, Mapping) or set(batch) != set(storage):
-            got = f"keys {sorted(batch)}" if isinstance(batch, Mapping) else type(batch).__name__
-            raise VectorMisuse(f"{verb}: {name} must be a mapping with keys {sorted(storage)}; got {got}")
+        if not isinstance(actions, Mapping) or set(actions) != set(storage):
+            got = f"keys {sorted(actions)}" if isinstance(actions, Mapping) else type(actions).__name__
+            raise VectorMisuse(f"send: actions{name} must be a mapping with keys {sorted(storage)}; got {got}")
         for key, part in storage.items():
-            put(part, rows, batch[key], count, verb, f"{name}[{key!r}]")
+            put(part, rows, actions[key], count, f"{name}[{key!r}]")
     elif isinstance(storage, tuple) or storage.dtype.hasobject:
         parts = len(storage) if isinstance(storage, tuple) else count
-        if not isinstance(batch, Sequence | np.ndarray) or len(batch) != parts:
-            got = f"{len(batch)}" if isinstance(batch, Sequence | np.ndarray) else type(batch).__name__
-            raise VectorMisuse(f"{verb}: {name} must be a sequence of {parts}; got {got}")
+        if not isinstance(actions, Sequence | np.ndarray) or len(actions) != parts:
+            got = f"{len(actions)}" if isinstance(actions, Sequence | np.ndarray) else type(actions).__name__
+            raise VectorMisuse(f"send: actions{name} must be a sequence of {parts}; got {got}")
         if isinstance(storage, tuple):
             for k, part in enumerate(storage):
-                put(part, rows, batch[k], count, verb, f"{name}[{k}]")
+                put(part, rows, actions[k], count, f"{name}[{k}]")
         else:
-            fill(storage, rows, list(batch))
+            fill(storage, rows, list(actions))
     else:
-        array = np.asarray(batch)
-        expected = (count, *storage.shape[1:])
-        if array.shape != expected:
-            if array.ndim and array.shape[1:] == expected[1:]:
-                raise VectorMisuse(f"{verb}: got {len(array)} {name} for {count} environments; pass one each")
-            raise VectorMisuse(f"{verb}: {name} have shape {array.shape}; pass {expected}, one row per environment")
-        if array.dtype != storage.dtype and not np.can_cast(array.dtype, storage.dtype, "same_kind"):
-            remedy = f"convert them, as by {name.partition('[')[0]}.astype(np.{storage.dtype})"
-            raise VectorMisuse(f"{verb}: {name} have dtype {array.dtype}; expected {storage.dtype}; {remedy}")
-        storage[rows] = array
+        _put_array(storage, rows, actions, name, count)
+
+
+def _put_array(storage: NDArray[Any], rows: RowIndex, actions: Any, name: str, count: int) -> None:
+    array = np.asarray(actions)
+    expected = (count, *storage.shape[1:])
+    if array.shape != expected:
+        if array.ndim and array.shape[1:] == expected[1:]:
+            raise VectorMisuse(f"send: got {len(array)} actions{name} for {count} environments; pass one each")
+        raise VectorMisuse(f"send: actions{name} have shape {array.shape}; pass {expected}, one row per environment")
+    if array.dtype != storage.dtype and not np.can_cast(array.dtype, storage.dtype, "same_kind"):
+        remedy = f"convert them, as by actions.astype(np.{storage.dtype})"
+        raise VectorMisuse(f"send: actions{name} have dtype {array.dtype}; expected {storage.dtype}; {remedy}")
+    storage[rows] = array
 
 
 def numbers(rows: RowIndex) -> Sequence[int]:

@@ -57,7 +57,7 @@ class Arrays:
     def enter(self, rows: RowIndex, reward: Any, terminated: Any, truncated: Any) -> None:
         """Enter what a step of these environments gave, but for observations."""
         self.reward[rows], self.terminated[rows], self.truncated[rows] = reward, terminated, truncated
-        self.running_return[rows] += self.reward[rows]
+        self.running_return[rows] += reward
         self.running_length[rows] += 1
 
     def end(self, i: int | NDArray[np.intp]) -> None:

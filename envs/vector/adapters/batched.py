@@ -9,13 +9,15 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError, provide, require, resolve
 from envs.spec import REFUSALS, EnvSpec
-from envs.vector.adapters.lockstep import LockStepVectorEnv, mode_of
+from envs.vector.adapters.lockstep import LockStepVectorEnv
 from envs.vector.attributes import load_attributes, save_attributes
 from envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask
+from envs.vector.infos import merge_infos, pick_infos
 
 
 class BatchedVectorEnv(LockStepVectorEnv):
@@ -33,8 +35,12 @@ class BatchedVectorEnv(LockStepVectorEnv):
         Args:
             copy: whether observations are the caller's own, whatever `venv` does with its arrays.
         """
-        self._adopt(venv, autoreset, copy)
+        self._adopt(venv, autoreset)
+        self._restarts = autoreset is AutoresetMode.SAME_STEP and mode_of(venv) is AutoresetMode.DISABLED
+        self._copy = copy
         self._given: Any = None
+        self._return = np.zeros(self.num_envs)
+        self._length = np.zeros(self.num_envs, np.int64)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -44,8 +50,11 @@ class BatchedVectorEnv(LockStepVectorEnv):
             raise VectorMisuse(f"reset: a vector as a whole has one seed, not {len(seed)}; pass an int")
         check_open(self, "reset")
         chosen = read_mask(options, self.num_envs)[1]
+        self._return[slice(None) if chosen is None else chosen] = 0.0
+        self._length[slice(None) if chosen is None else chosen] = 0
         observation, infos = self.venv.reset(seed=None if seed is None else int(seed), options=options)
-        return self._started(chosen, observation), infos
+        self._begun, self._sent = True, False
+        return self._own(observation), infos
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start every environment on one seed made of `seed` and all of `episodes`."""
@@ -58,19 +67,17 @@ class BatchedVectorEnv(LockStepVectorEnv):
         """See `VectorEnv.state_dict`; None where an attribute is neither array, number, text nor generator."""
         check_open(self, "state_dict")
         attributes = save_attributes(self.venv)
-        arrays = self._table.arrays
-        own = {"return": arrays.running_return.copy(), "length": arrays.running_length.copy()}
+        own = {"return": self._return.copy(), "length": self._length.copy()}
         return None if attributes is None else {"vector": attributes, **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `VectorEnv.load_state_dict`."""
         check_open(self, "load_state_dict")
-        if state.keys() != {"vector", "return", "length"} or state["return"].shape != (self.num_envs,):
+        if state.keys() != {"vector", "return", "length"} or state["return"].shape != self._return.shape:
             raise VectorMisuse(f"load_state_dict: got keys {sorted(state)}; pass what state_dict gave")
         load_attributes(self.venv, state["vector"])
-        arrays = self._table.arrays
-        arrays.running_return[:], arrays.running_length[:] = state["return"], state["length"]
-        self._table.start(self._everyone)
+        self._return, self._length = state["return"].copy(), state["length"].copy()
+        self._begun, self._sent = True, False
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the vector environment."""
@@ -80,7 +87,45 @@ class BatchedVectorEnv(LockStepVectorEnv):
         self._given = actions
 
     def _finish_step(self) -> Batch:
-        return self.venv.step(self._given)
+        observation, reward, terminated, truncated, infos = self.venv.step(self._given)
+        reward = np.array(reward, np.float64)
+        terminated, truncated = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        self._return += reward
+        self._length += 1
+        ended = terminated | truncated
+        if self.autoreset is AutoresetMode.SAME_STEP and ended.any():
+            if self._restarts:
+                observation, infos = self._restart(observation, infos, ended)
+            else:
+                infos = {**infos, "final_obs": self._rows(infos["final_obs"], ended), "_final_obs": ended.copy()}
+            final = {"r": np.where(ended, self._return, 0.0), "l": np.where(ended, self._length, 0)}
+            statistics = final | {f"_{key}": ended.copy() for key in final}
+            infos["final_info"] = {**infos.get("final_info", {}), "episode": statistics, "_episode": ended.copy()}
+            infos["_final_info"] = ended.copy()
+            self._return[ended] = 0.0
+            self._length[ended] = 0
+        return self._own(observation), reward, terminated, truncated, infos
+
+    def _restart(self, observation: Any, infos: dict[str, Any], ended: NDArray[np.bool_]) -> tuple[Any, dict[str, Any]]:
+        over, going_on = np.flatnonzero(ended), np.flatnonzero(~ended)
+        merged: dict[str, Any] = {}
+        merge_infos(merged, pick_infos(infos, ~ended), going_on, self.num_envs)
+        merge_infos(merged, pick_infos({"final_info": infos}, ended), over, self.num_envs)
+        final_obs = self._rows(observation, ended)
+        observation, begun = self.venv.reset(options={"reset_mask": ended.copy()})
+        merge_infos(merged, pick_infos(begun, ended), over, self.num_envs)
+        return observation, {**merged, "final_obs": final_obs, "_final_obs": ended.copy()}
+
+    def _rows(self, observation: Any, chosen: NDArray[np.bool_]) -> NDArray[Any]:
+        """Chosen observations as Gymnasium hands on final ones: an array [N] of objects, None elsewhere."""
+        rows = np.full(self.num_envs, None, object)
+        given = observation if _is_object(observation) else list(iterate(self.observation_space, observation))
+        for i in np.flatnonzero(chosen):
+            rows[i] = np.array(given[i]) if isinstance(given[i], np.ndarray) else given[i]
+        return rows
+
+    def _own(self, observation: Any) -> Any:
+        return copied(observation) if self._copy else observation
 
 
 def make_batched(
@@ -137,6 +182,18 @@ def check_spaces(spec: EnvSpec, venv: gymnasium.vector.VectorEnv, target: str | 
     )
 
 
+def mode_of(venv: gymnasium.vector.VectorEnv) -> AutoresetMode | None:
+    """When a vector environment restarts what has ended; None where it does not say."""
+    return venv.metadata.get("autoreset_mode")
+
+
+def copied(observation: Any) -> Any:
+    """A batch of observations in memory of its own."""
+    if isinstance(observation, Mapping):
+        return {key: copied(part) for key, part in observation.items()}
+    return tuple(map(copied, observation)) if isinstance(observation, tuple) else np.array(observation)
+
+
 def _entry_point(env_id: str) -> Callable[..., Any]:
     module, _, name = env_id.rpartition(":")
     if module:
@@ -170,3 +227,7 @@ def _build(
         f"vec.target gives a {type(venv).__name__}; name a class of gymnasium.vector.VectorEnv",
     )
     return venv
+
+
+def _is_object(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype == object

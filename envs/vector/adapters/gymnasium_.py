@@ -1,7 +1,7 @@
 """Gymnasium's own vector environments, sync and async, behind our contract; they are also our peers in benchmarks.
 
 They restart environments in the same step by themselves, so all that the contract asks beyond that (keyed seeds,
-environments rebuilt for every episode, errors with a name) is done by a wrapper around each environment.
+statistics, environments rebuilt for every episode, errors with a name) is done by a wrapper around each environment.
 """
 
 import functools
@@ -29,7 +29,6 @@ from envs.vector.contract import (
     read_values,
 )
 from envs.vector.slots import named, rebuild
-from envs.vector.table import SENT
 
 
 class GymnasiumVectorEnv(LockStepVectorEnv):
@@ -55,19 +54,21 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         """
         if autoreset is AutoresetMode.NEXT_STEP:
             raise VectorMisuse("autoreset=NEXT_STEP is not supported; use SAME_STEP or DISABLED")
-        slots = [functools.partial(Slot, spec, i) for i in range(num_envs)]
+        statistics = autoreset is AutoresetMode.SAME_STEP
+        slots = [functools.partial(Slot, spec, i, statistics) for i in range(num_envs)]
         self._async = start_method is not None
         venv: SyncVectorEnv | AsyncVectorEnv
         if start_method is None:
-            venv = SyncVectorEnv(slots, copy=False, autoreset_mode=autoreset)
+            venv = SyncVectorEnv(slots, copy=copy, autoreset_mode=autoreset)
         else:
             require(
                 not multiprocessing.current_process().daemon,
                 "vec.mode=async starts processes, which a daemonic process may not; choose vec.mode=sync",
             )
-            venv = AsyncVectorEnv(slots, copy=False, context=start_method, autoreset_mode=autoreset)
-        self._adopt(venv, autoreset, copy)
+            venv = AsyncVectorEnv(slots, copy=copy, context=start_method, autoreset_mode=autoreset)
+        self._adopt(venv, autoreset)
         self._keyed = False  # whether the environments seed their episodes by a key
+        self._ended = np.zeros(num_envs, np.bool_)  # episodes that the caller has to restart
         self._given: Any = None  # the actions that the sync kind was sent
 
     def reset(
@@ -81,7 +82,7 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         if self._keyed:
             self._call(self.venv.call, "seed_by", None, None)
             self._keyed = False
-        return self._start(chosen, seeds, options)
+        return self._start(slice(None) if chosen is None else chosen, seeds, options)
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `VectorEnv.begin`."""
@@ -90,7 +91,7 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         self._drain()
         self._call(self.venv.call, "seed_by", seed, numbers)
         self._keyed = True
-        return self._start(None, None, None)
+        return self._start(slice(None), None, None)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What each environment's method gives, or its attribute where that is no method."""
@@ -108,20 +109,20 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
 
     def _drain(self) -> None:
         """Let go of a step that nobody received."""
-        if self._async and SENT in self._table.flags:
+        if self._sent and self._async:
             self._call(self.venv.step_wait)
+        self._sent = False
 
     def _start(self, chosen: Any, seeds: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        options = None if options is None else dict(options)  # Gymnasium takes the mask out
-        observation, infos = self._call(self.venv.reset, seed=seeds, options=options)
-        return self._started(chosen, observation), infos
+        started = self._call(self.venv.reset, seed=seeds, options=None if options is None else dict(options))
+        self._begun = True
+        self._ended[chosen] = False
+        return started
 
     def _start_step(self, actions: Any) -> None:
-        arrays = self._table.arrays
-        ended = np.flatnonzero(arrays.terminated | arrays.truncated)
-        if self.autoreset is AutoresetMode.DISABLED and len(ended):
+        if self._ended.any():
             raise VectorMisuse(
-                f"send: the episodes of environments {ended.tolist()} have ended; "
+                f"send: the episodes of environments {np.flatnonzero(self._ended).tolist()} have ended; "
                 'restart them by reset(options={"reset_mask": mask})'
             )
         if self._async:
@@ -130,7 +131,10 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
             self._given = actions
 
     def _finish_step(self) -> Batch:
-        return self._call(self.venv.step_wait) if self._async else self._call(self.venv.step, self._given)
+        batch = self._call(self.venv.step_wait) if self._async else self._call(self.venv.step, self._given)
+        if self.autoreset is AutoresetMode.DISABLED:
+            self._ended = batch[2] | batch[3]
+        return batch
 
     def _call(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
@@ -157,20 +161,23 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
 
 
 class Slot(gymnasium.Wrapper):
-    """One environment of the vector; it rebuilds and seeds its episodes."""
+    """One environment of the vector; it rebuilds and seeds its episodes, and says what they added up to."""
 
-    def __init__(self, spec: EnvSpec, number: int) -> None:
+    def __init__(self, spec: EnvSpec, number: int, statistics: bool) -> None:
         """Build the environment.
 
         Args:
             number: which environment of the vector this is.
+            statistics: whether the info that ends an episode has its return and length.
         """
         super().__init__(spec.make())
         self._recipe = spec
         self._number = number
+        self._statistics = statistics
         self._lived = False
         self._key: int | None = None
         self._next_episode = 0  # under that key
+        self._return, self._length = 0.0, 0
 
     def seed_by(self, key: int | None, episodes: Sequence[int] | None) -> None:
         """Key the seeds of coming episodes, from `episodes[number]` on; None leaves them to the environment again."""
@@ -186,6 +193,7 @@ class Slot(gymnasium.Wrapper):
             if self._recipe.fresh and self._lived:
                 self.env, seed = rebuild(self.env, self._recipe, seed)
             self._lived = True
+            self._return, self._length = 0.0, 0
             return self.env.reset(seed=seed, options=options or None)
         except Exception as error:
             raise named(error, self._recipe, self._number, "reset") from error
@@ -193,6 +201,11 @@ class Slot(gymnasium.Wrapper):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment."""
         try:
-            return self.env.step(action)
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            self._return += float(reward)
         except Exception as error:
             raise named(error, self._recipe, self._number, "step") from error
+        self._length += 1
+        if self._statistics and (terminated or truncated):
+            info = {"episode": {"r": self._return, "l": self._length}, **info}
+        return observation, reward, terminated, truncated, info
