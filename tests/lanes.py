@@ -1,8 +1,9 @@
 """How pytest-xdist spreads the suite over processes: what stays together, the longest first, and what is left out.
 
 Slurm's tests are one lane, since there is one cluster, and it begins at once, since it waits more than it computes.
-A file stays in one process for its fixtures' sake, unless it takes so long that its tests are dealt out one by one.
-durations.txt, which scripts/durations.py makes, tells how long that is.
+A file stays in one process for its fixtures' sake, unless it takes so long that its tests are dealt out one by one;
+those that share a fixture of the module or of a class stay together all the same, since another file's test in between
+would have it made anew. durations.txt, which scripts/durations.py makes, tells how long a file takes.
 """
 
 import re
@@ -77,4 +78,9 @@ def _lane(item: pytest.Item) -> str:
     if group := item.get_closest_marker("xdist_group"):
         return str(group.args[0])
     file = item.path.stem
-    return _name(item) if durations().get(file, 0.0) > LONG_S else file
+    return _name(item) if durations().get(file, 0.0) > LONG_S and not _shares(item) else file
+
+
+def _shares(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009, it is pytest's own
+    return any(fixture.scope in ("module", "class") for *_, fixture in fixtures.values())

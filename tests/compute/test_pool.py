@@ -50,8 +50,8 @@ def two() -> Iterator[DaskPool]:
 
 
 @pytest.fixture(params=["serial", "local"])
-def pool(request: pytest.FixtureRequest) -> Any:
-    return SerialPool() if request.param == "serial" else request.getfixturevalue("two")
+def pool(request: pytest.FixtureRequest, two: DaskPool) -> Any:
+    return SerialPool() if request.param == "serial" else two
 
 
 def values(ends: Any) -> list[Any]:
