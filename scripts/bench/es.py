@@ -16,16 +16,12 @@ and there is a second peer, EnvPool with one batched NumPy policy (scripts/bench
 
 import argparse
 import functools
-import json
 import multiprocessing
-import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,7 +41,9 @@ from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import local  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.config.experiment import build_algorithm  # noqa: E402
-from scripts.bench.es_peers import Report, describe_run, play_envpool, play_processes, start_processes  # noqa: E402
+from scripts.bench import harness  # noqa: E402
+from scripts.bench.es_peers import describe_run, play_envpool, play_processes, start_processes  # noqa: E402
+from scripts.bench.harness import Report  # noqa: E402
 
 TARGET, NATIVE_TARGET = 1.0, 10.0  # ours / best peer, environment steps/s
 DRIVER_MEMBERS = 512
@@ -81,14 +79,16 @@ def main(arguments: list[str] | None = None) -> int:
                 }
             )
         sides = {"ours": functools.partial(play_ours, es)} | {name: play for name, (_, play) in peers.items()}
-        runs = [{name: play() for name, play in sides.items()} for _ in range(options.repeats)]
+        runs = harness.in_turns(options.repeats, sides)
         driver = None if options.native else measure_driver(es.pool, options.repeats, options.overrides)
-    medians = {name: _medians([run[name] for run in runs]) for name in sides}
-    best = max(peers, key=lambda name: medians[name]["steps_per_s"])
-    ratios = [run["ours"]["steps_per_s"] / run[best]["steps_per_s"] for run in runs]
+    middle = {name: harness.medians(its) for name, its in runs.items()}
+    for name, its in runs.items():
+        middle[name]["all_seconds"] = [run["seconds"] for run in its]
+    best = max(peers, key=lambda name: middle[name]["steps_per_s"])
+    ratios = [a["steps_per_s"] / b["steps_per_s"] for a, b in zip(runs["ours"], runs[best], strict=True)]
     report = {
-        "machine": describe_machine(),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages(peers)},
+        "machine": harness.describe_machine(),
+        "versions": harness.versions(*PACKAGES, *(["envpool"] if "envpool" in peers else [])),
         "settings": {
             "workers": options.workers,
             "repeats": options.repeats,
@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
             "hidden": list(es.hidden),
             "env": es.env.id,
         },
-        **medians,
+        **middle,
         "best": best,
         "ratios": ratios,
         "ratio": statistics.median(ratios),
@@ -109,19 +109,13 @@ def main(arguments: list[str] | None = None) -> int:
         "driver": driver,
     }
     print(render(report))
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-    return 0 if report["ratio"] >= target else 1
+    return harness.finish(report, options.json, report["ratio"] >= target)
 
 
 def fastest(plays: Mapping[str, Callable[[], Report]]) -> Peer:
     """The setting that plays a generation in the shortest time, tried once each where there are several."""
     setting = min(plays, key=lambda name: plays[name]()["seconds"]) if len(plays) > 1 else next(iter(plays))
     return setting, plays[setting]
-
-
-def packages(peers: Mapping[str, Any]) -> tuple[str, ...]:
-    return (*PACKAGES, "envpool") if "envpool" in peers else PACKAGES
 
 
 def choose_layout(options: argparse.Namespace, stack: ExitStack) -> tuple[str, ES]:
@@ -173,10 +167,11 @@ def measure_driver(pool: Pool, repeats: int, overrides: list[str]) -> Report:
     """
     answering = AnsweringPool()
     es = build_es(answering, DRIVER_MEMBERS, cap=1, overrides=overrides)
-    update_s = _times(lambda: next(es.plan()), repeats)
+    # The first call warms up.
+    update_s = [harness.seconds_of(lambda: next(es.plan())) for _ in range(repeats + 1)][1:]
     fn, tasks = answering.asked
     empty = [(distribution, start, start) for distribution, start, _ in tasks]
-    dispatch_s = _times(lambda: list(pool.imap_unordered(fn, empty)), repeats)
+    dispatch_s = [harness.seconds_of(lambda: list(pool.imap_unordered(fn, empty))) for _ in range(repeats + 1)][1:]
     return {
         "members": DRIVER_MEMBERS,
         "tasks": len(tasks),
@@ -204,37 +199,13 @@ class AnsweringPool(SerialPool):
         yield from self._answers
 
 
-def _times(call: Callable[[], Any], repeats: int) -> list[float]:
-    """Seconds of each call; one more call before them warms up."""
-    call()
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    return times
-
-
-def _medians(runs: list[Report]) -> Report:
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]} | {
-        "all_seconds": [run["seconds"] for run in runs]
-    }
-
-
-def describe_machine() -> str:
-    """Processor, cores, and how many processes wanted them lately."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-    return f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {platform.system()} {platform.release()}"
-
-
 def render(report: Report) -> str:
     """The report as a table."""
     settings, driver = report["settings"], report["driver"]
     sides = {"ours": "paddock"} | {name: title for name, title in PEERS.items() if name in report}
     lines = [
         report["machine"],
-        ", ".join(f"{name} {number}" for name, number in report["versions"].items()),
+        harness.list_versions(report),
         ", ".join(f"{name}={value}" for name, value in settings.items()),
         "",
         f"{'median':24}{'seconds':>9}{'steps':>9}{'return':>9}{'busy':>7}{'evaluations/s':>15}{'steps/s':>10}",
@@ -261,11 +232,9 @@ def render(report: Report) -> str:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = harness.command_line(__doc__, "under a minute: 3 repeats of 96 members")
     parser.add_argument("overrides", nargs="*", help="other settings of Paddock's side, such as vec.num_envs=4")
     parser.add_argument("--native", action="store_true", help="with native environments, and EnvPool as a second peer")
-    parser.add_argument("--quick", action="store_true", help="under a minute: 3 repeats of 96 members")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
     parser.add_argument("--workers", type=int, default=2, help="processes on each side (2)")
     parser.add_argument("--repeats", type=int, help="runs of each side (5)")
     parser.add_argument("--members", type=int, help="members of the generation, even (256; with --native 512)")

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed
 from algos.es import ES, STD_FLOOR
+from scripts.bench.harness import Report
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]  # weights [in, out] and bias [out] of each
 Scale = tuple[NDArray[np.float32], NDArray[np.float32], float]  # observations' mean [O], deviation [O], and clip
-Report = dict[str, Any]
 
 
 def members(es: ES) -> Iterator[tuple[int, NDArray[np.float32], int]]:

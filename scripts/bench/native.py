@@ -15,32 +15,25 @@ is not missed.
 """
 
 import argparse
-import itertools
-import json
 import os
-import platform
 import statistics
 import sys
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from envs.native import library  # noqa: E402
-from scripts.bench import native_split  # noqa: E402
-from scripts.bench.contenders import Setting  # noqa: E402
-from scripts.bench.es import describe_machine  # noqa: E402
+from scripts.bench import harness, native_split  # noqa: E402
+from scripts.bench.harness import BUSY, Report  # noqa: E402
 from scripts.bench.native_contenders import CONTENDERS, ROWS, WALKERS  # noqa: E402
-from scripts.bench.vec import BUSY, Player, players, summary  # noqa: E402
+from scripts.bench.players import add_options, library_versions, play_row, players  # noqa: E402
 
 OURS = "native"
 FACTORS = {"EnvPool": 8.0, "Gymnasium": 15.0}  # ours / theirs on one core, of walkers
 WALKER_RATE, CARTPOLE_RATE = 150_000, 20_000_000  # steps/s of a core; of walkers with AVX-512
 QUICK_ROWS = ["BipedalWalker-v3", "CartPole-v1"]
 PILOT_S, WARM_S, PLAY_S, SPLIT_S = 0.3, 0.2, 1.0, 4.0
-
-Report = dict[str, Any]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,57 +43,26 @@ def main(arguments: list[str] | None = None) -> int:
     if load > BUSY:
         print(f"others are at work here (load {load:.1f}): trust no rate of two threads, and ratios more than rates")
     with players({one.library for one in CONTENDERS.values()}, options.pufferlib, "native_contenders.py") as present:
-        for name, player in present.items():
-            if player.missing:
-                print(f"{name} is left out: {player.missing}", flush=True)
         rows = {}
         for row in options.rows:
-            rows[row] = play_row(row, present, options)
+            playing = {k: c for k, c in CONTENDERS.items() if row in c.rows and not present[c.library].missing}
+            grids = {name: one.settings[:1] if options.quick else one.settings for name, one in playing.items()}
+            clocks = {name: "cpu_s" for name, one in playing.items() if one.threads == 1}
+            of = {name: present[one.library] for name, one in playing.items()}
+            rows[row] = play_row(row, grids, of, clocks, options)
             rows[row]["targets"] = judge(row, rows[row]["sides"], instructions)
             print(render_row(row, rows[row]), flush=True)
     report = {
-        "machine": describe_machine(),
+        "machine": harness.describe_machine(),
         "instructions": instructions,
-        "versions": {"python": platform.python_version()}
-        | {name: number for player in present.values() for name, number in player.versions.items()},
+        "versions": harness.versions() | library_versions(present),
         "settings": {"repeats": options.repeats, "play_s": options.play_s, "load_before": load},
         "rows": rows,
         "split": None if options.quick else native_split.measure("BipedalWalker-v3", SPLIT_S),
     }
     print(render(report))
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-    return 1 if any(target["reached"] is False for row in rows.values() for target in row["targets"]) else 0
-
-
-def play_row(row: str, present: dict[str, Player], options: argparse.Namespace) -> Report:
-    """Every contender's rates in one environment."""
-    best: dict[str, Setting] = {}
-    errors: dict[str, str] = {}
-    rates: dict[str, list[float]] = {}
-
-    def rate(name: str, setting: Setting, seconds: float) -> float:
-        one = CONTENDERS[name]
-        answer = present[one.library].play(
-            contender=name, row_name=row, setting=setting, warm_s=options.warm_s, seconds=seconds
-        )
-        if "error" in answer:
-            errors[name] = answer["error"]
-            return 0.0
-        return answer["steps"] / answer["cpu_s" if one.threads == 1 else "seconds"]
-
-    for name, one in CONTENDERS.items():
-        if row not in one.rows or present[one.library].missing:
-            continue
-        settings = one.settings[:1] if options.quick else one.settings
-        pilot = [rate(name, setting, options.pilot_s) if len(settings) > 1 else 1.0 for setting in settings]
-        if max(pilot) > 0:
-            best[name] = settings[pilot.index(max(pilot))]
-            rates[name] = []
-    for _, name in itertools.product(range(options.repeats), list(best)):
-        rates[name].append(rate(name, best[name], options.play_s))
-    sides = {name: summary(runs, best[name]) for name, runs in rates.items() if min(runs) > 0}
-    return {"sides": sides, "errors": {name: errors[name] for name in errors if name not in sides}}
+    missed = any(target["reached"] is False for row in rows.values() for target in row["targets"])
+    return harness.finish(report, options.json, not missed)
 
 
 def judge(row: str, sides: Report, instructions: str) -> list[Report]:
@@ -151,7 +113,7 @@ def render(report: Report) -> str:
     lines = [
         "",
         f"{report['machine']}; instructions: {report['instructions']}",
-        ", ".join(f"{name} {number}" for name, number in report["versions"].items()),
+        harness.list_versions(report),
         f"medians of {settings['repeats']} interleaved runs of {settings['play_s']} s; one core by processor time, two "
         "by the clock",
     ]
@@ -160,15 +122,8 @@ def render(report: Report) -> str:
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line; --quick changes what is not given."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="under a minute: two rows, one setting, 3 short repeats")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), metavar="ROW", help=f"of {', '.join(ROWS)} (all)")
-    parser.add_argument(
-        "--pufferlib", metavar="PYTHON", default=sys.executable, help="an interpreter that has PufferLib"
-    )
-    parser.add_argument("--repeats", type=int, help="measured runs of each contender (5)")
-    parser.add_argument("--seconds", type=float, help=f"that each run measures ({PLAY_S})")
+    parser = harness.command_line(__doc__, "under a minute: two rows, one setting, 3 short repeats")
+    add_options(parser, list(ROWS), PLAY_S)
     options = parser.parse_args(arguments)
     options.rows = options.rows or (QUICK_ROWS if options.quick else list(ROWS))
     options.repeats = options.repeats or (3 if options.quick else 5)

@@ -8,8 +8,6 @@ next, which changes the order of contacts, and from there a walker's steps diffe
 returns are compared as samples: the means have to agree within 3 %, or their 95 % intervals overlap.
 """
 
-import argparse
-import json
 import multiprocessing
 import sys
 from collections.abc import Callable
@@ -28,23 +26,20 @@ from numpy.typing import NDArray  # noqa: E402
 
 from paddock.evaluation.fresh_episodes import bootstrap_interval  # noqa: E402
 from paddock.evaluation.load import load  # noqa: E402
-from scripts.bench.es import describe_machine  # noqa: E402
+from scripts.bench.harness import Report, command_line, describe_machine, finish  # noqa: E402
 
 TASKS = ("BipedalWalker-v3", "BipedalWalkerHardcore-v3")
 HEURISTIC = "heuristic"
 CLOSE = 0.03  # of the mean return
 PART = 20  # episodes that one process plays in a row
 
-Report = dict[str, Any]
 Act = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Play, print a row for each controller and task; returns 1 where one earns something else natively, else 0."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "under a minute: 20 episodes of the heuristic alone")
     parser.add_argument("runs", nargs="*", metavar="RUN", help="folder of a run that learned to walk")
-    parser.add_argument("--quick", action="store_true", help="under a minute: 20 episodes of the heuristic alone")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
     parser.add_argument("--episodes", type=int, default=500, help="of each controller on each side (500)")
     parser.add_argument("--workers", type=int, default=2, help="processes (2)")
     options = parser.parse_args(arguments)
@@ -52,9 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     controllers = [HEURISTIC, *([] if options.quick else options.runs)]
     rows = compare(controllers, episodes, options.workers)
     print(f"\n{describe_machine()}\nmean return of {episodes} episodes [95 % interval]; same: equal to the last bit")
-    if options.json is not None:
-        options.json.write_text(json.dumps({"episodes": episodes, "rows": rows}, indent=1) + "\n")
-    return 0 if all(row["agrees"] for row in rows) else 1
+    return finish({"episodes": episodes, "rows": rows}, options.json, all(row["agrees"] for row in rows))
 
 
 def compare(controllers: list[str], episodes: int, workers: int) -> list[Report]:

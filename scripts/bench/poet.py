@@ -8,12 +8,9 @@ play the same steps and evaluations on the same pool: ours as `POET.plan` does, 
 (github.com/uber-research/poet): all populations at once, then niche by niche the wait for its own and its evaluation.
 """
 
-import argparse
-import json
-import statistics
 import sys
 import time
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,37 +28,33 @@ from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import local  # noqa: E402
 from paddock.config.build import build  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
-from scripts.bench.es import describe_machine  # noqa: E402
+from scripts.bench.harness import Report, command_line, describe_machine, finish, in_turns, medians, versions  # noqa: E402
 from scripts.bench.naps import Naps  # noqa: E402
 
 WORKERS = 4
 STEPS = (5, 10, 15, 20, 30, 40, 60, 80)  # of an episode, in each niche
 TARGET = 0.10  # idle share of the workers, at most
 
-Report = dict[str, Any]
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run both sides in turn, print medians; returns 1 if ours idles above the target, else 0."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round, under a minute")
-    parser.add_argument("--json", type=Path, help="write the report there")
-    options = parser.parse_args(arguments)
+    options = command_line(__doc__, "one round, under a minute").parse_args(arguments)
     rounds, iterations = (1, 3) if options.quick else (3, 8)
     pool = local(Bounds(WORKERS, WORKERS), retries=3, task_timeout_s=None)
     try:
         play_ours(pool, 1)  # starts everything
-        runs = [(play_ours(pool, iterations), play_in_turns(pool, iterations)) for _ in range(rounds)]
+        sides = {"ours": partial(play_ours, pool, iterations), "in turns": partial(play_in_turns, pool, iterations)}
+        runs = in_turns(rounds, sides)
     finally:
         pool.close()
-    ours, theirs = ([run[side] for run in runs] for side in (0, 1))
+    middle = {side: medians(its) for side, its in runs.items()}
     report: Report = {
         "machine": describe_machine(),
-        "versions": {name: version(name) for name in ("paddock", "numpy", "distributed")},
+        "versions": versions("paddock", "numpy", "distributed"),
         "settings": {"workers": WORKERS, "episode_steps": STEPS, "iterations": iterations, "rounds": rounds},
-        "idle": {"ours": _median(ours, "idle"), "in turns": _median(theirs, "idle")},
-        "seconds": {"ours": _median(ours, "seconds"), "in turns": _median(theirs, "seconds")},
-        "runs": {"ours": ours, "in turns": theirs},
+        "idle": {side: its["idle"] for side, its in middle.items()},
+        "seconds": {side: its["seconds"] for side, its in middle.items()},
+        "runs": runs,
         "target": TARGET,
     }
     report["ratio"] = report["seconds"]["in turns"] / report["seconds"]["ours"]
@@ -69,9 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     for side in ("ours", "in turns"):
         print(f"{side:8}  idle {report['idle'][side]:6.1%}   {report['seconds'][side]:6.2f} s")
     print(f"in turns / ours, seconds: {report['ratio']:.2f}; idle share at most {TARGET:.0%}")
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-    return 0 if report["idle"]["ours"] <= TARGET else 1
+    return finish(report, options.json, report["idle"]["ours"] <= TARGET)
 
 
 def build_poet(pool: Pool, iterations: int) -> POET:
@@ -127,10 +118,6 @@ def play_in_turns(pool: Pool, iterations: int) -> Report:
 
 def _run(seconds: float, worker_s: float) -> Report:
     return {"seconds": seconds, "worker_s": worker_s, "idle": 1 - worker_s / (WORKERS * seconds)}
-
-
-def _median(runs: list[Report], name: str) -> float:
-    return statistics.median(run[name] for run in runs)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,8 @@ from algos.pool.broadcast import Broadcast  # noqa: E402
 from algos.pool.serial import SerialPool  # noqa: E402
 from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import connect, local  # noqa: E402
-from scripts.bench.es import build_es, describe_machine  # noqa: E402
+from scripts.bench.es import build_es  # noqa: E402
+from scripts.bench.harness import Report, command_line, describe_machine, finish, in_turns, seconds_of  # noqa: E402
 
 WORKERS = 5
 QUICK_CONTENDERS = ["paddock", "multiprocessing.Pool", "ProcessPoolExecutor"]  # the others take long to start
@@ -56,7 +57,6 @@ SCALING_TARGETS = {"episodes": (256, 0.9), "seconds": (1024, 0.8)}  # efficiency
 MEMORY_TARGET_MB = 10.0  # growth over the generations after the first hundred
 HOSTS = 2  # processes that emulated workers share
 
-Report = dict[str, Any]
 Run = Callable[[float, int], None]  # sleep so long, so often
 Ways = Mapping[str, Run]  # of using one contender
 
@@ -70,9 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     for part in options.parts:
         report[part] = measure[part](options)
         print(render(part, report[part]), flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-    return 0 if all(report[part]["reached"] for part in options.parts) else 1
+    return finish(report, options.json, all(report[part]["reached"] for part in options.parts))
 
 
 # Overhead
@@ -93,12 +91,11 @@ def measure_overhead(options: argparse.Namespace) -> Report:
         for duration in options.durations:
             count = round(WORKERS / duration)
             for name in runs:
-                pilot = {way: seconds(run, duration, count) for way, run in runs[name].items()}
+                pilot = {way: timed(run, duration, count)() for way, run in runs[name].items()}
                 ways.setdefault(name, {})[duration] = min(pilot, key=lambda way: pilot[way])
-            for _ in range(options.repeats):
-                for name in runs:
-                    run = runs[name][ways[name][duration]]
-                    times.setdefault(name, {}).setdefault(duration, []).append(seconds(run, duration, count))
+            sides = {name: timed(runs[name][ways[name][duration]], duration, count) for name in runs}
+            for name, taken in in_turns(options.repeats, sides).items():
+                times.setdefault(name, {})[duration] = taken
     medians = {name: {d: statistics.median(its) for d, its in row.items()} for name, row in times.items()}
     ours, pool = medians["paddock"], medians["multiprocessing.Pool"]
     ratios = {d: ours[d] / pool[d] for d in ours}
@@ -115,11 +112,9 @@ def measure_overhead(options: argparse.Namespace) -> Report:
     }
 
 
-def seconds(run: Run, duration: float, count: int) -> float:
-    """How long a run takes."""
-    started = time.perf_counter()
-    run(duration, count)
-    return time.perf_counter() - started
+def timed(run: Run, duration: float, count: int) -> Callable[[], float]:
+    """A run that gives the seconds it takes."""
+    return functools.partial(seconds_of, functools.partial(run, duration, count))
 
 
 @contextmanager
@@ -396,9 +391,7 @@ def _verdict(report: Report) -> str:
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line, with what follows from --quick."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="under a minute: fewer lengths, workers, generations")
-    parser.add_argument("--json", type=Path, help="where the figures are written")
+    parser = command_line(__doc__, "under a minute: fewer lengths, workers, generations")
     parser.add_argument("--parts", nargs="+", choices=["overhead", "scaling", "memory"], default=None)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args(arguments)

@@ -17,27 +17,26 @@ import argparse
 import contextlib
 import json
 import math
-import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+
+from scripts.bench.harness import Report, command_line, describe_machine, finish, list_versions, versions  # noqa: E402
+
 PEERS = Path(__file__).with_name("peers")
 PACKAGES = ("paddock", "torch", "numpy", "gymnasium", "stable-baselines3")
 PUBLISHED = 46_000, 55_000  # PufferLib 3's trainer on Gymnasium's CartPole on two cores (specs/vector.md), steps/s
 GOAL, GOAL_S, GOAL_EVERY, GOAL_EPISODES = 475.0, 10.0, 5120, 20
 SPLIT = {"env": "environment", "policy": "policy", "learn": "learning", "wait": "waiting"}
-
-Report = dict[str, Any]
 
 CLASSIC: Report = {
     "env": "CartPole-v1",
@@ -110,15 +109,14 @@ class Contender:
 def main(arguments: list[str] | None = None) -> int:
     """Run the rows, print medians and ratios; returns 1 if ours is below a target, else 0."""
     options = _options(arguments)
-    report: Report = {"machine": describe_machine(), "versions": _versions(), "rows": {}}
+    report: Report = {"machine": describe_machine(), "versions": versions(*PACKAGES), "rows": {}}
     print(report["machine"])
-    print(", ".join(f"{name} {number}" for name, number in report["versions"].items()), flush=True)
+    print(list_versions(report), flush=True)
     for name in options.rows:
         report["rows"][name] = ROWS[name](options)
         print(f"\n{render(report['rows'][name])}", flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-    return 0 if all(claim["reached"] for row in report["rows"].values() for claim in row["claims"]) else 1
+    claims = [claim for row in report["rows"].values() for claim in row["claims"]]
+    return finish(report, options.json, all(claim["reached"] for claim in claims))
 
 
 def bench_cartpole(options: argparse.Namespace) -> Report:
@@ -342,13 +340,6 @@ def describe(recipe: Report) -> str:
     return f"{batch}, {recipe['epochs']} epochs, 2 x 64 tanh each" + (", normalized" if recipe["normalize"] else "")
 
 
-def describe_machine() -> str:
-    """Processor, cores, and how many processes wanted them lately."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-    return f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {platform.system()} {platform.release()}"
-
-
 def _peers(recipe: Report, updates: int, quick: bool) -> Iterator[Contender]:
     threads = THREADS[:1] if quick else THREADS
     yield Contender("sb3", "sb3_ppo.py", recipe, threads, updates)
@@ -393,18 +384,8 @@ def _phrase(setting: Any) -> str:
     return f"{setting[0]} environments, {setting[1] or 'no'} workers"
 
 
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
-
-
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="under a minute: 3 short repeats, fewer settings tried")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
+    parser = command_line(__doc__, "under a minute: 3 short repeats, fewer settings tried")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="NAME", help="some (all)")
     parser.add_argument("--repeats", type=int, help="runs of each contender (5); at most as many seeds reach the goal")
     parser.add_argument("--pufferlib", metavar="PYTHON", help="an interpreter that has PufferLib")

@@ -7,7 +7,6 @@ A short run is made; its folder is copied with other seeds and its rows repeated
 and the report is of those. Sides take turns; what the kernel remembers of the files helps all of them alike.
 """
 
-import argparse
 import json
 import re
 import shutil
@@ -15,9 +14,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +27,17 @@ import pandas as pd  # noqa: E402
 from paddock.report import report  # noqa: E402
 from paddock.runs.journal import JOURNALS  # noqa: E402
 from paddock.runs.results import read_metrics, read_runs  # noqa: E402
-from scripts.bench.es import describe_machine  # noqa: E402
+from scripts.bench import harness  # noqa: E402
+from scripts.bench.harness import Report  # noqa: E402
 
 RUNS, REPORTED, ROWS = 1000, 100, 300
 RATIO = 2.0  # pandas over ours, at least
 SECONDS = {"read_runs": 30.0, "report": 20.0}  # at most, on two cores that others use too
 
-Report = dict[str, Any]
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Time both sides in turn, print medians; returns 1 if a target is missed, else 0."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round, under a minute")
-    parser.add_argument("--json", type=Path, help="write the report there")
-    options = parser.parse_args(arguments)
+    options = harness.command_line(__doc__, "one round, under a minute").parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         copy_runs(make_run(Path(folder)), Path(folder) / "runs", RUNS, ROWS)
         found = measure(Path(folder) / "runs", rounds=1 if options.quick else 5)
@@ -51,10 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name, seconds in found["medians"].items():
         print(f"{name:12}  {seconds:7.2f} s")
     print(f"pandas / read_metrics: {found['ratio']:.1f}; at least {RATIO}")
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
     slow = [name for name, most in SECONDS.items() if found["medians"][name] > most]
-    return 1 if slow or found["ratio"] < RATIO else 0
+    return harness.finish(found, options.json, not slow and found["ratio"] >= RATIO)
 
 
 def make_run(folder: Path) -> Path:
@@ -96,18 +88,13 @@ def measure(folder: Path, rounds: int) -> Report:
         "read_runs": lambda: read_runs(folder),
         "report": lambda: report(first),
     }
-    times: dict[str, list[float]] = {name: [] for name in sides}
     for name in ("read_metrics", "report"):  # imports, and the files into the kernel's memory
         sides[name]()
-    for _ in range(rounds):
-        for name, side in sides.items():
-            started = time.perf_counter()
-            side()
-            times[name].append(time.perf_counter() - started)
+    times = harness.in_turns(rounds, {name: partial(harness.seconds_of, side) for name, side in sides.items()})
     medians = {name: statistics.median(taken) for name, taken in times.items()}
     return {
-        "machine": describe_machine(),
-        "versions": {name: version(name) for name in ("paddock", "polars", "pandas", "matplotlib", "scipy")},
+        "machine": harness.describe_machine(),
+        "versions": harness.versions("paddock", "polars", "pandas", "matplotlib", "scipy"),
         "settings": {"runs": len(runs), "reported": len(first), "rows": ROWS, "rounds": rounds},
         "medians": medians,
         "ratio": medians["pandas"] / medians["read_metrics"],

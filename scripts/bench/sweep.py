@@ -6,21 +6,18 @@ that nothing but pruning differs. Every trial is a run of its own in a process o
 python scripts/bench/sweep.py
 """
 
-import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from optuna.trial import TrialState
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from paddock.sweep.study import open_study
-from scripts.bench.es import describe_machine
+from scripts.bench.harness import Report, command_line, describe_machine, finish
 
 TARGET_SAVING = 0.3  # of the environment steps
 PRUNERS = ("none", "median", "successive_halving")
@@ -34,14 +31,9 @@ SPACE = ["algo.num_steps=32,64", "algo.eval_every=6"]
 
 def main() -> int:
     """Run the sweeps in turn; exit code 1 below the target."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--quick", action="store_true", help="one small round, under a minute; says nothing of the target"
-    )
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
-    options = parser.parse_args()
+    options = command_line(__doc__, "one small round, under a minute; says nothing of the target").parse_args()
     sizes, rounds, pruners = (QUICK, 1, PRUNERS[:2]) if options.quick else (FULL, ROUNDS, PRUNERS)
-    report: dict[str, Any] = {"machine": describe_machine(), **sizes, "rounds": []}
+    report: Report = {"machine": describe_machine(), **sizes, "rounds": []}
     print(
         f"{report['machine']}\n{sizes['trials']} trials of PPO on CartPole-v1, {sizes['steps']:,} steps each at most\n"
     )
@@ -67,9 +59,7 @@ def main() -> int:
         verdict = verdict and (met or pruner != "median")
     said = "too small a sweep to tell" if options.quick else "met" if verdict else "MISSED"
     print(f"\ntarget: median saves {TARGET_SAVING:.0%} at a best value not worse: {said}")
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
-    return 0 if verdict or options.quick else 1
+    return finish(report, options.json, verdict or options.quick)
 
 
 def _sweep(pruner: str, seed: int, trials: int, steps: int) -> dict[str, float]:

@@ -8,9 +8,7 @@ has the target, and the processor time of all threads of the process, with what 
 back. W&B's own work is done by a process beside. The peers are called as their users do, in the loop.
 """
 
-import argparse
 import io
-import json
 import os
 import statistics
 import sys
@@ -19,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +31,7 @@ from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.config.experiment import build_algorithm, build_mirrors  # noqa: E402
 from paddock.tracking.console import Console  # noqa: E402
 from paddock.tracking.tracker import Tracker  # noqa: E402
-from scripts.bench.es import describe_machine  # noqa: E402
+from scripts.bench.harness import Report, command_line, describe_machine, finish, medians, versions  # noqa: E402
 
 TARGET = 0.01  # of an iteration, at most, that the loop waits
 MIRRORS: dict[str, tuple[str, ...]] = {
@@ -46,15 +43,11 @@ MIRRORS: dict[str, tuple[str, ...]] = {
 PACKAGES = ("paddock", "wandb", "tensorboard", "torch")
 
 Log = Callable[[dict[str, float]], object]
-Report = dict[str, Any]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure all in turn, print medians; returns 1 if the loop waits for ours longer than the target, else 0."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round, about half a minute")
-    parser.add_argument("--json", type=Path, help="write the report there")
-    options = parser.parse_args(arguments)
+    options = command_line(__doc__, "one round, about half a minute").parse_args(arguments)
     rounds, count = (1, 150) if options.quick else (5, 300)
     os.environ["WANDB_SILENT"] = "true"
     lengths: list[float] = []
@@ -69,9 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
             costs.setdefault(name, []).append(cost | {"cpu_s": max(0.0, cost["cpu_s"] - idle_s)})
     report = summarize(lengths, costs, {"rounds": rounds, "rows": count})
     print(render(report))
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-    return 0 if report["worst"] <= TARGET else 1
+    return finish(report, options.json, report["worst"] <= TARGET)
 
 
 def play(iterations: int) -> tuple[list[dict[str, float]], float]:
@@ -157,13 +148,13 @@ def summarize(lengths: list[float], costs: dict[str, list[Report]], settings: Re
     iteration_s = statistics.median(lengths)
     contenders = {}
     for name, rounds in costs.items():
-        medians = {key: statistics.median(cost[key] for cost in rounds) for key in ("call_s", "cpu_s")}
-        shares = {key.replace("_s", "_share"): value / iteration_s for key, value in medians.items()}
-        contenders[name] = {**medians, **shares, "rounds": rounds}
+        middle = medians(rounds)
+        shares = {key.replace("_s", "_share"): value / iteration_s for key, value in middle.items()}
+        contenders[name] = {**middle, **shares, "rounds": rounds}
     ours = [side for name, side in contenders.items() if name.startswith("ours")]
     return {
         "machine": describe_machine(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": versions(*PACKAGES),
         "settings": settings,
         "iteration_s": iteration_s,
         "contenders": contenders,

@@ -16,7 +16,7 @@ from conftest import ROOT
 from scripts.bench.native import QUICK_ROWS, judge, read_options, render, render_row
 from scripts.bench.native_contenders import CAP, CLASSIC, CONTENDERS, EPISODES, ROWS, WALKERS, play
 from scripts.bench.native_split import PARTS, count_instructions, measure
-from scripts.bench.vec import summary
+from scripts.bench.players import summary
 
 OURS = ["native", "native, 2 threads"]
 

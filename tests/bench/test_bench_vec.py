@@ -13,8 +13,9 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.utils.env_checker import check_env
 
 from scripts.bench.contenders import BARE, CONTENDERS, OURS, PEERS, ROWS, Contender, draw, play
+from scripts.bench.players import players, summary
 from scripts.bench.uneven import Uneven
-from scripts.bench.vec import NUM_ENVS, WORKERS, players, read_options, render, render_row, summary, verdict
+from scripts.bench.vec import NUM_ENVS, WORKERS, read_options, render, render_row, verdict
 
 PYTHON_ONLY = [BARE, "Gymnasium sync", "ours serial"]
 

@@ -1,0 +1,82 @@
+"""What all benchmarks share: the command line, the machine, rounds in which sides take turns, report and exit code.
+
+Whoever imports it is started by its path, where Python looks in scripts/ alone, and so puts ROOT on sys.path before.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeVar
+
+ROOT = Path(__file__).resolve().parents[2]
+BUSY = 1.0  # load average above which rates say little
+
+Report = dict[str, Any]
+T = TypeVar("T")
+
+
+def command_line(doc: str | None, quick: str) -> argparse.ArgumentParser:
+    """Return a parser of what every benchmark takes.
+
+    Args:
+        doc: the benchmark's own docstring.
+        quick: what `--quick` does.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there")
+    return parser
+
+
+def describe_machine() -> str:
+    """Processor, cores, and how many processes wanted them lately."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    return f"{model}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {platform.system()} {platform.release()}"
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Those of Python and of the packages that are installed."""
+    found = {"python": platform.python_version()}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def list_versions(report: Report) -> str:
+    """A report's versions in one line."""
+    return ", ".join(f"{name} {number}" for name, number in report["versions"].items())
+
+
+def in_turns(rounds: int, sides: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
+    """What each side gave in each round; all sides play once before any plays again."""
+    runs = [{name: play() for name, play in sides.items()} for _ in range(rounds)]
+    return {name: [run[name] for run in runs] for name in sides}
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
+    """How long a call takes."""
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def medians(runs: Sequence[Report]) -> Report:
+    """The median of every figure of some runs."""
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def finish(report: Report, path: Path | None, reached: bool) -> int:
+    """Write the report where that is asked for; the exit code, which is 1 below a target."""
+    if path is not None:
+        path.write_text(json.dumps(report, indent=1) + "\n")
+    return 0 if reached else 1

@@ -1,0 +1,150 @@
+"""Contenders in processes of their own, which take turns at their best settings of a grid."""
+
+import argparse
+import itertools
+import json
+import os
+import select
+import signal
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from scripts.bench.harness import ROOT, Report
+
+START_S, ANSWER_S = 60.0, 60.0  # a library that needs longer is left out
+Setting = dict[str, int]
+Grids = Mapping[str, Sequence[Setting]]  # of each contender
+
+
+class Player:
+    """A process that plays one library's contenders, one request at a time."""
+
+    def __init__(self, library: str, python: str, script: str) -> None:
+        """Start it; `missing` then says why it cannot play, if so."""
+        self._process = subprocess.Popen(
+            [python, "-W", "ignore", str(Path(__file__).with_name(script)), library],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            bufsize=1,
+            start_new_session=True,
+        )
+        self._closed = False
+        self.missing: str | None = None
+        self.versions: dict[str, str] = {}
+
+    def greet(self) -> None:
+        """Wait until it has imported its library."""
+        greeting = self._answer(START_S)
+        self.missing = greeting.get("missing") or greeting.get("error")
+        self.versions = greeting.get("versions", {})
+
+    def play(self, **request: Any) -> Report:
+        """Steps and seconds, or an error."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+        except (BrokenPipeError, ValueError):  # the latter when it is closed
+            return {"error": "its process has ended"}
+        return self._answer(ANSWER_S + request["warm_s"] + request["seconds"])
+
+    def close(self) -> None:
+        """End it, and whatever it has started."""
+        if not self._closed:
+            self._closed = True
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+
+    def _answer(self, timeout_s: float) -> Report:
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], timeout_s)
+        line = self._process.stdout.readline() if readable else ""
+        if line:
+            return json.loads(line)
+        reason = f"it ended with exit code {self._process.poll()}" if readable else f"no answer in {timeout_s:.0f} s"
+        self.close()
+        return {"error": reason}
+
+
+@contextmanager
+def players(libraries: set[str], pufferlib: str, script: str = "contenders.py") -> Iterator[dict[str, Player]]:
+    """Players of these libraries, in processes that run the script; they are gone afterwards."""
+    with ExitStack() as stack:
+        started = {}
+        for library in sorted(libraries):
+            started[library] = Player(library, pufferlib if library == "pufferlib" else sys.executable, script)
+            stack.callback(started[library].close)
+        for library, player in started.items():
+            player.greet()
+            if player.missing:
+                print(f"{library} is left out: {player.missing}", flush=True)
+        yield started
+
+
+def play_row(
+    row: str, grids: Grids, players: Mapping[str, Player], clocks: Mapping[str, str], options: argparse.Namespace
+) -> Report:
+    """Every contender's rates in one environment, and the errors of those that have none.
+
+    Args:
+        grids: a pilot finds the best setting where there are several.
+        players: who plays a contender.
+        clocks: what a contender's rate is of: `seconds` or `cpu_s`.
+    """
+    best: dict[str, Setting] = {}
+    errors: dict[str, str] = {}
+    rates: dict[str, list[float]] = {}
+
+    def rate(name: str, setting: Setting, seconds: float) -> float:
+        answer = players[name].play(
+            contender=name, row_name=row, setting=setting, warm_s=options.warm_s, seconds=seconds
+        )
+        if "error" in answer:
+            errors[name] = answer["error"]
+            return 0.0
+        return answer["steps"] / answer[clocks.get(name, "seconds")]
+
+    for name, settings in grids.items():
+        pilot = [rate(name, setting, options.pilot_s) if len(settings) > 1 else 1.0 for setting in settings]
+        if max(pilot) > 0:
+            best[name] = settings[pilot.index(max(pilot))]
+            rates[name] = []
+    for _, name in itertools.product(range(options.repeats), list(best)):
+        rates[name].append(rate(name, best[name], options.play_s))
+    sides = {name: summary(runs, best[name]) for name, runs in rates.items() if min(runs) > 0}
+    return {"sides": sides, "errors": {name: errors[name] for name in errors if name not in sides}}
+
+
+def summary(rates: list[float], setting: Setting) -> Report:
+    """A contender's rates, and at which setting."""
+    return {
+        "median": statistics.median(rates),
+        "min": min(rates),
+        "max": max(rates),
+        "rates": rates,
+        "setting": setting,
+    }
+
+
+def library_versions(present: Mapping[str, Player]) -> dict[str, str]:
+    """What the players run."""
+    return {name: number for player in present.values() for name, number in player.versions.items()}
+
+
+def add_options(parser: argparse.ArgumentParser, rows: Sequence[str], play_s: float) -> None:
+    """Add what chooses rows, interpreter, repeats and seconds."""
+    parser.add_argument("--rows", nargs="+", choices=rows, metavar="ROW", help=f"of {', '.join(rows)} (all)")
+    parser.add_argument(
+        "--pufferlib", metavar="PYTHON", default=sys.executable, help="an interpreter that has PufferLib"
+    )
+    parser.add_argument("--repeats", type=int, help="measured runs of each contender (5)")
+    parser.add_argument("--seconds", type=float, help=f"that each run measures ({play_s})")
