@@ -1,9 +1,11 @@
 """What several test files share: the command, its processes, and waiting for them without sleeping blindly."""
 
 import contextlib
+import importlib
 import json
 import logging
 import os
+import random
 import re
 import resource
 import shutil
@@ -11,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from lanes import pytest_addoption, pytest_collection_modifyitems  # noqa: F401, pytest calls them
 
+from envs.spec import EnvSpec
 from paddock.compute.recipes import Slurm
 from paddock.launch import main
 from paddock.runs.checkpoint import read
@@ -41,6 +44,7 @@ TINY = [  # a run of the real thing that takes about a second, or 12 ms an itera
     "env.max_episode_steps=20",  # however well it has learned
 ]
 BEGAN = pytest.StashKey[float]()
+Main = Callable[..., tuple[int, str, str]]  # calls a command: exit code, standard output and error
 CERTIFICATES = {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}  # in the folder of the fixture
 
 
@@ -79,6 +83,17 @@ def env_section(name: str) -> dict[str, Any]:
     return keys
 
 
+def env_spec(id: str, **changes: Any) -> EnvSpec:
+    """An environment as Gymnasium makes it, but for what is changed."""
+    given: dict[str, Any] = {"kwargs": {}, "wrappers": (), "max_episode_steps": None, "fresh": False}
+    return EnvSpec(id=id, **(given | changes))
+
+
+def deterministic(row: Mapping[str, float]) -> dict[str, float]:
+    """What equal runs have in common in a row."""
+    return {name: value for name, value in row.items() if not name.startswith("system/")}
+
+
 def wait_until(condition: Callable[[], Any], timeout_s: float = 180.0) -> Any:
     """Poll until the condition is true; returns its value. Only a failure waits as long as the timeout.
 
@@ -113,6 +128,14 @@ def final_state(run: Path) -> dict[str, bytes]:
                 yield f"{path}{name}", value.tobytes()
 
     return dict(arrays(read(max((run / "checkpoints").glob("*.npz")))["algorithm"], ""))
+
+
+def assert_same_run(run: Path, other: Path) -> None:
+    """The same rows and events to the byte, and the same arrays in the last checkpoint."""
+    assert (run / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+    events, others = ([path.read_bytes() for path in each.glob("events.jsonl")] for each in (run, other))
+    assert events == others
+    assert final_state(run) == final_state(other)
 
 
 def call_main(*arguments: str) -> int:
@@ -162,7 +185,7 @@ class Command:
 
     def workers(self) -> list[psutil.Process]:
         """The processes that compute: Dask's workers, which are spawned."""
-        return [process for process in self.processes() if "spawn_main" in " ".join(_command_line(process))]
+        return [process for process in self.processes() if "spawn_main" in command_line(process)]
 
     def interrupt(self) -> None:
         """Ctrl-C, as a terminal sends it: to every process of the group."""
@@ -185,6 +208,20 @@ class Command:
         self.process.wait()
 
 
+def kill_and_resume(begin: Callable[[], Command], run: Path, kills: int, furthest: int, chance: random.Random) -> int:
+    """Kill a run so often, each time 1 to `furthest` rows further on, then let it end; its rows at the last kill."""
+    reached = 0
+    for _ in range(kills):
+        command = begin()
+        command.wait_for(run, reached + chance.randint(1, furthest))
+        command.kill()
+        reached = len(rows(run))
+    code, out, err = begin().wait()
+    assert code == 0, err
+    assert "going on in" in out
+    return reached
+
+
 def _group(process: psutil.Process) -> int:
     try:
         return os.getpgid(process.pid)
@@ -192,11 +229,19 @@ def _group(process: psutil.Process) -> int:
         return -1
 
 
-def _command_line(process: psutil.Process) -> list[str]:
+def command_line(process: psutil.Process) -> str:
+    """The words of a process, or nothing where it has ended."""
     try:
-        return process.cmdline()
+        return " ".join(process.cmdline())
     except psutil.Error:
-        return []
+        return ""
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether a process still runs."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 @pytest.fixture
@@ -211,6 +256,19 @@ def start() -> Iterator[Callable[..., Command]]:
     yield begin
     for command in started:
         command.kill_group()
+
+
+@pytest.fixture
+def call_command(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Main:
+    """Call `python -m paddock.NAME ARGUMENTS` in this process: its exit code, standard output and error."""
+
+    def call(name: str, *arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        capfd.readouterr()
+        code = importlib.import_module(f"paddock.{name}").main()
+        return code, *capfd.readouterr()
+
+    return call
 
 
 def launch(*command: str, cwd: Path, **environment: str) -> subprocess.Popen:

@@ -9,6 +9,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
+from conftest import env_spec
 from gymnasium import spaces
 
 from algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
@@ -22,10 +23,9 @@ from algos.networks.heads import Head
 from algos.pool.protocol import Done
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
-from envs.spec import EnvSpec
 from envs.vector import Serial
 
-CARTPOLE = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
+CARTPOLE = env_spec("CartPole-v1")
 
 
 def settings(**changes: Any) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def test_result_is_the_same_for_any_cut_of_the_work(change: dict[str, int]) -> N
 
 
 def test_a_walkers_episodes_do_not_depend_on_its_slots_history() -> None:
-    walker = EnvSpec(id="BipedalWalker-v3", kwargs={}, wrappers=(), max_episode_steps=None, fresh=True)
+    walker = env_spec("BipedalWalker-v3", fresh=True)
     means = []
     for num_envs in (1, 3):
         vec = Serial(num_envs=num_envs)
@@ -280,7 +280,7 @@ def test_an_unsupported_action_space_is_named() -> None:
 
 @pytest.mark.parametrize("id", ["FrozenLake-v1", "CliffWalking-v1", "Blackjack-v1"])
 def test_observations_that_are_not_boxes_are_flattened(id: str) -> None:
-    spec = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=20, fresh=False)
+    spec = env_spec(id, max_episode_steps=20)
     row = advance(ES(**settings(env=spec)), 1)[0]
     assert row["step"] > 0
 
@@ -362,7 +362,7 @@ def test_an_episodes_moments_are_those_of_the_observations_acted_on() -> None:
 
 
 def test_a_cap_cuts_training_episodes_and_leaves_evaluation_whole() -> None:
-    pendulum = EnvSpec(id="Pendulum-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
+    pendulum = env_spec("Pendulum-v1")
     row = advance(ES(**settings(env=pendulum, episode_cap=7, eval_every=1)), 1)[0]
     assert row["train/length_mean"] == 7
     assert row["step"] == 7 * 16

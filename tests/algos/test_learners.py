@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from conftest import ROOT, Command, rows, wait_until
+from conftest import ROOT, Command, alive, command_line, deterministic, env_spec, rows, wait_until
 from gymnasium import spaces
 from omegaconf import OmegaConf
 
@@ -22,11 +22,10 @@ from algos.learning.learner import Learner
 from algos.networks.architecture import Architecture
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
-from envs.spec import EnvSpec
 from envs.vector import Serial
 from paddock.config.build import build
 
-CARTPOLE = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
+CARTPOLE = env_spec("CartPole-v1")
 TOGETHER = "algos.learning.distributed"  # in the command line of every learner but the first
 CLOSE = 1e-6  # parameters, of about 1: float32 summed in another order, a few dozen times over
 
@@ -51,13 +50,8 @@ def advance(ppo: Any, iterations: int) -> list[dict[str, float]]:
         return [deterministic(next(plan)) for _ in range(iterations)]
 
 
-def deterministic(row: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in row.items() if not name.startswith("system/")}
-
-
 def others() -> list[psutil.Process]:
-    alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in alive if TOGETHER in " ".join(child.cmdline())]
+    return [child for child in psutil.Process().children() if alive(child) and TOGETHER in command_line(child)]
 
 
 # Two learn as one
@@ -158,7 +152,7 @@ def run(tmp_path: Path, start: Callable[..., Command]) -> Iterator[tuple[Command
     command = start("algo=ppo", "env=cartpole", "compute=serial", *sizes, f"run.dir={path}")
     wait_until(lambda: rows(path) or command.process.poll() is not None)
     assert command.process.poll() is None, command.wait()
-    (other,) = (child for child in command.processes() if TOGETHER in " ".join(child.cmdline()))
+    (other,) = (child for child in command.processes() if TOGETHER in command_line(child))
     yield command, other, path
 
 
@@ -175,7 +169,7 @@ def test_a_killed_run_leaves_no_learner(run: tuple[Command, psutil.Process, Path
     command, other, _ = run
     command.process.kill()
     command.process.wait()
-    wait_until(lambda: not other.is_running() or other.status() == psutil.STATUS_ZOMBIE, timeout_s=5)
+    wait_until(lambda: not alive(other), timeout_s=5)
 
 
 def test_learners_that_have_nothing_to_share_are_refused() -> None:

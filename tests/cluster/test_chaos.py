@@ -12,30 +12,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ROOT, TINY, Command, final_state, rows, wait_until
+from conftest import ROOT, TINY, Command, assert_same_run, rows, wait_until
 from distributed import Client
+from own_package import write_package
 
-MINE = """
-import os
-import time
-
-import gymnasium
-from gymnasium.envs.classic_control import CartPoleEnv
-
-
-class Paced(CartPoleEnv):
-    def reset(self, **settings):
-        if os.path.exists("{slow}"):
-            time.sleep(0.1)
-        return super().reset(**settings)
-
-
-gymnasium.register("Paced-v0", "mine:Paced", max_episode_steps=30)
-"""
 PACED = ["env=gymnasium", "env.id=mine:Paced-v0", "checkpoint.every_s=0", "budget.iterations=40"]
 ES = [*TINY, *PACED]
 PPO = [
     *PACED,
+    "env.max_episode_steps=30",
     "algo=ppo",
     "vec.num_envs=4",
     "algo.rollouts=actors",
@@ -148,7 +133,7 @@ def test_the_numbers_survive_whatever_happens_to_workers(
     run: list[str], cluster: Cluster, tmp_path: Path, start: Callable[..., Command]
 ) -> None:
     quiet, wild, slow = (tmp_path / name for name in ("quiet", "wild", "slow"))
-    (tmp_path / "mine.py").write_text(MINE.format(slow=slow))
+    write_package(tmp_path, slow, pace_s=0.1)
     environment = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     code, _, err = start(*run, "compute=serial", f"run.dir={quiet}", **environment).wait()
     assert code == 0, err
@@ -169,5 +154,4 @@ def test_the_numbers_survive_whatever_happens_to_workers(
     code, _, err = command.wait(200)
     print(f"{len(cluster.events)} events: {', '.join(cluster.events)}")
     assert code == 0, err
-    assert (quiet / "metrics.jsonl").read_bytes() == (wild / "metrics.jsonl").read_bytes()
-    assert final_state(quiet) == final_state(wild)
+    assert_same_run(quiet, wild)

@@ -10,33 +10,13 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from conftest import CERTIFICATES, ROOT, TINY, Command, call_main, final_state, job_recipe, rows, wait_until
+from conftest import CERTIFICATES, ROOT, TINY, Command, assert_same_run, call_main, job_recipe, rows, wait_until
+from own_package import write_package
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 
 from paddock.compute.dask import autoscale
 from paddock.compute.slurm import submit
 
-MINE = """
-import os
-import time
-
-import gymnasium
-from gymnasium.envs.classic_control import CartPoleEnv
-
-
-class Paced(CartPoleEnv):
-    def __init__(self, pace_s=0.05, **settings):
-        super().__init__(**settings)
-        self.pace_s = pace_s
-
-    def reset(self, **settings):
-        if os.path.exists("{slow}"):
-            time.sleep(self.pace_s)
-        return super().reset(**settings)
-
-
-gymnasium.register("Paced-v0", "mine:Paced")
-"""
 Begin = Callable[..., Command]
 
 
@@ -44,7 +24,7 @@ Begin = Callable[..., Command]
 def slow(tmp_path: Path) -> Path:
     """While this file is there, runs take their time."""
     path = tmp_path / "slow"
-    (tmp_path / "mine.py").write_text(MINE.format(slow=path))
+    write_package(tmp_path, path)
     path.touch()
     return path
 
@@ -85,8 +65,7 @@ def finished(command: Command) -> str:
 def assert_same_as_alone(run: Path, slow: Path, begin: Begin, *arguments: str) -> None:
     alone = run.with_name("alone")
     finished(begin(alone, *arguments, serial=True))
-    assert (run / "metrics.jsonl").read_bytes() == (alone / "metrics.jsonl").read_bytes()
-    assert final_state(run) == final_state(alone)
+    assert_same_run(run, alone)
 
 
 @pytest.mark.slurm

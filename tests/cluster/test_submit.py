@@ -10,7 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ROOT, TINY, final_state, rows, wait_until
+from conftest import ROOT, TINY, assert_same_run, rows, wait_until
+from own_package import write_package
 from slurm_cluster import CPUS, Slurm, slurm  # noqa: F401, a fixture
 
 from envs.errors import ConfigError
@@ -19,47 +20,21 @@ from paddock.slurm.snapshot import MAX_MB, find_tree
 
 SMALL = [*TINY, "env=gymnasium", "env.id=mine:Paced-v0", "env.max_episode_steps=50", "compute=serial"]
 SUBMIT = ["--multirun", "hydra/launcher=slurm", "hydra.sweep.dir=sweep"]
-MINE = '''
-"""Environments in somebody's working directory."""
-
-import os
-import time
-
-import gymnasium
-from gymnasium.envs.classic_control import CartPoleEnv
-
-
-class Paced(CartPoleEnv):
-    def reset(self, **settings):
-        if os.path.exists("slow"):
-            time.sleep(0.05)
-        return super().reset(**settings)
-
-
-class Broken(CartPoleEnv):
-    def step(self, action):
-        raise RuntimeError("the gearbox jammed")
-
-
-if "SLURM_JOB_ID" not in os.environ:
-    gymnasium.register("Absent-v0", "mine:Paced")
-gymnasium.register("Paced-v0", "mine:Paced")
-gymnasium.register("Broken-v0", "mine:Broken")
-'''
 
 
 class Desk:
-    """A copy of the house, and a working directory beside it in a repository of its own."""
+    """The house or a copy of it, and a working directory beside it in a repository of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.house, self.here = folder / "house", folder / "here"
-        tree = find_tree(ROOT, "paddock.py", folder)
-        assert tree is not None
-        tree.copy(self.house)
+    def __init__(self, folder: Path, copied: bool) -> None:
+        self.house, self.here = folder / "house" if copied else ROOT, folder / "here"
+        if copied:
+            tree = find_tree(ROOT, "paddock.py", folder)
+            assert tree is not None
+            tree.copy(self.house)
+            subprocess.run(["git", "init", "-q"], cwd=self.house, check=True)
         self.here.mkdir()
-        (self.here / "mine.py").write_text(MINE)
-        for top in (self.house, self.here):
-            subprocess.run(["git", "init", "-q"], cwd=top, check=True)
+        write_package(self.here)
+        subprocess.run(["git", "init", "-q"], cwd=self.here, check=True)
         self.environment = os.environ | {"PYTHONPATH": str(self.house)}
 
     def call(self, module: str, *arguments: str) -> tuple[int, str, str]:
@@ -85,7 +60,13 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+    return Desk(tmp_path, copied=True)
+
+
+@pytest.fixture
+def uncopied(tmp_path: Path) -> Desk:
+    """For what ends before code is submitted."""
+    return Desk(tmp_path, copied=False)
 
 
 @pytest.fixture
@@ -145,8 +126,7 @@ def test_a_run_that_meets_the_time_limit_goes_on_to_the_same_bits(clustered: Des
     code, _, err = clustered.call("paddock", *SMALL, *budget, "run.dir=alone")
     assert (code, err) == (0, "")
     alone = clustered.here / "alone"
-    assert (run / "metrics.jsonl").read_bytes() == (alone / "metrics.jsonl").read_bytes()
-    assert final_state(run) == final_state(alone)
+    assert_same_run(run, alone)
     assert (run / "metrics.jsonl").read_bytes().startswith(before)
     said = log(run)
     assert said.index("running in") < said.index("stopped by SIGTERM") < said.index("going on in")
@@ -166,8 +146,8 @@ def test_a_preempted_run_saves_and_goes_on(clustered: Desk, slurm: Slurm) -> Non
     saved = (run / "metrics.jsonl").read_bytes()
     wait_until(lambda: slurm.state(urgent.split()[-1]) == "COMPLETED")
     pace.unlink()
-    wait_until(lambda: clustered.status()[1].endswith("1 done\n"))
     wait_until(lambda: slurm.state(job) == "COMPLETED")
+    assert clustered.status()[1].endswith("1 done\n")
     assert (run / "metrics.jsonl").read_bytes().startswith(saved)
     assert [row["iteration"] for row in rows(run)] == list(range(1, 101))
 
@@ -253,26 +233,28 @@ def log(run: Path) -> str:
         ([], ["sbatch", "on the PATH"]),
     ],
 )
-def test_bad_input_is_one_line_before_anything_is_written(arguments: list[str], parts: list[str], desk: Desk) -> None:
-    desk.environment["PATH"] = str(Path(sys.executable).parent)
-    code, out, err = desk.call("paddock", *SMALL, *SUBMIT, "seed=1,2", *arguments)
+def test_bad_input_is_one_line_before_anything_is_written(
+    arguments: list[str], parts: list[str], uncopied: Desk
+) -> None:
+    uncopied.environment["PATH"] = str(Path(sys.executable).parent)
+    code, out, err = uncopied.call("paddock", *SMALL, *SUBMIT, "seed=1,2", *arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert all(part in err for part in parts), err
-    assert not (desk.here / "sweep").exists()
+    assert not (uncopied.here / "sweep").exists()
 
 
-def test_without_multirun_nothing_starts_here_instead(desk: Desk) -> None:
-    code, out, err = desk.call("paddock", *SMALL, "hydra/launcher=slurm")
+def test_without_multirun_nothing_starts_here_instead(uncopied: Desk) -> None:
+    code, out, err = uncopied.call("paddock", *SMALL, "hydra/launcher=slurm")
     assert (code, out) == (2, "")
     assert "add --multirun" in err
 
 
-def test_a_dry_run_shows_the_commands_and_needs_no_slurm(desk: Desk) -> None:
-    desk.environment["PATH"] = str(Path(sys.executable).parent)
-    code, out, _ = desk.call("paddock", *SMALL, *SUBMIT, "seed=1,2", "dry_run=true")
+def test_a_dry_run_shows_the_commands_and_needs_no_slurm(uncopied: Desk) -> None:
+    uncopied.environment["PATH"] = str(Path(sys.executable).parent)
+    code, out, _ = uncopied.call("paddock", *SMALL, *SUBMIT, "seed=1,2", "dry_run=true")
     lines = out.splitlines()
     assert (code, len(lines)) == (0, 2)
-    assert "seed=2" in lines[1] and lines[1].endswith(f"run.dir={desk.here}/sweep/1")
+    assert "seed=2" in lines[1] and lines[1].endswith(f"run.dir={uncopied.here}/sweep/1")
 
 
 def test_a_copy_of_the_code_is_code_alone(tmp_path: Path) -> None:

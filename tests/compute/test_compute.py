@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT, TINY, Command, final_state, rows, wait_until
+from conftest import ROOT, TINY, Command, alive, assert_same_run, call_main, command_line, rows, wait_until
 
 from algos.pool.protocol import Done, PoolError, TaskTimeout, WorkerLost
 from algos.pool.serial import SerialPool
@@ -45,8 +45,8 @@ def dask_pool() -> Iterator[DaskPool]:
 
 
 @pytest.fixture(params=["serial", "local"])
-def pool(request: pytest.FixtureRequest) -> Any:
-    return SerialPool() if request.param == "serial" else request.getfixturevalue("dask_pool")
+def pool(request: pytest.FixtureRequest, dask_pool: DaskPool) -> Any:
+    return SerialPool() if request.param == "serial" else dask_pool
 
 
 def by_index(ends: Any) -> list[Done]:
@@ -166,14 +166,14 @@ def test_a_task_that_hangs_is_given_up_and_the_others_finish() -> None:
 
 
 def test_closing_twice_is_fine_and_leaves_no_process() -> None:
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    before = set(psutil.Process().children(recursive=True))
     pool = local(Bounds(2, 2), retries=3, task_timeout_s=None)
-    during = {child.pid for child in psutil.Process().children(recursive=True)} - before
+    during = set(psutil.Process().children(recursive=True)) - before
     assert len(during) >= 2
     pool.close()
     pool.close()
-    spawned = [pid for pid in during if psutil.pid_exists(pid) and "spawn_main" in str(psutil.Process(pid).cmdline())]
-    wait_until(lambda: not any(_alive(pid) for pid in spawned), 10)
+    spawned = [process for process in during if "spawn_main" in command_line(process)]
+    wait_until(lambda: not any(map(alive, spawned)), 10)
     with pytest.raises(PoolError, match="closed"):
         next(pool.imap_unordered(square, [1]))
 
@@ -254,14 +254,8 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _finished(path: Path, *arguments: str) -> Path:
-    code, _, err = Command(*TINY, "budget.iterations=12", f"run.dir={path}", *arguments).wait()
-    assert code == 0, err
+    assert call_main(*TINY, "budget.iterations=12", f"run.dir={path}", *arguments) == 0
     return path
-
-
-def _same(run: Path, other: Path) -> None:
-    assert (run / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
-    assert final_state(run) == final_state(other)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +269,7 @@ def _same(run: Path, other: Path) -> None:
     ids=" ".join,
 )
 def test_numbers_are_the_same_on_every_backend(compute: list[str], reference: Path, tmp_path: Path) -> None:
-    _same(reference, _finished(tmp_path / "run", *compute))
+    assert_same_run(reference, _finished(tmp_path / "run", *compute))
 
 
 def test_numbers_are_the_same_when_workers_are_killed_at_random(
@@ -298,7 +292,7 @@ def test_numbers_are_the_same_when_workers_are_killed_at_random(
     code, _, err = command.wait()
     assert code == 0, err
     assert killed > 0
-    _same(reference, run)
+    assert_same_run(reference, run)
 
 
 def _can_go_on(command: Command, run: Path, seen: int) -> bool:
@@ -310,7 +304,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def _alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT, wait_until
+from conftest import ROOT, alive, command_line, wait_until
 
 from algos.pool.protocol import PoolError, WorkerLost
 from envs.errors import ConfigError
@@ -41,9 +41,8 @@ def workers() -> Iterator[Any]:
 
 
 @pytest.fixture(params=["serial", "local"])
-def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
-    serial = request.param == "serial"
-    with Pool(compute="serial" if serial else request.getfixturevalue("workers")) as opened:
+def pool(request: pytest.FixtureRequest, workers: Any) -> Iterator[Pool]:
+    with Pool(compute="serial" if request.param == "serial" else workers) as opened:
         yield opened
 
 
@@ -475,7 +474,7 @@ def test_terminate_ends_running_tasks_and_drops_the_rest() -> None:
         with pytest.raises(PoolError, match="terminated"):
             wait(60)
     assert len(ours) >= 2
-    wait_until(lambda: not any(_alive(process) for process in ours if "spawn_main" in _words(process)))
+    wait_until(lambda: not any(alive(process) for process in ours if "spawn_main" in command_line(process)))
 
 
 def test_a_shared_pool_stays_open(workers: Any) -> None:
@@ -667,17 +666,6 @@ def test_two_threads_may_use_one_pool(local: Pool) -> None:
 def _attempts(x: int) -> int:
     chance = random.Random(x)
     return next(count for count in itertools.count(1) if chance.random() >= 0.05)
-
-
-def _alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
-def _words(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
 
 
 if __name__ == "__main__":

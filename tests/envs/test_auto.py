@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import Command, call_main
+from conftest import Command, call_main, env_spec
 
 from envs.errors import ConfigError
-from envs.spec import EnvSpec
 from envs.vector import Auto, Multiprocess, Serial
 from envs.vector.auto import Timing, as_section, fastest, time_layouts
 from paddock.config.build import build
 
-CARTPOLE = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
+CARTPOLE = env_spec("CartPole-v1")
 SERIAL = Serial(num_envs=4)
 
 

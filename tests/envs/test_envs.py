@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from conftest import ROOT, env_section
+from conftest import ROOT, env_section, env_spec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.errors import ConfigError
@@ -27,11 +27,6 @@ def spec_of(path: Path) -> EnvSpec:
     keys = env_section(path.stem)
     assert keys.pop("_target_") == "envs.spec.EnvSpec"
     return EnvSpec(**keys)
-
-
-def spec(id: str, **changes: Any) -> EnvSpec:
-    given: dict[str, Any] = {"kwargs": {}, "wrappers": (), "max_episode_steps": None, "fresh": False}
-    return EnvSpec(id=id, **(given | changes))
 
 
 def episode(env: gymnasium.Env, seed: int, steps: int = 150) -> list[Any]:
@@ -74,7 +69,7 @@ def test_an_episode_depends_on_its_seed_alone(offered: EnvSpec) -> None:
 
 
 def test_a_rebuilt_environment_forgets_what_box2d_remembers() -> None:
-    walker = spec("BipedalWalker-v3", fresh=True)
+    walker = env_spec("BipedalWalker-v3", fresh=True)
     vec = SerialVectorEnv(walker, 1, AutoresetMode.DISABLED)
     actions = np.random.default_rng(0).uniform(-1, 1, (200, 1, 4)).astype(np.float32)
 
@@ -122,7 +117,7 @@ def test_wrappers_and_arguments_reach_the_environment() -> None:
         {"_target_": "gymnasium.wrappers.TimeAwareObservation"},
         {"_target_": "gymnasium.wrappers.RescaleAction", "min_action": -3.0, "max_action": 3.0},
     ]
-    made = spec("Pendulum-v1", kwargs={"g": 5.0}, wrappers=wrappers, max_episode_steps=11).make()
+    made = env_spec("Pendulum-v1", kwargs={"g": 5.0}, wrappers=wrappers, max_episode_steps=11).make()
     inner: Any = made.unwrapped
     assert inner.g == 5.0
     assert made.observation_space.shape == (4,)
@@ -147,7 +142,7 @@ def test_wrappers_and_arguments_reach_the_environment() -> None:
 )
 def test_a_recipe_that_cannot_be_made_says_why(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named) as caught:
-        spec(**({"id": "CartPole-v1"} | changes)).make()
+        env_spec(**({"id": "CartPole-v1"} | changes)).make()
     assert "\n" not in str(caught.value)
 
 
@@ -156,7 +151,7 @@ def test_a_recipe_that_cannot_be_made_says_why(changes: dict[str, Any], named: s
 
 @pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "MountainCar-v0", "Blackjack-v1"])
 def test_a_vector_gives_what_gymnasiums_own_gives(id: str) -> None:
-    recipe = spec(id, max_episode_steps=15)
+    recipe = env_spec(id, max_episode_steps=15)
     ours = VEC.make(recipe)
     theirs = SyncVectorEnv([recipe.make] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
     np.testing.assert_equal(ours.reset(seed=5), theirs.reset(seed=5))
@@ -178,27 +173,27 @@ def test_a_vector_gives_what_gymnasiums_own_gives(id: str) -> None:
 
 
 def test_chosen_environments_restart_on_chosen_seeds() -> None:
-    vec = VEC.make(spec("CartPole-v1"), AutoresetMode.DISABLED)
+    vec = VEC.make(env_spec("CartPole-v1"), AutoresetMode.DISABLED)
     first, _ = vec.reset(seed=[1, 2, 3])
     again, _ = vec.reset(seed=[None, 7, None], options={"reset_mask": np.array([False, True, False])})
     np.testing.assert_array_equal(again[[0, 2]], first[[0, 2]])
-    expected, _ = spec("CartPole-v1").make().reset(seed=7)
+    expected, _ = env_spec("CartPole-v1").make().reset(seed=7)
     np.testing.assert_array_equal(again[1], expected)
 
 
 def test_only_those_sent_to_are_stepped() -> None:
-    vec = VEC.make(spec("CartPole-v1"), AutoresetMode.DISABLED)
+    vec = VEC.make(env_spec("CartPole-v1"), AutoresetMode.DISABLED)
     vec.reset(seed=[1, 2, 3])
     vec.send(np.array([1, 0]), np.array([2, 0]))
     obs, reward, _, _, infos = vec.recv(np.array([2, 0]))
     assert reward.tolist() == [1, 1] and infos["env_id"].tolist() == [2, 0]
-    alone = spec("CartPole-v1").make()
+    alone = env_spec("CartPole-v1").make()
     alone.reset(seed=3)
     np.testing.assert_array_equal(obs[0], alone.step(1)[0])
 
 
 def test_batches_are_the_callers_own() -> None:
-    vec = VEC.make(spec("CartPole-v1"))
+    vec = VEC.make(env_spec("CartPole-v1"))
     first, _ = vec.reset(seed=0)
     kept = first.copy()
     vec.step(np.zeros(3, int))
@@ -218,7 +213,7 @@ def test_batches_are_the_callers_own() -> None:
     ids=["recv", "no-reset", "seeds", "actions", "send-twice", "mask"],
 )
 def test_misuse_is_one_clear_error(misuse: Any, named: str) -> None:
-    vec = VEC.make(spec("CartPole-v1"))
+    vec = VEC.make(env_spec("CartPole-v1"))
     with pytest.raises(VectorMisuse, match=named):
         misuse(vec)
 
@@ -233,10 +228,10 @@ def test_too_few_environments_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["BipedalWalker-v3", "BipedalWalkerHardcore-v3"])
 def test_our_walker_gives_the_numbers_of_gymnasiums(name: str) -> None:
-    ours = spec(f"envs.bipedal:paddock/{name}").make()  # one for all episodes
+    ours = env_spec(f"envs.bipedal:paddock/{name}").make()  # one for all episodes
     ends = 0
     for seed in range(12):
-        theirs = spec(name).make()  # a new one for each
+        theirs = env_spec(name).make()  # a new one for each
         generator = np.random.default_rng(seed)
         np.testing.assert_array_equal(ours.reset(seed=seed)[0], theirs.reset(seed=seed)[0])
         for t in range(200):

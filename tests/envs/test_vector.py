@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-from conftest import ROOT, call_main, wait_until
+from conftest import ROOT, alive, call_main, env_spec, wait_until
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.errors import ConfigError, split_details
@@ -32,11 +32,6 @@ from envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
 N = 6
 
 
-def spec(id: str, **changes: Any) -> EnvSpec:
-    given: dict[str, Any] = {"kwargs": {}, "wrappers": (), "max_episode_steps": None, "fresh": False}
-    return EnvSpec(id=id, **(given | changes))
-
-
 def multiprocess(**changes: Any) -> Multiprocess:
     given: dict[str, Any] = {"num_envs": N, "workers": 3, "batch_size": None, "restart": False, "timeout_s": 60.0}
     return Multiprocess(**(given | changes))
@@ -46,11 +41,11 @@ SERIAL = Serial(num_envs=N)
 BACKENDS = {"serial": SERIAL, "multiprocess": multiprocess(), "pool": multiprocess(batch_size=4)}
 NATIVE = Native(num_envs=N, threads=1)  # with numbers of its own: tests/native/test_native_vector.py has what it gives
 TASKS = {
-    "box": spec("CartPole-v1"),
-    "continuous": spec("Pendulum-v1", max_episode_steps=12),
-    "discrete": spec("toy_envs:Cell-v0", max_episode_steps=9),
-    "tuple": spec("Blackjack-v1"),
-    "parts": spec("toy_envs:Parts-v0"),
+    "box": env_spec("CartPole-v1"),
+    "continuous": env_spec("Pendulum-v1", max_episode_steps=12),
+    "discrete": env_spec("toy_envs:Cell-v0", max_episode_steps=9),
+    "tuple": env_spec("Blackjack-v1"),
+    "parts": env_spec("toy_envs:Parts-v0"),
 }
 
 
@@ -201,7 +196,7 @@ def test_a_key_enters_any_episode(make: Any, any_backend: Any) -> None:
 
 
 def test_chosen_environments_are_stepped_and_restarted(make: Any, backend: Any) -> None:
-    env = spec("CartPole-v1", max_episode_steps=4)
+    env = env_spec("CartPole-v1", max_episode_steps=4)
     vec, alone = make(backend, env, AutoresetMode.DISABLED), [env.make() for _ in range(N)]
     first, _ = vec.reset(seed=list(range(10, 10 + N)))
     assert_same(first, np.stack([one.reset(seed=10 + i)[0] for i, one in enumerate(alone)]))
@@ -276,7 +271,7 @@ def test_batches_are_the_callers_own_unless_views_are_asked_for(make: Any, any_b
 
 
 def test_an_environment_may_keep_its_action(make: Any, backend: Any) -> None:
-    vec = make(backend, spec("Pendulum-v1", wrappers=[{"_target_": "toy_envs.KeepActions"}]))
+    vec = make(backend, env_spec("Pendulum-v1", wrappers=[{"_target_": "toy_envs.KeepActions"}]))
     vec.reset(seed=0)
     actions = actions_for(vec, 3)
     for action in actions:
@@ -289,7 +284,7 @@ def test_an_environment_may_keep_its_action(make: Any, backend: Any) -> None:
 
 
 def test_attributes_and_methods_of_the_environments(make: Any, backend: Any) -> None:
-    vec = make(backend, spec("toy_envs:Faulty-v0", kwargs={"render_mode": "rgb_array"}))
+    vec = make(backend, env_spec("toy_envs:Faulty-v0", kwargs={"render_mode": "rgb_array"}))
     vec.reset(seed=0)
     assert vec.render_mode == "rgb_array"
     assert vec.get_attr("gain") == (1.0,) * N
@@ -307,7 +302,7 @@ def test_attributes_and_methods_of_the_environments(make: Any, backend: Any) -> 
 
 
 def test_spaces_without_a_size_are_for_serial(make: Any) -> None:
-    env = spec("toy_envs:Words-v0")
+    env = env_spec("toy_envs:Words-v0")
     vec = make(Serial(num_envs=2), env)
     assert vec.reset(seed=0) == (("begin", "begin"), {})
     obs, _, _, _, infos = vec.step(np.array([0, 1]))
@@ -375,7 +370,7 @@ def test_the_offered_recipe_can_be_built_from_its_file() -> None:
 
 
 def faulty(fault: str, on: int | None = 104, at: int = 2) -> EnvSpec:
-    return spec("toy_envs:Faulty-v0", kwargs={"fault": fault, "on": on, "at": at})
+    return env_spec("toy_envs:Faulty-v0", kwargs={"fault": fault, "on": on, "at": at})
 
 
 FAULTS = {
@@ -608,10 +603,6 @@ def run_script(then: str, fault: str = "") -> tuple[subprocess.Popen, list[psuti
     return process, [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
 
 
-def gone(processes: list[psutil.Process]) -> bool:
-    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
-
-
 @pytest.mark.parametrize(
     ("then", "fault"),
     [
@@ -627,14 +618,14 @@ def test_no_worker_outlives_a_killed_parent(then: str, fault: str) -> None:
     assert not any(region.path.startswith("/dev/shm/") for one in workers for region in one.memory_maps())
     process.kill()
     process.communicate()
-    wait_until(lambda: gone(workers), timeout_s=10)
+    wait_until(lambda: not any(map(alive, workers)), timeout_s=10)
 
 
 def test_a_forgotten_close_holds_nothing_up() -> None:
     process, workers = run_script("vec.send(np.zeros(4, int))")
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0 and errors == ""
-    wait_until(lambda: gone(workers), timeout_s=10)
+    wait_until(lambda: not any(map(alive, workers)), timeout_s=10)
 
 
 def test_interrupting_the_group_is_the_parents_business() -> None:
@@ -642,7 +633,7 @@ def test_interrupting_the_group_is_the_parents_business() -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert errors.count("Traceback") == 1 and errors.rstrip().endswith("KeyboardInterrupt")
-    wait_until(lambda: gone(workers), timeout_s=10)
+    wait_until(lambda: not any(map(alive, workers)), timeout_s=10)
 
 
 def make_one() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from conftest import env_spec
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
@@ -24,11 +25,6 @@ from envs.vector.infos import merge_infos, pick_infos
 
 N = 3
 MODES = ["sync", "async"]
-
-
-def spec(id: str, **changes: Any) -> EnvSpec:
-    given: dict[str, Any] = {"kwargs": {}, "wrappers": (), "max_episode_steps": None, "fresh": False}
-    return EnvSpec(id=id, **(given | changes))
 
 
 def gymnasium_vec(mode: Any, num_envs: int = N) -> Gymnasium:
@@ -60,11 +56,11 @@ def random_actions(venv: VectorEnv, steps: int) -> list[Any]:
 @pytest.mark.parametrize(
     "recipe",
     [
-        spec("CartPole-v1", max_episode_steps=15),
-        spec("Pendulum-v1", max_episode_steps=7),
-        spec("Blackjack-v1"),
-        spec("Taxi-v4", max_episode_steps=9),  # with infos of its own
-        spec("CartPole-v1", fresh=True),
+        env_spec("CartPole-v1", max_episode_steps=15),
+        env_spec("Pendulum-v1", max_episode_steps=7),
+        env_spec("Blackjack-v1"),
+        env_spec("Taxi-v4", max_episode_steps=9),  # with infos of its own
+        env_spec("CartPole-v1", fresh=True),
     ],
     ids=["cartpole", "pendulum", "blackjack", "taxi", "fresh"],
 )
@@ -87,7 +83,7 @@ def test_gymnasiums_own_gives_what_serial_gives(recipe: EnvSpec, mode: str) -> N
 
 @pytest.mark.parametrize("mode", MODES)
 def test_gymnasiums_own_lets_the_caller_restart(mode: str) -> None:
-    recipe = spec("CartPole-v1", max_episode_steps=4)
+    recipe = env_spec("CartPole-v1", max_episode_steps=4)
     disabled = AutoresetMode.DISABLED
     serial, other = Serial(num_envs=N).make(recipe, disabled), gymnasium_vec(mode).make(recipe, disabled)
     with closing(serial), closing(other):
@@ -122,12 +118,12 @@ def test_gymnasiums_own_lets_the_caller_restart(mode: str) -> None:
     ids=["recv", "no-reset", "seeds", "actions", "send-twice", "rows", "mask", "no-mask", "closed"],
 )
 def test_misuse_of_gymnasiums_own_is_one_clear_error(misuse: Any, named: str, mode: str) -> None:
-    with closing(gymnasium_vec(mode).make(spec("CartPole-v1"))) as venv, pytest.raises(VectorMisuse, match=named):
+    with closing(gymnasium_vec(mode).make(env_spec("CartPole-v1"))) as venv, pytest.raises(VectorMisuse, match=named):
         misuse(venv)
 
 
 def test_a_reset_forgets_what_was_sent() -> None:
-    with closing(gymnasium_vec("async").make(spec("CartPole-v1"))) as venv:
+    with closing(gymnasium_vec("async").make(env_spec("CartPole-v1"))) as venv:
         first, _ = venv.reset(seed=0)
         venv.send(np.zeros(N, int))
         np.testing.assert_array_equal(venv.reset(seed=0)[0], first)
@@ -139,15 +135,15 @@ def test_a_reset_forgets_what_was_sent() -> None:
 def test_a_process_is_started_in_any_way() -> None:
     vec = Gymnasium(num_envs=2, mode="async", start_method="spawn")
     with (
-        closing(vec.make(spec("CartPole-v1"))) as venv,
-        closing(Serial(num_envs=2).make(spec("CartPole-v1"))) as serial,
+        closing(vec.make(env_spec("CartPole-v1"))) as venv,
+        closing(Serial(num_envs=2).make(env_spec("CartPole-v1"))) as serial,
     ):
         assert plain(venv.begin(3)) == plain(serial.begin(3))
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_environment_that_raises_is_named(mode: str) -> None:
-    recipe = spec("CartPole-v1", wrappers=[{"_target_": f"{__name__}.Fails"}])
+    recipe = env_spec("CartPole-v1", wrappers=[{"_target_": f"{__name__}.Fails"}])
     with closing(gymnasium_vec(mode).make(recipe)) as venv:
         venv.reset(seed=0)
         with pytest.raises(EnvError, match=r"(?s)environment 1 \(CartPole-v1\) raised in step.*ZeroDivisionError"):
@@ -156,7 +152,7 @@ def test_an_environment_that_raises_is_named(mode: str) -> None:
 
 
 def test_a_process_that_dies_is_named() -> None:
-    with closing(gymnasium_vec("async").make(spec("CartPole-v1"))) as venv:
+    with closing(gymnasium_vec("async").make(env_spec("CartPole-v1"))) as venv:
         venv.reset(seed=0)
         os.kill(venv.venv.processes[2].pid, signal.SIGKILL)
         with pytest.raises(EnvError, match=r"the process of environment 2 \(exit code -9\) died"):
@@ -241,7 +237,7 @@ def registered() -> Iterator[None]:
 
 def counting(target: type | None, **changes: Any) -> BatchedVectorEnv:
     path = None if target is None else f"{__name__}.{target.__name__}"
-    return Vector(num_envs=N, target=path).make(spec("Count-v0", **changes))
+    return Vector(num_envs=N, target=path).make(env_spec("Count-v0", **changes))
 
 
 @pytest.mark.parametrize("target", [Count, CountSame, CountDisabled, None])
@@ -302,7 +298,7 @@ def noisy_carts(num_envs: int) -> gymnasium.vector.VectorEnv:
 @pytest.mark.parametrize("target", ["envs.tasks.cartpole.CartPoleVector", f"{__name__}.noisy_carts"])
 def test_a_vector_goes_on_where_another_saved_itself(target: str) -> None:
     recipe = Vector(num_envs=N, target=target)
-    with closing(recipe.make(spec("CartPole-v1"))) as one, closing(recipe.make(spec("CartPole-v1"))) as other:
+    with closing(recipe.make(env_spec("CartPole-v1"))) as one, closing(recipe.make(env_spec("CartPole-v1"))) as other:
         actions = random_actions(one, 90)
         one.begin(5)
         play(one, actions[:40])
@@ -316,7 +312,7 @@ def test_a_vector_goes_on_where_another_saved_itself(target: str) -> None:
 
 
 def test_a_vector_that_has_more_than_plain_attributes_does_not_save_itself() -> None:
-    with closing(Vector(num_envs=N, target=f"{__name__}.noisy_carts").make(spec("CartPole-v1"))) as venv:
+    with closing(Vector(num_envs=N, target=f"{__name__}.noisy_carts").make(env_spec("CartPole-v1"))) as venv:
         venv.begin(0)
         assert venv.state_dict() is not None
         for more in ([1, 2], open, venv.venv.noise, venv.venv.env.state, venv.venv.env.state[:2, ::2]):
@@ -331,10 +327,10 @@ def test_a_vector_that_has_more_than_plain_attributes_does_not_save_itself() -> 
     [("envs.tasks.cartpole.CartPoleVector", "not one of envs.tasks.cartpole.CartPoleVector"), (None, "got keys")],
 )
 def test_a_vector_refuses_what_another_kind_saved(target: str | None, named: str) -> None:
-    with closing(Vector(num_envs=N, target=f"{__name__}.noisy_carts").make(spec("CartPole-v1"))) as venv:
+    with closing(Vector(num_envs=N, target=f"{__name__}.noisy_carts").make(env_spec("CartPole-v1"))) as venv:
         venv.begin(0)
         state: Any = venv.state_dict() if target else {"saved": np.zeros(3)}
-    with closing(Vector(num_envs=N, target="envs.tasks.cartpole.CartPoleVector").make(spec("CartPole-v1"))) as venv:
+    with closing(Vector(num_envs=N, target="envs.tasks.cartpole.CartPoleVector").make(env_spec("CartPole-v1"))) as venv:
         venv.begin(0)
         before = plain(venv.state_dict())
         with pytest.raises(VectorMisuse, match=named):
@@ -366,7 +362,7 @@ def test_a_vectors_arguments_reach_it() -> None:
 def test_what_a_vector_cannot_do_is_refused(target: type | None, changes: dict[str, Any], named: str) -> None:
     path = None if target is None else f"{__name__}.{target.__name__}"
     with pytest.raises(ConfigError, match=named) as caught:
-        Vector(num_envs=N, target=path).make(spec(**({"id": "Count-v0"} | changes)))
+        Vector(num_envs=N, target=path).make(env_spec(**({"id": "Count-v0"} | changes)))
     assert "\n" not in str(caught.value)
 
 
@@ -393,7 +389,7 @@ def test_infos_are_laid_over_row_by_row() -> None:
 def test_envpool_that_is_absent_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(ConfigError, match="pip install envpool") as caught:
-        EnvPool(num_envs=2, batch_size=None, threads=0).make(spec("CartPole-v1"))
+        EnvPool(num_envs=2, batch_size=None, threads=0).make(env_spec("CartPole-v1"))
     assert "\n" not in str(caught.value)
 
 
@@ -432,7 +428,7 @@ def gather(venv: VectorEnv, steps: int, start: tuple[Any, Any]) -> list[list[Any
 
 
 def test_envpool_restarts_in_the_same_step_and_counts(pool: EnvPool) -> None:
-    with closing(pool.make(spec("CartPole-v1", max_episode_steps=12))) as venv:
+    with closing(pool.make(env_spec("CartPole-v1", max_episode_steps=12))) as venv:
         ends = 0
         for trajectory in gather(venv, 60, venv.begin(3)):
             length = 0
@@ -450,7 +446,7 @@ def test_envpool_restarts_in_the_same_step_and_counts(pool: EnvPool) -> None:
 
 
 def test_envpool_gives_the_same_for_the_same_key(pool: EnvPool) -> None:
-    with closing(pool.make(spec("CartPole-v1"))) as venv:
+    with closing(pool.make(env_spec("CartPole-v1"))) as venv:
         assert not venv.keyed
         first = gather(venv, 40, venv.begin(3, range(5)))
         assert gather(venv, 40, venv.begin(3, range(5))) == first
@@ -462,7 +458,7 @@ def test_envpool_gives_the_same_for_the_same_key(pool: EnvPool) -> None:
 
 
 def test_all_of_envpool_can_be_stepped_and_emptied(pool: EnvPool) -> None:
-    with closing(pool.make(spec("CartPole-v1", max_episode_steps=3))) as venv:
+    with closing(pool.make(env_spec("CartPole-v1", max_episode_steps=3))) as venv:
         venv.reset(seed=0)
         for t in range(9):
             obs, _, _, truncated, infos = venv.step(np.zeros(5, np.int64))
@@ -478,7 +474,7 @@ def test_all_of_envpool_can_be_stepped_and_emptied(pool: EnvPool) -> None:
 
 def test_chosen_rows_of_envpool_are_stepped_alone() -> None:
     pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
-    with closing(EnvPool(num_envs=4, batch_size=3, threads=1).make(spec("CartPole-v1"))) as venv:
+    with closing(EnvPool(num_envs=4, batch_size=3, threads=1).make(env_spec("CartPole-v1"))) as venv:
         venv.reset(seed=0)
         for ids in ([2, 0], [1], [3, 1, 0, 2]):
             venv.send(np.zeros(len(ids), np.int64), np.array(ids))
@@ -491,7 +487,7 @@ def test_envpool_steps_other_spaces(batch_size: int | None) -> None:
     pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
     vec = EnvPool(num_envs=4, batch_size=batch_size, threads=1)
     for id in ("Pendulum-v1", "MiniGrid-Empty-8x8-v0", "FrozenLake-v1", "Breakout-v5"):
-        with closing(vec.make(spec(id, max_episode_steps=6))) as venv:
+        with closing(vec.make(env_spec(id, max_episode_steps=6))) as venv:
             venv.begin(0)
             for action in random_actions(venv, 7):
                 obs, reward, *_, infos = venv.step(action)
@@ -515,7 +511,7 @@ def test_envpool_steps_other_spaces(batch_size: int | None) -> None:
 def test_what_envpool_cannot_do_is_refused(changes: dict[str, Any], named: str) -> None:
     pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
     with pytest.raises(ConfigError, match=named) as caught:
-        EnvPool(num_envs=2, batch_size=None, threads=0).make(spec(**({"id": "CartPole-v1"} | changes)))
+        EnvPool(num_envs=2, batch_size=None, threads=0).make(env_spec(**({"id": "CartPole-v1"} | changes)))
     assert "\n" not in str(caught.value)
 
 
@@ -535,7 +531,7 @@ def test_what_envpool_cannot_do_is_refused(changes: dict[str, Any], named: str) 
     ids=["recv", "no-reset", "seeds", "some-seeds", "options", "actions", "shape", "send-twice", "closed"],
 )
 def test_misuse_of_envpool_is_one_clear_error(pool: EnvPool, misuse: Any, named: str) -> None:
-    with closing(pool.make(spec("CartPole-v1"))) as venv, pytest.raises(VectorMisuse, match=named):
+    with closing(pool.make(env_spec("CartPole-v1"))) as venv, pytest.raises(VectorMisuse, match=named):
         misuse(venv)
 
 
@@ -563,7 +559,9 @@ def test_a_recipe_travels_and_compares_by_value(vec: Vec) -> None:
         (lambda: EnvPool(num_envs=2, batch_size=None, threads=-1), "threads=-1"),
         (lambda: Vector(num_envs=9999, target=None), "num_envs=9999"),
         (
-            lambda: EnvPool(num_envs=2, batch_size=None, threads=0).make(spec("CartPole-v1"), AutoresetMode.DISABLED),
+            lambda: EnvPool(num_envs=2, batch_size=None, threads=0).make(
+                env_spec("CartPole-v1"), AutoresetMode.DISABLED
+            ),
             "vec=envpool restarts environments by itself",
         ),
     ],

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, TINY, Command, call_main
+from conftest import ROOT, TINY, Command, Main, call_main
 from gymnasium.spaces import Box, Discrete
 
 import paddock.runs.checkpoint
@@ -29,7 +30,6 @@ from paddock.evaluation.load import load
 from paddock.runs.checkpoint import CheckpointError
 
 STEPS = 7  # of an episode of Painted
-Main = Callable[..., tuple[int, str, str]]
 
 
 class Painted(gymnasium.Env):
@@ -109,19 +109,13 @@ def changed(run: Path, tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def main(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Main:
+def main(call_command: Main, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Main:
     """The command in this process, in an empty folder."""
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     monkeypatch.setenv("SDL_AUDIODRIVER", "dummy")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["evaluate", *map(str, arguments)])
-        code = command.main()
-        return code, *capfd.readouterr()
-
-    return call
+    return partial(call_command, "evaluate")
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:

@@ -2,29 +2,27 @@
 
 import csv
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
 import pytest
-from conftest import TINY, call_main
+from conftest import TINY, Main, call_main
 from test_niche import TINY_ES, TINY_POET  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
 from algos.common.keys import Stream, episode_seed
 from algos.pool.protocol import Done, WorkerLost
 from algos.pool.serial import SerialPool
-from paddock import evaluate as command
 from paddock.evaluation.fresh_episodes import evaluate
 from paddock.evaluation.load import load
 from paddock.evaluation.matrix import Matrix, play_matrix
 from paddock.evaluation.target import EvaluationTarget
 
 SEEDS = [episode_seed(0, Stream.FRESH, 0, k) for k in range(3)]
-Main = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +41,10 @@ def es(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def main(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Main:
+def main(call_command: Main, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Main:
     """The command in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["evaluate", *map(str, arguments)])
-        capfd.readouterr()
-        code = command.main()
-        return code, *capfd.readouterr()
-
-    return call
+    return partial(call_command, "evaluate")
 
 
 def told(out: str, name: str) -> str:

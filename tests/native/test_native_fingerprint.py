@@ -12,18 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import COMPILER, build, native  # noqa: F401, a fixture
-from conftest import ROOT
+from conftest import ROOT, env_spec
 
 from envs.errors import ConfigError
 from envs.native import library
 from envs.native.networks import Network, Networks
-from envs.spec import EnvSpec
 from envs.vector import Auto, Native
 from paddock.health import checks
 
-WALKER = EnvSpec(
-    id="envs.bipedal:paddock/BipedalWalker-v3", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False
-)
+WALKER = env_spec("envs.bipedal:paddock/BipedalWalker-v3")
 FUSED = ["-O1", "-fexpensive-optimizations", "-mfma", "-ffp-contract=fast"]
 
 

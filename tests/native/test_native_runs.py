@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 from compiled import missing, native  # noqa: F401, a fixture
-from conftest import call_main, final_state
+from conftest import call_main, env_spec, final_state
 
 from envs.native import library
-from envs.spec import EnvSpec
 from envs.vector import Auto
 from scripts.bench.native_fidelity import judge
 
@@ -28,9 +27,7 @@ PPO = [
 PPO += ["env.max_episode_steps=25", "algo.eval_every=1"]
 
 
-WALKER = EnvSpec(
-    id="envs.bipedal:paddock/BipedalWalker-v3", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False
-)
+WALKER = env_spec("envs.bipedal:paddock/BipedalWalker-v3")
 AUTO = Auto(num_envs=4, restart=False, timeout_s=60.0)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import native  # noqa: F401, a fixture
+from conftest import env_spec
 from gymnasium.envs.box2d.bipedal_walker import BipedalWalkerHeuristics
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ COURSES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def spec_of(name: str) -> EnvSpec:
     env_id, kwargs = COURSES[name]
-    return EnvSpec(id=f"envs.bipedal:paddock/{env_id}", kwargs=kwargs, wrappers=(), max_episode_steps=None, fresh=False)
+    return env_spec(f"envs.bipedal:paddock/{env_id}", kwargs=kwargs)
 
 
 class Walk:
@@ -101,9 +102,7 @@ def test_a_course_ends_where_box2d_s_does() -> None:
 
 
 def test_the_picture_shows_the_walker_where_it_is() -> None:
-    spec = EnvSpec(
-        id="envs.native:paddock/NativeBipedalWalker-v3", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False
-    )
+    spec = env_spec("envs.native:paddock/NativeBipedalWalker-v3")
     env = spec.make(render_mode="rgb_array")
     env.reset(seed=1)
     first: Any = env.render()

@@ -4,14 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, TINY, Command
+from conftest import ROOT, TINY, Command, Main
 from matplotlib.image import imread
 
 from paddock import plot as command
@@ -22,8 +23,6 @@ from paddock.reports.drawing import COLORS, GREY
 from paddock.reports.statistics import interquartile_mean, interval
 from paddock.runs.folder import read_config
 from paddock.runs.results import read_columns
-
-Main = Callable[..., tuple[int, str, str]]
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]], seed: int = 0, **changes: Any) -> Path:
@@ -63,17 +62,11 @@ def labelled(ax: Any) -> dict[str, list[list[float]]]:
 
 
 @pytest.fixture
-def main(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Main:
+def main(call_command: Main, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Main:
     """The command in this process, in an empty folder."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["plot", *map(str, arguments)])
-        code = command.main()
-        return code, *capfd.readouterr()
-
-    return call
+    return partial(call_command, "plot")
 
 
 # The picture

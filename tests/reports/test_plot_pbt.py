@@ -1,24 +1,22 @@
 """Pictures of population based training, by the laws they obey; expected numbers are worked by hand."""
 
 import json
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from conftest import Main
 from matplotlib.colors import to_hex
 from matplotlib.quiver import Quiver
 
-from paddock import plot as command
 from paddock.report import report
 from paddock.reports.drawing import COLORS
 from paddock.reports.plot_pbt import draw_lineage, draw_schedule
 from paddock.runs.lineage import Population, read_population, trace_back
 from paddock.runs.results import read_columns
 
-Main = Callable[..., tuple[int, str, str]]
 RATES = {0: 0.1, 1: 0.01, 2: 0.001}
 LEADERS = (2, 2, 0, 0)
 
@@ -59,13 +57,8 @@ def population(run: Path) -> Population:
 
 
 @pytest.fixture
-def main(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Main:
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["plot", *map(str, arguments)])
-        code = command.main()
-        return code, *capfd.readouterr()
-
-    return call
+def main(call_command: Main) -> Main:
+    return partial(call_command, "plot")
 
 
 def test_members_have_spans_from_takeover_to_takeover(tmp_path: Path) -> None:

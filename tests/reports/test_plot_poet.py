@@ -5,19 +5,19 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, Command, env_section
+from conftest import ROOT, Command, Main, env_section
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 from matplotlib.quiver import Quiver
 
 from envs.spec import EnvSpec
-from paddock import plot as command
 from paddock.config.build import build
 from paddock.reports.plot_grounds import draw_grounds, spread
 from paddock.reports.plot_poet import (
@@ -31,7 +31,6 @@ from paddock.reports.plot_poet import (
 from paddock.runs.lineage import Attempt, History, Life, count_attempts, order_lines, read_history, split_attempts
 from paddock.runs.results import read_columns, read_events
 
-Main = Callable[..., tuple[int, str, str]]
 Event = dict[str, Any]
 
 LENGTHS = {0: 0.5, 1: 0.6, 4: 0.3, 5: 0.9}
@@ -112,13 +111,8 @@ def life(number: int, parent: int | None, born: int) -> Life:
 
 
 @pytest.fixture
-def main(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Main:
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["plot", *map(str, arguments)])
-        code = command.main()
-        return code, *capfd.readouterr()
-
-    return call
+def main(call_command: Main) -> Main:
+    return partial(call_command, "plot")
 
 
 # The history

@@ -5,18 +5,16 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import TINY, call_main
+from conftest import TINY, Main, call_main
 from run_folders import CONFIG, write, write_sweep
 
-from paddock import report as command
 from paddock.report import report
 from paddock.reports.curves import common_grid
 from paddock.reports.data import Group, gather, group
@@ -35,7 +33,6 @@ POET = [
     "algo.transfer_every=1",
 ]
 MUTATE = ["algo.reproduce_every=1", "algo.reproduce_score=0", "algo.criterion_low=0", "algo.criterion_high=501"]
-Main = Callable[..., tuple[int, str, str]]
 
 
 class Reader(HTMLParser):
@@ -99,17 +96,11 @@ def page(tree: Path) -> bytes:
 
 
 @pytest.fixture
-def main(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Main:
+def main(call_command: Main, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Main:
     """The command in this process, in an empty folder."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["report", *map(str, arguments)])
-        code = command.main()
-        return code, *capfd.readouterr()
-
-    return call
+    return partial(call_command, "report")
 
 
 def scored(folder: Path, **scores: list[float]) -> list[Group]:
