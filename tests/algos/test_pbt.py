@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Command, final_state
+from conftest import Command, assert_same_run, call_main, deterministic
 
 from algos.common.keys import Stream, keyed_generator
 from algos.evolution.hyperparameters import Choices, Range
@@ -58,7 +58,7 @@ def advance(algo: Any, rounds: int) -> tuple[list[dict[str, float]], list[Any]]:
     plan, metrics, events = algo.plan(), [], []
     for _ in range(rounds):
         row = next(plan)
-        metrics.append({name: value for name, value in row.items() if not name.startswith("system/")})
+        metrics.append(deterministic(row))
         events += algo.drain_events()
     plan.close()
     return metrics, events
@@ -351,18 +351,15 @@ def test_what_changes_the_shape_of_a_state_is_refused() -> None:
 
 def test_killed_and_resumed_elsewhere_it_is_the_same_run(tmp_path: Path, start: Callable[..., Command]) -> None:
     undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
-    words = [*TINY, "budget.iterations=8"]
-    other = start(*words, "compute=serial", f"run.dir={undisturbed}")
+    words = [*TINY, "budget.iterations=5"]
+    assert call_main(*words, "compute=serial", f"run.dir={undisturbed}") == 0
     begun = start(*words, "compute=local", "compute.workers=2", f"run.dir={run}")
-    begun.wait_for(run, random.randint(1, 6), timeout_s=200)
+    begun.wait_for(run, random.randint(1, 4), timeout_s=200)
     begun.kill()
     begun = start(*words, "compute=local", "compute.workers=1", f"run.dir={run}")
-    for command in (other, begun):
-        code, _, err = command.wait(200)
-        assert code == 0, err
-    for journal in ("metrics.jsonl", "events.jsonl"):
-        assert (run / journal).read_bytes() == (undisturbed / journal).read_bytes()
-    assert final_state(run) == final_state(undisturbed)
+    code, _, err = begun.wait(200)
+    assert code == 0, err
+    assert_same_run(run, undisturbed)
     for which in ("last", "best"):
         assert evaluate(run, episodes=2, which=which).returns.tolist() == (
             evaluate(undisturbed, episodes=2, which=which).returns.tolist()

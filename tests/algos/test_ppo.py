@@ -3,12 +3,13 @@
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Command, call_main, final_state, rows
+from conftest import Command, assert_same_run, call_main, deterministic, kill_and_resume, rows
 
 from algos.pool.serial import SerialPool
 from algos.ppo import PPO
@@ -55,7 +56,7 @@ def advance(algo: Any, iterations: int) -> list[dict[str, float]]:
     plan = algo.plan()
     metrics = [next(plan) for _ in range(iterations)]
     plan.close()
-    return [{name: value for name, value in row.items() if not name.startswith("system/")} for row in metrics]
+    return [deterministic(row) for row in metrics]
 
 
 def parameters(algo: Any) -> np.ndarray:
@@ -211,40 +212,29 @@ def test_the_numbers_are_the_same_wherever_it_computes(
     for begun in commands:
         code, _, err = begun.wait()
         assert code == 0, err
-    assert (runs[0] / "metrics.jsonl").read_bytes() == (runs[1] / "metrics.jsonl").read_bytes()
-    assert final_state(runs[0]) == final_state(runs[1])
+    assert_same_run(*runs)
 
 
 @pytest.mark.parametrize("variant", ["inline", "actors"])
 def test_killed_and_resumed_equals_undisturbed(variant: str, tmp_path: Path, start: Callable[..., Command]) -> None:
-    compute = "compute=local" if variant == "actors" else "compute=serial"
+    place = ["compute=local", "compute.workers=2"] if variant == "actors" else ["compute=serial"]
     undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
-    code, _, err = start(*command(variant, undisturbed, "compute=serial")).wait()
-    assert code == 0, err
-    chance, reached = random.Random(variant), 0
-    for _ in range(2):
-        begun = start(*command(variant, run, compute))
-        goal = reached + chance.randint(1, 4)
-        begun.wait_for(run, goal)
-        begun.kill()
-        reached = len(rows(run))
-    code, _, err = start(*command(variant, run, compute)).wait()
-    assert code == 0, err
-    assert (run / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
-    assert final_state(run) == final_state(undisturbed)
+    assert call_main(*command(variant, undisturbed, "compute=serial")) == 0
+    begin = partial(start, *command(variant, run, *place))
+    kill_and_resume(begin, run, kills=2, furthest=4, chance=random.Random(variant))
+    assert_same_run(run, undisturbed)
 
 
 def test_actors_are_made_again_when_their_workers_die(tmp_path: Path, start: Callable[..., Command]) -> None:
     undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
-    assert start(*command("actors", undisturbed, "compute=serial")).wait()[0] == 0
+    assert call_main(*command("actors", undisturbed, "compute=serial")) == 0
     begun = start(*command("actors", run, "compute=local", "compute.workers=2"))
     for goal in (2, 5):
         begun.wait_for(run, goal)
         begun.workers()[0].kill()
     code, _, err = begun.wait()
     assert code == 0, err
-    assert (run / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
-    assert final_state(run) == final_state(undisturbed)
+    assert_same_run(run, undisturbed)
 
 
 # The policy that a run ends with
@@ -273,8 +263,7 @@ def test_a_run_reports_the_evaluation_under_way_and_that_of_its_last_policy(vari
     assert call_main(*words, "budget.iterations=10", f"run.dir={run}") == 0
     assert call_main(*words, "budget.iterations=10", f"run.dir={longer}") == 0
     assert [place[:2] for place in evaluations(run)] == [(6, 3), (9, 6), (10, 9), (10, 10)]
-    assert (run / "metrics.jsonl").read_bytes() == (longer / "metrics.jsonl").read_bytes()
-    assert final_state(run) == final_state(longer)
+    assert_same_run(run, longer)
 
 
 def test_an_evaluation_of_the_last_policy_is_the_one_that_a_row_would_have_told(tmp_path: Path) -> None:

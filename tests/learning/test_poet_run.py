@@ -2,10 +2,11 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import Command, final_state, rows
+from conftest import Command, assert_same_run, call_main, kill_and_resume, rows
 
 ITERATIONS = 26
 TINY = [  # births, transfers and retirements within a few seconds
@@ -36,15 +37,8 @@ TINY = [  # births, transfers and retirements within a few seconds
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("undisturbed") / "run"
-    code, _, err = Command(*TINY, "compute=serial", f"run.dir={run}").wait()
-    assert code == 0, err
+    assert call_main(*TINY, "compute=serial", f"run.dir={run}") == 0
     return run
-
-
-def assert_same(run: Path, other: Path) -> None:
-    for journal in ("metrics.jsonl", "events.jsonl"):
-        assert (run / journal).read_bytes() == (other / journal).read_bytes()
-    assert final_state(run) == final_state(other)
 
 
 def test_the_run_tells_what_happened_and_why(undisturbed: Path) -> None:
@@ -68,19 +62,9 @@ def test_killed_and_resumed_it_has_the_same_lineage_and_the_same_bits(
     compute: str, undisturbed: Path, tmp_path: Path, start: Callable[..., Command]
 ) -> None:
     run = tmp_path / "run"
-    chance = random.Random(compute)
-    reached = 0
-    for _ in range(2):
-        command = start(*TINY, f"run.dir={run}", f"compute={compute}")
-        goal = reached + chance.randint(1, 9)
-        command.wait_for(run, goal)
-        assert command.process.poll() is None
-        command.kill()
-        reached = len(rows(run))
-    code, out, err = start(*TINY, f"run.dir={run}", f"compute={compute}").wait()
-    assert code == 0, err
-    assert "going on in" in out
-    assert_same(undisturbed, run)
+    begin = partial(start, *TINY, f"run.dir={run}", f"compute={compute}")
+    assert kill_and_resume(begin, run, kills=2, furthest=9, chance=random.Random(compute)) < ITERATIONS
+    assert_same_run(undisturbed, run)
 
 
 def _active(events: list[dict[str, int | str]]) -> set[int | str]:

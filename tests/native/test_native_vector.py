@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, Command, final_state, rows
+from conftest import ROOT, assert_same_run, call_main, env_spec, rows
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
@@ -30,13 +30,8 @@ N = 19  # some lanes of any width are left over
 POINTED = {"pit_gap": [0.2, 0.8], "stump_height": [0.1, 0.4], "stair_height": [0.1, 0.3], "roughness": 1.0}
 
 
-def spec(id: str, **changes: Any) -> EnvSpec:
-    given: dict[str, Any] = {"kwargs": {}, "wrappers": (), "max_episode_steps": None, "fresh": False}
-    return EnvSpec(id=id, **(given | changes))
-
-
 def native(name: str, **changes: Any) -> EnvSpec:
-    return spec(f"envs.native:paddock/Native{name}", **changes)
+    return env_spec(f"envs.native:paddock/Native{name}", **changes)
 
 
 def has(name: str) -> bool:
@@ -239,7 +234,7 @@ def test_the_caller_may_restart_what_has_ended(make: Any, task: EnvSpec) -> None
 
 @pytest.mark.parametrize("name", [name for name in CLASSIC if name in FOUND])
 def test_an_episode_begins_as_gymnasiums(make: Any, name: str) -> None:
-    source = spec(native_task(CLASSIC[name]).source.id)
+    source = env_spec(native_task(CLASSIC[name]).source.id)
     vec, env = make(source), source.make()
     obs, _ = vec.reset(seed=100)
     for i in range(N):
@@ -255,10 +250,10 @@ def test_an_episode_begins_as_gymnasiums(make: Any, name: str) -> None:
 def test_a_limit_of_steps_is_the_recipes_or_the_registered_one() -> None:
     limits = [500, 200, 500, 200, 999, 1600, 2000, 1600, 2000, 2000]
     for id, limit in zip(native_ids(), limits, strict=True):
-        assert native_task(spec(id)).time_limit == limit == gymnasium.spec(id.rpartition(":")[2]).max_episode_steps
-        assert native_task(spec(id, max_episode_steps=7)).time_limit == 7
+        assert native_task(env_spec(id)).time_limit == limit == gymnasium.spec(id.rpartition(":")[2]).max_episode_steps
+        assert native_task(env_spec(id, max_episode_steps=7)).time_limit == 7
     for id, source in NATIVE.items():
-        single, own = native_task(spec(f"envs.native:{id}")), native_task(spec(source))
+        single, own = native_task(env_spec(f"envs.native:{id}")), native_task(env_spec(source))
         assert single.time_limit == own.time_limit and single.observation_space == own.observation_space
 
 
@@ -321,7 +316,7 @@ WRONG[7] = 2
 )
 def test_misuse_is_one_clear_line(make: Any, misuse: Any, named: str) -> None:
     with pytest.raises(VectorMisuse, match=named) as caught:
-        misuse(make(spec("CartPole-v1")))
+        misuse(make(env_spec("CartPole-v1")))
     assert "\n" not in str(caught.value)
 
 
@@ -349,15 +344,18 @@ def test_a_wrong_action_changes_nothing(make: Any, task: EnvSpec) -> None:
     ("env", "named"),
     [
         (
-            spec("LunarLander-v3"),
+            env_spec("LunarLander-v3"),
             r"LunarLander-v3 has no native version; those that have one: CartPole-v1, .*Terrain-v0",
         ),
-        (spec("CartPole-v1", wrappers=[{"_target_": "gymnasium.wrappers.ClipReward"}]), r"env.wrappers=\['gym.*ClipR"),
-        (spec("Acrobot-v1", kwargs={"gravity": 3}), "no such argument, but none"),
-        (spec("Pendulum-v1", kwargs={"g": float("nan")}), "kwargs.g=nan must be a finite number"),
-        (spec("Pendulum-v1", kwargs={"g": "9.8"}), "kwargs.g='9.8' must be a finite number"),
-        (spec("CartPole-v1", kwargs={"sutton_barto_reward": 1}), "sutton_barto_reward=1 must be true or false"),
-        (spec("CartPole-v1", fresh=True), "env.fresh=true: the native version of CartPole-v1"),
+        (
+            env_spec("CartPole-v1", wrappers=[{"_target_": "gymnasium.wrappers.ClipReward"}]),
+            r"env.wrappers=\['gym.*ClipR",
+        ),
+        (env_spec("Acrobot-v1", kwargs={"gravity": 3}), "no such argument, but none"),
+        (env_spec("Pendulum-v1", kwargs={"g": float("nan")}), "kwargs.g=nan must be a finite number"),
+        (env_spec("Pendulum-v1", kwargs={"g": "9.8"}), "kwargs.g='9.8' must be a finite number"),
+        (env_spec("CartPole-v1", kwargs={"sutton_barto_reward": 1}), "sutton_barto_reward=1 must be true or false"),
+        (env_spec("CartPole-v1", fresh=True), "env.fresh=true: the native version of CartPole-v1"),
         (native("Terrain-v0", kwargs={"roughness": -1}), "kwargs.roughness=-1 must be a number from 0"),
         (native("Terrain-v0", kwargs={"length": 10**9}), "kwargs.length=1000000000 must be whole, from 60 to"),
         (native("Terrain-v0", kwargs={"stump_height": [3, 1]}), r"kwargs.stump_height=\[3, 1\] must be"),
@@ -373,7 +371,7 @@ def test_what_has_no_native_version_is_one_clear_line(env: EnvSpec, named: str) 
 
 
 def test_walkers_may_ask_to_be_fresh_as_they_always_are() -> None:
-    assert native_task(spec("BipedalWalker-v3", fresh=True)).name == "walker"
+    assert native_task(env_spec("BipedalWalker-v3", fresh=True)).name == "walker"
 
 
 @pytest.mark.parametrize(
@@ -417,28 +415,24 @@ def test_auto_offers_native_only_where_it_gives_the_same_numbers() -> None:
     section = auto.settle(CARTPOLE, True, said.append)
     assert section == {"_target_": "envs.vector.Native", "num_envs": 4, "threads": 1}
     assert said == ["vec=auto: native, 1 thread, as the pool's workers take the cores"]
-    walker = spec("envs.bipedal:paddock/BipedalWalkerHardcore-v3")
+    walker = env_spec("envs.bipedal:paddock/BipedalWalkerHardcore-v3")
     assert auto.settle(walker, True, said.append)["_target_"] == "envs.vector.Native"
-    assert auto.settle(spec("BipedalWalker-v3"), True, said.append)["_target_"] == "envs.vector.Serial"
+    assert auto.settle(env_spec("BipedalWalker-v3"), True, said.append)["_target_"] == "envs.vector.Serial"
     said.clear()
-    assert auto.settle(spec("CartPole-v1"), True, said.append)["_target_"] == "envs.vector.Serial"
+    assert auto.settle(env_spec("CartPole-v1"), True, said.append)["_target_"] == "envs.vector.Serial"
     assert said[0] == "vec=auto: vec=native would run this task's native physics: other numbers, much faster"
     said.clear()
-    assert auto.settle(spec("Blackjack-v1"), True, said.append)["_target_"] == "envs.vector.Serial"
+    assert auto.settle(env_spec("Blackjack-v1"), True, said.append)["_target_"] == "envs.vector.Serial"
     assert len(said) == 1
 
 
-def test_a_run_on_native_environments_goes_on_as_if_it_had_not_stopped(
-    tmp_path: Path, start: Callable[..., Command]
-) -> None:
+def test_a_run_on_native_environments_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     words = ["algo=ppo", "env=cartpole", "vec=native", "vec.num_envs=16", "algo.num_steps=16", "algo.minibatch_size=64"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for run, steps in ((whole, [1536]), (parts, [512, 1536])):
         for budget in steps:
-            code, _, err = start(*words, "compute=serial", f"budget.steps={budget}", f"run.dir={run}").wait()
-            assert code == 0, err
-    assert (whole / "metrics.jsonl").read_bytes() == (parts / "metrics.jsonl").read_bytes()
-    assert final_state(whole) == final_state(parts)
+            assert call_main(*words, "compute=serial", f"budget.steps={budget}", f"run.dir={run}") == 0
+    assert_same_run(whole, parts)
     assert rows(whole)[-1]["step"] == 1536
     assert json.loads((whole / "done.json").read_text())["reason"] == "budget.steps=1536"
 

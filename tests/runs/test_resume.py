@@ -8,13 +8,14 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from conftest import TINY, Command, call_main, final_state, rows, wait_until
+from conftest import TINY, Command, assert_same_run, call_main, kill_and_resume, rows, wait_until
 
 import paddock.runs.checkpoint
 from algos.pool.late import LatePool
@@ -26,6 +27,7 @@ from paddock.runs.folder import FolderError, RunFolder, changed_keys
 from paddock.tracking.tracker import Journal
 
 ITERATIONS = 60  # three quarters of a second, in which a kill comes early enough
+FEW = 20  # where nothing is killed
 
 
 def arguments(run: Path, iterations: int = ITERATIONS) -> list[str]:
@@ -39,9 +41,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def assert_same(run: Path, other: Path) -> None:
-    assert (run / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
-    assert final_state(run) == final_state(other)
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("short") / "run"
+    assert call_main(*arguments(run, FEW)) == 0
+    return run
 
 
 # Killed
@@ -52,19 +56,9 @@ def test_killed_and_resumed_equals_undisturbed(
     compute: str, undisturbed: Path, tmp_path: Path, start: Callable[..., Command]
 ) -> None:
     run = tmp_path / "run"
-    chance = random.Random(compute)
-    reached = 0
-    for _ in range(3):
-        command = start(*arguments(run), f"compute={compute}")
-        goal = reached + chance.randint(1, 8)
-        command.wait_for(run, goal)
-        command.kill()
-        reached = len(rows(run))
-        assert reached < ITERATIONS
-    code, out, err = start(*arguments(run), f"compute={compute}").wait()
-    assert code == 0, err
-    assert "going on in" in out
-    assert_same(undisturbed, run)
+    begin = partial(start, *arguments(run), f"compute={compute}")
+    assert kill_and_resume(begin, run, kills=3, furthest=8, chance=random.Random(compute)) < ITERATIONS
+    assert_same_run(undisturbed, run)
 
 
 def test_killed_before_its_first_checkpoint_a_run_starts_again(
@@ -78,46 +72,44 @@ def test_killed_before_its_first_checkpoint_a_run_starts_again(
     assert not list(run.glob("checkpoints/*.npz"))
     code, _, err = start(*arguments(run)).wait()
     assert code == 0, err
-    assert_same(undisturbed, run)
+    assert_same_run(undisturbed, run)
 
 
-def test_resume_last_goes_on_with_the_newest_run(tmp_path: Path, start: Callable[..., Command]) -> None:
+def test_resume_last_goes_on_with_the_newest_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = [*TINY, "compute=serial", f"run.root={tmp_path}"]
     for seed in (1, 2):
-        assert start(*root, f"seed={seed}", "budget.iterations=3").wait()[0] == 0
-    code, out, err = start(*root, "seed=2", "budget.iterations=5", "resume=last").wait()
-    assert code == 0, err
+        assert call_main(*root, f"seed={seed}", "budget.iterations=3") == 0
+    capfd.readouterr()
+    assert call_main(*root, "seed=2", "budget.iterations=5", "resume=last") == 0
     (run,) = tmp_path.glob("*_seed2")
-    assert f"going on in {run}" in out
+    assert f"going on in {run}" in capfd.readouterr().out
     assert [row["iteration"] for row in rows(run)] == [1, 2, 3, 4, 5, 5]
 
 
 def test_a_finished_run_says_so_and_a_raised_budget_goes_on(
-    undisturbed: Path, tmp_path: Path, start: Callable[..., Command]
+    short: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    assert start(*arguments(run, 10)).wait()[0] == 0
+    assert call_main(*arguments(run, 10)) == 0
     before = (run / "metrics.jsonl").read_bytes()
-    code, out, _ = start(*arguments(run, 10)).wait()
-    assert code == 0 and "has reached budget.iterations=10 before" in out
+    capfd.readouterr()
+    assert call_main(*arguments(run, 10)) == 0
+    assert "has reached budget.iterations=10 before" in capfd.readouterr().out
     assert (run / "metrics.jsonl").read_bytes() == before
-    assert start(*arguments(run)).wait()[0] == 0
-    assert_same(undisturbed, run)
+    assert call_main(*arguments(run, FEW)) == 0
+    assert_same_run(short, run)
 
 
-def test_killed_while_its_folder_is_made_a_run_starts_again(
-    undisturbed: Path, tmp_path: Path, start: Callable[..., Command]
-) -> None:
+def test_killed_while_its_folder_is_made_a_run_starts_again(short: Path, tmp_path: Path) -> None:
     bare, described = tmp_path / "bare", tmp_path / "described"
     for run in (bare, described):
         run.mkdir()
         (run / "lock").touch()
         (run / ".config.yaml.tmp").write_text("algo:")  # cut off
-    (described / "config.yaml").write_bytes((undisturbed / "config.yaml").read_bytes())
+    (described / "config.yaml").write_bytes((short / "config.yaml").read_bytes())
     for run in (bare, described):
-        code, _, err = start(*arguments(run)).wait()
-        assert code == 0, err
-        assert_same(undisturbed, run)
+        assert call_main(*arguments(run, FEW)) == 0
+        assert_same_run(short, run)
         assert (run / "provenance.json").exists()
 
 
@@ -155,7 +147,7 @@ def test_what_another_process_added_before_the_lock_was_free_is_kept(
     monkeypatch.setattr(RunFolder, "open", open_late)
     assert call_main(*arguments(run, 4)) == 0
     assert "has reached budget.iterations=4 before" in capsys.readouterr().out
-    assert_same(run, ahead)
+    assert_same_run(run, ahead)
 
 
 def test_a_pool_that_cannot_open_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +229,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("track", ["none", "tensorboard"])
 def test_a_full_disk_ends_in_one_line_and_after_room_was_made_the_run_goes_on(
-    track: str, undisturbed: Path, small_disk: Path, capfd: pytest.CaptureFixture[str]
+    track: str, short: Path, small_disk: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run, ballast = small_disk / "run", small_disk / "ballast"
     assert call_main(*arguments(run, 5), f"track={track}") == 0
@@ -245,7 +237,7 @@ def test_a_full_disk_ends_in_one_line_and_after_room_was_made_the_run_goes_on(
         free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
         ballast.write_bytes(bytes(max(free - left, 0)))
         capfd.readouterr()
-        code = call_main(*arguments(run), f"track={track}")
+        code = call_main(*arguments(run, FEW), f"track={track}")
         err = capfd.readouterr().err
         said = [line for line in err.splitlines() if not line.startswith("warning: TensorBoard failed")]
         assert code in (1, 2) and len(said) == 1, err
@@ -253,8 +245,8 @@ def test_a_full_disk_ends_in_one_line_and_after_room_was_made_the_run_goes_on(
         assert "cannot be written (No space left on device); make room" in said[0]
         ballast.unlink()
         assert Checkpoints(run / "checkpoints", keep=3).load() is not None
-    assert call_main(*arguments(run), f"track={track}") == 0
-    assert_same(undisturbed, run)
+    assert call_main(*arguments(run, FEW), f"track={track}") == 0
+    assert_same_run(short, run)
 
 
 def test_a_disk_that_is_full_from_the_start_is_named(
@@ -268,7 +260,7 @@ def test_a_disk_that_is_full_from_the_start_is_named(
 
 @pytest.mark.parametrize("fails", ["checkpoint", "journal", "done.json"])
 def test_a_write_that_fails_is_one_line_and_loses_nothing(
-    fails: str, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    fails: str, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
     assert call_main(*arguments(run, 4)) == 0
@@ -296,8 +288,8 @@ def test_a_write_that_fails_is_one_line_and_loses_nothing(
         assert call_main(*arguments(run, 6)) == 1
     err = capfd.readouterr().err
     assert err.count("\n") == 1 and "No space left on device" in err and f"the run so far is in {run}" in err
-    assert call_main(*arguments(run)) == 0
-    assert_same(undisturbed, run)
+    assert call_main(*arguments(run, FEW)) == 0
+    assert_same_run(short, run)
 
 
 # Stopped
@@ -324,7 +316,7 @@ def test_a_signal_finishes_the_iteration_saves_and_exits_with_its_code(
     saved = read(max((run / "checkpoints").glob("*.npz")))
     assert saved["algorithm"]["iteration"] == len(rows(run)) < ITERATIONS
     assert start(*arguments(run), f"compute={compute}").wait()[0] == 0
-    assert_same(undisturbed, run)
+    assert_same_run(undisturbed, run)
 
 
 def test_a_second_interrupt_leaves_at_once_and_no_process(tmp_path: Path, start: Callable[..., Command]) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import optuna
 import psutil
 import pytest
-from conftest import ROOT, TINY, rows, wait_until
+from conftest import ROOT, TINY, command_line, rows, wait_until
 from optuna.trial import TrialState
+from own_package import write_package
 from run_folders import write, write_sweep
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 
@@ -25,26 +26,6 @@ from paddock.sweep.placement import End, Plan
 from paddock.sweep.study import open_study
 from paddock.sweep.trial import Note, Reporter
 
-MINE = '''
-"""An environment in somebody's working directory."""
-
-import gymnasium
-from gymnasium.envs.classic_control import CartPoleEnv
-
-
-class Broken(CartPoleEnv):
-    def __init__(self, broken=False):
-        super().__init__()
-        self.broken = broken
-
-    def step(self, action):
-        if self.broken:
-            raise RuntimeError("the gearbox jammed")
-        return super().step(action)
-
-
-gymnasium.register("Broken-v0", "mine:Broken", max_episode_steps=50)
-'''
 QUICK = ["compute=serial"]
 SWEEP = ["--multirun", "hydra/sweeper=optuna", "hydra.sweep.dir=sweep", "hydra.sweeper.sampler=random"]
 SPACE = "algo.learning_rate=tag(log, interval(1e-3, 0.3))"
@@ -58,7 +39,7 @@ class Desk:
     def __init__(self, here: Path) -> None:
         self.here = here
         self.sweep = here / "sweep"
-        (here / "mine.py").write_text(MINE)
+        write_package(here)
         self.environment = os.environ | {"PYTHONPATH": str(ROOT)}
         self.started: list[psutil.Process] = []
 
@@ -111,11 +92,11 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_lost(desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=80", "hydra.sweeper.n_trials=12", *PRUNED]
+    line = [SPACE, "budget.iterations=50", "hydra.sweeper.n_trials=12", *PRUNED]
     process = desk.begin(*line)
     running = lambda: [trial.number for trial in desk.trials() if trial.state == TrialState.RUNNING]  # noqa: E731
     wait_until(
-        lambda: desk.count(*FINISHED) >= 5 and any(2 < len(rows(desk.sweep / str(n))) < 40 for n in running()), 200
+        lambda: desk.count(*FINISHED) >= 5 and any(2 < len(rows(desk.sweep / str(n))) < 25 for n in running()), 200
     )
     desk.kill(process)
     stood = {trial.number: (trial.state, trial.values, trial.params) for trial in desk.trials()}
@@ -160,14 +141,14 @@ def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_los
 
 @pytest.mark.parametrize("storage", ["null", "sqlite:///study.db"])
 def test_two_processes_share_a_study(storage: str, desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=4", "hydra.sweeper.n_trials=6", "hydra.sweeper.pruner=none"]
+    line = [SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=4", "hydra.sweeper.pruner=none"]
     line += [f"hydra.sweeper.storage={storage.replace('study', f'{desk.here}/study')}"]
     sweeps = [desk.begin(*line, "hydra.sweeper.parallel=1") for _ in range(2)]
     outs = [sweep.communicate(timeout=240) for sweep in sweeps]
     assert [sweep.returncode for sweep in sweeps] == [0, 0], outs
-    assert [trial.state for trial in desk.trials()] == [TrialState.COMPLETE] * 6
+    assert [trial.state for trial in desk.trials()] == [TrialState.COMPLETE] * 4
     starts = [re.findall(r"^trial (\d+) starts", out, re.M) for out, _ in outs]
-    assert all(starts) and sorted(starts[0] + starts[1]) == [str(n) for n in range(6)]
+    assert all(starts) and sorted(starts[0] + starts[1]) == [str(n) for n in range(4)]
 
 
 def test_ctrl_c_saves_the_trials_and_the_same_command_goes_on(desk: Desk) -> None:
@@ -381,7 +362,7 @@ def test_trials_on_dask_workers_outlive_their_workers(desk: Desk, scheduler: str
     line = [SPACE, "budget.iterations=60", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=none"]
     process = desk.begin(*line, "hydra/launcher=dask", f"hydra.launcher.address={scheduler}")
     wait_until(lambda: len(rows(desk.sweep / "0")) > 3, 120)
-    [victim] = [p for p in psutil.process_iter() if f"run.dir={desk.sweep}/0" in " ".join(_words(p))]
+    [victim] = [p for p in psutil.process_iter() if f"run.dir={desk.sweep}/0" in command_line(p)]
     parent = victim.parent()
     assert parent is not None
     parent.kill()
@@ -394,7 +375,7 @@ def test_trials_on_dask_workers_outlive_their_workers(desk: Desk, scheduler: str
 @pytest.mark.slurm
 def test_trials_in_slurms_queue_go_on_without_the_sweep(desk: Desk, slurm: Slurm) -> None:  # noqa: F811
     desk.environment |= slurm.environment
-    line = [SPACE, "budget.iterations=40", "hydra.sweeper.n_trials=3", "hydra/launcher=slurm", *PRUNED]
+    line = [SPACE, "budget.iterations=20", "hydra.sweeper.n_trials=3", "hydra/launcher=slurm", *PRUNED]
     line += ["hydra.launcher.max_parallel=2"]
     process = desk.begin(*line)
     wait_until(lambda: rows(desk.sweep / "0"))
@@ -404,10 +385,3 @@ def test_trials_in_slurms_queue_go_on_without_the_sweep(desk: Desk, slurm: Slurm
     assert (code, err) == (0, "")
     assert desk.count(*FINISHED) == 3
     assert json.loads((desk.sweep / "0" / "submission.json").read_text())["job"] == submitted  # not a second one
-
-
-def _words(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
