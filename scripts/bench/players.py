@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from scripts.bench.contenders import Setting
 from scripts.bench.harness import ROOT, Report
 
 START_S, ANSWER_S = 60.0, 60.0  # a library that needs longer is left out
-Setting = dict[str, int]
 Grids = Mapping[str, Sequence[Setting]]  # of each contender
 
 
@@ -91,13 +91,13 @@ def players(libraries: set[str], pufferlib: str, script: str = "contenders.py") 
 
 
 def play_row(
-    row: str, grids: Grids, players: Mapping[str, Player], clocks: Mapping[str, str], options: argparse.Namespace
+    row: str, grids: Grids, player_of: Mapping[str, Player], clocks: Mapping[str, str], options: argparse.Namespace
 ) -> Report:
     """Every contender's rates in one environment, and the errors of those that have none.
 
     Args:
         grids: a pilot finds the best setting where there are several.
-        players: who plays a contender.
+        player_of: who plays a contender.
         clocks: what a contender's rate is of: `seconds` or `cpu_s`.
     """
     best: dict[str, Setting] = {}
@@ -105,7 +105,7 @@ def play_row(
     rates: dict[str, list[float]] = {}
 
     def rate(name: str, setting: Setting, seconds: float) -> float:
-        answer = players[name].play(
+        answer = player_of[name].play(
             contender=name, row_name=row, setting=setting, warm_s=options.warm_s, seconds=seconds
         )
         if "error" in answer:
