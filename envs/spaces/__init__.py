@@ -1,0 +1,1 @@
+"""Elements of structured spaces as rows of bytes."""

@@ -1,0 +1,276 @@
+"""Layout: how an element of any Gymnasium space lies in a row of bytes, and comes out of it again.
+
+A batch of elements is one array of rows then, whatever their structure, and one copy moves it. PufferLib's emulation
+(Suarez 2024, arXiv:2406.12905) had the idea; here nested structures are read back as they were, and nothing is cast in
+silence.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from envs.errors import ConfigError, nearest, require
+from envs.spaces.parts import Array, Choice, Kind, Leaf, Numbers, Part, Path, Read, Views, Write
+from envs.spaces.structures import Graph, Items, OneOf, Record, Text
+
+Bounds = Mapping[str, int | Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A space as rows of bytes.
+
+    Rows are an array [...] of opaque voids, which are copied, gathered and saved as they are; a Box alone is `plain`,
+    and its rows are the arrays [..., *shape] that they always were. Bytes between the leaves are zeros, so that equal
+    elements have equal bytes.
+
+    Attributes:
+        leaves: where the numbers lie, in order.
+        itemsize: bytes of a row.
+        plain: whether the space is a Box.
+        space: what is written and read: the space without what was left out.
+    """
+
+    leaves: tuple[Leaf, ...]
+    itemsize: int
+    plain: bool
+    space: Space = field(compare=False, repr=False)
+    _root: Part = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, space: Space, bounds: Bounds, without: Sequence[str]) -> "Layout":
+        """Lay out a space.
+
+        Args:
+            bounds: by the dotted path of what varies in size, how much of it there is at the most: items of a Sequence,
+                characters of a text of somebody's own class, (nodes, edges) of a Graph. The path of a space that is
+                nothing else is "element".
+            without: dotted paths of parts to leave out.
+
+        Raises:
+            ConfigError: a space without a bound or of an unknown class, or a path that there is not.
+        """
+        builder = _Builder(dict(bounds), set(without))
+        kept, root = builder.build(space, (), ())
+        builder.finish()
+        leaves = tuple(root.leaves(0))
+        require(bool(leaves), f"nothing of {space} is left; leave out less by env.without")
+        return cls(leaves, root.dtype.itemsize, isinstance(kept, spaces.Box), kept, root)
+
+    @property
+    def row(self) -> np.dtype[Any]:
+        """What an array of rows is made of."""
+        return self._root.dtype if self.plain else np.dtype(f"V{self.itemsize}")
+
+    def zeros(self, *shape: int) -> Array:
+        """New rows of zeros."""
+        return np.zeros(shape, self.row)
+
+    def fields(self, rows: Array) -> Views:
+        """Views on the leaves of rows [...]: arrays [..., *shape] in dicts and tuples like the space's.
+
+        Without a copy. What varies in size has "length" and "items", a OneOf "tag" and its options by number, a Graph
+        "num_nodes", "nodes", and where it has edges "num_edges" (-1: none given), "edges" and "edge_links".
+        """
+        return self._root.views(rows if self.plain else rows.view(self._root.dtype))
+
+    def writer(self, rows: Array) -> Write:
+        """A function `write(index, element)` that puts an element into rows, made for this space and these rows.
+
+        Raises (the function):
+            Misfit: the element is not of the space in structure, shape, kind of number, choice or bound.
+        """
+        return self._root.writer(self.fields(rows))
+
+    def reader(self, rows: Array) -> Read:
+        """A function `read(index)` that gives the element there, apart from the rows; a Discrete as an int."""
+        return self._root.reader(self.fields(rows))
+
+    def batch(self, rows: Array) -> Any:
+        """Rows [N] in Gymnasium's batch form: views, and tuples of elements for what varies in size."""
+        return self._root.batch(self.fields(rows))
+
+    def pack(self, batch: Any, rows: Array) -> None:
+        """Write a batch in Gymnasium's form into rows [N].
+
+        Raises:
+            Misfit: it is not of that form.
+        """
+        self._root.pack(self.fields(rows), batch)
+
+    @cached_property
+    def is_real(self) -> Array:
+        """[F] bool: which features are real numbers, and thus worth normalizing."""
+        return np.concatenate([np.full(_width(leaf), leaf.kind == "real") for leaf in self.leaves])
+
+    def features(self, rows: Array) -> Array:
+        """Return rows [...] as numbers for a dense network: [..., F] float32.
+
+        Numbers as they are, pixels between 0 and 1, choices one-hot, bits as 0 and 1, a length as one bit for each item
+        that there is; text is left out. A view where all is float32 without gaps.
+        """
+        lead = rows.shape[: rows.ndim - len(self._root.dtype.shape)] if self.plain else rows.shape
+        flat = np.ascontiguousarray(rows).reshape(-1, *rows.shape[len(lead) :])
+        if all(leaf.kind == "real" and leaf.dtype == "<f4" for leaf in self.leaves) and self.itemsize == 4 * len(
+            self.is_real
+        ):
+            return flat.view(np.float32).reshape(*lead, -1)
+        octets = flat.view(np.uint8).reshape(len(flat), self.itemsize)
+        out = np.empty((len(flat), len(self.is_real)), np.float32)
+        start = 0
+        for leaf in self.leaves:
+            width = _width(leaf)
+            _spread(leaf, _numbers(leaf, octets), out[:, start : start + width])
+            start += width
+        return out.reshape(*lead, -1)
+
+    def describe(self) -> dict[str, Any]:
+        """Return where everything lies as plain data, by which rows can be read without this module."""
+        leaves = [vars(leaf) | {"path": list(leaf.path), "shape": list(leaf.shape)} for leaf in self.leaves]
+        leaves = [leaf | {"sizes": list(leaf["sizes"]), "starts": list(leaf["starts"])} for leaf in leaves]
+        return {"itemsize": self.itemsize, "leaves": leaves}
+
+
+def _numbers(leaf: Leaf, octets: Array) -> Array:
+    """A leaf's numbers [B, n], given rows of bytes [B, itemsize]."""
+    dtype = np.dtype(leaf.dtype)
+    size = dtype.itemsize * int(np.prod(leaf.shape))
+    return np.ascontiguousarray(octets[:, leaf.offset : leaf.offset + size]).view(dtype).reshape(len(octets), -1)
+
+
+def _width(leaf: Leaf) -> int:
+    """How many features a leaf has."""
+    count = int(np.prod(leaf.shape))
+    if leaf.kind == "text":
+        return 0
+    if leaf.kind in ("choice", "tag", "length"):
+        return count * leaf.sizes[0]
+    return count // len(leaf.sizes) * sum(leaf.sizes) if leaf.kind == "choices" else count
+
+
+def _spread(leaf: Leaf, numbers: Array, out: Array) -> None:
+    """Write the features of a leaf's numbers [B, n] into [B, width]."""
+    if leaf.kind in ("choice", "choices", "tag"):
+        sizes = np.array(leaf.sizes)
+        repeats = numbers.shape[1] // len(sizes)
+        own = np.tile(np.repeat(np.arange(len(sizes)), sizes), repeats)
+        place = np.repeat(np.arange(repeats) * len(sizes), sizes.sum()) + own
+        value = np.tile(
+            np.concatenate([np.arange(n) + start for n, start in zip(sizes, leaf.starts, strict=True)]), repeats
+        )
+        np.equal(numbers[:, place], value, out=out)
+    elif leaf.kind == "length":
+        np.greater(numbers[:, :, None], np.arange(leaf.sizes[0]), out=out.reshape(*numbers.shape, -1))
+    elif leaf.kind == "pixels":
+        np.divide(numbers, 255, out=out, dtype=np.float32)
+    elif leaf.kind == "links":
+        np.divide(numbers, max(leaf.sizes[0] - 1, 1), out=out, dtype=np.float32)
+    elif leaf.kind != "text":
+        out[...] = numbers
+
+
+class _Builder:
+    """Walks a space and lays out its parts."""
+
+    def __init__(self, bounds: dict[str, Any], without: set[str]) -> None:
+        self.bounds, self.without = bounds, without
+        self.varying: set[str] = set()  # paths that take a bound
+        self.paths: set[str] = set()  # paths that can be left out
+
+    def build(self, space: Space, path: Path, lead: tuple[int, ...]) -> tuple[Space, Part]:
+        """Return what is kept of the space, and how it lies."""
+        match space:
+            case spaces.Dict():
+                return self._record(space, dict(space.spaces.items()), path, lead)
+            case spaces.Tuple():
+                return self._record(space, dict(enumerate(space.spaces)), path, lead)
+            case spaces.Discrete():
+                return space, Choice(path, np.dtype(space.dtype), lead, int(space.n), int(space.start))
+            case spaces.MultiDiscrete():
+                sizes, starts = (
+                    tuple(np.broadcast_to(of, space.nvec.shape).ravel().tolist()) for of in (space.nvec, space.start)
+                )
+                return space, Numbers(path, "choices", np.dtype(space.dtype), lead, space.shape, sizes, starts)
+            case spaces.MultiBinary():
+                return space, Numbers(path, "bits", np.dtype(space.dtype), lead, space.shape)
+            case spaces.Box():
+                return space, Numbers(path, _kind(space), np.dtype(space.dtype), lead, space.shape)
+            case spaces.Text():
+                return space, Text(path, lead, space.max_length)
+            case spaces.OneOf():
+                built = [self.build(option, (*path, k), lead) for k, option in enumerate(space.spaces)]
+                return spaces.OneOf([kept for kept, _ in built]), OneOf(path, lead, [part for _, part in built])
+            case spaces.Sequence():
+                most = self._bound(space, path, int)
+                kept, item = self.build(space.feature_space, (*path, "items"), (*lead, most))
+                return spaces.Sequence(kept, stack=space.stack), Items(path, lead, most, item, space.stack)
+            case spaces.Graph():
+                nodes, edges = self._bound(space, path, tuple)
+                _, node = self.build(space.node_space, (*path, "nodes"), (*lead, nodes))
+                edge = None
+                if space.edge_space is not None:
+                    _, edge = self.build(space.edge_space, (*path, "edges"), (*lead, edges))
+                return space, Graph(path, lead, (nodes, edges), node, edge)
+        # Somebody's own class, such as MiniGrid's MissionSpace: of its elements we know what NumPy calls them.
+        if space.dtype is not None and np.dtype(space.dtype).kind == "U":
+            return space, Text(path, lead, self._bound(space, path, int))
+        raise ConfigError(
+            f"{_named(path)} is a {type(space).__name__}, whose elements have no known form; "
+            f"leave it out by env.without=[{_key(path)}], or wrap the environment"
+        )
+
+    def finish(self) -> None:
+        """Raise ConfigError for a path that there was not."""
+        for path in sorted(self.bounds.keys() - self.varying):
+            raise ConfigError(
+                f"env.bounds.{path} is no text, sequence or graph that takes a bound; {nearest(path, self.varying)}"
+            )
+        for path in sorted(self.without - self.paths):
+            raise ConfigError(f"env.without={path} is no part of the space; {nearest(path, self.paths)}")
+
+    def _record(self, space: Space, parts: dict[Any, Space], path: Path, lead: tuple[int, ...]) -> tuple[Space, Part]:
+        self.paths |= {_key((*path, key)) for key in parts}
+        built = {
+            key: self.build(part, (*path, key), lead)
+            for key, part in parts.items()
+            if _key((*path, key)) not in self.without
+        }
+        kept = {key: space for key, (space, _) in built.items()}
+        of = {key: part for key, (_, part) in built.items()}
+        if isinstance(space, spaces.Dict):
+            return spaces.Dict(kept), Record(path, of, None)
+        return spaces.Tuple(list(kept.values())), Record(path, of, len(parts))
+
+    def _bound(self, space: Space, path: Path, kind: type) -> Any:
+        key = _key(path)
+        self.varying.add(key)
+        form = "[nodes, edges]" if kind is tuple else "n"
+        if key not in self.bounds:
+            raise ConfigError(
+                f"{_named(path)} is a {type(space).__name__}, whose elements vary in size; say how much there is "
+                f"at the most by env.bounds={{{key}: {form}}}, or leave it out by env.without=[{key}]"
+            )
+        bound = self.bounds[key]
+        given = list(bound) if isinstance(bound, Sequence) and not isinstance(bound, str) else [bound]
+        whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in given)
+        if not whole or len(given) != (2 if kind is tuple else 1):
+            raise ConfigError(f"env.bounds.{key}={bound} must be {form}, at least 1")
+        return tuple(given) if kind is tuple else given[0]
+
+
+def _kind(box: spaces.Box) -> Kind:
+    if box.dtype == np.bool_:
+        return "bits"
+    return "pixels" if box.dtype == np.uint8 and len(box.shape) >= 2 else "real"
+
+
+def _key(path: Path) -> str:
+    return ".".join(map(str, path)) or "element"
+
+
+def _named(path: Path) -> str:
+    return f"the space at {_key(path)}" if path else "the space"

@@ -1,0 +1,272 @@
+"""How each kind of space lies in a row: its fields, and how elements are written, read and batched.
+
+Everything here works on views, never on copies: an array [N, ...] for a leaf, and for a structure a dict or a tuple of
+what its parts have. What comes in numbers, such as the items of a sequence, lies leaf by leaf: [N, bound, ...].
+"""
+
+import abc
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Views = Any  # an array [N, ...], or a dict or tuple of Views
+Index = int | tuple[int, ...]  # a row; within what comes in numbers, a row and the item's place
+Path = tuple[str | int, ...]
+Kind = Literal["real", "pixels", "bits", "choice", "choices", "text", "length", "tag", "links"]
+Write = Callable[[Index, Any], None]
+Read = Callable[[Index], Any]
+
+
+class Misfit(ValueError):
+    """An element is not of its space; the text says what it is, where, and what is declared."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of numbers or text in a row.
+
+    Attributes:
+        path: keys and positions that lead to it.
+        kind: what its numbers mean.
+        offset: bytes from the start of the row.
+        dtype: of one number, as NumPy writes it ("<f4").
+        shape: of its numbers in one row, with the places for what comes in numbers before it.
+        sizes: numbers of choices, one for each number of the shape's last part; of a length its bound; else empty.
+        starts: the smallest choice of each, beside `sizes`.
+    """
+
+    path: Path
+    kind: Kind
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+
+
+class Source:
+    """Python source that is being put together, and the objects its names stand for."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {"ndarray": np.ndarray, "whole": operator.index}
+
+    def bind(self, value: Any) -> str:
+        """Return a name that stands for an object."""
+        name = f"n{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def local(self) -> str:
+        """Return a name for a variable of its own."""
+        return f"v{len(self.lines)}"
+
+    def add(self, *lines: str) -> None:
+        """Add lines; what belongs to one above is indented by four."""
+        self.lines += lines
+
+
+class Part(abc.ABC):
+    """A space, or a part of one, in a row.
+
+    Attributes:
+        path: where it lies.
+        dtype: what it takes of a row, with the places for what comes in numbers.
+    """
+
+    path: Path
+    dtype: np.dtype[Any]
+
+    @abc.abstractmethod
+    def leaves(self, offset: int) -> Iterator[Leaf]:
+        """Its leaves in the order of the row, given where it starts."""
+
+    @abc.abstractmethod
+    def views(self, array: Array) -> Views:
+        """Views on its leaves, of an array of its dtype."""
+
+    @abc.abstractmethod
+    def emit(self, source: Source, value: str, views: Views) -> None:
+        """Add the lines that write the element which the expression gives at `index`."""
+
+    @abc.abstractmethod
+    def reader(self, views: Views) -> Read:
+        """A function from an index to the element there, apart from the rows."""
+
+    @abc.abstractmethod
+    def batch(self, views: Views) -> Any:
+        """All elements in Gymnasium's batch form: views, or a tuple of elements where they vary in size."""
+
+    @abc.abstractmethod
+    def pack(self, views: Views, batch: Any) -> None:
+        """Write a batch in Gymnasium's form.
+
+        Raises:
+            Misfit: it is not of that form.
+        """
+
+    @abc.abstractmethod
+    def rows_in(self, batch: Any) -> int:
+        """How many elements a batch in Gymnasium's form has."""
+
+    @abc.abstractmethod
+    def refuse(self, element: Any) -> None:
+        """Raise Misfit where an element is not of the space; return where it is."""
+
+    def writer(self, views: Views) -> Write:
+        """A function that writes an element at an index: straight assignments, made for this space.
+
+        Raises (the function):
+            Misfit: the element is not of the space in structure, shape, kind of number, choice or bound. What is
+                written of it by then stays.
+        """
+        source = Source()
+        self.emit(source, "element", views)
+        body = "\n".join(f"        {line}" for line in source.lines)
+        names = source.names | {"refuse": self.refuse}
+        exec(
+            f"def write(index, element):\n    try:\n{body}\n"
+            "    except (KeyError, IndexError, TypeError, AttributeError):\n        refuse(element)\n        raise\n",
+            names,
+        )
+        write: Write = names["write"]
+        return write
+
+
+@final
+class Numbers(Part):
+    """A Box, MultiBinary or MultiDiscrete: an array."""
+
+    def __init__(
+        self,
+        path: Path,
+        kind: Kind,
+        dtype: np.dtype[Any],
+        lead: tuple[int, ...],
+        shape: tuple[int, ...],
+        sizes: tuple[int, ...] = (),
+        starts: tuple[int, ...] = (),
+    ) -> None:
+        self.path, self.kind, self.base, self.shape, self.sizes, self.starts = path, kind, dtype, shape, sizes, starts
+        self.dtype = np.dtype((dtype, (*lead, *shape)))
+
+    def leaves(self, offset: int) -> Iterator[Leaf]:
+        yield Leaf(self.path, self.kind, offset, self.base.str, self.dtype.shape, self.sizes, self.starts)
+
+    def views(self, array: Array) -> Views:
+        return array
+
+    def emit(self, source: Source, value: str, views: Views) -> None:
+        dtype, fit = source.bind(views.dtype), source.bind(self.fit)
+        # A view of each row by itself takes an array in two thirds of the time that an index into all of them does.
+        alone = self.shape and views.ndim == 1 + len(self.shape)
+        target = f"{source.bind(list(views))}[index][...]" if alone else f"{source.bind(views)}[index]"
+        source.add(
+            f"x = {value}",
+            f"if type(x) is not ndarray or x.dtype is not {dtype} or x.shape != {self.shape}:",
+            f"    x = {fit}(x)",
+            f"{target} = x",
+        )
+
+    def fit(self, value: Any, rows: tuple[int, ...] = ()) -> Array:
+        """Return an element, or a batch of so many rows, as the row holds it.
+
+        Raises:
+            Misfit: another shape, another kind of number, or whole numbers that the dtype cannot hold.
+        """
+        at, shape = place(self.path), (*rows, *self.shape)
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            raise Misfit(f"a ragged {type(value).__name__}{at} where shape {shape} is declared") from None
+        if array.shape != shape:
+            raise Misfit(f"shape {array.shape}{at} where {shape} is declared")
+        whole = array.dtype.kind in "iu" and self.base.kind in "iu"
+        if not whole and not np.can_cast(array.dtype, self.base, "same_kind"):
+            raise Misfit(f"dtype {array.dtype}{at} where {self.base} is declared")
+        cast = array.astype(self.base, copy=False)
+        if whole and (cast != array).any():
+            raise Misfit(f"{array[cast != array].flat[0]}{at} where {self.base} is declared")
+        return cast
+
+    def reader(self, views: Views) -> Read:
+        return lambda index: views[index, ...].copy() if isinstance(index, int) else views[(*index, ...)].copy()
+
+    def batch(self, views: Views) -> Any:
+        return views
+
+    def pack(self, views: Views, batch: Any) -> None:
+        views[...] = self.fit(batch, views.shape[: views.ndim - len(self.shape)])
+
+    def rows_in(self, batch: Any) -> int:
+        return len(batch)
+
+    def refuse(self, element: Any) -> None:
+        self.fit(element)
+
+
+@final
+class Choice(Part):
+    """A Discrete: one whole number, read as Python's own."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], lead: tuple[int, ...], size: int, start: int) -> None:
+        self.path, self.base, self.size, self.start = path, dtype, size, start
+        self.dtype = np.dtype((dtype, lead))
+
+    def leaves(self, offset: int) -> Iterator[Leaf]:
+        yield Leaf(self.path, "choice", offset, self.base.str, self.dtype.shape, (self.size,), (self.start,))
+
+    def views(self, array: Array) -> Views:
+        return array
+
+    def emit(self, source: Source, value: str, views: Views) -> None:
+        view, fit = source.bind(views), source.bind(self.fit)
+        source.add(
+            f"x = whole({value})",
+            f"if not {self.start} <= x < {self.start + self.size}:",
+            f"    {fit}(x)",
+            f"{view}[index] = x",
+        )
+
+    def fit(self, value: Any) -> int:
+        array, at = np.asarray(value), place(self.path)
+        if array.shape != ():
+            raise Misfit(f"shape {array.shape}{at} where a number is declared")
+        if array.dtype.kind not in "iu":
+            raise Misfit(f"{value!r}{at} where a whole number is declared")
+        if not self.start <= array < self.start + self.size:
+            raise Misfit(f"{array}{at} where {self.start} to {self.start + self.size - 1} is declared")
+        return int(array)
+
+    def reader(self, views: Views) -> Read:
+        item = views.item
+        return lambda index: item(index)
+
+    def batch(self, views: Views) -> Any:
+        return views
+
+    def pack(self, views: Views, batch: Any) -> None:
+        array, at = np.asarray(batch), place(self.path)
+        if array.shape != views.shape:
+            raise Misfit(f"shape {array.shape}{at} where {views.shape} is declared")
+        if array.dtype.kind not in "iu":
+            raise Misfit(f"dtype {array.dtype}{at} where {self.base} is declared")
+        if wrong := array[(array < self.start) | (array >= self.start + self.size)].tolist():
+            self.fit(wrong[0])
+        views[...] = array
+
+    def rows_in(self, batch: Any) -> int:
+        return len(batch)
+
+    def refuse(self, element: Any) -> None:
+        self.fit(element)
+
+
+def place(path: Path) -> str:
+    """Say where something is: " at ['camera'][0]", and nothing for the whole."""
+    return f" at {''.join(f'[{key!r}]' for key in path)}" if path else ""

@@ -1,0 +1,391 @@
+"""The laws of rows: every element of every space is read as it was written, and equal elements have equal bytes."""
+
+import io
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import Space, spaces
+from gymnasium.spaces import GraphInstance
+
+from envs.errors import ConfigError
+from envs.spaces.layout import Layout
+from envs.spaces.parts import Misfit
+
+DTYPES = ("u1", "i1", "u2", "i4", "i8", "f2", "f4", "f8", "?")
+SHAPES = ((), (1,), (3,), (2, 3), (5, 6, 1))
+
+
+class Mission(Space[str]):
+    """A text of a class of its own, as MiniGrid's."""
+
+    def __init__(self) -> None:
+        super().__init__(dtype=str)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        return "go to " + "aeiou"[self.np_random.integers(5)] * int(self.np_random.integers(4))
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str)
+
+
+def box(rng: np.random.Generator) -> spaces.Box:
+    dtype, shape = np.dtype(DTYPES[rng.integers(len(DTYPES))]), SHAPES[rng.integers(len(SHAPES))]
+    if dtype.kind == "f":
+        return spaces.Box(-1, 1, shape, dtype.type)
+    return spaces.Box(0, 1 if dtype.kind == "b" else 100, shape, dtype.type)
+
+
+def random_space(rng: np.random.Generator, depth: int, path: str, bounds: dict[str, Any]) -> Space:
+    """Draw a space of at most so many levels, and note the bounds it needs."""
+    inner = lambda *keys: random_space(rng, depth - 1, ".".join(filter(None, [path, *map(str, keys)])), bounds)  # noqa: E731
+    kind = rng.integers(12 if depth else 6)
+    n = int(rng.integers(1, 4))
+    match kind:
+        case 0 | 1:
+            return box(rng)
+        case 2:
+            return spaces.Discrete(int(rng.integers(1, 6)), start=int(rng.integers(-3, 4)))
+        case 3:
+            return spaces.MultiDiscrete(rng.integers(1, 5, size=(n, 2)), start=rng.integers(-3, 3, size=(n, 2)))
+        case 4:
+            return spaces.MultiBinary([n, 2])
+        case 5:
+            return spaces.Text(8, min_length=0, charset="abcdé")
+        case 6 | 7:
+            return spaces.Dict({key: inner(key) for key in "cab"[:n]})
+        case 8:
+            return spaces.Tuple([inner(k) for k in range(n)])
+        case 9:
+            return spaces.OneOf([inner(k) for k in range(n)])
+        case 10:
+            bounds[path or "element"] = 60
+            return spaces.Sequence(inner("items"), stack=bool(rng.integers(2)))
+    bounds[path or "element"] = (10, 100)
+    node, edge = (spaces.Discrete(3, start=1) if rng.integers(2) else spaces.Box(0, 1, (2,)) for _ in range(2))
+    return spaces.Graph(node, edge if rng.integers(2) else None)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two elements are equal in structure, shape, type and bits."""
+    if isinstance(one, GraphInstance | tuple):
+        return isinstance(other, tuple) and len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, np.ndarray) and one.ndim:
+        return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    return type(other) in (type(one), int, np.ndarray) and np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("seed", range(500))
+def test_elements_of_random_nested_spaces_come_back_exactly(seed: int) -> None:
+    rng, bounds = np.random.default_rng(seed), dict[str, Any]()
+    space = random_space(rng, 3, "", bounds)
+    space.seed(seed)
+    layout = Layout.of(space, bounds, [])
+    elements = [space.sample() for _ in range(6)]
+    rows = layout.zeros(6)
+    write, read = layout.writer(rows), layout.reader(rows)
+    for k in (3, 3, 0, 5, 1, 2, 4):  # rows are written over, and what was longer before leaves nothing behind
+        write(k, elements[(k + 1) % 6])
+        write(k, elements[k])
+    assert all(same(element, read(k)) for k, element in enumerate(elements))
+    assert all(read(k) in space for k in range(6))
+
+    fresh = layout.zeros(6)
+    write = layout.writer(fresh)
+    for k, element in enumerate(elements):
+        write(k, element)
+    assert fresh.tobytes() == rows.tobytes()
+
+    packed = layout.zeros(6)
+    layout.pack(layout.batch(rows), packed)
+    assert packed.tobytes() == rows.tobytes()
+
+    file = io.BytesIO()
+    np.savez(file, rows=np.concatenate([rows, rows])[[1, 0]])
+    saved = np.load(io.BytesIO(file.getvalue()), allow_pickle=False)["rows"]
+    again = pickle.loads(pickle.dumps(layout))
+    assert again == layout and hash(again) == hash(layout)
+    assert same(elements[0], again.reader(saved)(1))
+
+    features = layout.features(rows)
+    assert features.shape == (6, len(layout.is_real)) and features.dtype == np.float32 and np.isfinite(features).all()
+    assert layout.features(rows.reshape(2, 3, *rows.shape[1:])).tobytes() == features.tobytes()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_views_in_torch_are_the_same_numbers(seed: int) -> None:
+    rng, bounds = np.random.default_rng(seed), dict[str, Any]()
+    space = spaces.Dict({"a": random_space(rng, 2, "a", bounds), "b": box(rng)})
+    layout = Layout.of(space, bounds, [])
+    rows = layout.zeros(3)
+    write = layout.writer(rows)
+    for k in range(3):
+        write(k, space.sample())
+    octets = torch.from_numpy(rows.view(np.uint8).reshape(3, -1))
+    for leaf in layout.leaves:
+        dtype = np.dtype(leaf.dtype)
+        if dtype.kind == "U" or dtype == np.uint16:
+            continue  # torch has no text, and no views of that type
+        size = dtype.itemsize * int(np.prod(leaf.shape))
+        kind = getattr(torch, "bool" if dtype.kind == "b" else dtype.name)
+        view = octets.narrow(1, leaf.offset, size).view(kind).view(3, *leaf.shape)
+        fields: Any = layout.fields(rows)
+        for key in leaf.path:
+            fields = fields[key]
+        assert view.numpy().tobytes() == np.ascontiguousarray(fields).tobytes()
+
+
+F4, U1 = np.float32, np.uint8
+PUFFERLIB_READS_WRONG = {
+    "an inner structure with padding before bytes": spaces.Dict(
+        a=spaces.Dict(x=spaces.Box(0, 9, (1,), F4), y=spaces.Box(0, 9, (1,), U1)), b=spaces.Box(0, 9, (3,), U1)
+    ),
+    "a byte before a structure of doubles": spaces.Dict(
+        a=spaces.Box(0, 9, (1,), U1),
+        b=spaces.Dict(x=spaces.Box(0, 9, (1,), U1), y=spaces.Box(0, 9, (1,), np.float64)),
+    ),
+    "a choice alone": spaces.Discrete(16),
+    "several choices alone": spaces.MultiDiscrete([3, 4]),
+}
+
+
+@pytest.mark.parametrize("name", PUFFERLIB_READS_WRONG)
+def test_what_pufferlib_reads_back_wrong_comes_back_exactly(name: str) -> None:
+    space = PUFFERLIB_READS_WRONG[name]
+    layout = Layout.of(space, {}, [])
+    rows, elements = layout.zeros(4), [space.sample() for _ in range(4)]
+    write = layout.writer(rows)
+    for k, element in enumerate(elements):
+        write(k, element)
+    assert all(same(element, layout.reader(rows)(k)) for k, element in enumerate(elements))
+    assert layout.itemsize > 0
+
+
+def test_a_box_alone_keeps_its_arrays() -> None:
+    layout = Layout.of(spaces.Box(-1, 1, (3,), F4), {}, [])
+    rows = layout.zeros(2)
+    assert layout.plain and rows.shape == (2, 3) and rows.dtype == F4
+    assert layout.fields(rows) is rows and layout.batch(rows) is rows
+    layout.writer(rows)(1, np.array([1, 2, 3], F4))
+    assert rows.tolist() == [[0, 0, 0], [1, 2, 3]]
+    assert np.shares_memory(layout.features(rows), rows)
+
+
+def test_rows_are_looked_at_without_a_copy_and_padding_stays_zero() -> None:
+    layout = Layout.of(spaces.Dict(a=spaces.Box(0, 255, (3,), U1), b=spaces.Box(-1, 1, (2,), np.float64)), {}, [])
+    assert layout.itemsize == 24 and layout.row == np.dtype("V24")
+    rows = layout.zeros(2)
+    write = layout.writer(rows)
+    write(0, {"a": np.full(3, 255, U1), "b": np.full(2, np.nan)})
+    assert rows.view(U1).reshape(2, 24)[0, 3:8].tolist() == [0] * 5
+    fields = layout.fields(rows)
+    assert np.shares_memory(fields["a"], rows) and np.shares_memory(fields["b"], rows)
+    assert layout.describe() == {
+        "itemsize": 24,
+        "leaves": [
+            {"path": ["a"], "kind": "real", "offset": 0, "dtype": "|u1", "shape": [3], "sizes": [], "starts": []},
+            {"path": ["b"], "kind": "real", "offset": 8, "dtype": "<f8", "shape": [2], "sizes": [], "starts": []},
+        ],
+    }
+
+
+def test_features_are_numbers_pixels_between_0_and_1_and_choices_one_hot() -> None:
+    space = spaces.Dict(
+        {
+            "bits": spaces.MultiBinary(2),
+            "camera": spaces.Box(0, 255, (1, 2), U1),
+            "gear": spaces.Discrete(3, start=-1),
+            "pair": spaces.MultiDiscrete([2, 3], start=[0, 5]),
+            "say": spaces.Text(4),
+            "speed": spaces.Box(-np.inf, np.inf, (2,), np.float64),
+            "things": spaces.Sequence(spaces.Box(0, 1, (1,), F4)),
+            "way": spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1, (1,), F4)]),
+        }
+    )
+    layout = Layout.of(space, {"things": 3}, [])
+    rows = layout.zeros(1)
+    layout.writer(rows)(
+        0,
+        {
+            "bits": np.array([1, 0], np.int8),
+            "camera": np.array([[51, 255]], U1),
+            "gear": 1,
+            "pair": np.array([1, 6]),
+            "say": "ab",
+            "speed": np.array([2.5, -3]),
+            "things": (np.array([0.5], F4), np.array([0.25], F4)),
+            "way": (1, np.array([0.75], F4)),
+        },
+    )
+    expected = [1, 0, 0.2, 1, 0, 0, 1, 0, 1, 0, 1, 0, 2.5, -3, 1, 1, 0, 0.5, 0.25, 0, 0, 1, 1, 0, 0.75]
+    assert layout.features(rows)[0].tolist() == pytest.approx(expected)
+    # Real are the speed, the things and the number that the way may be.
+    assert np.flatnonzero(layout.is_real).tolist() == [12, 13, 17, 18, 19, 24]
+
+
+NESTED = spaces.Dict(
+    a=spaces.Tuple([spaces.Box(0, 1, (2,), F4), spaces.Box(0, 255, (2, 2), U1)]),
+    n=spaces.Discrete(4, start=1),
+    t=spaces.Text(3, min_length=0),
+    s=spaces.Sequence(spaces.Discrete(2)),
+    o=spaces.OneOf([spaces.Discrete(2), spaces.Text(2)]),
+    m=spaces.MultiBinary(2),
+    g=spaces.Graph(spaces.Discrete(3), None),
+)
+ELEMENT: dict[str, Any] = {
+    "a": (np.zeros(2, F4), np.zeros((2, 2), U1)),
+    "n": 1,
+    "t": "a",
+    "s": (0, 1),
+    "o": (0, 1),
+    "m": np.zeros(2, np.int8),
+    "g": GraphInstance(np.array([1, 2]), None, None),
+}
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a shape that would broadcast": (
+        {"a": (np.zeros(1, F4), np.zeros((2, 2), U1))},
+        r"shape (1,) at ['a'][0] where (2,) is declared",
+    ),
+    "a row in place of a picture": (
+        {"a": (np.zeros(2, F4), np.zeros(2, U1))},
+        r"shape (2,) at ['a'][1] where (2, 2) is declared",
+    ),
+    "numbers with a fraction for bytes": (
+        {"a": (np.zeros(2, F4), np.full((2, 2), 1.9))},
+        "dtype float64 at ['a'][1] where uint8 is declared",
+    ),
+    "a number too large for a byte": (
+        {"a": (np.zeros(2, F4), np.full((2, 2), 300))},
+        "300 at ['a'][1] where uint8 is declared",
+    ),
+    "a ragged list": (
+        {"a": ([0, [1]], np.zeros((2, 2), U1))},
+        "a ragged list at ['a'][0] where shape (2,) is declared",
+    ),
+    "a part too many": ({"a": (np.zeros(2, F4), 0, 0)}, "3 parts at ['a'] where 2 are declared"),
+    "no tuple": ({"a": 3}, "int at ['a'] where a tuple of 2 is declared"),
+    "a choice that is none": ({"n": 0}, "0 at ['n'] where 1 to 4 is declared"),
+    "a fraction of a choice": ({"n": 1.0}, "1.0 at ['n'] where a whole number is declared"),
+    "a list of choices": ({"n": np.array([1])}, "shape (1,) at ['n'] where a number is declared"),
+    "no text": ({"t": 3}, "int at ['t'] where a text is declared"),
+    "a text too long": ({"t": "abcd"}, "4 characters at ['t'] where 3 at most are declared"),
+    "a sequence too long": (
+        {"s": (0, 1, 1)},
+        "3 items at ['s'] where env.bounds holds 2 at most; raise env.bounds.s",
+    ),
+    "a wrong item": ({"s": (0, 2)}, "2 at ['s']['items'] where 0 to 1 is declared"),
+    "an alternative that is none": ({"o": (2, 0)}, "2 at ['o'] where one of 2 with its value is declared"),
+    "an alternative without its number": ({"o": 1}, "int at ['o'] where one of 2 with its value is declared"),
+    "another's value": ({"o": (1, 1)}, "int at ['o'][1] where a text is declared"),
+    "too many nodes": (
+        {"g": GraphInstance(np.array([1, 2, 0]), None, None)},
+        "3 nodes at ['g'] where env.bounds holds (2, 1) at most; raise env.bounds.g",
+    ),
+    "edges where none are": (
+        {"g": GraphInstance(np.array([1]), np.array([1]), np.array([[0, 0]]))},
+        "edges at ['g'] where none are declared",
+    ),
+    "no graph": ({"g": 3}, "int at ['g'] where a GraphInstance is declared"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_element_is_refused_with_its_place(name: str) -> None:
+    wrong, message = WRONG[name]
+    layout = Layout.of(NESTED, {"s": 2, "g": [2, 1]}, [])
+    write = layout.writer(layout.zeros(1))
+    write(0, ELEMENT)
+    with pytest.raises(Misfit) as error:
+        write(0, ELEMENT | wrong)
+    assert str(error.value) == message
+
+
+def test_a_part_that_is_not_there_is_named() -> None:
+    layout = Layout.of(NESTED, {"s": 2, "g": [2, 1]}, [])
+    write = layout.writer(layout.zeros(1))
+    with pytest.raises(Misfit, match=r"^no 'm', which is declared$"):
+        write(0, {key: value for key, value in ELEMENT.items() if key != "m"})
+    with pytest.raises(Misfit, match=r"^list where a mapping is declared$"):
+        write(0, list(ELEMENT.values()))
+
+
+def test_numbers_of_another_size_are_taken_where_nothing_is_lost() -> None:
+    layout = Layout.of(spaces.Dict(x=spaces.Box(-1, 1, (2,), F4), y=spaces.Box(0, 255, (2,), U1)), {}, [])
+    rows = layout.zeros(1)
+    layout.writer(rows)(0, {"x": [0.5, 1], "y": [3, 255], "more": "than is declared"})
+    assert layout.fields(rows)["x"].tolist() == [[0.5, 1]] and layout.fields(rows)["y"].tolist() == [[3, 255]]
+
+
+REFUSED = {
+    "a sequence without a bound": (
+        spaces.Dict(s=spaces.Sequence(spaces.Discrete(2))),
+        {},
+        [],
+        "the space at s is a Sequence, whose elements vary in size; say how much there is at the most by "
+        "env.bounds={s: n}, or leave it out by env.without=[s]",
+    ),
+    "a bound of nothing": (
+        spaces.Dict(s=spaces.Sequence(spaces.Discrete(2))),
+        {"s": 0},
+        [],
+        "env.bounds.s=0 must be n, at least 1",
+    ),
+    "one bound for a graph": (
+        spaces.Graph(spaces.Discrete(2), None),
+        {"element": 3},
+        [],
+        "env.bounds.element=3 must be [nodes, edges], at least 1",
+    ),
+    "a bound for what has none": (
+        spaces.Dict(speed=spaces.Discrete(2), say=Mission()),
+        {"say": 3, "sya": 2},
+        [],
+        "env.bounds.sya is no text, sequence or graph that takes a bound; did you mean 'say'?",
+    ),
+    "a part that is none": (
+        spaces.Dict(camera=spaces.Discrete(2)),
+        {},
+        ["camra"],
+        "env.without=camra is no part of the space; did you mean 'camera'?",
+    ),
+    "nothing left": (
+        spaces.Dict(camera=spaces.Discrete(2)),
+        {},
+        ["camera"],
+        "nothing of Dict('camera': Discrete(2)) is left; leave out less by env.without",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_space_that_cannot_be_laid_out_says_what_to_set(name: str) -> None:
+    space, bounds, without, message = REFUSED[name]
+    with pytest.raises(ConfigError) as error:
+        Layout.of(space, bounds, without)
+    assert str(error.value) == message
+
+
+def test_a_class_of_somebodys_own_is_bounded_or_left_out() -> None:
+    space = spaces.Dict(mission=Mission(), view=spaces.Tuple([spaces.Discrete(3), Space((2,), np.dtype(object))]))
+    with pytest.raises(
+        ConfigError, match=r"the space at view.1 is a Space, whose elements have no known form; leave it"
+    ):
+        Layout.of(space, {"mission": 9}, [])
+    layout = Layout.of(space, {"mission": 9}, ["view.1"])
+    rows = layout.zeros(1)
+    layout.writer(rows)(0, {"mission": "go to a", "view": (2, object())})
+    assert layout.reader(rows)(0) == {"mission": "go to a", "view": (2,)}
+    mission = space.spaces["mission"]
+    assert layout.space == spaces.Dict(mission=mission, view=spaces.Tuple([spaces.Discrete(3)]))
+    assert Layout.of(space, {}, ["mission", "view.1"]).space == spaces.Dict(view=spaces.Tuple([spaces.Discrete(3)]))
+
+
+def test_layouts_are_equal_where_rows_mean_the_same() -> None:
+    one = Layout.of(spaces.Discrete(3), {}, [])
+    other = Layout.of(spaces.Discrete(3, seed=5), {}, [])
+    assert one == other and hash(one) == hash(other)
+    assert one != Layout.of(spaces.Discrete(3, start=1), {}, []) and one != Layout.of(spaces.Discrete(4), {}, [])
