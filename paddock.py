@@ -42,7 +42,17 @@ __all__ = [
     "run",
 ]
 
-COMMANDS = ("doctor", "evaluate", "export", "plot", "report", "rerun", "status", "upload")  # python -m paddock.NAME
+COMMANDS = (
+    "check",
+    "doctor",
+    "evaluate",
+    "export",
+    "plot",
+    "report",
+    "rerun",
+    "status",
+    "upload",
+)  # python -m paddock.NAME
 
 # Python looks for the module that it is to run: the last moment to answer a mistyped command.
 if sys.argv[:1] == ["-m"] and "-m" in sys.orig_argv:

@@ -121,7 +121,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {  # a command: what else it might be cal
     "paddock.report": ("compare", "html", "reports", "summary"),
     "paddock.rerun": ("reproduce", "repeat", "replay"),
     "paddock.status": ("jobs", "list", "ls", "ps", "queue", "runs", "stat"),
-    "paddock.doctor": ("check", "checks", "diagnose", "env", "info", "version"),
+    "paddock.check": ("check_env", "checks", "env", "validate", "verify"),
+    "paddock.doctor": ("diagnose", "health", "info", "version"),
     "paddock.upload": ("mirror", "push", "sync"),
 }
 

@@ -1,0 +1,156 @@
+"""The check of environments names what is wrong: each fault is planted, and found with the remedy that mends it."""
+
+import random
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from conftest import ROOT
+from gymnasium import spaces
+
+from envs.spec import EnvSpec
+from paddock.health.env_checks import check_env
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """A number that wanders for at most ten steps; faults are planted by name."""
+
+    calls = 0  # of all instances, as of a module that counts
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        self.observation_space = spaces.Dict(at=spaces.Box(-100, 100, (1,), np.float32), gear=spaces.Discrete(2))
+        self.action_space = spaces.Discrete(3)
+        self._at = 0.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if self.fault == "seeds NumPy's":
+            np.random.seed(seed)
+        self._at = self._at if self.fault == "forgets nothing" else 0.0
+        self._steps = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        draws: dict[str, Any] = {
+            "Python's": random.random,
+            "NumPy's": np.random.random,
+            "seeds NumPy's": np.random.random,
+        }
+        self._at += float(draws.get(self.fault, self.np_random.random)()) + int(action)
+        if self.fault == "counts calls":
+            type(self).calls += 1
+            self._at += type(self).calls
+        self._steps += 1
+        if self.fault == "raises" and self._steps == 3:
+            raise ValueError("no road")
+        reward = np.nan if self.fault == "no number" else self._at
+        return self._observe(), reward, self._steps == 10 and self.fault != "never ends", False, {}
+
+    def _observe(self) -> Any:
+        at = np.array([self._at], np.float64 if self.fault == "doubles" else np.float32)
+        if self.fault == "out of bounds" and self._at > 5:
+            at[0] = 1000
+        return {"at": at, "gear": 0} if self.fault != "lacks a part" else {"at": at}
+
+
+gymnasium.register(id="paddock-test/Walk-v0", entry_point=f"{__name__}:Walk")
+
+
+def found(fault: str, *wrappers: str, fresh: bool = False) -> dict[str, str]:
+    """What the check says, by name, each with its level."""
+    spec = EnvSpec(
+        "paddock-test/Walk-v0", {"fault": fault}, tuple({"_target_": each} for each in wrappers), None, fresh
+    )
+    return {name: f"{finding.level} {finding}" for name, finding in check_env(spec, 50)}
+
+
+def test_an_environment_without_a_fault_is_well() -> None:
+    lines = found("")
+    assert all(line.startswith("ok ") for line in lines.values()), lines
+    assert lines["steps"] == "ok 50 steps in 5 episodes, all within the spaces"
+    assert lines["ends"] == "ok 5 terminated, 0 truncated, 10 to 10 steps long"
+    assert lines["spaces"].startswith("ok observation Dict(at: Box(1,) float32, gear: Discrete(2)) (16 bytes a row, 3 ")
+
+
+@pytest.mark.parametrize(
+    ("fault", "line", "message"),
+    [
+        (
+            "doubles",
+            "steps",
+            "reset on seed 0: the observation at ['at'] is float64 (1,), and float32 (1,) is declared",
+        ),
+        ("out of bounds", "steps", "the observation at ['at'] holds 1000.0, which is out of its bounds"),
+        ("lacks a part", "steps", "the observation has keys ['at'], and ['at', 'gear'] are declared"),
+        ("raises", "steps", "step 3 on seed 0 raised ValueError: no road"),
+        ("no number", "steps", "step 1 on seed 0: the reward is nan"),
+        ("forgets nothing", "history", "the episode on seed 0 differs from its reset on; set env.fresh=true"),
+        ("Python's", "seed", "it draws from a global generator; add the wrapper"),
+        ("NumPy's", "seed", "the episode on seed 0 differs from step 1 on; it draws from a global generator; add the"),
+        ("seeds NumPy's", "others", "differs from step 2 on; add the wrapper"),
+        ("counts calls", "seed", "what it draws does not come from reset's seed; see in its documentation"),
+    ],
+)
+def test_a_fault_is_named(fault: str, line: str, message: str) -> None:
+    lines = found(fault)
+    assert lines[line].startswith("FAIL ") and message in lines[line], lines
+
+
+def test_no_limit_is_said() -> None:
+    assert found("never ends")["ends"].startswith(
+        "warn no episode ended in 50 steps, and there is no limit; set env.max"
+    )
+
+
+@pytest.mark.parametrize("fault", ["Python's", "NumPy's", "seeds NumPy's"])
+def test_the_wrapper_that_is_proposed_mends_it_and_leaves_global_generators_alone(fault: str) -> None:
+    lines = found(fault, "envs.seeding.OwnGenerators")
+    assert all(line.startswith("ok ") for line in lines.values()), lines
+    spec = EnvSpec("paddock-test/Walk-v0", {"fault": fault}, ({"_target_": "envs.seeding.OwnGenerators"},), None, False)
+    env = spec.make()
+    random.seed(3)
+    np.random.seed(3)
+    before = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]
+    env.reset(seed=1)
+    env.step(0)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before  # type: ignore[index]
+
+
+def test_fresh_mends_an_environment_that_forgets_nothing() -> None:
+    lines = found("forgets nothing", fresh=True)
+    assert lines["history"] == "ok reset does not forget all, and env.fresh=true makes it anew for each episode"
+
+
+def command(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "paddock.check", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_box2d_is_found_to_leak_and_ours_is_not() -> None:
+    code, out, _ = command("env=gymnasium", "env.id=BipedalWalker-v3", "env.fresh=false", "steps=300")
+    assert code == 1 and "FAIL history: the same seed after other episodes" in out and "set env.fresh=true" in out
+    code, out, _ = command("env=bipedal", "steps=300")
+    assert code == 0 and "ok   history" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no environment is named; give env=NAME"),
+        (["env=bipdal"], "env=bipdal is not an option of env; did you mean 'bipedal'?"),
+        (["env=terrains"], "is a family of environments, and one is checked at a time; choose one, as env=terrain"),
+        (["env=cartpole", "step=3"], "step=3 is not an argument of check; did you mean 'steps'? (see --help)"),
+        (["env=cartpole", "steps=0"], "steps=0 must be a whole number, at least 1"),
+        (["env=gymnasium", "env.id=Nowhere-v0"], "env.id=Nowhere-v0 is not a registered Gymnasium environment"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], message: str) -> None:
+    code, out, err = command(*arguments)
+    assert (code, out) == (2, "") and len(err.splitlines()) == 1 and message in err
