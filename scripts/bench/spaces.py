@@ -1,0 +1,214 @@
+"""What it costs to put structured observations into rows: ours, PufferLib's emulation, and Gymnasium's `flatten`.
+
+    python scripts/bench/spaces.py [--quick] [--json PATH]
+
+Eight environments' observations, made beforehand, are written into the rows of a batch, over and over, in turns. Then
+4,096 rows are shuffled as a learner does it, as opaque rows and leaf by leaf, and looked at from torch.
+PufferLib is left out where it is not installed: `pip install --no-deps pufferlib-core`.
+"""
+
+import importlib
+import statistics
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from gymnasium import Space, spaces  # noqa: E402
+from gymnasium.spaces.utils import flatdim, flatten  # noqa: E402
+
+from envs.spaces.layout import Layout  # noqa: E402
+from envs.spaces.structures import flatten as arrays_of  # noqa: E402
+from scripts.bench.harness import (  # noqa: E402
+    Report,
+    command_line,
+    describe_machine,
+    finish,
+    in_turns,
+    list_versions,
+    seconds_of,
+    versions,
+)
+
+NUM_ENVS, ROWS = 8, 4096
+PUFFERLIB = {"Spaces": 0.65, "MiniGrid": 0.65, "nested": 0.65, "NetHack": 0.75}  # ours over theirs, at most
+GYMNASIUM, GATHER = 1 / 6, 1 / 3  # ours over theirs, at most
+LEAF_US = 5.0  # to look at a leaf from torch, at most
+
+Side = Callable[[], None]
+
+
+def box(low: float, high: float, shape: tuple[int, ...], dtype: type[np.generic]) -> spaces.Box:
+    """A Box whose numbers do not matter, but for their size."""
+    return spaces.Box(low, high, shape, dtype)  # type: ignore[arg-type]
+
+
+SPACES: dict[str, Space[Any]] = {
+    # PufferLib's own test, which is called so.
+    "Spaces": spaces.Dict(image=box(-1, 1, (5, 5), np.float32), flat=box(-1, 1, (5,), np.int8)),
+    "MiniGrid": spaces.Dict(direction=spaces.Discrete(4), image=box(0, 255, (7, 7, 3), np.uint8)),
+    "nested": spaces.Dict(
+        body=spaces.Dict(speed=box(-1, 1, (3,), np.float32), gear=spaces.Discrete(5)),
+        goal=spaces.Tuple([box(0, 1, (2,), np.float32), spaces.MultiDiscrete([3, 4])]),
+    ),
+    # nle 1.3.0's observations but for the descriptions of the screen.
+    "NetHack": spaces.Dict(
+        glyphs=box(0, 5976, (21, 79), np.int16),
+        chars=box(0, 255, (21, 79), np.uint8),
+        colors=box(0, 15, (21, 79), np.uint8),
+        specials=box(0, 255, (21, 79), np.uint8),
+        blstats=box(-(2**31), 2**31 - 1, (27,), np.int64),
+        message=box(0, 255, (256,), np.uint8),
+        inv_glyphs=box(0, 5976, (55,), np.int16),
+        inv_strs=box(0, 255, (55, 80), np.uint8),
+        inv_letters=box(0, 127, (55,), np.uint8),
+        inv_oclasses=box(0, 18, (55,), np.uint8),
+        tty_chars=box(0, 255, (24, 80), np.uint8),
+        tty_colors=box(0, 31, (24, 80), np.int8),
+        tty_cursor=box(0, 255, (2,), np.uint8),
+    ),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure all in turn, print medians and ratios; returns 1 if a target is missed, else 0."""
+    options = command_line(__doc__, "three rounds, some seconds").parse_args(arguments)
+    rounds = 3 if options.quick else 15
+    report = {
+        "machine": describe_machine(),
+        "versions": versions("numpy", "gymnasium", "torch", "pufferlib-core"),
+        "spaces": {name: measure(name, space, rounds) for name, space in SPACES.items()},
+        "learner": measure_learner(rounds),
+    }
+    missed = [claim for claim, reached in claims(report).items() if not reached]
+    print(report["machine"], list_versions(report), sep="\n")
+    print(render(report))
+    print(f"targets missed: {', '.join(missed) or 'none'}")
+    return finish(report | {"missed": missed}, options.json, not missed)
+
+
+def measure(name: str, space: Space[Any], rounds: int) -> Report:
+    """Median microseconds to write an observation, of each side."""
+    space.seed(1)
+    observations = [space.sample() for _ in range(NUM_ENVS)]
+    repeats = 100 if name == "NetHack" else 500
+    sides = {
+        "paddock": partial(write_all, repeats, Layout.of(space, {}, []), observations),
+        "gymnasium": partial(flatten_all, max(1, repeats // 20), space, observations),
+    }
+    try:
+        emulation = importlib.import_module("pufferlib.emulation")
+    except ImportError:
+        pass
+    else:
+        sides["pufferlib"] = partial(emulate_all, repeats, emulation, space, observations)
+    found = in_turns(rounds, sides)
+    return {side: statistics.median(times) for side, times in found.items()}
+
+
+def write_all(repeats: int, layout: Layout, observations: list[Any]) -> float:
+    """Ours: microseconds an observation."""
+    write = layout.writer(layout.zeros(NUM_ENVS))
+    numbered = list(enumerate(observations))
+
+    def side() -> None:
+        for _ in range(repeats):
+            for row, observation in numbered:
+                write(row, observation)
+
+    return _each_us(side, repeats)
+
+
+def emulate_all(repeats: int, emulation: Any, space: Space[Any], observations: list[Any]) -> float:
+    """PufferLib's: microseconds an observation."""
+    dtype = emulation.dtype_from_space(space)
+    batch = np.zeros(NUM_ENVS, dtype)
+    structs = list(zip([batch[row : row + 1].view(dtype) for row in range(NUM_ENVS)], observations, strict=True))
+    emulate = emulation.emulate
+
+    def side() -> None:
+        for _ in range(repeats):
+            for struct, observation in structs:
+                emulate(struct, observation)
+
+    return _each_us(side, repeats)
+
+
+def flatten_all(repeats: int, space: Space[Any], observations: list[Any]) -> float:
+    """Gymnasium's: microseconds an observation."""
+    rows = np.zeros((NUM_ENVS, flatdim(space)), np.float32)
+
+    def side() -> None:
+        for _ in range(repeats):
+            for row, observation in enumerate(observations):
+                rows[row] = flatten(space, observation)
+
+    return _each_us(side, repeats)
+
+
+def _each_us(side: Side, repeats: int) -> float:
+    return 1e6 * seconds_of(side) / repeats / NUM_ENVS
+
+
+def measure_learner(rounds: int) -> Report:
+    """Median microseconds to shuffle rows, whole and leaf by leaf, and to look at a leaf from torch."""
+    layout = Layout.of(SPACES["Spaces"], {}, [])
+    rows = layout.zeros(ROWS)
+    leaves = [np.ascontiguousarray(view) for view in arrays_of(layout.fields(rows))]
+    order = np.random.default_rng(0).permutation(ROWS)
+    octets = torch.from_numpy(rows.view(np.uint8).reshape(ROWS, -1))
+
+    kinds = [np.dtype(leaf.dtype) for leaf in layout.leaves]
+    leaves_of = [
+        (leaf.offset, kind.itemsize * int(np.prod(leaf.shape)), getattr(torch, kind.name), (-1, *leaf.shape))
+        for leaf, kind in zip(layout.leaves, kinds, strict=True)
+    ]
+
+    def look() -> None:
+        for offset, size, dtype, shape in leaves_of:
+            octets.narrow(1, offset, size).view(dtype).view(shape)
+
+    sides = {
+        "rows": lambda: seconds_of(lambda: rows[order]),
+        "leaf by leaf": lambda: seconds_of(lambda: [leaf[order] for leaf in leaves]),
+        "look": lambda: seconds_of(look) / len(layout.leaves),
+    }
+    found = in_turns(rounds * 20, sides)
+    return {side: 1e6 * statistics.median(times) for side, times in found.items()}
+
+
+def claims(report: Report) -> dict[str, bool]:
+    """Every target that could be measured, and whether it was reached."""
+    found = {}
+    for name, times in report["spaces"].items():
+        found[f"{name} beside Gymnasium"] = times["paddock"] <= GYMNASIUM * times["gymnasium"]
+        if "pufferlib" in times:
+            found[f"{name} beside PufferLib"] = times["paddock"] <= PUFFERLIB[name] * times["pufferlib"]
+    learner = report["learner"]
+    found["gather"] = learner["rows"] <= GATHER * learner["leaf by leaf"]
+    found["look"] = learner["look"] <= LEAF_US
+    return found
+
+
+def render(report: Report) -> str:
+    """The tables."""
+    lines = ["us an observation   paddock  pufferlib  gymnasium   paddock/pufferlib  paddock/gymnasium"]
+    for name, times in report["spaces"].items():
+        ours, theirs, flat = times["paddock"], times.get("pufferlib"), times["gymnasium"]
+        puffer = f"{theirs:9.2f}" if theirs else "        -"
+        ratio = f"{ours / theirs:9.2f}" if theirs else "        -"
+        lines.append(f"{name:18}  {ours:7.2f}  {puffer}  {flat:9.2f}   {ratio}          {ours / flat:9.3f}")
+    learner = report["learner"]
+    ratio = f"{learner['rows'] / learner['leaf by leaf']:.2f}"
+    lines.append(f"{ROWS} rows shuffled: {learner['rows']:.0f} us, leaf by leaf {learner['leaf by leaf']:.0f}: {ratio}")
+    return "\n".join([*lines, f"a leaf looked at from torch: {learner['look']:.1f} us"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
