@@ -145,7 +145,7 @@ class Run:
         """
         algorithm, progress = load_algorithm(self.path)
         target = find_target(algorithm, self.path, niche, agent, algorithm, None)
-        policy, iteration = find_policy(algorithm, which, target, int(progress.metrics["iteration"]))
+        policy, iteration = find_policy(algorithm, self.path, which, target, progress)
         spec = self._spec() if target is None else target.env
         return TrainedPolicy(policy, *spec.spaces, iteration)
 

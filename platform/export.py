@@ -104,7 +104,7 @@ def export(run: Path, path: Path, *, which: str = "last", niche: int | None = No
     build_model = _import("onnx", "algos.networks.onnx_graph").build_model
     algorithm, progress = load(run)
     target = find_target(algorithm, run, niche, agent, algorithm, None)
-    policy, iteration = find_policy(algorithm, which, target, int(progress.metrics["iteration"]))
+    policy, iteration = find_policy(algorithm, run, which, target, progress)
     if target is not None:
         spec = target.env
     else:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.learning.policy_episodes import Performance, perform, perform_share
-from algos.protocol import Drawing, KeepsPolicies, LearnsInEnv
+from algos.protocol import Drawing, LearnsInEnv
 from envs.cores import usable_cores
 from envs.errors import ConfigError, require
 from envs.spec import EnvSpec
@@ -23,7 +23,6 @@ from ..config.build import build
 from ..config.command import check_output, write_output
 from ..runs.folder import read_config
 from ..runs.loop import Progress
-from ..runs.results import read_columns
 from .load import load
 from .other_env import place, read_env
 from .target import EvaluationTarget, find_policy, find_target
@@ -92,9 +91,7 @@ def evaluate(
     algorithm, progress = load(run)
     host = algorithm if on is None else load(on)[0]
     target = find_target(algorithm, run, niche, agent, host, on)
-    if which == "best" and target is None and _ended_best(run, algorithm, progress):
-        which = "last"  # an evaluation at the run's end, which its state does not know
-    policy, iteration = find_policy(algorithm, which, target, int(progress.metrics["iteration"]))
+    policy, iteration = find_policy(algorithm, run, which, target, progress)
     if env:
         require(target is None, f"{env[0]}: {run} plays in niches; choose with niche= and on=")
         spec = place(algorithm, read_env(read_config(run)["env"], env))
@@ -114,16 +111,6 @@ def evaluate(
     interval = bootstrap_interval(returns, keyed_generator(seed, Stream.FRESH, iteration=1))
     cut = int((lengths >= max_steps).sum())
     return Evaluation(returns, lengths, interval, cut, seconds, iteration, progress, spec, film, target)
-
-
-def _ended_best(run: Path, algorithm: Any, progress: Progress) -> bool:
-    """Whether the evaluation of the last policy, which a run's end may have added, is better than all before."""
-    columns = read_columns(run)
-    if not isinstance(algorithm, KeepsPolicies) or "eval/of_iteration" not in columns:
-        return False
-    returns, last = columns["eval/return_mean"], int(progress.metrics["iteration"])
-    known = columns["iteration"][-1] == columns["eval/of_iteration"][-1] == last
-    return bool(known and returns[-1] > np.nanmax(np.append(returns[:-1], -np.inf)))
 
 
 def _play_all(

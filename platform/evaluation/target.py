@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from algos.evolution.niche import Niche
 from algos.protocol import KeepsNiches, KeepsPolicies
 from envs.errors import require
@@ -12,6 +14,8 @@ from envs.spec import EnvSpec
 
 from ..config.niche import list_numbers
 from ..runs.folder import read_config
+from ..runs.loop import Progress
+from ..runs.results import read_columns
 
 # What a strategy alone shares with POET's agents, in the control experiment of arXiv:1901.01753, section 4.1.
 SHARED = (
@@ -112,11 +116,14 @@ def find_target(
     return EvaluationTarget(there, guest, newest=niche is None)
 
 
-def find_policy(algorithm: Any, which: str, target: EvaluationTarget | None, iteration: int) -> tuple[Any, int]:
+def find_policy(
+    algorithm: Any, run: Path, which: str, target: EvaluationTarget | None, progress: Progress
+) -> tuple[Any, int]:
     """The visiting agent, or the algorithm's policy of that name; and the iteration that it is of.
 
     Args:
-        iteration: of the run.
+        run: the algorithm's, whose end may have evaluated the last policy: its state does not know of that.
+        progress: of the run.
 
     Raises:
         ConfigError: the algorithm keeps no such policy.
@@ -124,13 +131,24 @@ def find_policy(algorithm: Any, which: str, target: EvaluationTarget | None, ite
     guest = None if target is None else target.guest
     keeps = isinstance(algorithm, KeepsPolicies) and guest is None
     allowed = algorithm.policy_names if keeps else ("last",)
-    name = type(algorithm).__name__
+    name, iteration = type(algorithm).__name__, int(progress.metrics["iteration"])
     require(which in allowed, f"which={which} is not a policy that {name} keeps; allowed: {', '.join(allowed)}")
     if guest is not None:
         return algorithm.policy(guest.number), iteration if guest.retired is None else guest.retired
     if keeps:
+        which = "last" if which == "best" and _ended_best(run, iteration) else which
         return algorithm.policy(which), algorithm.policy_iteration(which)
     return algorithm.policy(), iteration
+
+
+def _ended_best(run: Path, last: int) -> bool:
+    """Whether the evaluation of the last policy, which a run's end may have added, is better than all before."""
+    columns = read_columns(run)
+    if "eval/of_iteration" not in columns:
+        return False
+    returns = columns["eval/return_mean"]
+    known = columns["iteration"][-1] == columns["eval/of_iteration"][-1] == last
+    return bool(known and returns[-1] > np.nanmax(np.append(returns[:-1], -np.inf)))
 
 
 def _find(key: str, number: int | None, algorithm: Any, run: Path) -> Niche:

@@ -19,6 +19,7 @@ import yaml
 from conftest import ROOT, TINY, Command, Main, call_main
 from gymnasium.spaces import Box, Discrete
 
+import paddock
 import paddock.runs.checkpoint
 from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.learning import policy_episodes
@@ -462,6 +463,7 @@ def test_best_before_the_first_evaluation_is_an_error(main: Main, tmp_path: Path
     assert Command(*TINY, "compute=serial", "budget.iterations=1", f"run.dir={run}").wait()[0] == 0
     code, out, _ = main(run, "which=best", "episodes=1")  # its end evaluated it
     assert code == 0 and "best, at iteration 1 (" in out
+    assert paddock.load(run).policy("best").iteration == 1  # the same policy, whoever asks
     first, *_ = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text(first)  # as if it had been killed before its end
     assert main(run, "episodes=1")[0] == 0
