@@ -416,7 +416,7 @@ def test_a_network_in_torch_acts_by_one_thread_on_a_worker(tmp_path: Path) -> No
         pickle.dump((replace(of, env=replace(of.env, id="Watched-v0")), weights(of)), file)
     said = subprocess.run(
         [sys.executable, "-c", PLAYS_ON_A_WORKER, str(tmp_path / "job")],
-        env=os.environ | {"OMP_NUM_THREADS": "2"},
+        env=os.environ | {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -76,7 +76,9 @@ def test_a_cancelled_job_is_replaced_and_the_numbers_are_the_same(
     tmp_path: Path,
 ) -> None:
     run = tmp_path / "a run"  # with a space in its name
-    command = begin(run, "budget.iterations=30", "compute.workers=2", "compute.cores=2")
+    # Tasks of a second: a job that is cancelled loses one, where short ones may leave it idle just then.
+    settings = ["budget.iterations=12", "algo.episodes_per_member=10"]
+    command = begin(run, *settings, "compute.workers=2", "compute.cores=2")
     wait_until(lambda: rows(run) or command.process.poll() is not None)
     before = jobs(slurm)
     assert len(before) == 2, command.wait()
@@ -87,7 +89,7 @@ def test_a_cancelled_job_is_replaced_and_the_numbers_are_the_same(
     slow.unlink()
     assert "lost" in finished(command)
     wait_until(lambda: not jobs(slurm))
-    assert_same_as_alone(run, slow, begin, "budget.iterations=30")
+    assert_same_as_alone(run, slow, begin, *settings)
 
 
 @pytest.mark.slurm

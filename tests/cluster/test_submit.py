@@ -294,8 +294,8 @@ def test_a_copy_of_the_code_has_the_compiled_library_that_git_ignores(
 
 
 def test_a_run_on_native_environments_runs_from_a_copy(desk: Desk) -> None:
-    if not library.built():
-        pytest.skip("the native environments are not built")
+    if not any(path.is_relative_to(ROOT) for path in library.built()):
+        pytest.skip("the native environments are not built here, or from older sources")
     words = ["algo=es", "env=cartpole", "vec=native", "compute=serial", "budget.iterations=1", "run.dir=run"]
     assert desk.call("paddock", *words)[::2] == (0, "")
     where = "import envs.native.library as it; print(it.built()[0])"
