@@ -147,7 +147,8 @@ def flatten_all(repeats: int, space: Space[Any], observations: list[Any]) -> flo
     def side() -> None:
         for _ in range(repeats):
             for row, observation in enumerate(observations):
-                rows[row] = flatten(space, observation)
+                flat: Any = flatten(space, observation)
+                rows[row] = flat
 
     return _each_us(side, repeats)
 
@@ -163,16 +164,16 @@ def measure_learner(rounds: int) -> Report:
     leaves = [np.ascontiguousarray(view) for view in arrays_of(layout.fields(rows))]
     order = np.random.default_rng(0).permutation(ROWS)
     octets = torch.from_numpy(rows.view(np.uint8).reshape(ROWS, -1))
-
-    kinds = [np.dtype(leaf.dtype) for leaf in layout.leaves]
-    leaves_of = [
-        (leaf.offset, kind.itemsize * int(np.prod(leaf.shape)), getattr(torch, kind.name), (-1, *leaf.shape))
-        for leaf, kind in zip(layout.leaves, kinds, strict=True)
-    ]
+    strided = []
+    for leaf in layout.leaves:
+        kind = np.dtype(leaf.dtype)
+        inner = np.empty(leaf.shape, kind).strides
+        strides = [stride // kind.itemsize for stride in (layout.itemsize, *inner)]
+        strided.append((getattr(torch, kind.name), (ROWS, *leaf.shape), strides, leaf.offset // kind.itemsize))
 
     def look() -> None:
-        for offset, size, dtype, shape in leaves_of:
-            octets.narrow(1, offset, size).view(dtype).view(shape)
+        for dtype, shape, strides, offset in strided:
+            octets.view(dtype).as_strided(shape, strides, offset)
 
     sides = {
         "rows": lambda: seconds_of(lambda: rows[order]),
