@@ -380,7 +380,7 @@ def test_trials_on_dask_workers_outlive_their_workers(desk: Desk, scheduler: str
 @pytest.mark.slurm
 def test_trials_in_slurms_queue_go_on_without_the_sweep(desk: Desk, slurm: Slurm) -> None:  # noqa: F811
     desk.environment |= slurm.environment
-    line = [SPACE, "budget.iterations=20", "hydra.sweeper.n_trials=3", "hydra/launcher=slurm", *PRUNED]
+    line = [SPACE, "budget.iterations=40", "hydra.sweeper.n_trials=3", "hydra/launcher=slurm", *PRUNED]
     line += ["hydra.launcher.max_parallel=2"]
     process = desk.begin(*line)
     wait_until(lambda: rows(desk.sweep / "0"))
