@@ -1,7 +1,7 @@
 """Spaces made of spaces in a row: mappings, tuples, and what varies in size within a bound."""
 
 import abc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -328,16 +328,18 @@ def first(tree: Views) -> Array:
 
 def select(views: Views, index: Any) -> Views:
     """Return views at an index into each array."""
-    if isinstance(views, dict):
-        return {key: select(view, index) for key, view in views.items()}
-    return tuple([select(view, index) for view in views]) if isinstance(views, tuple) else views[index]
+    return _each_array(views, lambda view: view[index])
 
 
 def copied(views: Views) -> Views:
     """Return the same tree with arrays of its own."""
+    return _each_array(views, np.copy)
+
+
+def _each_array(views: Views, change: Callable[[Array], Array]) -> Views:
     if isinstance(views, dict):
-        return {key: copied(view) for key, view in views.items()}
-    return tuple([copied(view) for view in views]) if isinstance(views, tuple) else views.copy()
+        return {key: _each_array(view, change) for key, view in views.items()}
+    return tuple([_each_array(view, change) for view in views]) if isinstance(views, tuple) else change(views)
 
 
 def clear(arrays: Sequence[Array], index: Any) -> None:
