@@ -15,6 +15,7 @@ from .config.command import run_command
 from .config.niche import settle_niche
 from .config.overrides import compose_sections
 from .health.env_checks import check_env
+from .health.installed import print_findings
 
 KEYS = ("env", "steps")
 
@@ -33,15 +34,13 @@ Exit codes: 0 every episode depends on its seed alone, 1 something FAILs, 2 bad 
 
 def main() -> int:
     """The command `paddock.check`; see `run_command` for the exit codes, and 1 where a check failed."""
-    levels: set[str] = set()
+    code = 0
 
     def command(arguments: Sequence[str]) -> None:
-        spec, steps = read(arguments)
-        for name, finding in check_env(spec, steps):
-            print(f"{finding.level:4} {name}: {finding}", flush=True)
-            levels.add(finding.level)
+        nonlocal code
+        code = print_findings(check_env(*read(arguments)))
 
-    return run_command(HELP, command) or int("FAIL" in levels)
+    return run_command(HELP, command) or code
 
 
 def read(arguments: Sequence[str]) -> tuple[EnvSpec, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envs.errors import ConfigError, nearest
 
-from .health.installed import Finding, check_import, check_packages, check_python, in_words
+from .health.installed import Finding, check_import, check_packages, check_python, in_words, print_findings
 
 KEYS = ("compute", "run.root")
 
@@ -28,19 +28,18 @@ Exit codes: 0 all well, 1 something FAILs, 2 bad input.
 
 def main() -> int:
     """The command `paddock.doctor`; see `run_command` for the exit codes, and 1 where a check failed."""
-    levels: set[str] = set()
+    code = 0
 
     def command(arguments: Sequence[str]) -> None:
-        for name, finding in examine(arguments):
-            print(f"{finding.level:4} {name}: {finding}", flush=True)
-            levels.add(finding.level)
+        nonlocal code
+        code = print_findings(examine(arguments))
 
     try:
         from .config.command import run_command
     except ImportError:  # not even NumPy is here
         command([])
         return 1
-    return run_command(HELP, command) or int("FAIL" in levels)
+    return run_command(HELP, command) or code
 
 
 def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:

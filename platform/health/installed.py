@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -29,6 +29,15 @@ class Finding:
 
     def __str__(self) -> str:
         return self.text + (f"; {self.remedy}" if self.remedy else "")
+
+
+def print_findings(findings: Iterable[tuple[str, Finding]]) -> int:
+    """Print a line for each thing as it is found; returns the exit code, 1 where something FAILs."""
+    failed = False
+    for name, finding in findings:
+        print(f"{finding.level:4} {name}: {finding}", flush=True)
+        failed |= finding.level == "FAIL"
+    return int(failed)
 
 
 def check_python(version: Sequence[int] = sys.version_info[:3], oldest: tuple[int, int] = OLDEST) -> Finding:
