@@ -31,6 +31,7 @@ from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import Activation
+from algos.networks.heads import Head
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
@@ -74,6 +75,7 @@ class PPO:
     normalize_rewards: bool
     reward_clip: PositiveFloat
     encoder: Literal["auto", "mlp", "cnn"]
+    network: Mapping[str, Any] | None
     hidden: tuple[int, ...]
     activation: Activation
     shared: bool
@@ -99,8 +101,10 @@ class PPO:
         self.env = playable(self.env, self.vec)
         self.vec.check(self.env)
         architecture = Architecture.for_spaces(
-            *self.env.spaces,
+            self.env.observations,
+            Head.of(self.env.spaces[1]),
             encoder=self.encoder,
+            network=self.network,
             hidden=tuple(self.hidden),
             activation=self.activation,
             shared=self.shared,
@@ -120,7 +124,7 @@ class PPO:
         config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, self.groups)
         self.normalization = Normalization(
             self.vec.num_envs * (self.num_actors if self.rollouts == "actors" else 1),
-            architecture.obs_shape,
+            architecture.inputs,
             self.gamma,
             obs=self.normalize_observations,
             rewards=self.normalize_rewards,

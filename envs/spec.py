@@ -55,8 +55,8 @@ class EnvSpec:
             require(
                 "_target_" in dict(wrapper), f"wrappers: {dict(wrapper)} lacks '_target_', the wrapper's dotted path"
             )
-        object.__setattr__(self, "kwargs", _freeze(dict(self.kwargs)))
-        object.__setattr__(self, "wrappers", tuple(_freeze(dict(wrapper)) for wrapper in self.wrappers))
+        object.__setattr__(self, "kwargs", freeze(dict(self.kwargs)))
+        object.__setattr__(self, "wrappers", tuple(freeze(dict(wrapper)) for wrapper in self.wrappers))
 
     def make(self, render_mode: str | None = None) -> gymnasium.Env:
         """Build one environment.
@@ -90,7 +90,7 @@ class EnvSpec:
         except gymnasium.error.Error as error:
             raise ConfigError(f"env.id={self.id}: {_one_line(error)}") from error
         for wrapper in self.wrappers:
-            env = _wrap(env, dict(_thaw(wrapper)))
+            env = _wrap(env, dict(thaw(wrapper)))
         return env
 
     def wrapped(self, target: str) -> "EnvSpec":
@@ -100,12 +100,12 @@ class EnvSpec:
     @property
     def arguments(self) -> dict[str, Any]:
         """`kwargs` as a mapping again."""
-        return dict(_thaw(self.kwargs))
+        return dict(thaw(self.kwargs))
 
     @property
     def fields(self) -> dict[str, Any]:
         """The recipe as plain data: what it is built from again."""
-        wrappers = [dict(_thaw(wrapper)) for wrapper in self.wrappers]
+        wrappers = [dict(thaw(wrapper)) for wrapper in self.wrappers]
         own = {name: getattr(self, name) for name in ("id", "max_episode_steps", "fresh")}
         return own | {"kwargs": self.arguments, "wrappers": wrappers}
 
@@ -156,19 +156,19 @@ def _is_limited(env: gymnasium.Env) -> bool:
     return False
 
 
-def _freeze(value: Any) -> Any:
+def freeze(value: Any) -> Any:
     """Make plain data hashable; mappings, lists and tuples stay apart."""
     if isinstance(value, Mapping):
-        return Frozen(dict, tuple(sorted((key, _freeze(item)) for key, item in value.items())))
+        return Frozen(dict, tuple(sorted((key, freeze(item)) for key, item in value.items())))
     if isinstance(value, list):
-        return Frozen(list, tuple(map(_freeze, value)))
-    return tuple(map(_freeze, value)) if isinstance(value, tuple) else value
+        return Frozen(list, tuple(map(freeze, value)))
+    return tuple(map(freeze, value)) if isinstance(value, tuple) else value
 
 
-def _thaw(value: Any) -> Any:
+def thaw(value: Any) -> Any:
     if isinstance(value, Frozen):
-        return {key: _thaw(item) for key, item in value} if value.kind is dict else [_thaw(item) for item in value]
-    return tuple(map(_thaw, value)) if isinstance(value, tuple) else value
+        return {key: thaw(item) for key, item in value} if value.kind is dict else [thaw(item) for item in value]
+    return tuple(map(thaw, value)) if isinstance(value, tuple) else value
 
 
 def _one_line(error: Exception) -> str:

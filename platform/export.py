@@ -5,7 +5,7 @@ python -m paddock.export RUN policy.onnx
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +39,9 @@ Write a run's policy as an ONNX file: its network, with the normalization of obs
     niche=7             of a run of POET: this niche's own agent; else that of the newest active niche
     agent=3             in its place the agent of this niche
 
-Input: `observation` [B, *shape], in the dtype in which the environment gives it; dictionaries, tuples and choices are
-flattened first, as by gymnasium.spaces.flatten. Outputs: `action` [B, ...], the most likely one, as the environment
+Input: `observation` [B, *shape], in the dtype in which the environment gives it. Of dictionaries, tuples and choices it
+is the numbers [B, F] of all parts in their order, choices one-hot; images come as inputs of their own, by their paths,
+and where a mask says what is legal, `legal` [B, W]. Outputs: `action` [B, ...], the most likely one, as the environment
 takes it, and `output` [B, W], what the network gives for it: a score for each choice, or the mean of an action.
 A policy with a memory also takes `state` [B, S], zeros before an episode, and gives `next_state`.
 
@@ -101,19 +102,19 @@ def export(run: Path, path: Path, *, which: str = "last", niche: int | None = No
     """
     check_output("FILE", path, (".onnx",))
     config = read_config(run)
-    build_model = _import("onnx", "algos.networks.onnx_graph").build_model
+    graphs = _import("onnx", "algos.networks.onnx_graph")
     algorithm, progress = load(run)
     target = find_target(algorithm, run, niche, agent, algorithm, None)
     policy, iteration = find_policy(algorithm, run, which, target, progress)
     if target is not None:
         spec = target.env
     else:
-        spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", config["env"]).as_array()
-    space: Any = spec.spaces[0]
+        spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", config["env"])
     notes = {"environment": spec.id, "algorithm": type(algorithm).__name__, "iteration": str(iteration)}
-    model = build_model(policy, tuple(space.shape), np.dtype(space.dtype), notes)
+    space: Any = spec.spaces[0]
+    model = graphs.build_model(policy, tuple(space.shape or ()), np.dtype(spec.observations.row.base), notes)
     content = model.SerializeToString()
-    compared = _compare(content, policy, spec)
+    compared = _compare(content, policy, spec, graphs.feed)
     write_output("FILE", path, content)
     inputs, outputs = (
         {value.name: _describe(value) for value in values} for values in (model.graph.input, model.graph.output)
@@ -134,7 +135,7 @@ def _import(package: str, module: str) -> Any:
     return importlib.import_module(module)
 
 
-def _compare(content: bytes, policy: Any, spec: EnvSpec) -> Comparison | None:
+def _compare(content: bytes, policy: Any, spec: EnvSpec, feed: Callable[..., dict[str, Any]]) -> Comparison | None:
     """Run a file's content beside the policy.
 
     Raises:
@@ -146,8 +147,8 @@ def _compare(content: bytes, policy: Any, spec: EnvSpec) -> Comparison | None:
         return None
     obs, states, output, action = _visit(policy, spec)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    given: dict[str, Any] = {"observation": obs}
-    if len(session.get_inputs()) > 1:
+    given = feed(policy, obs)
+    if len(session.get_inputs()) > len(given):
         given["state"] = states
     their_action, theirs = session.run(["action", "output"], given)
     difference = float(np.abs(theirs - output).max())
@@ -166,7 +167,7 @@ def _visit(policy: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDAr
     """Observations that the policy meets, with its memory before, its outputs and its actions: COMPARED of each."""
     met: list[tuple[Any, ...]] = []
     episode, over, state = 0, True, None
-    with one_thread(), closing(SerialVectorEnv(spec, 1, AutoresetMode.DISABLED)) as venv:
+    with one_thread(), closing(SerialVectorEnv(spec, 1, AutoresetMode.DISABLED, packed=True)) as venv:
         while len(met) < COMPARED:
             if over:
                 obs, _ = venv.reset(seed=[episode_seed(0, Stream.FRESH, 0, episode)])

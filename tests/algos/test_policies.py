@@ -14,6 +14,7 @@ from algos.networks.actor_critic import ActorCritic, TorchActor, logprob_and_ent
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import Head
 from envs.errors import ConfigError
+from envs.spaces.layout import Layout
 
 SPACES = {
     "discrete": spaces.Discrete(3, start=5),
@@ -36,7 +37,7 @@ def architecture(observation: spaces.Space = VECTOR, action: str = "discrete", *
         "lstm": False,
         "initial_log_std": -0.3,
     }
-    return Architecture.for_spaces(observation, SPACES[action], **(given | changes))
+    return Architecture.for_spaces(Layout.of(observation, {}, ()), HEADS[action], **(given | changes))
 
 
 def weights_of(network: ActorCritic, mean: np.ndarray = NOTHING, std: np.ndarray = NOTHING) -> Weights:

@@ -23,6 +23,7 @@ from algos.learning.resume_point import ResumePoint
 from algos.learning.rollout import Collector, Rollout, RolloutConfig, join, playable
 from algos.networks.actor_critic import ActorCritic
 from algos.networks.architecture import Architecture, Weights
+from algos.networks.heads import Head
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
@@ -58,7 +59,14 @@ def config(
     limit = changes.pop("max_episode_steps", None)
     env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=limit, fresh=False)
     architecture = Architecture.for_spaces(
-        *env.spaces, encoder="auto", hidden=(8,), activation="tanh", shared=False, lstm=lstm, initial_log_std=0.0
+        env.observations,
+        Head.of(env.spaces[1]),
+        encoder="auto",
+        hidden=(8,),
+        activation="tanh",
+        shared=False,
+        lstm=lstm,
+        initial_log_std=0.0,
     )
     given = {"num_steps": 16, "groups": 1} | changes
     return RolloutConfig(env, vec or Serial(num_envs=num_envs), architecture, seed=3, **given)

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 import paddock
 from algos.networks.actor import ActorPolicy, Architecture, Weights
 from algos.networks.flat import MLP, FlatPolicy
+from algos.networks.heads import Head
 from envs.errors import ConfigError
 from envs.native.networks import Normalizer
+from envs.spaces.layout import Layout
 from paddock import export as command
 from paddock.export import ExportFailed
 
@@ -75,7 +77,7 @@ def run_file(policy: Any, obs: NDArray[Any], state: Any = None) -> list[NDArray[
 
 
 def flat_policy(action: spaces.Space, *, normalized: bool, scale: float = 1.0) -> FlatPolicy:
-    mlp = MLP.for_spaces(spaces.Box(-9, 9, (5,)), action, (7,), "tanh")
+    mlp = MLP.for_spaces(Layout.of(spaces.Box(-9, 9, (5,)), {}, ()), action, (7,), "tanh")
     draw = np.random.default_rng(1)
     parameters = scale * draw.normal(size=mlp.num_parameters).astype(np.float32)
     mean, std = draw.normal(size=(2, 5)).astype(np.float32)
@@ -100,7 +102,9 @@ def test_every_head_of_a_flat_policy_is_exported(kind: str, normalized: bool) ->
 def test_every_network_of_an_actor_is_exported(network: str, kind: str) -> None:
     space, settings = NETWORKS[network]
     plain: dict[str, Any] = {"encoder": "mlp", "hidden": (8,), "activation": "tanh", "shared": False, "lstm": False}
-    architecture = Architecture.for_spaces(space, ACTIONS[kind], **plain | settings, initial_log_std=0.0)
+    architecture = Architecture.for_spaces(
+        Layout.of(space, {}, ()), Head.of(ACTIONS[kind]), **plain | settings, initial_log_std=0.0
+    )
     draw, size = np.random.default_rng(3), int(np.prod(space.shape))
     mean = std = np.zeros(0, np.float32)
     if "normalized" in network or "memory" in network:
