@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import torch
@@ -17,6 +17,7 @@ from algos.learning.rollout import Rollout, RolloutConfig, episode_metrics, play
 from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture
+from algos.networks.heads import Gaussian, Head
 from algos.pool.protocol import Pool
 from envs.ranges import POSITIVE, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, check_fields
 from envs.spec import EnvSpec
@@ -40,6 +41,7 @@ class A2C:
     value_coef: NonNegativeFloat
     entropy_coef: NonNegativeFloat
     hidden: tuple[int, ...]
+    gaussian: Gaussian
     eval_every: Annotated[int, POSITIVE]
     eval_episodes: Annotated[int, POSITIVE]
     eval_max_steps: Annotated[int, POSITIVE]
@@ -58,6 +60,7 @@ class A2C:
             "initial_log_std": 0.0,
         }
         architecture = Architecture.for_spaces(*self.env.spaces, hidden=tuple(self.hidden), **network)
+        architecture = replace(architecture, head=Head.of(self.env.spaces[1], gaussian=self.gaussian))
         options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False, "adam_epsilon": 1e-5}
         self.learner = Learner(architecture, self.seed, **options)
         config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, groups=1)

@@ -7,7 +7,7 @@ objective. Actors make rollouts here, ahead in a thread, or on the pool; the pla
 import functools
 from collections.abc import Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -31,6 +31,7 @@ from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import Activation
+from algos.networks.heads import Gaussian, Head
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
@@ -78,6 +79,7 @@ class PPO:
     activation: Activation
     shared: bool
     lstm: bool
+    gaussian: Gaussian
     initial_log_std: float
     device: str
     learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
@@ -107,6 +109,7 @@ class PPO:
             lstm=self.lstm,
             initial_log_std=self.initial_log_std,
         )
+        architecture = replace(architecture, head=Head.of(self.env.spaces[1], gaussian=self.gaussian))
         make = functools.partial(
             Learner,
             architecture,
@@ -223,7 +226,7 @@ class PPO:
             "rollout": f"{self.num_steps} steps x {actors.num_envs} environments = {batch:,}, "
             f"{self.epochs} epochs in minibatches of {min(self.minibatch_size, batch):,}",
             "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
-            f"{len(self.learner.theta):,} parameters, {architecture.head.kind} actions",
+            f"{len(self.learner.theta):,} parameters, {architecture.head.describe()} actions",
         }
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:
