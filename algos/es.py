@@ -197,7 +197,7 @@ class ES:
             "learners": "1, in this process, on the CPU",
             "members": f"{self.population} ({self.population // 2} mirrored pairs) in {tasks} tasks an iteration",
             "policy": f"{sizes} {self.activation}, {self.problem.mlp.num_parameters:,} parameters, "
-            f"{self.problem.mlp.network.head} actions",
+            f"{self.problem.mlp.describe_actions()} actions",
         }
 
     def _check(self) -> None:

@@ -31,7 +31,7 @@ from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import Activation
-from algos.networks.heads import Head
+from algos.networks.heads import Gaussian, Head
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
@@ -80,6 +80,7 @@ class PPO:
     activation: Activation
     shared: bool
     lstm: bool
+    gaussian: Gaussian
     initial_log_std: float
     device: str
     learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
@@ -102,7 +103,7 @@ class PPO:
         self.vec.check(self.env)
         architecture = Architecture.for_spaces(
             self.env.observations,
-            Head.of(self.env.spaces[1]),
+            Head.of(self.env.spaces[1], gaussian=self.gaussian),
             encoder=self.encoder,
             network=self.network,
             hidden=tuple(self.hidden),
@@ -227,7 +228,7 @@ class PPO:
             "rollout": f"{self.num_steps} steps x {actors.num_envs} environments = {batch:,}, "
             f"{self.epochs} epochs in minibatches of {min(self.minibatch_size, batch):,}",
             "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
-            f"{len(self.learner.theta):,} parameters, {architecture.head.kind} actions",
+            f"{len(self.learner.theta):,} parameters, {architecture.head.describe()} actions",
         }
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:

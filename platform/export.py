@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
+from algos.networks.heads import dotted
 from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, PaddockError, require
+from envs.spaces.parts import Path as LeafPath
+from envs.spaces.structures import flatten
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
 
@@ -42,7 +45,8 @@ Write a run's policy as an ONNX file: its network, with the normalization of obs
 Input: `observation` [B, *shape], in the dtype in which the environment gives it. Of dictionaries, tuples and choices it
 is the numbers [B, F] of all parts in their order, choices one-hot; images come as inputs of their own, by their paths,
 and where a mask says what is legal, `legal` [B, W]. Outputs: `action` [B, ...], the most likely one, as the environment
-takes it, and `output` [B, W], what the network gives for it: a score for each choice, or the mean of an action.
+takes it (of a dictionary or tuple of actions one for each part, such as `action.arm` and `action.legs.0`), and `output`
+[B, W], what the network gives for it: a score for each choice, or the mean of an action.
 A policy with a memory also takes `state` [B, S], zeros before an episode, and gives `next_state`.
 
 Where onnxruntime is installed, the file is compared with the policy on observations of the environment before it is
@@ -150,17 +154,28 @@ def _compare(content: bytes, policy: Any, spec: EnvSpec, feed: Callable[..., dic
     given = feed(policy, obs)
     if len(session.get_inputs()) > len(given):
         given["state"] = states
-    their_action, theirs = session.run(["action", "output"], given)
+    ours = {("action", *path): part for path, part in _leaves(action, spec)}
+    theirs, *their_actions = session.run(["output", *(dotted(path) for path in ours)], given)
     difference = float(np.abs(theirs - output).max())
     allowed = TOLERANCE * max(1.0, float(np.abs(output).max()))
-    rows = np.abs(their_action.astype(np.float64) - action).reshape(len(obs), -1).max(axis=1)
-    whole = np.issubdtype(action.dtype, np.integer)
-    differing = int((rows > (0 if whole else allowed)).sum())
+    differ = np.zeros(len(obs), np.bool_)
+    for part, their_part in zip(ours.values(), their_actions, strict=True):
+        rows = np.abs(their_part.astype(np.float64) - part).reshape(len(obs), -1).max(axis=1)
+        differ |= rows > (0 if np.issubdtype(part.dtype, np.integer) else allowed)
+    differing = int(differ.sum())
     said = f"outputs differ by {difference:.2g} on {len(obs)} observations, and {differing} actions differ"
     # A tie that rounding decides is no mistake.
     if not difference <= allowed or differing > len(obs) // 50:
         raise ExportFailed(f"{said}; the file was not written, please report this")
     return Comparison(len(obs), difference, differing)
+
+
+def _leaves(actions: NDArray[Any], spec: EnvSpec) -> list[tuple[LeafPath, NDArray[Any]]]:
+    """Actions as arrays [B, ...], one for each leaf of their space with its path."""
+    if actions.dtype.kind != "V":
+        return [((), actions)]
+    paths = [leaf.path for leaf in spec.actions.leaves]
+    return list(zip(paths, flatten(spec.actions.fields(actions)), strict=True))
 
 
 def _visit(policy: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -71,6 +71,31 @@ class Words(gymnasium.Env):
         return f"took {action}", 0.0, action == 1, False, {}
 
 
+class Levers(gymnasium.Env):
+    """Several kinds of actions at once, all of which are seen and paid for."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = spaces.Dict(
+        {
+            "aim": spaces.Tuple([spaces.Box(-1, 3, (2,), np.float32)]),
+            "move": spaces.Discrete(3, start=-1),
+            "keys": spaces.MultiBinary(2),
+        }
+    )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return self.np_random.standard_normal(3).astype(np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        self.count += 1
+        seen = np.array([action["aim"][0].sum(), action["move"], action["keys"].sum()], np.float32)
+        paid = float(action["move"] + action["keys"].sum() - np.abs(action["aim"][0] - 2).sum())
+        return seen + self.np_random.standard_normal(3).astype(np.float32), paid, self.count >= 6, False, {}
+
+
 class KeepActions(gymnasium.Wrapper):
     """Remembers the very arrays it was given."""
 
@@ -140,5 +165,6 @@ class Forever(Faulty):
 gymnasium.register("Parts-v0", "toy_envs:Parts")
 gymnasium.register("Cell-v0", "toy_envs:Cell")
 gymnasium.register("Words-v0", "toy_envs:Words")
+gymnasium.register("Levers-v0", "toy_envs:Levers")
 gymnasium.register("Faulty-v0", "toy_envs:Faulty")
 gymnasium.register("Forever-v0", "toy_envs:Forever")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.encoders import legal_in, linear, make_encoder, undrawn
-from algos.networks.heads import LOG_2PI, Head
+from algos.networks.heads import LOG_2, LOG_2PI, LOWEST, Head, LeafHead, MixedHead
 
 
 @contextlib.contextmanager
@@ -54,9 +54,7 @@ class ActorCritic(nn.Module):
         """Map features [B, F] to outputs of the head [B, W], the lowest where `obs` says not legal, and values [B]."""
         policy, value = (features, features) if self.value_encoder is None else features.chunk(2, 1)
         out, legal = self.policy_head(policy), legal_in(self.architecture.inputs, obs)
-        if legal is not None:
-            out = out.masked_fill(~legal, torch.finfo(out.dtype).min)
-        return out, self.value_head(value).squeeze(1)
+        return (out if legal is None else masked(out, legal)), self.value_head(value).squeeze(1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Map what `Architecture.prepare` gives [B, ...] to outputs [B, W] and values [B], without memory."""
@@ -95,10 +93,31 @@ class ActorCritic(nn.Module):
 
 
 def logprob_and_entropy(head: Head, out: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy, both [B], of actions [B, K] under outputs [B, W]."""
-    if head.kind == "gaussian":
+    """Log-probability and entropy, both [B], of actions [B, K] under outputs [B, W].
+
+    The entropy of squashed numbers is that of the Gaussian before squashing: what they have has no closed form.
+    """
+    if isinstance(head, LeafHead):
+        return _of_leaf(head, out, log_std, action)
+    assert isinstance(head, MixedHead), head
+    logprobs, entropies = [], []
+    for at in head.sections:
+        part = action[:, at.action]
+        whole = part.long() if at.leaf.sizes else part
+        logprob, entropy = _of_leaf(at.leaf, out[:, at.outputs], log_std[at.log_std], whole)
+        logprobs.append(logprob)
+        entropies.append(entropy)
+    return torch.stack(logprobs).sum(0), torch.stack(entropies).sum(0)
+
+
+def _of_leaf(head: LeafHead, out: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy of actions of one kind."""
+    if head.is_gaussian:
         scaled = (action - out) * torch.exp(-log_std)
         logprob = (-0.5 * scaled**2 - log_std - 0.5 * LOG_2PI).sum(1)
+        if head.kind == "squashed":
+            half = torch.from_numpy(head.log_half).to(action.device)
+            logprob = logprob - (2 * (LOG_2 - action - nn.functional.softplus(-2 * action)) + half).sum(1)
         return logprob, (log_std + 0.5 * (1 + LOG_2PI)).sum().expand(len(out))
     logprobs, entropies = [], []
     for k, block in enumerate(out.split(head.sizes, 1)):
@@ -108,6 +127,16 @@ def logprob_and_entropy(head: Head, out: Tensor, log_std: Tensor, action: Tensor
     if len(logprobs) == 1:
         return logprobs[0], entropies[0]
     return torch.stack(logprobs).sum(0), torch.stack(entropies).sum(0)
+
+
+def masked(out: Tensor, legal: Tensor) -> Tensor:
+    """Return outputs [..., W] of which those that are not legal have probability 0, and pass no gradient.
+
+    Args:
+        legal: [..., W] bool, true for what is no choice; that each choice has something legal was seen by
+            `Head.masked` when the actions were taken.
+    """
+    return torch.where(legal, out, LOWEST)
 
 
 def as_tensor(obs: NDArray, device: torch.device) -> Tensor:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from algos.networks.architecture import Architecture
 from algos.networks.flat import Activation
+from algos.networks.heads import LOWEST
 from envs.native.networks import DenseLayout
 
 Floats = NDArray[np.float32]
@@ -44,7 +45,7 @@ class DenseNetwork:
         features = trunk.forward(obs[:, : self._numbers] if self._masked else obs)
         out = policy.forward(features)
         if self._masked:
-            out = np.where(obs[:, self._numbers :] != 0, out, np.finfo(np.float32).min)
+            out = np.where(obs[:, self._numbers :] != 0, out, np.float32(LOWEST))
         return out, value.forward(features)[:, 0]
 
     def backward(self, by_out: Floats, by_value: Floats) -> None:

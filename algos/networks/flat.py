@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.heads import Head
+from algos.networks.heads import Head, LeafHead
 from algos.networks.inputs import Inputs
 from envs.errors import require
 from envs.native.networks import Network, Networks, Normalizer
@@ -51,10 +51,17 @@ class MLP:
     @functools.cached_property
     def network(self) -> Network:
         """What computes it."""
-        head, kind = self.head, str(self.head.kind)
+        head = self.head
+        if not isinstance(head, LeafHead):
+            return Network(self.sizes, self.activation, "unbounded")  # the head squashes what is bounded
+        kind = str(head.kind)
         if head.sizes:
             kind = "discrete" if head.shape == () else "multi_discrete"
         return Network(self.sizes, self.activation, kind, *((head.low, head.high) if kind == "bounded" else ()))
+
+    def describe_actions(self) -> str:
+        """Name the kinds of actions, for `dry_run=true`."""
+        return self.network.head if isinstance(self.head, LeafHead) else self.head.describe()
 
     @property
     def num_parameters(self) -> int:

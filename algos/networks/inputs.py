@@ -36,8 +36,8 @@ class Inputs:
     def __post_init__(self) -> None:
         require(
             self.plain or self.width <= MOST,
-            f"env: an observation of {self.layout.space} is {self.width:,} numbers for a dense network; {MOST:,} are allowed; "
-            "leave parts out by env.without=, or give algo.network= an encoder of your own",
+            f"env: an observation of {self.layout.space} is {self.width:,} numbers for a dense network; {MOST:,} are "
+            "allowed; leave parts out by env.without=, or give algo.network= an encoder of your own",
         )
         _ = self._legal  # refuses a mask that fits no action
 

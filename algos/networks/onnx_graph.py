@@ -17,7 +17,7 @@ from algos.networks.actor import ActorPolicy, Architecture, Weights
 from algos.networks.actor_critic import ActorCritic
 from algos.networks.encoders import Beside, Numbers, Pixels, Rows
 from algos.networks.flat import FlatPolicy
-from algos.networks.heads import Head
+from algos.networks.heads import LOWEST, LeafHead, dotted
 from algos.networks.inputs import Inputs
 from envs.errors import ConfigError, require
 from envs.native.networks import Normalizer
@@ -39,8 +39,8 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
 
     Returns:
         Inputs: as `feed` gives them, and of a policy with a memory `state` [B, S], zeros before an episode.
-        Outputs: `action` [B, ...] as the environment takes it; `output` [B, W] of the network, from which it is made;
-        and `next_state` [B, S].
+        Outputs: `action` [B, ...] as the environment takes it, or where it is a Dict or Tuple one for each leaf, named
+        by its path as `action.arm.0`; `output` [B, W] of the network, from which it is made; and `next_state` [B, S].
 
     Raises:
         ConfigError: a policy of another kind, or one with an encoder of somebody's own.
@@ -64,15 +64,18 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
             inputs.append(_value("state", np.dtype(np.float32), architecture.state_width))
             outputs.append(_value("next_state", np.dtype(np.float32), architecture.state_width))
     if seen.legal_width:
-        out = graph.add("Where", "legal", out, graph.constant(np.finfo(np.float32).min, np.float32))
+        out = graph.add("Where", "legal", out, graph.constant(LOWEST, np.float32))
     graph.add("Identity", out, name="output")
-    action = _action(graph, head, out)
-    graph.cast(graph.add("Reshape", action, graph.constant([-1, *head.shape])), _type(np.dtype(head.dtype)), "action")
-    outputs = [
-        _value("action", np.dtype(head.dtype), *head.shape),
-        _value("output", np.dtype(np.float32), head.width),
-        *outputs,
-    ]
+    parts = graph.split(out, [leaf.width for leaf in head.leaves]) if len(head.leaves) > 1 else [out]
+    actions = []
+    for leaf, part in zip(head.leaves, parts, strict=True):
+        name, dtype_ = dotted(("action", *leaf.path)), np.dtype(leaf.dtype)
+        if leaf.kind == "squashed" or (leaf.kind == "bounded" and leaf.path):
+            part = graph.add("Tanh", part)
+        shaped = graph.add("Reshape", _action(graph, leaf, part), graph.constant([-1, *leaf.shape]))
+        graph.cast(shaped, _type(dtype_), name)
+        actions.append(_value(name, dtype_, *leaf.shape))
+    outputs = [*actions, _value("output", np.dtype(np.float32), head.width), *outputs]
     made = helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants)
     model = helper.make_model(
         made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR, producer_name="paddock"
@@ -175,10 +178,11 @@ def _flat_network(graph: _Graph, policy: FlatPolicy, dtype: np.dtype[Any]) -> st
         hidden = graph.dense(hidden, weights, bias)
         if k < len(mlp.sizes) - 2:
             hidden = graph.activate(hidden, mlp.activation == "tanh")
-    return graph.add("Tanh", hidden) if mlp.head.kind == "bounded" else hidden
+    return graph.add("Tanh", hidden) if mlp.network.head == "bounded" else hidden
 
 
-def _action(graph: _Graph, head: Head, out: str) -> str:
+def _action(graph: _Graph, head: LeafHead, out: str) -> str:
+    """A leaf's actions [B, K] of its outputs, of which bounded ones lie in [-1, 1]."""
     if head.sizes:
         return _choices(graph, head.sizes, head.low, out)
     if head.kind == "binary":
@@ -186,7 +190,7 @@ def _action(graph: _Graph, head: Head, out: str) -> str:
     if head.kind == "unbounded":
         return out
     low, half, high = head.bounds
-    if head.kind == "bounded":
+    if head.kind != "gaussian":
         shifted = graph.add("Add", out, graph.constant(1.0, np.float32))
         out = graph.add("Add", graph.add("Mul", shifted, graph.constant(half)), graph.constant(low))
     return graph.clipped(out, low, high)

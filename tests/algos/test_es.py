@@ -277,8 +277,8 @@ def test_every_action_is_inside_its_space(space: spaces.Space) -> None:
 
 
 def test_an_unsupported_action_space_is_named() -> None:
-    with pytest.raises(ConfigError, match="Tuple"):
-        Head.of(spaces.Tuple([spaces.Discrete(2)]), drawn=False)
+    with pytest.raises(ConfigError, match="at 0 Text"):
+        Head.of(spaces.Tuple([spaces.Text(2)]), drawn=False)
 
 
 @pytest.mark.parametrize("id", ["FrozenLake-v1", "CliffWalking-v1", "Blackjack-v1"])

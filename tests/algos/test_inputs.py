@@ -262,7 +262,9 @@ def masked_rows(layout: Layout) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     return rows, legal
 
 
-@pytest.mark.parametrize("changes", [{}, {"lstm": True}, {"network": own("Telling", width=4)}], ids=["mlp", "lstm", "own"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"lstm": True}, {"network": own("Telling", width=4)}], ids=["mlp", "lstm", "own"]
+)
 def test_what_is_not_legal_is_never_taken_and_moves_no_parameter(changes: dict[str, Any]) -> None:
     layout = Layout.of(MASKED, {}, ())
     arch, (rows, legal) = architecture(layout, **changes), masked_rows(layout)

@@ -22,7 +22,7 @@ SPACES = {
     "binary": spaces.MultiBinary(3),
     "box": spaces.Box(np.array([-1, -2], np.float32), np.array([1, 2], np.float32)),
 }
-HEADS = {name: Head.of(space) for name, space in SPACES.items()}
+HEADS: dict[str, Any] = {name: Head.of(space) for name, space in SPACES.items()}
 NOTHING = np.zeros(0, np.float32)
 VECTOR = spaces.Box(-np.inf, np.inf, (6,), np.float32)
 IMAGE = spaces.Box(0, 255, (12, 10, 3), np.uint8)

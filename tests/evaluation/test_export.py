@@ -17,6 +17,7 @@ from algos.networks.heads import Head
 from envs.errors import ConfigError
 from envs.native.networks import Normalizer
 from envs.spaces.layout import Layout
+from envs.spec import EnvSpec
 from paddock import export as command
 from paddock.export import ExportFailed
 
@@ -52,6 +53,8 @@ ACTIONS = {
     "bounded": spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32)),
     "unbounded": spaces.Box(-np.inf, np.inf, (2, 1), np.float64),
 }
+PAIR: spaces.Space = spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (), np.float32)])
+MIXED = spaces.Dict({**ACTIONS, "pair": PAIR})
 NETWORKS: dict[str, tuple[spaces.Box, dict[str, Any]]] = {
     "normalized doubles": (spaces.Box(-5, 5, (3, 2), np.float64), {}),
     "bytes": (spaces.Box(0, 255, (4,), np.uint8), {"activation": "relu"}),
@@ -122,6 +125,48 @@ def test_every_network_of_an_actor_is_exported(network: str, kind: str) -> None:
     np.testing.assert_allclose(action, ours, rtol=1e-4, atol=0 if kind != "bounded" else 1e-5)
     if architecture.lstm:
         np.testing.assert_allclose(rest[0], after, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["flat", "clipped", "squashed"])
+def test_actions_of_several_kinds_are_exported_leaf_by_leaf(kind: Any) -> None:
+    obs = np.random.default_rng(2).normal(size=(64, 5)).astype(np.float32) * 3
+    bounded = {name: space for name, space in MIXED.items() if name != "unbounded"}
+    space = spaces.Dict(bounded) if kind == "squashed" else MIXED
+    policy: Any = flat_policy(space, normalized=True)
+    if kind != "flat":
+        head, nothing = Head.of(space, gaussian=kind), np.zeros(0, np.float32)
+        architecture = Architecture((5,), "float32", "mlp", (8,), "tanh", False, False, head, 0.0)
+        size = sum(part.numel() for part in onnx_graph.ActorCritic(architecture, 0).parameters())
+        drawn = np.random.default_rng(3).normal(0, 0.9, size=size).astype(np.float32)
+        policy = ActorPolicy(architecture, Weights(0, drawn, nothing, nothing, 1.5))
+    model = onnx_graph.build_model(policy, (5,), obs.dtype, {})
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    got = dict(zip(names, session.run(None, {"observation": obs}), strict=True))
+    rows, _, _ = policy.act(obs)
+    layout = Layout.of(space, {}, ())
+    views = layout.fields(rows)
+    ours = {f"action.{name}": views[name] for name in space if name != "pair"}
+    ours |= {f"action.pair.{k}": part for k, part in enumerate(views["pair"])}
+    assert sorted(names) == sorted([*ours, "output"])
+    for name, part in ours.items():
+        assert got[name].dtype == part.dtype and got[name].shape == part.shape and len(np.unique(part)) > 1
+        np.testing.assert_allclose(got[name], part, atol=0 if np.issubdtype(part.dtype, np.integer) else 1e-4)
+
+
+def test_a_run_of_several_kinds_of_actions_is_compared_leaf_by_leaf() -> None:
+    spec = EnvSpec(id="toy_envs:Levers-v0", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
+    mlp = MLP.for_spaces(*spec.spaces, (6,), "tanh")
+    parameters = np.random.default_rng(0).normal(size=mlp.num_parameters).astype(np.float32)
+    made = [
+        onnx_graph.build_model(FlatPolicy(mlp, sign * parameters, None), (3,), np.dtype(np.float32), {})
+        for sign in (1, -1)
+    ]
+    policy = FlatPolicy(mlp, parameters, None)
+    found = command._compare(made[0].SerializeToString(), policy, spec)
+    assert found is not None and found.observations == 256 and found.output < 1e-5 and found.actions == 0
+    with pytest.raises(ExportFailed, match="actions differ"):
+        command._compare(made[1].SerializeToString(), policy, spec)
 
 
 def test_of_equal_choices_the_first_is_taken() -> None:
