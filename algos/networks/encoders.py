@@ -51,7 +51,7 @@ def blank_input(inputs: Inputs) -> Tensor:
     """Return a batch of one as `Architecture.prepare` gives it, of zeros."""
     if inputs.plain:
         return torch.zeros((1, *inputs.shape), dtype=torch.uint8 if inputs.dtype == np.uint8 else torch.float32)
-    if inputs.raw:
+    if inputs.as_bytes:
         return torch.zeros((1, inputs.offsets[2]), dtype=torch.uint8)
     return torch.zeros((1, inputs.width + inputs.legal_width))
 
@@ -60,7 +60,7 @@ def legal_in(inputs: Inputs, obs: Tensor) -> Tensor | None:
     """Return which outputs are legal, [B, W], given what `Architecture.prepare` gives; None where nothing says so."""
     if not inputs.legal_width:
         return None
-    at = inputs.offsets[1] if inputs.raw else inputs.width
+    at = inputs.offsets[1] if inputs.as_bytes else inputs.width
     return obs[:, at : at + inputs.legal_width] != 0
 
 

@@ -47,6 +47,11 @@ class Inputs:
         return self.layout.plain
 
     @property
+    def as_bytes(self) -> bool:
+        """Whether the matrix is one of bytes, and not of float32."""
+        return bool(self.raw) or self.real_only
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Of one observation in a batch of rows: that of a Box; () of an opaque row."""
         return tuple(self.layout.space.shape or ()) if self.plain else ()
@@ -97,7 +102,7 @@ class Inputs:
     def join(self, rows: NDArray[Any], numbers: NDArray[np.float32]) -> NDArray[Any]:
         """Return what goes into the network for rows [B], given their numbers [B, F], normalized or not."""
         legal = self.legal(rows)
-        if not self.raw:
+        if not self.as_bytes:
             return numbers if legal is None else np.concatenate([numbers, legal], axis=1, dtype=np.float32)
         octets, (starts, legal_at, end) = self.layout.octets(rows), self.offsets
         out = np.zeros((len(octets), end), np.uint8)
