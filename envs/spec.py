@@ -6,7 +6,7 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import gymnasium
@@ -15,6 +15,7 @@ from gymnasium.wrappers import TimeLimit
 
 from envs.errors import ConfigError, closest, provide, require, resolve
 from envs.ranges import Range, check_fields
+from envs.spaces.layout import Layout
 
 REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
 
@@ -30,6 +31,9 @@ class Frozen:
         return iter(self.items)
 
 
+NOTHING = Frozen(dict, ())
+
+
 @dataclass(frozen=True)
 class EnvSpec:
     """How to make an environment.
@@ -41,6 +45,9 @@ class EnvSpec:
         max_episode_steps: truncate after so many steps; None keeps the environment's own limit.
         fresh: rebuild the environment for every episode. An episode then depends on its seed alone even where
             ``reset`` leaks history, as Box2D's world does in BipedalWalker.
+        bounds: by the dotted path of a part of the observation that varies in size, how much there is of it at the
+            most; see `Layout.of`. Mappings in mappings are joined: `{seen: {items: 3}}` is `{"seen.items": 3}`.
+        without: dotted paths of parts of the observation that are left out.
     """
 
     id: str
@@ -48,6 +55,8 @@ class EnvSpec:
     wrappers: tuple[Mapping[str, Any], ...]
     max_episode_steps: Annotated[int | None, Range("must be at least 1, or null for no other limit", low=1)]
     fresh: bool
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -55,7 +64,12 @@ class EnvSpec:
             require(
                 "_target_" in dict(wrapper), f"wrappers: {dict(wrapper)} lacks '_target_', the wrapper's dotted path"
             )
+        require(
+            not isinstance(self.without, str), f"without={self.without!r} must be a list of paths: [{self.without}]"
+        )
         object.__setattr__(self, "kwargs", freeze(dict(self.kwargs)))
+        object.__setattr__(self, "bounds", freeze(dict(_join(dict(self.bounds), ""))))
+        object.__setattr__(self, "without", tuple(map(str, self.without)))
         object.__setattr__(self, "wrappers", tuple(freeze(dict(wrapper)) for wrapper in self.wrappers))
 
     def make(self, render_mode: str | None = None) -> gymnasium.Env:
@@ -107,13 +121,8 @@ class EnvSpec:
         """The recipe as plain data: what it is built from again."""
         wrappers = [dict(thaw(wrapper)) for wrapper in self.wrappers]
         own = {name: getattr(self, name) for name in ("id", "max_episode_steps", "fresh")}
-        return own | {"kwargs": self.arguments, "wrappers": wrappers}
-
-    def as_array(self) -> "EnvSpec":
-        """The same recipe with observations as arrays: dictionaries, tuples and choices are flattened."""
-        if isinstance(self.spaces[0], gymnasium.spaces.Box):
-            return self
-        return self.wrapped("gymnasium.wrappers.FlattenObservation")
+        own |= {"kwargs": self.arguments, "wrappers": wrappers}
+        return own | {"bounds": dict(thaw(self.bounds)), "without": list(self.without)}
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
         """The same recipe, with this limit where neither it nor the environment has one."""
@@ -121,8 +130,59 @@ class EnvSpec:
 
     @property
     def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
-        """(observation space, action space), read from an environment made for the purpose."""
+        """(observation space, action space), read from an environment made for the purpose.
+
+        Without what is left out; where an observation has no known size and nothing was said of it, as they are.
+
+        Raises:
+            ConfigError: `bounds` and `without` do not give it a size, or name what there is not.
+        """
+        observation, action = self.raw_spaces
+        return self.keep(observation)[0], action
+
+    @property
+    def raw_spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
+        """(observation space, action space) of the environment itself, with what is left out."""
         return self._made[0]
+
+    @functools.cached_property
+    def observations(self) -> Layout:
+        """How an observation lies in a row.
+
+        Raises:
+            ConfigError: a part of it has no form of known size, or `bounds` or `without` name what there is not.
+        """
+        return self._lay_out(self.raw_spaces[0])
+
+    @functools.cached_property
+    def actions(self) -> Layout:
+        """How an action lies in a row.
+
+        Raises:
+            ConfigError: it has no form of known size.
+        """
+        space = self.raw_spaces[1]
+        try:
+            return Layout.of(space, {}, ())
+        except ConfigError as error:
+            raise ConfigError(f"actions of {space} have no known size; wrap the environment") from error
+
+    def keep(self, observation_space: gymnasium.Space) -> tuple[gymnasium.Space, Layout | None]:
+        """Return what is kept of an observation space, and how it lies in rows; None where its size is not known.
+
+        Raises:
+            ConfigError: `bounds` and `without` do not give it a size, or name what there is not.
+        """
+        try:
+            layout = self._lay_out(observation_space)
+        except ConfigError:
+            if self.bounds != NOTHING or self.without:
+                raise
+            return observation_space, None
+        return layout.space, layout
+
+    def _lay_out(self, observation_space: gymnasium.Space) -> Layout:
+        return Layout.of(observation_space, dict(thaw(self.bounds)), self.without)
 
     @functools.cached_property
     def _made(self) -> tuple[tuple[gymnasium.Space, gymnasium.Space], bool]:
@@ -134,7 +194,7 @@ class EnvSpec:
             env.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_made"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_made", "observations", "actions")}
 
 
 def _wrap(env: gymnasium.Env, wrapper: dict[str, Any]) -> gymnasium.Env:
@@ -154,6 +214,15 @@ def _is_limited(env: gymnasium.Env) -> bool:
             return True
         env = env.env
     return False
+
+
+def _join(bounds: Mapping[Any, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Bounds with their whole paths: the command line makes mappings of those with dots."""
+    for key, bound in bounds.items():
+        if isinstance(bound, Mapping):
+            yield from _join(bound, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", bound
 
 
 def freeze(value: Any) -> Any:

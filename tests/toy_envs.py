@@ -1,5 +1,6 @@
 """Environments with every kind of space, and with every kind of fault; `toy_envs:Parts-v0` and so on."""
 
+import copy
 import os
 import signal
 import sys
@@ -96,6 +97,49 @@ class Levers(gymnasium.Env):
         return seen + self.np_random.standard_normal(3).astype(np.float32), paid, self.count >= 6, False, {}
 
 
+SPACES: dict[str, spaces.Space[Any]] = {
+    "padded": spaces.Dict(
+        a=spaces.Dict(x=spaces.Box(-1, 1, (1,)), y=spaces.Box(0, 9, (1,), np.uint8)), b=spaces.Box(0, 9, (3,), np.uint8)
+    ),
+    "text": spaces.Dict(mission=spaces.Text(9), image=spaces.Box(0, 255, (3, 2), np.uint8)),
+    "oneof": spaces.OneOf([spaces.Discrete(5, start=-1), spaces.Box(-1, 1, (2, 2), np.float64), spaces.Text(4)]),
+    "pile": spaces.Dict(pile=spaces.Sequence(spaces.Box(-1, 1, (2,))), near=spaces.Discrete(3, start=-1)),
+    "stacked": spaces.Sequence(spaces.Dict(x=spaces.Discrete(4), y=spaces.MultiBinary(3)), stack=True),
+    "graph": spaces.Tuple([spaces.Graph(spaces.Box(-1, 1, (2,)), spaces.Discrete(3)), spaces.MultiDiscrete([2, 3])]),
+    "edgeless": spaces.Graph(spaces.Discrete(3), None),
+    "start": spaces.Discrete(4, start=-1),
+    "bits": spaces.MultiBinary([2, 3]),
+    "number": spaces.Box(-1, 1, (), np.float64),
+    "mixed": spaces.Dict(gear=spaces.Discrete(3, start=-1), wheel=spaces.Box(-1, 1, (2,)), lamps=spaces.MultiBinary(2)),
+}
+
+
+def plain(element: Any) -> Any:
+    """Return an element as lists and Python's own numbers, keys in order."""
+    if isinstance(element, dict):
+        return [(key, plain(element[key])) for key in sorted(element)]
+    return [plain(part) for part in element] if isinstance(element, tuple) else np.asarray(element).tolist()
+
+
+SPACES["everything"] = spaces.Dict({name: space for name, space in SPACES.items() if name != "number"})
+
+
+class Samples(gymnasium.Env):
+    """Observations drawn from a space by its name, and actions from another; infos say what was done."""
+
+    def __init__(self, observation: str, action: str) -> None:
+        self.observation_space, self.action_space = copy.deepcopy(SPACES[observation]), copy.deepcopy(SPACES[action])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(int(self.np_random.integers(2**31)))
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        over = bool(self.np_random.random() < 0.2)
+        return self.observation_space.sample(), self.np_random.normal(), over, False, {"did": repr(plain(action))}
+
+
 class KeepActions(gymnasium.Wrapper):
     """Remembers the very arrays it was given."""
 
@@ -166,5 +210,8 @@ gymnasium.register("Parts-v0", "toy_envs:Parts")
 gymnasium.register("Cell-v0", "toy_envs:Cell")
 gymnasium.register("Words-v0", "toy_envs:Words")
 gymnasium.register("Levers-v0", "toy_envs:Levers")
+
+
+gymnasium.register("Samples-v0", "toy_envs:Samples")
 gymnasium.register("Faulty-v0", "toy_envs:Faulty")
 gymnasium.register("Forever-v0", "toy_envs:Forever")

@@ -200,7 +200,7 @@ class _Builder:
         kept = {key: space for key, (space, _) in built.items()}
         of = {key: part for key, (_, part) in built.items()}
         if isinstance(space, spaces.Dict):
-            return spaces.Dict(kept), Record(path, of, None)
+            return spaces.Dict(list(kept.items())), Record(path, of, None)  # in the order they had
         return spaces.Tuple(list(kept.values())), Record(path, of, len(parts))
 
     def _bound(self, space: Space, path: Path, kind: type) -> Any:
@@ -210,7 +210,7 @@ class _Builder:
         if key not in self.bounds:
             raise ConfigError(
                 f"{_named(path)} is a {type(space).__name__}, whose elements vary in size; say how much there is "
-                f"at the most by env.bounds={{{key}: {form}}}, or leave it out by env.without=[{key}]"
+                f"at the most by +env.bounds.{key}={form}, or leave it out by env.without=[{key}]"
             )
         bound = self.bounds[key]
         given = list(bound) if isinstance(bound, Sequence) and not isinstance(bound, str) else [bound]

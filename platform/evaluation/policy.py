@@ -38,7 +38,7 @@ class TrainedPolicy:
         Args:
             policy: acts on rows of the environment's observations.
         """
-        self.observation_space, self.action_space = env.whole_spaces
+        self.observation_space, self.action_space = env.raw_spaces
         self.iteration = iteration
         self.policy = policy
         self._env = env

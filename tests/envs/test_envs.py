@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,38 @@ def test_lists_tuples_and_mappings_are_other_arguments() -> None:
     assert len({EnvSpec("CartPole-v1", {"given": value}, (), None, False) for value in values}) == 4
 
 
+def test_what_is_bounded_and_left_out_is_part_of_a_recipe() -> None:
+    kwargs = {"observation": "everything", "action": "mixed"}
+    bounds = {"pile.pile": 3, "graph.0": [4, 9]}
+    spec = env_spec("toy_envs:Samples-v0", kwargs=kwargs, bounds=bounds, without=["stacked", "edgeless"])
+    assert spec.observations.space == spec.spaces[0] and spec.actions.space == spec.spaces[1]
+    assert "stacked" not in spec.spaces[0].spaces and "stacked" in spec.raw_spaces[0].spaces
+    again = EnvSpec(**spec.fields)
+    assert again == spec != env_spec("toy_envs:Samples-v0", kwargs=kwargs, bounds=bounds) and hash(again) == hash(spec)
+    assert spec.fields["bounds"] == bounds and spec.fields["without"] == ["stacked", "edgeless"]
+    nested = {"pile": {"pile": 3}, "graph": {0: [4, 9]}}  # as the command line has it
+    assert spec == replace(spec, bounds=nested)
+    assert len(pickle.dumps(spec)) < 1000  # what is cached does not travel
+
+
+def test_spaces_without_a_known_size_are_the_environments_own_until_something_is_said_of_them() -> None:
+    spec = env_spec("toy_envs:Samples-v0", kwargs={"observation": "pile", "action": "stacked"})
+    assert spec.spaces == spec.raw_spaces
+    with pytest.raises(ConfigError, match=r"at pile is a Sequence.*\+env.bounds.pile=n.*env.without=\[pile\]"):
+        spec.observations  # noqa: B018, which is made when it is asked for
+    with pytest.raises(ConfigError, match=r"actions of Sequence.* have no known size"):
+        spec.actions  # noqa: B018
+    for wrong, named in (
+        ({"bounds": {"pile": 3, "pil": 3}}, "env.bounds.pil"),
+        ({"bounds": {"pile": 3}, "without": ["pil"]}, "did you mean 'pile'?"),
+    ):
+        with pytest.raises(ConfigError, match=named):
+            replace(spec, **wrong).spaces  # noqa: B018
+    assert list(replace(spec, without=("pile",)).spaces[0].spaces) == ["near"]
+    first = env_spec("toy_envs:Samples-v0", kwargs={"observation": "graph", "action": "bits"}, without=[0])
+    assert first.spaces[0] == gymnasium.spaces.Tuple([gymnasium.spaces.MultiDiscrete([2, 3])])
+
+
 def test_wrappers_and_arguments_reach_the_environment() -> None:
     wrappers = [
         {"_target_": "gymnasium.wrappers.TimeAwareObservation"},
@@ -137,6 +170,7 @@ def test_wrappers_and_arguments_reach_the_environment() -> None:
         ({"wrappers": [{"_target_": "gymnasium.wrappers.ClipAction", "no_such": 1}]}, "no_such"),
         ({"wrappers": [{"min": 1}]}, "_target_"),
         ({"max_episode_steps": 0}, "max_episode_steps=0"),
+        ({"without": "mission"}, "without='mission' must be a list"),
     ],
     ids=str,
 )

@@ -332,7 +332,7 @@ REFUSED = {
         {},
         [],
         "the space at s is a Sequence, whose elements vary in size; say how much there is at the most by "
-        "env.bounds={s: n}, or leave it out by env.without=[s]",
+        "+env.bounds.s=n, or leave it out by env.without=[s]",
     ),
     "a bound of nothing": (
         spaces.Dict(s=spaces.Sequence(spaces.Discrete(2))),
