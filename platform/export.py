@@ -5,7 +5,7 @@ python -m paddock.export RUN policy.onnx
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,7 +118,7 @@ def export(run: Path, path: Path, *, which: str = "last", niche: int | None = No
     space: Any = spec.spaces[0]
     model = graphs.build_model(policy, tuple(space.shape or ()), np.dtype(spec.observations.row.base), notes)
     content = model.SerializeToString()
-    compared = _compare(content, policy, spec, graphs.feed)
+    compared = _compare(content, policy, spec)
     write_output("FILE", path, content)
     inputs, outputs = (
         {value.name: _describe(value) for value in values} for values in (model.graph.input, model.graph.output)
@@ -139,7 +139,7 @@ def _import(package: str, module: str) -> Any:
     return importlib.import_module(module)
 
 
-def _compare(content: bytes, policy: Any, spec: EnvSpec, feed: Callable[..., dict[str, Any]]) -> Comparison | None:
+def _compare(content: bytes, policy: Any, spec: EnvSpec) -> Comparison | None:
     """Run a file's content beside the policy.
 
     Raises:
@@ -151,7 +151,7 @@ def _compare(content: bytes, policy: Any, spec: EnvSpec, feed: Callable[..., dic
         return None
     obs, states, output, action = _visit(policy, spec)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    given = feed(policy, obs)
+    given: dict[str, Any] = _import("onnx", "algos.networks.onnx_graph").feed(policy, obs)
     if len(session.get_inputs()) > len(given):
         given["state"] = states
     ours = {("action", *path): part for path, part in _leaves(action, spec)}

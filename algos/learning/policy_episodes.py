@@ -149,7 +149,7 @@ class Members:
         self, population: Population, load: Callable[[int], NDArray[np.float32]], normalizer: Normalizer | None
     ) -> None:
         self._inputs = inputs = population.mlp.inputs
-        self.shape = (inputs.width,) if inputs.plain else ()
+        self.shape: tuple[int, ...] = (inputs.width,) if inputs.plain else ()
         self.dtype = np.dtype(np.float32) if inputs.plain else inputs.dtype
         self._population = population
         self._load = load

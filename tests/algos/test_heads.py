@@ -14,6 +14,7 @@ from algos.networks.actor_critic import logprob_and_entropy, masked
 from algos.networks.flat import MLP, Population
 from algos.networks.heads import NO_LOG_STD, Head, LeafHead, MixedHead
 from envs.errors import ConfigError
+from envs.spaces.layout import Layout
 from envs.vector import EnvError
 
 BOX = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32))
@@ -255,7 +256,7 @@ def test_a_leaf_alone_in_a_dict_acts_as_it_does_by_itself(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["bits", "box", "choice"])
 def test_a_population_acts_the_same_with_a_leaf_alone_or_in_a_dict(name: str) -> None:
-    observation = spaces.Box(-1, 1, (3,), np.float32)
+    observation = Layout.of(spaces.Box(-1, 1, (3,), np.float32), {}, ())
     alone, within = (
         MLP.for_spaces(observation, space, (6,), "tanh")
         for space in (SPACES[name], spaces.Dict({"only": SPACES[name]}))
@@ -273,7 +274,7 @@ def test_a_population_acts_the_same_with_a_leaf_alone_or_in_a_dict(name: str) ->
 
 
 def test_a_mixed_population_acts_the_same_in_any_company() -> None:
-    mlp = MLP.for_spaces(spaces.Box(-1, 1, (3,), np.float32), SPACES["nested"], (6,), "tanh")
+    mlp = MLP.for_spaces(Layout.of(spaces.Box(-1, 1, (3,), np.float32), {}, ()), SPACES["nested"], (6,), "tanh")
     generator = np.random.default_rng(0)
     parameters = 3 * generator.standard_normal((17, mlp.num_parameters)).astype(np.float32)
     obs = generator.standard_normal((17, 3)).astype(np.float32)

@@ -63,8 +63,8 @@ def architecture(layout: Layout, action: gymnasium.Space = CHOICES, **changes: A
 
 def weights_of(arch: Architecture, normalized: bool = False, seed: int = 0) -> Weights:
     network, generator = ActorCritic(arch, seed), torch.Generator().manual_seed(seed)
-    flat = torch.nn.utils.parameters_to_vector(network.parameters()).detach()
-    flat = (flat + 0.1 * torch.randn(flat.shape, generator=generator)).numpy()
+    drawn = torch.nn.utils.parameters_to_vector(network.parameters()).detach()
+    flat = (drawn + 0.1 * torch.randn(drawn.shape, generator=generator)).numpy()
     if not normalized:
         return Weights(0, flat, NOTHING, NOTHING, 10.0)
     real = arch.inputs.is_real
@@ -191,14 +191,15 @@ def test_an_encoder_of_ones_own_gets_the_leaves_in_the_form_of_the_space() -> No
         inner=spaces.Tuple([IMAGE, spaces.Discrete(3), spaces.Text(4, charset="ab")]),
         items=spaces.Sequence(spaces.Box(-1, 1, (2,), np.float32), stack=True),
     )
-    layout = Layout.of(space, {"items": 5}, ())
+    layout = Layout.of(space, {"items": 40}, ())
     arch = architecture(layout, network=own("Telling", width=6), hidden=(4,))
     rows, weights = rows_of(space, layout), weights_of(arch, normalized=True)
     actor = make_actor(arch)
     assert isinstance(actor, TorchActor)
     actor.load(weights)
     actor.act(rows, np.zeros((B, 0), np.float32))
-    seen = actor._network.policy_encoder[0].encoder.seen
+    encoder: Any = actor._network.policy_encoder[0]
+    seen = encoder.encoder.seen
     fields = layout.fields(rows)
     scaled = (fields["speed"] - weights.mean[-3:]) / weights.std[-3:]
     np.testing.assert_allclose(seen["speed"], scaled, rtol=1e-6)
@@ -207,7 +208,7 @@ def test_an_encoder_of_ones_own_gets_the_leaves_in_the_form_of_the_space() -> No
     assert np.array_equal(choice, fields["inner"][1])
     assert np.array_equal(text.numpy().view("<U4")[:, 0], fields["inner"][2])
     assert np.array_equal(seen["items"]["length"], fields["items"]["length"])
-    assert seen["items"]["items"].shape == (B, 5, 2)
+    assert seen["items"]["items"].shape == (B, 40, 2)
 
 
 def test_what_an_encoder_draws_comes_from_the_seed_alone() -> None:
@@ -356,4 +357,5 @@ def test_batches_in_gymnasiums_form_and_rows_are_the_same_numbers() -> None:
     layout.pack(batch.sample(), rows)
     numbers = Inputs(layout, Head.of(CHOICES)).numbers(rows)
     for k in range(B):
-        np.testing.assert_array_equal(numbers[k], spaces.flatten(space, layout.reader(rows)(k)).astype(np.float32))
+        flat: Any = spaces.flatten(space, layout.reader(rows)(k))
+        np.testing.assert_array_equal(numbers[k], flat.astype(np.float32))

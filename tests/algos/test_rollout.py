@@ -362,7 +362,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None
     ended = never.copy()
     ended[1, 0] = True
     rollout = replace(blank, reward=reward, terminated=ended, truncated=never)
-    normalization = Normalization(2, (4,), 0.5, obs=False, rewards=True)
+    normalization = Normalization(2, of.architecture.inputs, 0.5, obs=False, rewards=True)
     scaled = normalization.rewards(rollout, 10.0)
     # Column 0: 1, 3.5 and, after the episode's end, 5; column 1: 2, 5, 8.5.
     expected = np.std([1, 3.5, 5, 2, 5, 8.5])
@@ -372,15 +372,15 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None
 
 
 def test_observations_are_counted_once_a_rollout() -> None:
-    rollouts = played(config(), 3)
-    normalization = Normalization(4, (4,), 0.99, obs=True, rewards=False)
+    rollouts, inputs = played(config(), 3), config().architecture.inputs
+    normalization = Normalization(4, inputs, 0.99, obs=True, rewards=False)
     assert (normalization.mean == 0).all() and (normalization.std == 1).all()
     for rollout in rollouts:
         normalization.observe(rollout)
     seen = np.concatenate([rollout.obs.reshape(-1, 4) for rollout in rollouts]).astype(float)
     np.testing.assert_allclose(normalization.mean, seen.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(normalization.std, seen.std(axis=0), rtol=1e-5)
-    again = Normalization(4, (4,), 0.99, obs=True, rewards=False)
+    again = Normalization(4, inputs, 0.99, obs=True, rewards=False)
     again.load_state_dict(normalization.state_dict())
     np.testing.assert_array_equal(again.mean, normalization.mean)
     assert isinstance(Moments(**normalization.state_dict()["seen"]), Moments)

@@ -14,6 +14,7 @@ import paddock
 from algos.networks.actor import ActorPolicy, Architecture, Weights
 from algos.networks.flat import MLP, FlatPolicy
 from algos.networks.heads import Head
+from algos.networks.inputs import Inputs
 from envs.errors import ConfigError
 from envs.native.networks import Normalizer
 from envs.spaces.layout import Layout
@@ -135,7 +136,8 @@ def test_actions_of_several_kinds_are_exported_leaf_by_leaf(kind: Any) -> None:
     policy: Any = flat_policy(space, normalized=True)
     if kind != "flat":
         head, nothing = Head.of(space, gaussian=kind), np.zeros(0, np.float32)
-        architecture = Architecture((5,), "float32", "mlp", (8,), "tanh", False, False, head, 0.0)
+        inputs = Inputs(Layout.of(spaces.Box(-9, 9, (5,), np.float32), {}, ()), head)
+        architecture = Architecture(inputs, "mlp", None, (8,), "tanh", False, False, 0.0)
         size = sum(part.numel() for part in onnx_graph.ActorCritic(architecture, 0).parameters())
         drawn = np.random.default_rng(3).normal(0, 0.9, size=size).astype(np.float32)
         policy = ActorPolicy(architecture, Weights(0, drawn, nothing, nothing, 1.5))
@@ -156,7 +158,7 @@ def test_actions_of_several_kinds_are_exported_leaf_by_leaf(kind: Any) -> None:
 
 def test_a_run_of_several_kinds_of_actions_is_compared_leaf_by_leaf() -> None:
     spec = EnvSpec(id="toy_envs:Levers-v0", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
-    mlp = MLP.for_spaces(*spec.spaces, (6,), "tanh")
+    mlp = MLP.for_spaces(spec.observations, spec.spaces[1], (6,), "tanh")
     parameters = np.random.default_rng(0).normal(size=mlp.num_parameters).astype(np.float32)
     made = [
         onnx_graph.build_model(FlatPolicy(mlp, sign * parameters, None), (3,), np.dtype(np.float32), {})
