@@ -26,7 +26,7 @@ from envs.vector.contract import (
     read_mask,
     read_seeds,
 )
-from envs.vector.storage import RowIndex
+from envs.vector.storage import Layouts, RowIndex
 from envs.vector.table import FREE, NEW, SENT, Arrays, Table
 
 BITS = 2**64
@@ -59,6 +59,7 @@ class NativeVectorEnv(VectorEnv):
         autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
         copy: bool = True,
         threads: int = 1,
+        packed: bool = False,
     ) -> None:
         """Build the environments.
 
@@ -68,19 +69,21 @@ class NativeVectorEnv(VectorEnv):
             copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
                 environments are sent to again.
             threads: that step environments; 0: one for each usable core. They change no number.
+            packed: whether observations come as rows, which for those of a Box are as they are.
 
         Raises:
             ConfigError: there is no compiled library, or no memory for so many environments.
         """
         self._vector: int | None = None
         self._painter: Painter | None = None
-        describe(self, task, num_envs, autoreset)
+        describe(self, task, task.observation_space, num_envs, autoreset)
         self.task = task
         self._c = library.load()
         check_memory(task, num_envs)
         self.batch_size = num_envs
-        self.arrays = Arrays.allocate(task.observation_space, task.action_space, num_envs, np.zeros)
-        self._table = Table(self.arrays, autoreset, copy)
+        layouts = Layouts.of(task.source, task.observation_space, task.action_space)
+        self.arrays = Arrays.allocate(layouts, num_envs, np.zeros)
+        self._table = Table(self.arrays, layouts, autoreset, copy, packed)
         self._free = FREE * num_envs
         self._chosen = np.zeros(num_envs, np.uint8)
         self._chosen_at = self._chosen.ctypes.data

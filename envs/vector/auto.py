@@ -45,9 +45,15 @@ class Auto:
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
 
-    def make(self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True) -> VectorEnv:
+    def make(
+        self,
+        spec: EnvSpec,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
+    ) -> VectorEnv:
         """Build the environments; see `Vec.make`."""
-        return Serial(num_envs=self.num_envs).make(spec, autoreset, copy)
+        return Serial(num_envs=self.num_envs).make(spec, autoreset, copy, packed)
 
     def layouts(self) -> list[Layout]:
         """This process, and every number of worker processes that divides num_envs, up to two a core."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -121,11 +122,12 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         return self.recv(everyone)
 
 
-def describe(venv: VectorEnv, env: Any, num_envs: int, autoreset: AutoresetMode) -> None:
+def describe(venv: VectorEnv, env: Any, kept: Space, num_envs: int, autoreset: AutoresetMode) -> None:
     """Set what Gymnasium's vector environments say of themselves, of N such as this one.
 
     Args:
         env: an environment, or what has spaces, metadata and render mode as one has.
+        kept: its observation space without what is left out.
 
     Raises:
         VectorMisuse: the way of restarting is none of ours.
@@ -136,9 +138,9 @@ def describe(venv: VectorEnv, env: Any, num_envs: int, autoreset: AutoresetMode)
     venv.autoreset = autoreset
     venv.metadata = {**env.metadata, "autoreset_mode": autoreset}
     venv.render_mode = env.render_mode
-    venv.single_observation_space = env.observation_space
+    venv.single_observation_space = kept
     venv.single_action_space = env.action_space
-    venv.observation_space = batch_space(env.observation_space, num_envs)
+    venv.observation_space = batch_space(kept, num_envs)
     venv.action_space = batch_space(env.action_space, num_envs)
 
 

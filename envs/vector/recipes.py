@@ -18,6 +18,7 @@ from envs.vector.contract import VectorEnv
 from envs.vector.multiprocess.shared import check_platform, size_of
 from envs.vector.multiprocess.vector import MultiprocessVectorEnv
 from envs.vector.serial import SerialVectorEnv
+from envs.vector.storage import Layouts
 
 NumEnvs = Annotated[int, Range("must be between 1 and 4096; 8 suits most", low=1, high=4096)]
 
@@ -39,8 +40,21 @@ class Vec(Protocol):
         """Raise ConfigError where these environments cannot be run so; nothing is left behind."""
         ...
 
-    def make(self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True) -> VectorEnv:
-        """Build the environments; without `copy`, batches may be views that last until these rows are sent to again."""
+    def make(
+        self,
+        spec: EnvSpec,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
+    ) -> VectorEnv:
+        """Build the environments.
+
+        Args:
+            copy: whether batches are the caller's own; if not, they may be views that last until these rows are sent
+                to again.
+            packed: whether observations come as rows of `spec.observations`, and not in Gymnasium's form. Actions are
+                taken in Gymnasium's form or as rows of `spec.actions`, whatever this is.
+        """
         ...
 
 
@@ -71,10 +85,14 @@ class Serial:
         """See `Vec.check`."""
 
     def make(
-        self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
+        self,
+        spec: EnvSpec,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
     ) -> SerialVectorEnv:
         """Build the environments; see `Vec.make`."""
-        return SerialVectorEnv(spec, self.num_envs, autoreset, copy)
+        return SerialVectorEnv(spec, self.num_envs, autoreset, copy, packed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,10 +127,14 @@ class Multiprocess:
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
         check_platform()
-        size_of(*spec.spaces, 1, 1)
+        size_of(Layouts.of(spec, *spec.raw_spaces), 1, 1)
 
     def make(
-        self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
+        self,
+        spec: EnvSpec,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
     ) -> MultiprocessVectorEnv:
         """Start the workers; see `Vec.make`."""
         return MultiprocessVectorEnv(
@@ -122,6 +144,7 @@ class Multiprocess:
             self.batch_size or self.num_envs,
             autoreset,
             copy,
+            packed,
             restart=self.restart,
             timeout_s=self.timeout_s,
         )
@@ -143,11 +166,17 @@ class Gymnasium:
         """See `Vec.check`."""
 
     def make(
-        self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
+        self,
+        spec: EnvSpec,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
     ) -> GymnasiumVectorEnv:
         """Build the environments; without `copy`, observations last until the next step."""
         start_method = self.start_method if self.mode == "async" else None
-        return GymnasiumVectorEnv(spec, self.num_envs, start_method=start_method, autoreset=autoreset, copy=copy)
+        return GymnasiumVectorEnv(
+            spec, self.num_envs, start_method=start_method, autoreset=autoreset, copy=copy, packed=packed
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +198,11 @@ class EnvPool:
         replace(self, num_envs=1, batch_size=None).make(spec).close()
 
     def make(
-        self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
+        self,
+        spec: EnvSpec,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
     ) -> EnvPoolVectorEnv:
         """Prepare the pool; without `copy`, batches last until the next step."""
         require(
@@ -177,7 +210,7 @@ class EnvPool:
             f"vec=envpool restarts environments by itself, and {autoreset.name} is asked for; choose vec=serial or "
             "vec=multiprocess",
         )
-        return EnvPoolVectorEnv(spec, self.num_envs, self.batch_size or self.num_envs, self.threads, copy)
+        return EnvPoolVectorEnv(spec, self.num_envs, self.batch_size or self.num_envs, self.threads, copy, packed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,10 +229,14 @@ class Vector:
         replace(self, num_envs=1).make(spec).close()
 
     def make(
-        self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
+        self,
+        spec: EnvSpec,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
     ) -> BatchedVectorEnv:
         """Build the vector; without `copy`, observations last until the next step."""
-        return make_batched(spec, self.num_envs, self.target, autoreset, copy)
+        return make_batched(spec, self.num_envs, self.target, autoreset, copy, packed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,11 +260,17 @@ class Native:
 
         check_memory(native_task(spec), self.num_envs)
 
-    def make(self, spec: EnvSpec, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True) -> VectorEnv:
+    def make(
+        self,
+        spec: EnvSpec,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
+    ) -> VectorEnv:
         """Build the environments; see `Vec.make`."""
         from envs.native.vector import NativeVectorEnv
 
-        return NativeVectorEnv(native_task(spec), self.num_envs, autoreset, copy, self.threads)
+        return NativeVectorEnv(native_task(spec), self.num_envs, autoreset, copy, self.threads, packed)
 
 
 def largest_divisor(number: int, limit: int) -> int:

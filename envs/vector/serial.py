@@ -22,7 +22,7 @@ from envs.vector.contract import (
     read_values,
 )
 from envs.vector.slots import Slots, build
-from envs.vector.storage import numbers
+from envs.vector.storage import Layouts, numbers
 from envs.vector.table import NEW, SENT, Arrays, Table
 
 
@@ -30,7 +30,12 @@ class SerialVectorEnv(VectorEnv):
     """N environments in a row; `recv` does the work."""
 
     def __init__(
-        self, spec: EnvSpec, num_envs: int, autoreset: AutoresetMode = AutoresetMode.SAME_STEP, copy: bool = True
+        self,
+        spec: EnvSpec,
+        num_envs: int,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
     ) -> None:
         """Build the environments.
 
@@ -38,6 +43,7 @@ class SerialVectorEnv(VectorEnv):
             autoreset: with `AutoresetMode.DISABLED` the caller restarts each ended episode itself.
             copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
                 environments are sent to again.
+            packed: whether observations come as rows; see `Vec.make`.
 
         Raises:
             ConfigError: the environment cannot be made.
@@ -45,10 +51,11 @@ class SerialVectorEnv(VectorEnv):
         at_work = [0]
         self.envs: list[gymnasium.Env] = build(spec, range(num_envs), at_work)
         self.batch_size = num_envs
-        describe(self, self.envs[0], num_envs, autoreset)
-        arrays = Arrays.allocate(self.single_observation_space, self.single_action_space, num_envs, np.zeros)
-        self._table = Table(arrays, autoreset, copy)
-        self._slots = Slots(spec, self.envs, 0, arrays, autoreset, at_work)
+        layouts = Layouts.of(spec, self.envs[0].observation_space, self.envs[0].action_space)
+        describe(self, self.envs[0], layouts.observation_space, num_envs, autoreset)
+        arrays = Arrays.allocate(layouts, num_envs, np.zeros)
+        self._table = Table(arrays, layouts, autoreset, copy, packed)
+        self._slots = Slots(spec, self.envs, 0, arrays, layouts, autoreset, at_work)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

@@ -10,10 +10,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from envs.errors import PaddockError
+from envs.spaces.parts import Misfit
 from envs.spec import EnvSpec
 from envs.vector.contract import EnvError, keyed_seed
 from envs.vector.infos import add_info
-from envs.vector.storage import RowIndex, fill, misfit, move, numbers, take_each
+from envs.vector.storage import Buffer, Layouts, Refused, RowIndex, numbers
 from envs.vector.table import Arrays
 
 # Whose frames lead to an environment's own.
@@ -54,6 +55,7 @@ class Slots:
         envs: list[gymnasium.Env],
         first: int,
         arrays: Arrays,
+        layouts: Layouts,
         autoreset: AutoresetMode,
         at_work: memoryview | list[int],
     ) -> None:
@@ -72,7 +74,9 @@ class Slots:
         self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
         self._lived = [False] * len(envs)  # has had an episode
         self._steps = [env.step for env in envs]
-        self._flat = isinstance(arrays.observation, np.ndarray)
+        self._observation = Buffer.of(layouts.observation_space, layouts.observation, arrays.observation)
+        self._action = Buffer.of(layouts.action_space, layouts.action, arrays.action)
+        self._shape = arrays.observation.shape[1:] if layouts.observation and layouts.observation.plain else None
 
     def step(self, rows: RowIndex) -> dict[str, Any]:
         """Step these environments; where an episode ends and restarts in the same step, restart it.
@@ -90,7 +94,7 @@ class Slots:
         infos: dict[str, Any] = {}
         over: list[int] = []  # of `envs`, where an episode ended
         try:
-            for i, step, action in zip(envs, steps, take_each(arrays.action, rows), strict=True):
+            for i, step, action in zip(envs, steps, self._action.take_each(rows), strict=True):
                 at_work[0] = i
                 observation, reward, terminated, truncated, info = step(action)
                 if same_step and (terminated or truncated):
@@ -122,7 +126,7 @@ class Slots:
         arrays.running_length[rows] += 1
         for k, observation in zip(over, fresh, strict=True):
             i = envs[k]
-            move(arrays.observation, arrays.final, i)
+            arrays.final[i] = arrays.observation[i]
             self._write_one(i, observation)
             arrays.end(i)
         at_work[0] = IDLE
@@ -197,21 +201,19 @@ class Slots:
             raise named(error, self._spec, i, "reset") from error
 
     def _write_one(self, i: int, observation: Any) -> None:
-        array = self._arrays.observation
-        if isinstance(observation, np.ndarray) and self._flat and observation.shape == array.shape[1:]:
-            array[i] = observation
+        if isinstance(observation, np.ndarray) and observation.shape == self._shape:
+            self._arrays.observation[i] = observation
         else:
             self._write(slice(i, i + 1), [observation])
 
     def _write(self, rows: RowIndex, observations: list[Any]) -> None:
         try:
-            fill(self._arrays.observation, rows, observations)
-        except Exception as error:
-            for i, observation in zip(numbers(rows), observations, strict=True):
-                if wrong := misfit(self._arrays.observation, observation):
-                    what = f"environment {i} ({self._spec.id}) returned an observation with {wrong}"
-                    raise EnvError(f"{what}; mend the environment or its observation_space") from None
-            raise named(error, self._spec, self._first, "step") from error
+            self._observation.write(rows, observations)
+        except Refused as refused:
+            if not isinstance(refused.cause, Misfit):
+                raise named(refused.cause, self._spec, refused.row, "step") from refused.cause
+            what = f"environment {refused.row} ({self._spec.id}) returned an observation with {refused.cause}"
+            raise EnvError(f"{what}; mend the environment or its observation_space") from None
 
 
 def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnasium.Env, int]:

@@ -1,167 +1,314 @@
-"""Observations or actions of N environments as arrays: one for each leaf of their space, row i for environment i."""
+"""Observations or actions of N environments in one array: a row for each, written, read and handed on in batches."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
+from envs.errors import ConfigError
+from envs.spaces.layout import Layout
+from envs.spaces.parts import Misfit
+from envs.spec import EnvSpec
 from envs.vector.contract import VectorMisuse
 
-Storage = Any  # an array [N, ...], or a dict or tuple of Storage where the space is a Dict or Tuple
 NewArray = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]  # (shape, dtype) to an array of zeros
 RowIndex = slice | NDArray[np.intp]  # environments: consecutive ones as a slice with start and stop, or distinct ones
 
-SIZED = spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
+
+@dataclass(frozen=True)
+class Layouts:
+    """How observations and actions lie in rows; None where they have no known size, and are objects."""
+
+    observation: Layout | None
+    action: Layout | None
+    observation_space: Space  # without what is left out
+    action_space: Space
+
+    @classmethod
+    def of(cls, spec: EnvSpec, observation_space: Space, action_space: Space) -> "Layouts":
+        """Return those of an environment with these spaces, as its recipe has it.
+
+        Raises:
+            ConfigError: `env.bounds` and `env.without` do not give observations a size, or name what there is not.
+        """
+        kept, observation = spec.keep(observation_space)
+        try:
+            action = Layout.of(action_space, {}, ())
+        except ConfigError:
+            action = None
+        return cls(observation, action, kept, action_space)
 
 
-def allocate(space: Space, num_envs: int, new: NewArray) -> Storage:
-    """Arrays for one element of the space per environment; of objects where elements have no fixed size."""
-    if isinstance(space, spaces.Dict):
-        return {key: allocate(part, num_envs, new) for key, part in space.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(allocate(part, num_envs, new) for part in space)
-    if isinstance(space, SIZED) and space.dtype is not None and space.shape is not None:
-        return new((num_envs, *space.shape), space.dtype)
-    return new((num_envs,), np.dtype(object))
+class Refused(Exception):
+    """An element could not be written; `cause` says why.
 
-
-def fill(storage: Storage, rows: RowIndex, values: Sequence[Any]) -> None:
-    """Write one element of the space into each row.
-
-    Raises:
-        ValueError, TypeError, KeyError, IndexError: an element does not fit; `misfit` says how.
+    Attributes:
+        row: for which environment.
     """
-    if isinstance(storage, dict):
-        for key, part in storage.items():
-            fill(part, rows, [value[key] for value in values])
-    elif isinstance(storage, tuple):
-        for k, part in enumerate(storage):
-            fill(part, rows, [value[k] for value in values])
-    elif storage.dtype.hasobject:
-        for row, value in zip(numbers(rows), values, strict=True):
-            storage[row] = value
-    elif storage.ndim == 1:
-        storage[rows] = values
-    else:
-        # Joined end to end, and not stacked: a third of the time, and a wrong shape does not broadcast.
-        inner = storage.shape[1:]
-        if isinstance(rows, slice):
-            np.concatenate(values, out=storage[rows].reshape(-1, *inner[1:]))
-        else:
-            joined = np.concatenate(values, dtype=storage.dtype, casting="same_kind")
-            storage[rows] = joined.reshape(-1, *inner)
+
+    def __init__(self, row: int, cause: Exception) -> None:
+        super().__init__(row, cause)
+        self.row, self.cause = row, cause
 
 
-def misfit(storage: Storage, value: Any, name: str = "") -> str | None:
-    """What is wrong with an element that `fill` refused: "shape (3,) where (4,) is declared"; None if it fits."""
-    if isinstance(storage, dict | tuple):
-        parts: Any = storage.items() if isinstance(storage, dict) else enumerate(storage)
-        for key, part in parts:
+def allocate(layout: Layout | None, num_envs: int, new: NewArray) -> NDArray[Any]:
+    """Return an array [N, ...] for rows: numbers where an element is one array of them, else voids or objects."""
+    if layout is None:
+        return new((num_envs,), np.dtype(object))
+    if layout.plain:
+        return new((num_envs, *layout.row.shape), layout.row.base)
+    rows = new((num_envs,), layout.row)
+    fields = layout.fields(rows)
+    return fields if isinstance(fields, np.ndarray) and fields.dtype.kind != "U" else rows
+
+
+class Buffer(ABC):
+    """An array that `allocate` gave, and its elements.
+
+    Attributes:
+        array: [N, ...].
+    """
+
+    array: NDArray[Any]
+
+    @staticmethod
+    def of(space: Space, layout: Layout | None, array: NDArray[Any], packed: bool = False) -> "Buffer":
+        """Return the buffer of a space.
+
+        Args:
+            packed: whether batches are rows, and not in Gymnasium's form.
+        """
+        if layout is None:
+            return Objects(space, array)
+        if array.dtype.kind == "V":
+            return Rows(space, layout, array, packed)
+        return Numbers(layout, array, packed)
+
+    @abstractmethod
+    def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
+        """Write one element into each row.
+
+        Raises:
+            Refused: an element is not of the space; what was written before it stays.
+        """
+
+    @abstractmethod
+    def take(self, rows: RowIndex, copy: bool) -> Any:
+        """Return a batch [len(rows), ...]; without `copy`, consecutive rows come as views."""
+
+    @abstractmethod
+    def take_each(self, rows: RowIndex) -> list[Any]:
+        """Return each row's element by itself, apart from the array: an environment may keep what it is given."""
+
+    @abstractmethod
+    def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
+        """Return each row as infos have it: an element of the space, or its row; apart from the array."""
+
+    @abstractmethod
+    def put(self, rows: RowIndex, actions: Any, count: int) -> None:
+        """Write a batch of so many actions, in Gymnasium's form or as rows.
+
+        Raises:
+            VectorMisuse: wrong shape, dtype or structure.
+        """
+
+    def pack(self, rows: RowIndex, batch: Any) -> None:
+        """Write a batch of observations that a vector environment gave in Gymnasium's form.
+
+        Raises:
+            Misfit: it is not of that form.
+        """
+        self.array[rows] = batch
+
+
+@final
+class Numbers(Buffer):
+    """Elements that are one array of numbers, or a number."""
+
+    def __init__(self, layout: Layout, array: NDArray[Any], packed: bool) -> None:
+        self.array, self._layout, self._opaque = array, layout, packed and not layout.plain
+        self._write = layout.writer(array if layout.plain else as_rows(layout, array))
+        self._read = layout.reader(array if layout.plain else as_rows(layout, array))
+
+    def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
+        if self._layout.plain and self.array.ndim > 1:
+            inner = self.array.shape[1:]
             try:
-                inner = value[key]
-            except (KeyError, IndexError, TypeError):
-                return f"no {name}[{key!r}], which is declared" if name else f"no {key!r}, which is declared"
-            if wrong := misfit(part, inner, f"{name}[{key!r}]"):
-                return wrong
-        return None
-    if storage.dtype.hasobject:
-        return None
-    at = f" at {name}" if name else ""
+                # Joined end to end, and not stacked: a third of the time, and a wrong shape does not broadcast.
+                if isinstance(rows, slice):
+                    np.concatenate(elements, out=self.array[rows].reshape(-1, *inner[1:]))
+                else:
+                    joined = np.concatenate(elements, dtype=self.array.dtype, casting="same_kind")
+                    self.array[rows] = joined.reshape(-1, *inner)
+                return
+            except (ValueError, TypeError):
+                pass  # one by one, they say what is wrong
+        write_each(self._write, rows, elements)
+
+    def take(self, rows: RowIndex, copy: bool) -> Any:
+        batch = self.array[rows]
+        batch = batch.copy() if copy and isinstance(rows, slice) else batch
+        return as_rows(self._layout, batch) if self._opaque else batch
+
+    def take_each(self, rows: RowIndex) -> list[Any]:
+        return list(self.array[rows].copy() if isinstance(rows, slice) else self.array[rows])
+
+    def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
+        if self._opaque or self.array.ndim > 1:
+            return self.take(rows, copy=True)
+        return self.array[rows].tolist()
+
+    def put(self, rows: RowIndex, actions: Any, count: int) -> None:
+        array = np.asarray(actions)
+        if array.dtype.kind == "V" and not self._layout.plain:
+            check_rows(self._layout, array, count)
+            self.array[rows] = self._layout.fields(array)
+            return
+        expected = (count, *self.array.shape[1:])
+        if array.shape != expected:
+            if array.ndim and array.shape[1:] == expected[1:]:
+                raise VectorMisuse(f"send: got {len(array)} actions for {count} environments; pass one each")
+            raise VectorMisuse(f"send: actions have shape {array.shape}; pass {expected}, one row per environment")
+        dtype = self.array.dtype
+        if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
+            remedy = f"convert them, as by actions.astype(np.{dtype})"
+            raise VectorMisuse(f"send: actions have dtype {array.dtype}; expected {dtype}; {remedy}")
+        self.array[rows] = array
+
+
+@final
+class Rows(Buffer):
+    """Elements with a structure, as opaque rows."""
+
+    def __init__(self, space: Space, layout: Layout, array: NDArray[Any], packed: bool) -> None:
+        self.array, self._space, self._layout, self._packed = array, space, layout, packed
+        self._write, self._read = layout.writer(array), layout.reader(array)
+
+    def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
+        write_each(self._write, rows, elements)
+
+    def take(self, rows: RowIndex, copy: bool) -> Any:
+        batch = self.array[rows]
+        batch = batch.copy() if copy and isinstance(rows, slice) else batch
+        return batch if self._packed else self._layout.batch(batch)
+
+    def take_each(self, rows: RowIndex) -> list[Any]:
+        batch = self.array[rows]
+        return apart(self._space, self._layout.batch(batch.copy() if isinstance(rows, slice) else batch))
+
+    def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
+        return list(self.array[rows]) if self._packed else [self._read(i) for i in rows.tolist()]
+
+    def put(self, rows: RowIndex, actions: Any, count: int) -> None:
+        if isinstance(actions, np.ndarray) and actions.dtype.kind == "V":
+            check_rows(self._layout, actions, count)
+            self.array[rows] = actions.view(self._layout.row)
+            return
+        check_form(self._space, actions, count, "")
+        try:
+            packed = self._layout.zeros(count)
+            self._layout.pack(actions, packed)
+        except Misfit as misfit:
+            remedy = f"pass a batch in Gymnasium's form, one for each of {count} environments"
+            raise VectorMisuse(f"send: actions have {misfit}; {remedy}") from None
+        self.array[rows] = packed
+
+    def pack(self, rows: RowIndex, batch: Any) -> None:
+        packed = self._layout.zeros(len(numbers(rows)))
+        self._layout.pack(batch, packed)
+        self.array[rows] = packed
+
+
+@final
+class Objects(Buffer):
+    """Elements of no known size, as they are."""
+
+    def __init__(self, space: Space, array: NDArray[Any]) -> None:
+        self.array, self._space = array, space
+
+    def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
+        write_each(self._write, rows, elements)
+
+    def take(self, rows: RowIndex, copy: bool) -> Any:
+        elements = self.array[rows]
+        return concatenate(self._space, elements, create_empty_array(self._space, len(elements)))
+
+    def take_each(self, rows: RowIndex) -> list[Any]:
+        return list(self.array[rows])
+
+    def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
+        return list(self.array[rows])
+
+    def put(self, rows: RowIndex, actions: Any, count: int) -> None:
+        check_form(self._space, actions, count, "")
+        self.write(rows, apart(self._space, actions))
+
+    def pack(self, rows: RowIndex, batch: Any) -> None:
+        self.write(rows, apart(self._space, batch))
+
+    def _write(self, row: int, element: Any) -> None:
+        try:
+            concatenate(self._space, [element], create_empty_array(self._space, 1))
+        except (ValueError, TypeError, LookupError) as error:
+            raise Misfit(f"what {self._space} has not: {' '.join(str(error).split())}") from error
+        self.array[row] = deepcopy(element)  # an environment may go on with it
+
+
+def write_each(write: Callable[[int, Any], None], rows: RowIndex, elements: Sequence[Any]) -> None:
+    """Write elements one by one; raises Refused."""
+    row = 0
     try:
-        array = np.asarray(value)
-    except ValueError:
-        return f"a ragged {type(value).__name__}{at} where shape {storage.shape[1:]} is declared"
-    if array.shape != storage.shape[1:]:
-        return f"shape {array.shape}{at} where {storage.shape[1:]} is declared"
-    if not np.can_cast(array.dtype, storage.dtype, "same_kind"):
-        return f"dtype {array.dtype}{at} where {storage.dtype} is declared"
-    return None
+        for row, element in zip(numbers(rows), elements, strict=True):
+            write(row, element)
+    except Exception as error:
+        raise Refused(row, error) from error
 
 
-def take(storage: Storage, rows: RowIndex, copy: bool) -> Any:
-    """A batch [len(rows), ...], in Gymnasium's form; without `copy`, consecutive rows come as views."""
-    if isinstance(storage, dict):
-        return {key: take(part, rows, copy) for key, part in storage.items()}
-    if isinstance(storage, tuple):
-        return tuple(take(part, rows, copy) for part in storage)
-    batch = storage[rows]
-    if batch.dtype.hasobject:
-        return tuple(batch)
-    return batch.copy() if copy and isinstance(rows, slice) else batch
+def as_rows(layout: Layout, array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array [B, ...] of numbers as rows [B], without a copy."""
+    return array.reshape(len(array), -1).view(layout.row).reshape(len(array))
 
 
-def take_one(storage: Storage, row: int) -> Any:
-    """One environment's element of the space, apart from the storage; a number as Python's own."""
-    if isinstance(storage, dict):
-        return {key: take_one(part, row) for key, part in storage.items()}
-    if isinstance(storage, tuple):
-        return tuple(take_one(part, row) for part in storage)
-    if storage.ndim > 1:
-        return storage[row].copy()
-    return storage[row] if storage.dtype.hasobject else storage[row].item()
+def apart(space: Space, batch: Any) -> list[Any]:
+    """Return the elements of a batch in Gymnasium's form, one by one."""
+    if isinstance(space, spaces.Dict):
+        columns = [apart(part, batch[key]) for key, part in space.items()]
+        return [dict(zip(space, values, strict=True)) for values in zip(*columns, strict=True)]
+    if isinstance(space, spaces.Tuple):
+        return list(zip(*(apart(part, one) for part, one in zip(space, batch, strict=True)), strict=True))
+    return list(batch)
 
 
-def take_each(storage: Storage, rows: RowIndex) -> list[Any]:
-    """Each row's element by itself, apart from the storage: an environment may keep what it is given."""
-    if isinstance(storage, dict):
-        columns = [take_each(part, rows) for part in storage.values()]
-        return [dict(zip(storage, values, strict=True)) for values in zip(*columns, strict=True)]
-    if isinstance(storage, tuple):
-        return list(zip(*(take_each(part, rows) for part in storage), strict=True))
-    return list(storage[rows].copy() if isinstance(rows, slice) else storage[rows])
+def check_rows(layout: Layout, rows: NDArray[Any], count: int) -> None:
+    """Raise VectorMisuse unless these are so many rows of a layout."""
+    if rows.shape != (count,):
+        raise VectorMisuse(f"send: got rows of shape {rows.shape} for {count} environments; pass one row each")
+    if rows.dtype.itemsize != layout.itemsize:
+        what = f"rows of {rows.dtype.itemsize} bytes where {layout.itemsize} are declared"
+        raise VectorMisuse(f"send: got {what}; lay them out by the environment's own EnvSpec.actions")
 
 
-def move(source: Storage, target: Storage, rows: RowIndex | int) -> None:
-    """Copy rows from one storage to another of the same space."""
-    if isinstance(source, dict):
-        for key, part in source.items():
-            move(part, target[key], rows)
-    elif isinstance(source, tuple):
-        for one, other in zip(source, target, strict=True):
-            move(one, other, rows)
-    else:
-        target[rows] = source[rows]
-
-
-def put(storage: Storage, rows: RowIndex, actions: Any, count: int, name: str = "") -> None:
-    """Write a batch of so many actions, in Gymnasium's form.
-
-    Raises:
-        VectorMisuse: wrong shape, dtype or structure.
-    """
-    if isinstance(storage, dict):
-        if not isinstance(actions, Mapping) or set(actions) != set(storage):
+def check_form(space: Space, actions: Any, count: int, name: str) -> None:
+    """Raise VectorMisuse unless a batch of so many actions has the mappings, tuples and lengths of its space."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(actions, Mapping) or set(actions) != set(space):
             got = f"keys {sorted(actions)}" if isinstance(actions, Mapping) else type(actions).__name__
-            raise VectorMisuse(f"send: actions{name} must be a mapping with keys {sorted(storage)}; got {got}")
-        for key, part in storage.items():
-            put(part, rows, actions[key], count, f"{name}[{key!r}]")
-    elif isinstance(storage, tuple) or storage.dtype.hasobject:
-        parts = len(storage) if isinstance(storage, tuple) else count
-        if not isinstance(actions, Sequence | np.ndarray) or len(actions) != parts:
-            got = f"{len(actions)}" if isinstance(actions, Sequence | np.ndarray) else type(actions).__name__
-            raise VectorMisuse(f"send: actions{name} must be a sequence of {parts}; got {got}")
-        if isinstance(storage, tuple):
-            for k, part in enumerate(storage):
-                put(part, rows, actions[k], count, f"{name}[{k}]")
-        else:
-            fill(storage, rows, list(actions))
-    else:
-        _put_array(storage, rows, actions, name, count)
-
-
-def _put_array(storage: NDArray[Any], rows: RowIndex, actions: Any, name: str, count: int) -> None:
-    array = np.asarray(actions)
-    expected = (count, *storage.shape[1:])
-    if array.shape != expected:
-        if array.ndim and array.shape[1:] == expected[1:]:
-            raise VectorMisuse(f"send: got {len(array)} actions{name} for {count} environments; pass one each")
-        raise VectorMisuse(f"send: actions{name} have shape {array.shape}; pass {expected}, one row per environment")
-    if array.dtype != storage.dtype and not np.can_cast(array.dtype, storage.dtype, "same_kind"):
-        remedy = f"convert them, as by actions.astype(np.{storage.dtype})"
-        raise VectorMisuse(f"send: actions{name} have dtype {array.dtype}; expected {storage.dtype}; {remedy}")
-    storage[rows] = array
+            raise VectorMisuse(f"send: actions{name} must be a mapping with keys {sorted(space)}; got {got}")
+        for key, part in space.items():
+            check_form(part, actions[key], count, f"{name}[{key!r}]")
+        return
+    parts = len(space) if isinstance(space, spaces.Tuple) else count
+    if not isinstance(actions, Sequence | np.ndarray) or len(actions) != parts:
+        got = f"{len(actions)}" if isinstance(actions, Sequence | np.ndarray) else type(actions).__name__
+        raise VectorMisuse(f"send: actions{name} must be a sequence of {parts}; got {got}")
+    for k, part in enumerate(space if isinstance(space, spaces.Tuple) else ()):
+        check_form(part, actions[k], count, f"{name}[{k}]")
 
 
 def numbers(rows: RowIndex) -> Sequence[int]:

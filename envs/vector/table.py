@@ -1,17 +1,15 @@
 """What N environments and their caller exchange: arrays, which environments have an action, batches."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from envs.vector.contract import Batch, Rows, VectorMisuse
 from envs.vector.infos import merge_infos, pick_infos
-from envs.vector.storage import NewArray, RowIndex, Storage, allocate, move, numbers, put, take, take_one
+from envs.vector.storage import Buffer, Layouts, NewArray, RowIndex, allocate, numbers
 
 # What an environment waits for, one byte each.
 NEW, FREE, SENT, READY, LOST = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04"
@@ -21,9 +19,9 @@ NEW, FREE, SENT, READY, LOST = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04"
 class Arrays:
     """N environments' latest step, in memory that those who step them and those who ask may share."""
 
-    observation: Storage  # [N, ...]
-    final: Storage  # [N, ...], the last observation of an episode that ended in the step
-    action: Storage  # [N, ...]
+    observation: NDArray[Any]  # [N, ...]
+    final: NDArray[Any]  # [N, ...], the last observation of an episode that ended in the step
+    action: NDArray[Any]  # [N, ...]
     reward: NDArray[np.float64]  # [N]
     terminated: NDArray[np.bool_]  # [N]
     truncated: NDArray[np.bool_]  # [N]
@@ -34,16 +32,16 @@ class Arrays:
     episode: NDArray[np.int64]  # [N], number of the running episode
 
     @classmethod
-    def allocate(cls, observation_space: Space, action_space: Space, num_envs: int, new: NewArray) -> "Arrays":
+    def allocate(cls, layouts: Layouts, num_envs: int, new: NewArray) -> "Arrays":
         """Arrays from `new`, always in the same order."""
 
         def row(dtype: Any) -> NDArray[Any]:
             return new((num_envs,), np.dtype(dtype))
 
         return cls(
-            observation=allocate(observation_space, num_envs, new),
-            final=allocate(observation_space, num_envs, new),
-            action=allocate(action_space, num_envs, new),
+            observation=allocate(layouts.observation, num_envs, new),
+            final=allocate(layouts.observation, num_envs, new),
+            action=allocate(layouts.action, num_envs, new),
             reward=row(np.float64),
             terminated=row(np.bool_),
             truncated=row(np.bool_),
@@ -70,10 +68,11 @@ class Arrays:
 class Table:
     """The caller's side of the arrays: it refuses what is out of order and makes batches."""
 
-    def __init__(self, arrays: Arrays, autoreset: AutoresetMode, copy: bool) -> None:
+    def __init__(self, arrays: Arrays, layouts: Layouts, autoreset: AutoresetMode, copy: bool, packed: bool) -> None:
         """Lay out the table.
 
         Args:
+            packed: whether observations are handed on as rows.
             copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
                 environments are sent to again.
         """
@@ -82,6 +81,10 @@ class Table:
         self.everyone = slice(0, self.num_envs)
         self.flags = bytearray(self.num_envs)  # NEW and so on
         self.flag = np.frombuffer(self.flags, np.uint8)  # the same bytes
+        seen = layouts.observation_space, layouts.observation
+        self._observation = Buffer.of(*seen, arrays.observation, packed)
+        self._final = Buffer.of(*seen, arrays.final, packed)
+        self._action = Buffer.of(layouts.action_space, layouts.action, arrays.action)
         self._same_step = autoreset is AutoresetMode.SAME_STEP
         self._copy = copy
         self._said: list[tuple[NDArray[np.intp], dict[str, Any]]] = []  # environments and their infos, not yet received
@@ -126,7 +129,7 @@ class Table:
             raise VectorMisuse("send: the last send has not been received; call recv first")
         if not (distinct or isinstance(rows, slice)) and len(np.unique(rows)) != count:
             raise VectorMisuse(f"send: env_ids={rows.tolist()} names an environment twice; name each once")
-        put(self.arrays.action, rows, actions, count)
+        self._action.put(rows, actions, count)
 
     def outstanding(self, env_ids: Rows = None) -> RowIndex:
         """The environments that were sent to and not received: all such, or those of `env_ids`.
@@ -171,14 +174,14 @@ class Table:
         if len(reward) < self.num_envs:
             infos["env_id"] = np.arange(self.num_envs)[rows]
         self.mark(FREE, rows)
-        return take(arrays.observation, rows, self._copy), reward, terminated, truncated, infos
+        return self._observation.take(rows, self._copy), reward, terminated, truncated, infos
 
     def start(self, rows: RowIndex) -> tuple[Any, dict[str, Any]]:
         """What a reset of these environments gives: everybody's observations, and the infos of those that began."""
         infos: dict[str, Any] = {}
         self._collect(infos, self.everyone)
         self.mark(FREE, rows)
-        return take(self.arrays.observation, self.everyone, self._copy), infos
+        return self._observation.take(self.everyone, self._copy), infos
 
     def lose(self, ids: NDArray[np.intp]) -> bool:
         """End the running episodes of environments whose process was lost, with their latest observations.
@@ -202,7 +205,7 @@ class Table:
         arrays.reward[ids] = reward
         arrays.terminated[ids] = False
         arrays.truncated[ids] = True
-        move(arrays.observation, arrays.final, ids)
+        arrays.final[ids] = arrays.observation[ids]
         arrays.end(ids)
 
     def _enter_episodes(self, infos: dict[str, Any], ended: NDArray[np.bool_], rows: RowIndex) -> None:
@@ -210,12 +213,8 @@ class Table:
         arrays = self.arrays
         where = ended.nonzero()[0]
         ids = where + rows.start if isinstance(rows, slice) else rows[where]
-        if isinstance(arrays.final, np.ndarray) and arrays.final.ndim > 1:
-            finals: Iterable[Any] = arrays.final[ids]
-        else:
-            finals = [take_one(arrays.final, i) for i in ids.tolist()]
         observations = np.full(len(ended), None, object)
-        observations[where] = np.fromiter(finals, object, len(where))
+        observations[where] = np.fromiter(self._final.finals(ids), object, len(where))
         returns, lengths = np.zeros(len(ended)), np.zeros(len(ended), np.int64)
         returns[where], lengths[where] = arrays.final_return[ids], arrays.final_length[ids]
         episode = {"r": returns, "_r": ended, "l": lengths, "_l": ended}

@@ -24,7 +24,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.errors import ConfigError, split_details
 from envs.spec import EnvSpec
-from envs.vector import EnvError, Multiprocess, Native, Serial, VectorMisuse
+from envs.vector import EnvError, Gymnasium, Multiprocess, Native, Serial, VectorMisuse
 from envs.vector.multiprocess import shared
 from envs.vector.multiprocess import vector as multiprocess_module
 from envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
@@ -39,6 +39,7 @@ def multiprocess(**changes: Any) -> Multiprocess:
 
 SERIAL = Serial(num_envs=N)
 BACKENDS = {"serial": SERIAL, "multiprocess": multiprocess(), "pool": multiprocess(batch_size=4)}
+GYMNASIUM = Gymnasium(num_envs=N, mode="sync", start_method="fork")
 NATIVE = Native(num_envs=N, threads=1)  # with numbers of its own: tests/native/test_native_vector.py has what it gives
 TASKS = {
     "box": env_spec("CartPole-v1"),
@@ -47,6 +48,26 @@ TASKS = {
     "tuple": env_spec("Blackjack-v1"),
     "parts": env_spec("toy_envs:Parts-v0"),
 }
+
+
+def samples(observation: str, action: str = "start", **changes: Any) -> EnvSpec:
+    return env_spec("toy_envs:Samples-v0", kwargs={"observation": observation, "action": action}, **changes)
+
+
+STRUCTURED = {
+    "padded": samples("padded", "mixed"),
+    "text": samples("text", "number"),
+    "oneof": samples("oneof", "text"),
+    "pile": samples("pile", "oneof", bounds={"pile": 40}),
+    "stacked": samples("stacked", "bits", bounds={"element": 40}),
+    "graph": samples("graph", bounds={"0": [10, 100]}),
+    "edgeless": samples("edgeless", bounds={"element": [10, 1]}),
+    "start": samples("start"),
+    "bits": samples("bits", "padded"),
+}
+FROZEN_LAKE = env_spec("FrozenLake-v1")
+BOUNDS = {"pile.pile": 40, "stacked": 40, "graph.0": [10, 100], "edgeless": [10, 1]}
+EVERYTHING = samples("everything", "mixed", bounds=BOUNDS)
 
 
 @pytest.fixture
@@ -105,7 +126,7 @@ def workers_of(vec: Any) -> list[psutil.Process]:
 # The same numbers everywhere
 
 
-@pytest.mark.parametrize("env", TASKS.values(), ids=TASKS)
+@pytest.mark.parametrize("env", (TASKS | STRUCTURED).values(), ids=TASKS | STRUCTURED)
 def test_every_backend_gives_what_gymnasiums_gives(make: Any, backend: Any, env: EnvSpec) -> None:
     ours = make(backend, env)
     theirs = SyncVectorEnv([env.make] * N, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -135,6 +156,60 @@ def test_the_number_of_workers_changes_no_number(make: Any, workers: int) -> Non
     assert_same(one.begin(7, episodes=range(N)), other.begin(7, episodes=range(N)))
     for action in actions_for(one, 30):
         assert_same(one.step(action), other.step(action))
+
+
+def play_in_rows(vec: Any, spec: EnvSpec, steps: int) -> Iterator[tuple[bytes, ...]]:
+    """Step a vector whose observations are rows, by actions that are rows; all it gives, as bytes."""
+    yield vec.begin(5)[0].tobytes(), b"", b""
+    for action in actions_for(vec, steps):
+        rows = spec.actions.zeros(N)
+        spec.actions.pack(action, rows)
+        obs, reward, terminated, truncated, infos = vec.step(rows)
+        assert obs.dtype == spec.observations.row and len(obs) == N
+        finals = [one.tobytes() for one in infos.get("final_obs", []) if one is not None]
+        assert len(finals) == (terminated | truncated).sum()
+        yield obs.tobytes(), reward.tobytes(), b"".join(finals)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_rows_have_the_same_bytes_whatever_the_workers(make: Any, workers: int) -> None:
+    serial, other = make(SERIAL, EVERYTHING, packed=True), make(multiprocess(workers=workers), EVERYTHING, packed=True)
+    assert list(play_in_rows(other, EVERYTHING, 25)) == list(play_in_rows(serial, EVERYTHING, 25))
+
+
+@pytest.mark.parametrize("env", (STRUCTURED | {"everything": EVERYTHING, "frozen lake": FROZEN_LAKE}).values())
+def test_rows_hold_what_gymnasiums_form_holds(make: Any, env: EnvSpec) -> None:
+    rows, batches, theirs = make(SERIAL, env, packed=True), make(SERIAL, env), make(GYMNASIUM, env, packed=True)
+    told = list(play_in_rows(rows, env, 25))
+    assert list(play_in_rows(theirs, env, 25)) == told
+    layout, ends = env.observations, 0
+    for action, (whole, _, finals) in zip([None, *actions_for(batches, 25)], told, strict=True):
+        observation, *_, infos = batches.begin(5) if action is None else batches.step(action)
+        assert observation in batches.observation_space
+        packed = layout.zeros(N)
+        layout.pack(observation, packed)
+        assert packed.tobytes() == whole  # bytes between the leaves are zeros
+        ended = [one for one in infos.get("final_obs", []) if one is not None]
+        packed = layout.zeros(len(ended))
+        write = layout.writer(packed)
+        for k, one in enumerate(ended):
+            write(k, one)
+        assert packed.tobytes() == finals
+        ends += len(ended)
+    assert ends > 4
+
+
+def test_left_out_parts_are_nowhere(make: Any, backend: Any) -> None:
+    spec = samples("everything", without=["graph.0", "edgeless", "padded.a.y", "stacked"], bounds={"pile.pile": 40})
+    whole = make(SERIAL, EVERYTHING)
+    vec = make(backend, spec)
+    assert vec.single_observation_space == spec.spaces[0] != EVERYTHING.spaces[0]
+    got, expected = vec.begin(3)[0], whole.begin(3)[0]
+    assert got in vec.observation_space
+    assert got.keys() == expected.keys() - {"edgeless", "stacked"}
+    assert_same(got["graph"], expected["graph"][1:])
+    assert_same(got["padded"]["a"], {"x": expected["padded"]["a"]["x"]})
+    assert_same(got["pile"], expected["pile"])
 
 
 def test_slices_in_turn_give_what_all_together_give(make: Any) -> None:
@@ -302,12 +377,16 @@ def test_attributes_and_methods_of_the_environments(make: Any, backend: Any) -> 
 
 
 def test_spaces_without_a_size_are_for_serial(make: Any) -> None:
-    env = env_spec("toy_envs:Words-v0")
-    vec = make(Serial(num_envs=2), env)
-    assert vec.reset(seed=0) == (("begin", "begin"), {})
-    obs, _, _, _, infos = vec.step(np.array([0, 1]))
-    assert obs == ("took 0", "begin") and infos["final_obs"].tolist() == [None, "took 1"]
-    with pytest.raises(ConfigError, match=r"no fixed size.*vec=serial") as caught:
+    env = samples("pile", "stacked")
+    theirs = SyncVectorEnv([env.make] * N, autoreset_mode=AutoresetMode.SAME_STEP)
+    ours = make(SERIAL, env)
+    assert_same(ours.reset(seed=0), theirs.reset(seed=0))
+    actions = actions_for(ours, 20)
+    for action in actions:
+        assert_same(ours.step(action)[0], theirs.step(action)[0])
+    with pytest.raises(VectorMisuse, match="actions must be a sequence of 6; got 2"):
+        ours.send(actions[0][:2])
+    with pytest.raises(ConfigError, match=r"no fixed size.*at pile is a Sequence.*env.bounds.*vec=serial") as caught:
         multiprocess().make(env)
     assert "\n" not in str(caught.value)
 

@@ -29,13 +29,22 @@ class BatchedVectorEnv(LockStepVectorEnv):
 
     keyed = False
 
-    def __init__(self, venv: gymnasium.vector.VectorEnv, autoreset: AutoresetMode, copy: bool = True) -> None:
+    def __init__(
+        self,
+        venv: gymnasium.vector.VectorEnv,
+        spec: EnvSpec,
+        autoreset: AutoresetMode,
+        copy: bool = True,
+        packed: bool = False,
+    ) -> None:
         """Adapt `venv`, whose own mode must be `autoreset` or DISABLED.
 
         Args:
+            spec: what of observations is kept.
             copy: whether observations are the caller's own, whatever `venv` does with its arrays.
+            packed: whether observations come as rows; see `Vec.make`.
         """
-        self._adopt(venv, autoreset)
+        self._adopt(venv, spec, autoreset, packed)
         self._restarts = autoreset is AutoresetMode.SAME_STEP and mode_of(venv) is AutoresetMode.DISABLED
         self._copy = copy
         self._given: Any = None
@@ -54,7 +63,7 @@ class BatchedVectorEnv(LockStepVectorEnv):
         self._length[slice(None) if chosen is None else chosen] = 0
         observation, infos = self.venv.reset(seed=None if seed is None else int(seed), options=options)
         self._begun, self._sent = True, False
-        return self._own(observation), infos
+        return self._keep(self._own(observation)), infos
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start every environment on one seed made of `seed` and all of `episodes`."""
@@ -119,7 +128,7 @@ class BatchedVectorEnv(LockStepVectorEnv):
     def _rows(self, observation: Any, chosen: NDArray[np.bool_]) -> NDArray[Any]:
         """Chosen observations as Gymnasium hands on final ones: an array [N] of objects, None elsewhere."""
         rows = np.full(self.num_envs, None, object)
-        given = observation if _is_object(observation) else list(iterate(self.observation_space, observation))
+        given = observation if _is_object(observation) else list(iterate(self.venv.observation_space, observation))
         for i in np.flatnonzero(chosen):
             rows[i] = np.array(given[i]) if isinstance(given[i], np.ndarray) else given[i]
         return rows
@@ -129,7 +138,7 @@ class BatchedVectorEnv(LockStepVectorEnv):
 
 
 def make_batched(
-    spec: EnvSpec, num_envs: int, target: str | None, autoreset: AutoresetMode, copy: bool
+    spec: EnvSpec, num_envs: int, target: str | None, autoreset: AutoresetMode, copy: bool, packed: bool = False
 ) -> BatchedVectorEnv:
     """Build the vector environment of an id, or of a class.
 
@@ -155,7 +164,7 @@ def make_batched(
             continue
         if mode_of(venv) in modes:
             check_spaces(spec, venv, target)
-            return BatchedVectorEnv(venv, autoreset, copy)
+            return BatchedVectorEnv(venv, spec, autoreset, copy, packed)
         venv.close()
     name = target or f"the vector environment of {spec.id}"
     raise ConfigError(
@@ -177,8 +186,8 @@ def check_spaces(spec: EnvSpec, venv: gymnasium.vector.VectorEnv, target: str | 
     """Raise ConfigError if a class was named in `vec.target` that does not run the task of `env.id`."""
     spaces = venv.single_observation_space, venv.single_action_space
     require(
-        target is None or spaces == spec.spaces,
-        f"vec.target={target} has spaces {spaces}, and env.id={spec.id} has {spec.spaces}; name those of one task",
+        target is None or spaces == spec.raw_spaces,
+        f"vec.target={target} has spaces {spaces}, and env.id={spec.id} has {spec.raw_spaces}; name those of one task",
     )
 
 

@@ -15,11 +15,12 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError, nearest, require
+from envs.spaces.structures import select
 from envs.spec import EnvSpec
 from envs.vector.adapters.batched import check_whole
 from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open, keyed_seed, read_episodes, read_seeds
 from envs.vector.infos import pick_infos
-from envs.vector.storage import allocate, numbers, put, take
+from envs.vector.storage import Buffer, Layouts, allocate, numbers
 from envs.vector.table import READY, SENT, Arrays, Table
 
 BOOKKEEPING = ("env_id", "players", "elapsed_step")  # EnvPool's own, in every info
@@ -35,13 +36,16 @@ class EnvPoolVectorEnv(VectorEnv):
 
     keyed = False
 
-    def __init__(self, spec: EnvSpec, num_envs: int, batch_size: int, threads: int, copy: bool = True) -> None:
+    def __init__(
+        self, spec: EnvSpec, num_envs: int, batch_size: int, threads: int, copy: bool = True, packed: bool = False
+    ) -> None:
         """Prepare the pool; `reset` and `begin` make it.
 
         Args:
             threads: that step environments; 0 leaves the number to EnvPool.
             copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
                 environments are sent to again.
+            packed: whether observations come as rows; see `Vec.make`.
 
         Raises:
             ConfigError: EnvPool is not installed, has no such task, or cannot honour the recipe.
@@ -61,16 +65,22 @@ class EnvPoolVectorEnv(VectorEnv):
             with warnings.catch_warnings():  # Gymnasium's, about EnvPool's limits in double precision
                 warnings.simplefilter("ignore")
                 made = self._envpool.make_spec(self._task, **self._options)
-                self.single_observation_space = made.gymnasium_observation_space
-                self.single_action_space = made.gymnasium_action_space
+                observation_space, action_space = made.gymnasium_observation_space, made.gymnasium_action_space
         except (TypeError, ValueError, AssertionError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise ConfigError(f"EnvPool's {self._task} refuses {options}: {reason}") from error
+        layouts = Layouts.of(spec, observation_space, action_space)
+        self.single_observation_space, self.single_action_space = layouts.observation_space, action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        arrays = Arrays.allocate(self.single_observation_space, self.single_action_space, num_envs, np.zeros)
-        self._table = Table(arrays, self.autoreset, copy)
-        self._nothing = allocate(self.single_action_space, self._total, np.zeros)  # actions, for whom they do not count
+        arrays = Arrays.allocate(layouts, num_envs, np.zeros)
+        self._table = Table(arrays, layouts, self.autoreset, copy, packed)
+        actions = self.single_action_space, layouts.action
+        self._actions = Buffer.of(*actions, arrays.action)
+        # Actions for those to whom they do not count.
+        self._nothing = Buffer.of(*actions, allocate(layouts.action, self._total, np.zeros))
+        self._observation = Buffer.of(self.single_observation_space, layouts.observation, arrays.observation)
+        self._final = Buffer.of(self.single_observation_space, layouts.observation, arrays.final)
         self._flying = np.zeros(self._total, np.bool_)  # in the pool
         self._beginning = np.zeros(num_envs, np.bool_)  # what comes next from the pool begins an episode
         self._ready: list[int] = []  # in the order of arrival
@@ -105,7 +115,7 @@ class EnvPoolVectorEnv(VectorEnv):
             )
         self._table.accept(actions, rows)
         self._table.mark(SENT, rows)
-        self._post(take(self._table.arrays.action, rows, copy=False), np.arange(self.num_envs)[rows])
+        self._post(self._actions.take(rows, copy=False), np.arange(self.num_envs)[rows])
 
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`."""
@@ -168,13 +178,13 @@ class EnvPoolVectorEnv(VectorEnv):
         missing = self.batch_size - int(self._flying.sum())
         if missing > 0 and self._total > self.num_envs:
             idle = self.num_envs + np.flatnonzero(~self._flying[self.num_envs :])[:missing]
-            self._post(take(self._nothing, idle, copy=False), idle)
+            self._post(self._nothing.take(idle, copy=False), idle)
         observation, reward, terminated, truncated, info = self._pool.recv()
         ids = np.array(info["env_id"], np.intp)
         self._flying[ids] = False
         if self._total > self.num_envs:
             visible = np.flatnonzero(ids < self.num_envs)
-            ids, observation, info = ids[visible], take(observation, visible, False), take(info, visible, False)
+            ids, observation, info = ids[visible], select(observation, visible), select(info, visible)
             reward, terminated, truncated = reward[visible], terminated[visible], truncated[visible]
         arrays, begins = self._table.arrays, self._beginning[ids]
         ended = (terminated | truncated) & ~begins
@@ -186,12 +196,12 @@ class EnvPoolVectorEnv(VectorEnv):
         self._table.note(ids[go_on], pick_infos(own, go_on))
         if ended.any():
             over = ids[ended]
-            put(arrays.final, over, take(observation, ended, False), len(over))
+            self._final.pack(over, select(observation, ended))
             arrays.end(over)
             self._table.note(over, pick_infos({"final_info": own}, ended))
-            self._post(take(self._nothing, over, copy=False), over)
-            ids, observation = ids[go_on], take(observation, go_on, False)
-        put(arrays.observation, ids, observation, len(ids))
+            self._post(self._nothing.take(over, copy=False), over)
+            ids, observation = ids[go_on], select(observation, go_on)
+        self._observation.pack(ids, observation)
         self._table.mark(READY, ids)
         self._ready.extend(ids.tolist())
 

@@ -42,12 +42,14 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         start_method: str | None,
         autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
         copy: bool = True,
+        packed: bool = False,
     ) -> None:
         """Build the environments.
 
         Args:
             start_method: how the processes of the async kind begin; None for the sync kind.
             copy: whether observations are the caller's own; if not, they last until the next step.
+            packed: whether observations come as rows; see `Vec.make`.
 
         Raises:
             ConfigError: the environment cannot be made, or processes may not be started here.
@@ -66,7 +68,7 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
                 "vec.mode=async starts processes, which a daemonic process may not; choose vec.mode=sync",
             )
             venv = AsyncVectorEnv(slots, copy=copy, context=start_method, autoreset_mode=autoreset)
-        self._adopt(venv, autoreset)
+        self._adopt(venv, spec, autoreset, packed)
         self._keyed = False  # whether the environments seed their episodes by a key
         self._ended = np.zeros(num_envs, np.bool_)  # episodes that the caller has to restart
         self._given: Any = None  # the actions that the sync kind was sent
@@ -114,10 +116,10 @@ class GymnasiumVectorEnv(LockStepVectorEnv):
         self._sent = False
 
     def _start(self, chosen: Any, seeds: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        started = self._call(self.venv.reset, seed=seeds, options=None if options is None else dict(options))
+        observation, infos = self._call(self.venv.reset, seed=seeds, options=None if options is None else dict(options))
         self._begun = True
         self._ended[chosen] = False
-        return started
+        return self._keep(observation), infos
 
     def _start_step(self, actions: Any) -> None:
         if self._ended.any():

@@ -5,9 +5,12 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
 
+from envs.spec import EnvSpec
 from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open
-from envs.vector.storage import allocate, put, take
+from envs.vector.storage import Buffer, Layouts, allocate
 
 
 class LockStepVectorEnv(VectorEnv):
@@ -15,18 +18,27 @@ class LockStepVectorEnv(VectorEnv):
 
     venv: Any  # the vector environment inside
 
-    def _adopt(self, venv: Any, autoreset: AutoresetMode) -> None:
-        """Take over what the vector environment inside says of itself."""
+    def _adopt(self, venv: Any, spec: EnvSpec, autoreset: AutoresetMode, packed: bool) -> None:
+        """Take over what the vector environment inside says of itself.
+
+        Args:
+            packed: whether observations are handed on as rows.
+        """
         self.venv = venv
         self.num_envs = self.batch_size = venv.num_envs
         self.autoreset = autoreset
         self.metadata = {**venv.metadata, "autoreset_mode": autoreset}
         self.render_mode = venv.render_mode
-        self.single_observation_space = venv.single_observation_space
+        layouts = Layouts.of(spec, venv.single_observation_space, venv.single_action_space)
+        self._layout = layouts.observation
+        self._packed = packed and self._layout is not None and not self._layout.plain
+        self._changed = self._packed or bool(spec.without)
+        self.single_observation_space = layouts.observation_space
         self.single_action_space = venv.single_action_space
-        self.observation_space = venv.observation_space
+        self.observation_space = batch_space(layouts.observation_space, self.num_envs)
         self.action_space = venv.action_space
-        self._actions = allocate(self.single_action_space, self.num_envs, np.zeros)
+        array = allocate(layouts.action, self.num_envs, np.zeros)
+        self._actions = Buffer.of(self.single_action_space, layouts.action, array)
         self._begun = False  # whether every environment has had an episode
         self._sent = False
 
@@ -47,8 +59,8 @@ class LockStepVectorEnv(VectorEnv):
         if self._sent:
             raise VectorMisuse("send: the last send has not been received; call recv first")
         everyone = slice(0, self.num_envs)
-        put(self._actions, everyone, actions, self.num_envs)
-        self._start_step(take(self._actions, everyone, copy=True))
+        self._actions.put(everyone, actions, self.num_envs)
+        self._start_step(self._actions.take(everyone, copy=True))
         self._sent = True
 
     def recv(self, env_ids: Rows = None) -> Batch:
@@ -58,7 +70,31 @@ class LockStepVectorEnv(VectorEnv):
         if not self._sent:
             raise VectorMisuse("recv: nothing was sent; call send first")
         self._sent = False
-        return self._finish_step()
+        observation, reward, terminated, truncated, infos = self._finish_step()
+        if self._changed and "final_obs" in infos:
+            infos = {**infos, "final_obs": self._keep_each(infos["final_obs"])}
+        return self._keep(observation), reward, terminated, truncated, infos
+
+    def _keep(self, observation: Any) -> Any:
+        """Return of a batch what is to be handed on, in the form it is to have."""
+        if not self._changed:
+            return observation
+        assert self._layout is not None
+        rows = self._layout.zeros(self.num_envs)
+        self._layout.pack(observation, rows)
+        return rows if self._packed else self._layout.batch(rows)
+
+    def _keep_each(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """Return the same of observations one by one, in an array [N] of objects with None where there is none."""
+        assert self._layout is not None
+        kept = np.full(self.num_envs, None, object)
+        rows = self._layout.zeros(self.num_envs)
+        write, read = self._layout.writer(rows), self._layout.reader(rows)
+        for i, one in enumerate(observations):
+            if one is not None:
+                write(i, one)
+                kept[i] = rows[i] if self._packed else read(i)
+        return kept
 
     def render(self) -> Any:
         """What the vector environment inside draws."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium import Space
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError, require
-from envs.vector.storage import NewArray
+from envs.spaces.layout import Layout
+from envs.vector.storage import Layouts, NewArray
 from envs.vector.table import Arrays
 
 SPIN_S = 400e-6  # a core that has fallen idle takes a tenth of a millisecond and more to wake, in a virtual machine
@@ -36,14 +36,12 @@ class SharedBuffers:
     ready: "Semaphore"  # a token whenever a worker's state changed
 
     @classmethod
-    def lay_out(
-        cls, observation_space: Space, action_space: Space, num_envs: int, workers: int, new: NewArray
-    ) -> "SharedBuffers":
+    def lay_out(cls, layouts: Layouts, num_envs: int, workers: int, new: NewArray) -> "SharedBuffers":
         """Arrays from `new`, always in the same order; whoever lays it out on the same memory sees the same buffers."""
         lines = new((workers + 1, CACHE_LINE), np.dtype(np.uint8))
         semaphores = [Semaphore(lines[k]) for k in range(workers + 1)]
         return cls(
-            arrays=Arrays.allocate(observation_space, action_space, num_envs, new),
+            arrays=Arrays.allocate(layouts, num_envs, new),
             chosen=new((num_envs,), np.dtype(np.bool_)),
             order=new((workers,), np.dtype(np.uint8)).data,
             state=new((workers,), np.dtype(np.uint8)),
@@ -72,22 +70,28 @@ def footprint(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return -(-int(np.prod(shape)) * dtype.itemsize // CACHE_LINE) * CACHE_LINE
 
 
-def size_of(observation_space: Space, action_space: Space, num_envs: int, workers: int) -> int:
+def size_of(layouts: Layouts, num_envs: int, workers: int) -> int:
     """Return the bytes that the buffers of a vector take.
 
     Raises:
-        ConfigError: a space has elements of no fixed size, which no array can hold.
+        ConfigError: observations or actions are of no known size, so that no array can hold them.
     """
+    for what, space, layout in (
+        ("observations", layouts.observation_space, layouts.observation),
+        ("actions", layouts.action_space, layouts.action),
+    ):
+        if layout is None:
+            try:
+                Layout.of(space, {}, ())
+            except ConfigError as error:
+                raise ConfigError(f"{what} have no fixed size: {error}; or choose vec=serial") from None
     sizes: list[int] = []
 
     def measure(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        if dtype.hasobject:
-            what = f"observations of {observation_space} or actions of {action_space} have no fixed size"
-            raise ConfigError(f"{what}, which vec=multiprocess needs; choose vec=serial")
         sizes.append(footprint(shape, dtype))
         return np.empty(shape, dtype)
 
-    SharedBuffers.lay_out(observation_space, action_space, num_envs, workers, measure)
+    SharedBuffers.lay_out(layouts, num_envs, workers, measure)
     return sum(sizes)
 
 

@@ -33,7 +33,7 @@ from envs.vector.multiprocess.process import WorkerProcess, end
 from envs.vector.multiprocess.shared import MappedMemory, SharedBuffers, check_platform, size_of
 from envs.vector.multiprocess.worker import WorkerJob
 from envs.vector.slots import IDLE, Slots, build
-from envs.vector.storage import RowIndex, numbers
+from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import NEW, Table
 
 
@@ -50,6 +50,7 @@ class MultiprocessVectorEnv(VectorEnv):
         batch_size: int,
         autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
         copy: bool = True,
+        packed: bool = False,
         *,
         restart: bool,
         timeout_s: float,
@@ -62,6 +63,7 @@ class MultiprocessVectorEnv(VectorEnv):
             autoreset: with `AutoresetMode.DISABLED` the caller restarts each ended episode itself.
             copy: whether batches are the caller's own; if not, consecutive rows are views that last until these
                 environments are sent to again.
+            packed: whether observations come as rows; see `Vec.make`.
             restart: whether a worker that dies, hangs or raises is replaced; its episodes then end truncated.
             timeout_s: seconds that one environment may take for a step or a reset.
 
@@ -71,12 +73,13 @@ class MultiprocessVectorEnv(VectorEnv):
         """
         check_platform()
         (probe,) = build(spec, range(1), [IDLE])
-        describe(self, probe, num_envs, autoreset)
+        spaces = probe.observation_space, probe.action_space
+        layouts = Layouts.of(spec, *spaces)
+        describe(self, probe, layouts.observation_space, num_envs, autoreset)
         probe.close()
         self.batch_size = batch_size
 
-        spaces = self.single_observation_space, self.single_action_space
-        size = size_of(*spaces, num_envs, workers)
+        size = size_of(layouts, num_envs, workers)
         self._latest: RowIndex = slice(0, num_envs)  # of the last recv
         self._key: int | None = None  # as `begin` gave it
         self._seeds: list[int | None] = [None] * num_envs  # as `reset` gave them
@@ -85,7 +88,7 @@ class MultiprocessVectorEnv(VectorEnv):
         memory = os.memfd_create("paddock-buffers")
         try:
             os.ftruncate(memory, size)
-            buffers = SharedBuffers.lay_out(*spaces, num_envs, workers, MappedMemory(memory, size).new)
+            buffers = SharedBuffers.lay_out(layouts, num_envs, workers, MappedMemory(memory, size).new)
             for semaphore in (buffers.ready, *buffers.go):
                 semaphore.initialize()
         except BaseException:
@@ -94,9 +97,9 @@ class MultiprocessVectorEnv(VectorEnv):
         processes: list[WorkerProcess] = []
         self._finalizer = weakref.finalize(self, end, processes, buffers, memory, os.getpid())
         try:
-            self._table = Table(buffers.arrays, autoreset, copy)
+            self._table = Table(buffers.arrays, layouts, autoreset, copy, packed)
             jobs = [
-                WorkerJob(number, workers, num_envs, spec, registered, spaces, autoreset, memory, size, log=-1)
+                WorkerJob(number, workers, num_envs, spec, registered, spaces, layouts, autoreset, memory, size, log=-1)
                 for number in range(workers)
             ]
             self._coordinator = Coordinator(

@@ -31,6 +31,7 @@ from envs.vector.multiprocess.shared import (
     SharedBuffers,
 )
 from envs.vector.slots import IDLE, Slots, build
+from envs.vector.storage import Layouts
 
 WAIT_S = 60.0  # for an order, at a time
 LOG_BYTES = 1 << 16  # of the worker's last words, at most
@@ -46,6 +47,7 @@ class WorkerJob:
     spec: EnvSpec
     registered: Any  # Gymnasium's entry for the environment where the parent registered it; None if it need not be
     spaces: tuple[gymnasium.Space, gymnasium.Space]
+    layouts: Layouts
     autoreset: AutoresetMode
     memory: int  # file descriptor of the buffers
     size: int  # its bytes
@@ -66,7 +68,7 @@ def main(connection: Connection) -> None:
         return
     keep_last_words(job.log)
     memory = MappedMemory(job.memory, job.size)
-    buffers = SharedBuffers.lay_out(*job.spaces, job.num_envs, job.workers, memory.new)
+    buffers = SharedBuffers.lay_out(job.layouts, job.num_envs, job.workers, memory.new)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):  # the parent is closing
         serve(job, buffers, connection)
     sys.stdout.flush()
@@ -82,7 +84,7 @@ def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection) -> Non
         gymnasium.registry.setdefault(job.registered.id, job.registered)
     try:
         envs = build(job.spec, range(rows.start, rows.stop), at_work)
-        slots = Slots(job.spec, envs, rows.start, buffers.arrays, job.autoreset, at_work)
+        slots = Slots(job.spec, envs, rows.start, buffers.arrays, job.layouts, job.autoreset, at_work)
         check_spaces(envs, rows.start, job)
     except PaddockError as error:
         say(buffers, number, connection, FAILED, error)
