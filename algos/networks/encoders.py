@@ -121,11 +121,12 @@ class Beside(nn.Module):
         shapes = [leaf.shape if len(leaf.shape) == 3 else (*leaf.shape, 1) for leaf in inputs.raw]
         self.shapes = [tuple(shape) for shape in shapes]
         self.names = [".".join(map(str, leaf.path)) for leaf in inputs.raw]
-        self.images = nn.ModuleList([nn.Sequential(*convolutions(shape, generator)) for shape in self.shapes])
+        self.layers = [nn.Sequential(*convolutions(shape, generator)) for shape in self.shapes]
+        self.images = nn.ModuleList(self.layers)  # which is what torch finds parameters in
 
     def forward(self, obs: Tensor) -> Tensor:
         numbers, images = self.unflatten(obs)
-        parts = zip(self.images, images, self.shapes, strict=True)
+        parts = zip(self.layers, images, self.shapes, strict=True)
         return torch.cat([numbers, *[layers(image.view(-1, *shape)) for layers, image, shape in parts]], 1)
 
 

@@ -226,7 +226,7 @@ def _actor_network(graph: _Graph, architecture: Architecture, weights: Weights, 
 def _encoded(graph: _Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[Any]) -> str:
     for layer in encoder:
         if isinstance(layer, Beside):
-            parts = zip(layer.images, layer.names, layer.shapes, strict=True)
+            parts = zip(layer.layers, layer.names, layer.shapes, strict=True)
             shaped = [
                 (one, graph.add("Reshape", name, graph.constant([-1, *shape])), np.dtype(np.uint8))
                 for one, name, shape in parts
