@@ -82,7 +82,7 @@ class Slots:
         """Step these environments; where an episode ends and restarts in the same step, restart it.
 
         Raises:
-            EnvError: an environment raised, or its observation does not fit its space. Nothing is written then.
+            EnvError: an environment raised, or its observation does not fit its space. Nothing is entered then.
         """
         arrays, at_work, same_step = self._arrays, self._at_work, self._same_step
         envs = numbers(rows)

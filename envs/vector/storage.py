@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -11,9 +12,9 @@ from gymnasium import Space, spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
+from envs.errors import ConfigError, require
 from envs.spaces.layout import Layout
-from envs.spaces.parts import Misfit
+from envs.spaces.parts import Index, Misfit, Read, Write
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorMisuse
 
@@ -43,6 +44,15 @@ class Layouts:
         except ConfigError:
             action = None
         return cls(observation, action, kept, action_space)
+
+    def check_rows(self, spec: EnvSpec) -> None:
+        """Raise ConfigError where somebody else's environments would give other rows than the recipe's."""
+        own, other = spec.observations, self.observation
+        require(
+            own == other or (own.plain and other is not None and other.plain),
+            f"env.id={spec.id}: observations are {self.observation_space} in this vec=, and {spec.spaces[0]} in "
+            "Gymnasium; choose vec=serial or vec=multiprocess",
+        )
 
 
 class Refused(Exception):
@@ -95,7 +105,7 @@ class Buffer(ABC):
         """Write one element into each row.
 
         Raises:
-            Refused: an element is not of the space; what was written before it stays.
+            Refused: an element is not of the space. Of a space with a structure, what was written before it stays.
         """
 
     @abstractmethod
@@ -118,13 +128,13 @@ class Buffer(ABC):
             VectorMisuse: wrong shape, dtype or structure.
         """
 
+    @abstractmethod
     def pack(self, rows: RowIndex, batch: Any) -> None:
-        """Write a batch of observations that a vector environment gave in Gymnasium's form.
+        """Write a batch of observations in Gymnasium's form.
 
         Raises:
             Misfit: it is not of that form.
         """
-        self.array[rows] = batch
 
 
 @final
@@ -133,23 +143,25 @@ class Numbers(Buffer):
 
     def __init__(self, layout: Layout, array: NDArray[Any], packed: bool) -> None:
         self.array, self._layout, self._opaque = array, layout, packed and not layout.plain
-        self._write = layout.writer(array if layout.plain else as_rows(layout, array))
-        self._read = layout.reader(array if layout.plain else as_rows(layout, array))
+        self._dtype, self._inner = array.dtype, array.shape[1:]
+        self._joins = layout.plain and array.ndim > 1
 
     def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
-        if self._layout.plain and self.array.ndim > 1:
-            inner = self.array.shape[1:]
+        inner = self._inner
+        if self._joins:
             try:
                 # Joined end to end, and not stacked: a third of the time, and a wrong shape does not broadcast.
                 if isinstance(rows, slice):
                     np.concatenate(elements, out=self.array[rows].reshape(-1, *inner[1:]))
                 else:
-                    joined = np.concatenate(elements, dtype=self.array.dtype, casting="same_kind")
+                    joined = np.concatenate(elements, dtype=self._dtype, casting="same_kind")
                     self.array[rows] = joined.reshape(-1, *inner)
                 return
             except (ValueError, TypeError):
                 pass  # one by one, they say what is wrong
-        write_each(self._write, rows, elements)
+        beside, write = self._beside
+        write_each(write, rows, elements)
+        self.array[rows] = beside[rows]
 
     def take(self, rows: RowIndex, copy: bool) -> Any:
         batch = self.array[rows]
@@ -160,26 +172,35 @@ class Numbers(Buffer):
         return list(self.array[rows].copy() if isinstance(rows, slice) else self.array[rows])
 
     def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
-        if self._opaque or self.array.ndim > 1:
+        if self._opaque or self._inner:
             return self.take(rows, copy=True)
         return self.array[rows].tolist()
 
     def put(self, rows: RowIndex, actions: Any, count: int) -> None:
-        array = np.asarray(actions)
+        array, expected = np.asarray(actions), (count, *self._inner)
         if array.dtype.kind == "V" and not self._layout.plain:
             check_rows(self._layout, array, count)
-            self.array[rows] = self._layout.fields(array)
-            return
-        expected = (count, *self.array.shape[1:])
+            array = self._layout.fields(array)
         if array.shape != expected:
-            if array.ndim and array.shape[1:] == expected[1:]:
+            if array.ndim and array.shape[1:] == self._inner:
                 raise VectorMisuse(f"send: got {len(array)} actions for {count} environments; pass one each")
             raise VectorMisuse(f"send: actions have shape {array.shape}; pass {expected}, one row per environment")
-        dtype = self.array.dtype
-        if array.dtype != dtype and not np.can_cast(array.dtype, dtype, "same_kind"):
-            remedy = f"convert them, as by actions.astype(np.{dtype})"
-            raise VectorMisuse(f"send: actions have dtype {array.dtype}; expected {dtype}; {remedy}")
+        if array.dtype != self._dtype and not np.can_cast(array.dtype, self._dtype, "same_kind"):
+            remedy = f"convert them, as by actions.astype(np.{self._dtype})"
+            raise VectorMisuse(f"send: actions have dtype {array.dtype}; expected {self._dtype}; {remedy}")
         self.array[rows] = array
+
+    def pack(self, rows: RowIndex, batch: Any) -> None:
+        array, expected = np.asarray(batch), (len(numbers(rows)), *self._inner)
+        if array.shape != expected:
+            raise Misfit(f"shape {array.shape} where {expected} is declared")
+        self.array[rows] = array
+
+    @cached_property
+    def _beside(self) -> tuple[NDArray[Any], Write]:
+        """An array like this one, and its writer: until all elements have proved good, none is written here."""
+        rows = self._layout.zeros(len(self.array))
+        return self._layout.fields(rows), self._layout.writer(rows)
 
 
 @final
@@ -188,7 +209,6 @@ class Rows(Buffer):
 
     def __init__(self, space: Space, layout: Layout, array: NDArray[Any], packed: bool) -> None:
         self.array, self._space, self._layout, self._packed = array, space, layout, packed
-        self._write, self._read = layout.writer(array), layout.reader(array)
 
     def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
         write_each(self._write, rows, elements)
@@ -212,17 +232,25 @@ class Rows(Buffer):
             return
         check_form(self._space, actions, count, "")
         try:
-            packed = self._layout.zeros(count)
-            self._layout.pack(actions, packed)
+            self.pack(rows, actions)
         except Misfit as misfit:
             remedy = f"pass a batch in Gymnasium's form, one for each of {count} environments"
             raise VectorMisuse(f"send: actions have {misfit}; {remedy}") from None
-        self.array[rows] = packed
 
     def pack(self, rows: RowIndex, batch: Any) -> None:
         packed = self._layout.zeros(len(numbers(rows)))
         self._layout.pack(batch, packed)
         self.array[rows] = packed
+
+    # Made when they are needed, as each is compiled for this space and this array.
+
+    @cached_property
+    def _write(self) -> Write:
+        return self._layout.writer(self.array)
+
+    @cached_property
+    def _read(self) -> Read:
+        return self._layout.reader(self.array)
 
 
 @final
@@ -236,8 +264,7 @@ class Objects(Buffer):
         write_each(self._write, rows, elements)
 
     def take(self, rows: RowIndex, copy: bool) -> Any:
-        elements = self.array[rows]
-        return concatenate(self._space, elements, create_empty_array(self._space, len(elements)))
+        return join(self._space, self.array[rows])
 
     def take_each(self, rows: RowIndex) -> list[Any]:
         return list(self.array[rows])
@@ -252,15 +279,15 @@ class Objects(Buffer):
     def pack(self, rows: RowIndex, batch: Any) -> None:
         self.write(rows, apart(self._space, batch))
 
-    def _write(self, row: int, element: Any) -> None:
+    def _write(self, row: Index, element: Any) -> None:
         try:
-            concatenate(self._space, [element], create_empty_array(self._space, 1))
+            join(self._space, [element])
         except (ValueError, TypeError, LookupError) as error:
             raise Misfit(f"what {self._space} has not: {' '.join(str(error).split())}") from error
         self.array[row] = deepcopy(element)  # an environment may go on with it
 
 
-def write_each(write: Callable[[int, Any], None], rows: RowIndex, elements: Sequence[Any]) -> None:
+def write_each(write: Write, rows: RowIndex, elements: Sequence[Any]) -> None:
     """Write elements one by one; raises Refused."""
     row = 0
     try:
@@ -283,6 +310,12 @@ def apart(space: Space, batch: Any) -> list[Any]:
     if isinstance(space, spaces.Tuple):
         return list(zip(*(apart(part, one) for part, one in zip(space, batch, strict=True)), strict=True))
     return list(batch)
+
+
+def join(space: Space, elements: Sequence[Any] | NDArray[Any]) -> Any:
+    """Return a batch of elements in Gymnasium's form."""
+    out: Any = create_empty_array(space, len(elements))
+    return concatenate(space, elements, out)
 
 
 def check_rows(layout: Layout, rows: NDArray[Any], count: int) -> None:

@@ -20,6 +20,7 @@ from envs.native.vector import rows_of
 from envs.spec import EnvSpec
 from envs.vector.contract import keyed_seed
 from envs.vector.serial import SerialVectorEnv
+from envs.vector.storage import Layouts
 from envs.vector.table import Arrays
 
 HEAD, GENERATOR = 64, 40  # bytes in front of all that is saved, and in front of an environment's state
@@ -109,7 +110,7 @@ def make() -> Iterator[Any]:
         **others: Any,
     ) -> Vector:
         task = native_task(recipe(env, kwargs))
-        arrays = Arrays.allocate(task.observation_space, task.action_space, num_envs, np.zeros)
+        arrays = Arrays.allocate(Layouts.of(task.source, *task.source.spaces), num_envs, np.zeros)
         where = library.load().find_task(others.get("lanes", library.widest()).encode(), task.name.encode())
         limit = others.get("limit", task.time_limit or 0)
         at = library.load().vector_open(where, num_envs, ctypes.addressof(task.settings), limit, same_step, threads)

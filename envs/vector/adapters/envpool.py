@@ -70,6 +70,8 @@ class EnvPoolVectorEnv(VectorEnv):
             reason = str(error).partition("\n")[0]
             raise ConfigError(f"EnvPool's {self._task} refuses {options}: {reason}") from error
         layouts = Layouts.of(spec, observation_space, action_space)
+        if packed:
+            layouts.check_rows(spec)
         self.single_observation_space, self.single_action_space = layouts.observation_space, action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)

@@ -1,6 +1,7 @@
 """What adapters share around a vector environment of somebody else's that steps all its environments at once."""
 
 from abc import abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from envs.spaces.parts import Read, Write
 from envs.spec import EnvSpec
 from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open
 from envs.vector.storage import Buffer, Layouts, allocate
@@ -32,6 +34,8 @@ class LockStepVectorEnv(VectorEnv):
         layouts = Layouts.of(spec, venv.single_observation_space, venv.single_action_space)
         self._layout = layouts.observation
         self._packed = packed and self._layout is not None and not self._layout.plain
+        if packed:
+            layouts.check_rows(spec)
         self._changed = self._packed or bool(spec.without)
         self.single_observation_space = layouts.observation_space
         self.single_action_space = venv.single_action_space
@@ -86,15 +90,20 @@ class LockStepVectorEnv(VectorEnv):
 
     def _keep_each(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Return the same of observations one by one, in an array [N] of objects with None where there is none."""
-        assert self._layout is not None
         kept = np.full(self.num_envs, None, object)
-        rows = self._layout.zeros(self.num_envs)
-        write, read = self._layout.writer(rows), self._layout.reader(rows)
+        rows, write, read = self._one_by_one
         for i, one in enumerate(observations):
             if one is not None:
                 write(i, one)
-                kept[i] = rows[i] if self._packed else read(i)
+                kept[i] = rows[i].copy() if self._packed else read(i)
         return kept
+
+    @cached_property
+    def _one_by_one(self) -> tuple[NDArray[Any], Write, Read]:
+        """Rows, their writer and their reader."""
+        assert self._layout is not None
+        rows = self._layout.zeros(self.num_envs)
+        return rows, self._layout.writer(rows), self._layout.reader(rows)
 
     def render(self) -> Any:
         """What the vector environment inside draws."""
