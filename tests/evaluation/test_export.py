@@ -156,6 +156,52 @@ def test_actions_of_several_kinds_are_exported_leaf_by_leaf(kind: Any) -> None:
         np.testing.assert_allclose(got[name], part, atol=0 if np.issubdtype(part.dtype, np.integer) else 1e-4)
 
 
+STRUCTURED: dict[str, spaces.Space] = {
+    "numbers": spaces.Dict(gear=spaces.Discrete(3, start=-1), speed=spaces.Box(-5, 5, (3,), np.float64)),
+    "images": spaces.Dict(
+        front=spaces.Box(0, 255, (6, 5, 3), np.uint8),
+        speed=spaces.Box(-5, 5, (3,), np.float64),
+        back=spaces.Tuple([spaces.Box(0, 255, (5, 5), np.uint8)]),
+    ),
+    "masked": spaces.Dict(action_mask=spaces.MultiBinary(3), speed=spaces.Box(-5, 5, (3,), np.float64)),
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURED)
+@pytest.mark.parametrize("kind", ["flat", "actor", "memory"])
+def test_a_policy_of_structured_observations_is_exported(name: str, kind: str) -> None:
+    space, action = STRUCTURED[name], spaces.Discrete(3)
+    layout, draw = Layout.of(space, {}, ()), np.random.default_rng(5)
+    rows = layout.zeros(32)
+    space.seed(6)
+    for k, write in enumerate([layout.writer(rows)] * 32):
+        write(k, {**space.sample(), "action_mask": np.array([k % 2, 1, k % 3 > 0], np.int8)})
+    policy: Any
+    if kind == "flat":
+        mlp = MLP.for_spaces(layout, action, (7,), "tanh")
+        mean, std = np.zeros(mlp.sizes[0], np.float32), np.full(mlp.sizes[0], 2, np.float32)
+        parameters = draw.normal(size=mlp.num_parameters).astype(np.float32)
+        policy, state = FlatPolicy(mlp, parameters, Normalizer(mean, std, 3.0)), None
+    else:
+        plain: dict[str, Any] = {"encoder": "auto", "hidden": (8,), "activation": "tanh", "shared": False}
+        architecture = Architecture.for_spaces(
+            layout, Head.of(action), **plain, lstm=kind == "memory", initial_log_std=0.0
+        )
+        mean, std = np.zeros(architecture.inputs.width, np.float32), np.full(architecture.inputs.width, 2, np.float32)
+        size = sum(part.numel() for part in onnx_graph.ActorCritic(architecture, 0).parameters())
+        parameters = draw.normal(0, 0.3, size=size).astype(np.float32)
+        policy = ActorPolicy(architecture, Weights(0, parameters, mean, std, 3.0))
+        state = draw.normal(size=(32, architecture.state_width)).astype(np.float32) if kind == "memory" else None
+    model = onnx_graph.build_model(policy, (), layout.row.base, {})
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    given = onnx_graph.feed(policy, rows) | ({} if state is None else {"state": state})
+    assert {value.name for value in session.get_inputs()} == given.keys()
+    assert len(given) == {"numbers": 1, "images": 1 if kind == "flat" else 3, "masked": 2}[name] + (state is not None)
+    action_, output, *_ = session.run(["action", "output"], given)
+    np.testing.assert_allclose(output, policy.outputs(rows, state)[0], rtol=1e-4, atol=1e-5)
+    assert np.array_equal(action_, policy.act(rows, state)[0]) and len(np.unique(action_)) > 1
+
+
 def test_a_run_of_several_kinds_of_actions_is_compared_leaf_by_leaf() -> None:
     spec = EnvSpec(id="toy_envs:Levers-v0", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
     mlp = MLP.for_spaces(spec.observations, spec.spaces[1], (6,), "tanh")
