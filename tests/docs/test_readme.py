@@ -18,6 +18,7 @@ from conftest import ROOT, call_main
 import paddock
 from envs.native.library import built
 from envs.vector import auto
+from paddock.check import check_run, read_run
 
 pytestmark = pytest.mark.xdist_group("pages")  # what a process imports for one command serves the others
 
@@ -60,8 +61,9 @@ def read_commands() -> Iterator[str]:
 
 COMMANDS = list(dict.fromkeys(read_commands()))
 MAIN = [line for line in COMMANDS if re.match(r"python -m (platform|paddock) ", line) and "my_package" not in line]
-OF_PACKAGE = [line for line in COMMANDS if "my_package" in line]
-BESIDE = [line for line in COMMANDS if line.startswith("python -m paddock.")]
+BESIDE = [line for line in COMMANDS if line.startswith("python -m paddock.") and "my_package" not in line]
+OF_PACKAGE = [line for line in COMMANDS if "my_package" in line and not line.startswith("python -m paddock.")]
+CHECK_PACKAGE = [line for line in COMMANDS if "my_package" in line and line not in OF_PACKAGE]
 
 
 def shorten(command: str) -> str:
@@ -201,6 +203,15 @@ def test_the_package_that_extends_it_works(here: Path, monkeypatch: pytest.Monke
     assert len(best) == 4 and best == sorted(best) and best[-1] > -5.0  # who stands still has -5
     monkeypatch.setattr(sys, "argv", ["evaluate", "once", "episodes=2"])
     assert importlib.import_module("paddock.evaluate").main() == 0
+    [check] = CHECK_PACKAGE
+    monkeypatch.setattr(sys, "argv", shlex.split(check)[2:])
+    assert importlib.import_module("paddock.check").main() == 0
+    forgetful = here / "my_package" / "hill_climbing.py"
+    forgetful.write_text(forgetful.read_text().replace(', "best_return")', ")"))
+    monkeypatch.delitem(sys.modules, "my_package.hill_climbing")
+    found = check_run(*read_run(shlex.split(check)[3:]))
+    said = next(str(finding) for name, finding in found if name == "state")
+    assert f"`FAIL state: {said}`" in " ".join(EXTEND.split())
 
 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "```python\n" in text])
