@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from typing import Any, final
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from envs.errors import ConfigError, require
 from envs.spaces.layout import Layout
 from envs.spaces.parts import Index, Misfit, Read, Write
+from envs.spaces.structures import select
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorMisuse
 
@@ -144,7 +146,10 @@ class Numbers(Buffer):
     def __init__(self, layout: Layout, array: NDArray[Any], packed: bool) -> None:
         self.array, self._layout, self._opaque = array, layout, packed and not layout.plain
         self._dtype, self._inner = array.dtype, array.shape[1:]
+        self._given = as_rows(layout, array) if self._opaque else array  # what batches are taken from
         self._joins = layout.plain and array.ndim > 1
+        leaf = layout.leaves[0]
+        self._choices = (leaf.starts[0], leaf.starts[0] + leaf.sizes[0] - 1) if leaf.kind == "choice" else None
 
     def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
         inner = self._inner
@@ -159,14 +164,22 @@ class Numbers(Buffer):
                 return
             except (ValueError, TypeError):
                 pass  # one by one, they say what is wrong
+        elif self._choices is not None:
+            low, high = self._choices
+            try:
+                chosen = list(map(index, elements))
+                if low <= min(chosen) and max(chosen) <= high:
+                    self.array[rows] = chosen
+                    return
+            except TypeError:
+                pass  # as above
         beside, write = self._beside
         write_each(write, rows, elements)
         self.array[rows] = beside[rows]
 
     def take(self, rows: RowIndex, copy: bool) -> Any:
-        batch = self.array[rows]
-        batch = batch.copy() if copy and isinstance(rows, slice) else batch
-        return as_rows(self._layout, batch) if self._opaque else batch
+        batch = self._given[rows]
+        return batch.copy() if copy and isinstance(rows, slice) else batch
 
     def take_each(self, rows: RowIndex) -> list[Any]:
         return list(self.array[rows].copy() if isinstance(rows, slice) else self.array[rows])
@@ -209,14 +222,17 @@ class Rows(Buffer):
 
     def __init__(self, space: Space, layout: Layout, array: NDArray[Any], packed: bool) -> None:
         self.array, self._space, self._layout, self._packed = array, space, layout, packed
+        self._sized = not any(leaf.kind in ("length", "tag", "text", "links") for leaf in layout.leaves)
 
     def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
         write_each(self._write, rows, elements)
 
     def take(self, rows: RowIndex, copy: bool) -> Any:
-        batch = self.array[rows]
-        batch = batch.copy() if copy and isinstance(rows, slice) else batch
-        return batch if self._packed else self._layout.batch(batch)
+        if self._packed or copy or not self._sized or not isinstance(rows, slice):
+            batch = self.array[rows]
+            batch = batch.copy() if copy and isinstance(rows, slice) else batch
+            return batch if self._packed else self._layout.batch(batch)
+        return select(self._views, rows)
 
     def take_each(self, rows: RowIndex) -> list[Any]:
         batch = self.array[rows]
@@ -251,6 +267,10 @@ class Rows(Buffer):
     @cached_property
     def _read(self) -> Read:
         return self._layout.reader(self.array)
+
+    @cached_property
+    def _views(self) -> Any:
+        return self._layout.fields(self.array)
 
 
 @final
