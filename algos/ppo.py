@@ -97,7 +97,7 @@ class PPO:
     def __post_init__(self) -> None:
         self._check()
         self.env = playable(self.env, self.vec)
-        self.vec.check(self.env)
+        self.vec.check(self.env.in_training())
         architecture = Architecture.for_spaces(
             *self.env.spaces,
             encoder=self.encoder,
