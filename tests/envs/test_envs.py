@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from bindings import need
 from conftest import ROOT, env_section, env_spec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -45,6 +46,7 @@ def episode(env: gymnasium.Env, seed: int, steps: int = 150) -> list[Any]:
 
 @pytest.fixture(params=OFFERED, ids=lambda path: path.stem)
 def offered(request: pytest.FixtureRequest) -> EnvSpec:
+    need(request.param.stem)
     return spec_of(request.param)
 
 
