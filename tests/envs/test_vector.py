@@ -54,7 +54,7 @@ def samples(observation: str, action: str = "start", **changes: Any) -> EnvSpec:
     return env_spec("toy_envs:Samples-v0", kwargs={"observation": observation, "action": action}, **changes)
 
 
-STRUCTURED = {
+STRUCTURED = {  # with each kind of space that Gymnasium has
     "padded": samples("padded", "mixed"),
     "text": samples("text", "number"),
     "oneof": samples("oneof", "text"),
@@ -126,7 +126,14 @@ def workers_of(vec: Any) -> list[psutil.Process]:
 # The same numbers everywhere
 
 
-@pytest.mark.parametrize("env", (TASKS | STRUCTURED).values(), ids=TASKS | STRUCTURED)
+@pytest.mark.parametrize(
+    ("backend", "env"),
+    [
+        *(pytest.param(vec, env, id=f"{name}-{task}") for name, vec in BACKENDS.items() for task, env in TASKS.items()),
+        *(pytest.param(SERIAL, env, id=f"serial-{task}") for task, env in STRUCTURED.items()),
+        *(pytest.param(multiprocess(workers=1), env, id=f"multiprocess-{task}") for task, env in STRUCTURED.items()),
+    ],
+)
 def test_every_backend_gives_what_gymnasiums_gives(make: Any, backend: Any, env: EnvSpec) -> None:
     ours = make(backend, env)
     theirs = SyncVectorEnv([env.make] * N, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -210,6 +217,52 @@ def test_left_out_parts_are_nowhere(make: Any, backend: Any) -> None:
     assert_same(got["graph"], expected["graph"][1:])
     assert_same(got["padded"]["a"], {"x": expected["padded"]["a"]["x"]})
     assert_same(got["pile"], expected["pile"])
+    vec.step(actions_for(vec, 1)[0])
+
+
+@pytest.mark.parametrize("workers", [None, 1])
+def test_more_than_a_bound_holds_is_an_error(make: Any, workers: int | None) -> None:
+    env = samples("pile", bounds={"pile": 2})
+    vec = make(SERIAL if workers is None else multiprocess(workers=workers), env)
+    with pytest.raises(
+        EnvError, match=r"environment \d .*Samples.*items at \['pile'\].*raise env.bounds.pile"
+    ) as caught:
+        for _ in range(20):
+            vec.reset()
+    assert "\n" not in str(caught.value)
+
+
+ROWS = np.zeros(N, "V8")
+
+
+@pytest.mark.parametrize(
+    ("actions", "named"),
+    [
+        (
+            {"gear": np.zeros(N, int)},
+            r"actions must be a mapping with keys \['gear', 'lamps', 'wheel'\]; got .*\['gear'",
+        ),
+        (ROWS, "rows of 8 bytes where 24 are declared"),
+        (ROWS[:2], r"rows of shape \(2,\) for 6 environments"),
+        (
+            {"gear": np.full(N, 2), "wheel": np.zeros((N, 2)), "lamps": np.zeros((N, 2), int)},
+            r"2 at \['gear'\] where -1",
+        ),
+        (
+            {"gear": np.zeros(N, int), "wheel": np.zeros((N, 3)), "lamps": np.zeros((N, 2), int)},
+            r"\(6, 3\) at \['wheel'",
+        ),
+        ({"gear": np.zeros(N, int), "wheel": np.zeros((N, 2)), "lamps": np.zeros((N, 2))}, r"float64 at \['lamps'\]"),
+        ({"gear": np.zeros(2, int), "wheel": np.zeros((N, 2)), "lamps": np.zeros((N, 2), int)}, r"\['gear'\] .* of 6"),
+    ],
+)
+def test_actions_of_another_structure_are_one_clear_line(make: Any, actions: Any, named: str) -> None:
+    vec = make(SERIAL, samples("start", "mixed"))
+    vec.reset(seed=0)
+    with pytest.raises(VectorMisuse, match=named) as caught:
+        vec.send(actions)
+    assert "\n" not in str(caught.value)
+    vec.step(actions_for(vec, 1)[0])
 
 
 def test_slices_in_turn_give_what_all_together_give(make: Any) -> None:
