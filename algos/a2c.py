@@ -17,6 +17,7 @@ from algos.learning.rollout import Rollout, RolloutConfig, episode_metrics, play
 from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture
+from algos.networks.heads import Gaussian, Head
 from algos.pool.protocol import Pool
 from envs.ranges import POSITIVE, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, check_fields
 from envs.spec import EnvSpec
@@ -40,6 +41,8 @@ class A2C:
     value_coef: NonNegativeFloat
     entropy_coef: NonNegativeFloat
     hidden: tuple[int, ...]
+    network: Mapping[str, Any] | None
+    gaussian: Gaussian
     eval_every: Annotated[int, POSITIVE]
     eval_episodes: Annotated[int, POSITIVE]
     eval_max_steps: Annotated[int, POSITIVE]
@@ -52,12 +55,14 @@ class A2C:
         self.vec.check(self.env)
         network: dict[str, Any] = {
             "encoder": "auto",
+            "network": self.network,
             "activation": "tanh",
             "shared": False,
             "lstm": False,
             "initial_log_std": 0.0,
         }
-        architecture = Architecture.for_spaces(*self.env.spaces, hidden=tuple(self.hidden), **network)
+        head = Head.of(self.env.spaces[1], gaussian=self.gaussian)
+        architecture = Architecture.for_spaces(self.env.observations, head, hidden=tuple(self.hidden), **network)
         options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False, "adam_epsilon": 1e-5}
         self.learner = Learner(architecture, self.seed, **options)
         config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, groups=1)

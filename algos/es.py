@@ -73,10 +73,8 @@ class ES:
 
     def __post_init__(self) -> None:
         self._check()
-        self.env = self.env.as_array()
         self.vec.check(self.env)
-        observation, action = self.env.spaces
-        mlp = MLP.for_spaces(observation, action, tuple(self.hidden), self.activation)
+        mlp = MLP.for_spaces(self.env.observations, self.env.spaces[1], tuple(self.hidden), self.activation)
         size = mlp.num_parameters
         if self.noise == "table":
             hint = f"raise it to {1000 * size} or choose noise=philox"
@@ -199,7 +197,7 @@ class ES:
             "learners": "1, in this process, on the CPU",
             "members": f"{self.population} ({self.population // 2} mirrored pairs) in {tasks} tasks an iteration",
             "policy": f"{sizes} {self.activation}, {self.problem.mlp.num_parameters:,} parameters, "
-            f"{self.problem.mlp.network.head} actions",
+            f"{self.problem.mlp.describe_actions()} actions",
         }
 
     def _check(self) -> None:
@@ -215,8 +213,9 @@ class ES:
     def _normalizer(self, observed: Moments) -> Normalizer | None:
         if not self.normalize_observations:
             return None
-        std = observed.std(STD_FLOOR)
-        return Normalizer(observed.mean.astype(np.float32), std.astype(np.float32), self.observation_clip)
+        real = self.problem.mlp.inputs.is_real
+        mean, std = np.where(real, observed.mean, 0), np.where(real, observed.std(STD_FLOOR), 1)
+        return Normalizer(mean.astype(np.float32), std.astype(np.float32), self.observation_clip)
 
     def _report_lost(self, generation: Generation) -> None:
         """Warn of lost tasks, or end the run where there is nothing left of a population."""

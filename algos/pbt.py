@@ -66,7 +66,6 @@ class PBT:
 
     def __post_init__(self) -> None:
         self._check()
-        self.env = self.env.as_array()
         self.rounds = RoundSettings(
             self.member, self.env, self.vec, self.seed, self.interval, self.eval_episodes, self.eval_max_steps
         )

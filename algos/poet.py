@@ -94,9 +94,9 @@ class POET:
 
     def __post_init__(self) -> None:
         self._check()
-        self.env = self.family.env_spec(self.family.flat(), None).as_array()
+        self.env = self.family.env_spec(self.family.flat(), None)
         self.vec.check(self.env)
-        self.mlp = MLP.for_spaces(*self.env.spaces, tuple(self.hidden), self.activation)
+        self.mlp = MLP.for_spaces(self.env.observations, self.env.spaces[1], tuple(self.hidden), self.activation)
         self.jobs = AgentJobs(self)
         self.reproduction = Reproduction(self.jobs, self)
         self._events: list[Event] = []
@@ -262,7 +262,7 @@ class POET:
     def _problem(self, number: int, encoding: Encoding) -> Problem:
         ground = episode_seed(self.seed, Stream.GROUND, 0, number) if self.same_ground else None
         return Problem(
-            env=self.family.env_spec(encoding, ground).as_array(),
+            env=self.family.env_spec(encoding, ground),
             vec=self.vec,
             mlp=self.mlp,
             seed=self.seed,

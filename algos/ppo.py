@@ -31,6 +31,7 @@ from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import Activation
+from algos.networks.heads import Gaussian, Head
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
@@ -74,10 +75,12 @@ class PPO:
     normalize_rewards: bool
     reward_clip: PositiveFloat
     encoder: Literal["auto", "mlp", "cnn"]
+    network: Mapping[str, Any] | None
     hidden: tuple[int, ...]
     activation: Activation
     shared: bool
     lstm: bool
+    gaussian: Gaussian
     initial_log_std: float
     device: str
     learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
@@ -99,8 +102,10 @@ class PPO:
         self.env = playable(self.env, self.vec)
         self.vec.check(self.env)
         architecture = Architecture.for_spaces(
-            *self.env.spaces,
+            self.env.observations,
+            Head.of(self.env.spaces[1], gaussian=self.gaussian),
             encoder=self.encoder,
+            network=self.network,
             hidden=tuple(self.hidden),
             activation=self.activation,
             shared=self.shared,
@@ -120,7 +125,7 @@ class PPO:
         config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, self.groups)
         self.normalization = Normalization(
             self.vec.num_envs * (self.num_actors if self.rollouts == "actors" else 1),
-            architecture.obs_shape,
+            architecture.inputs,
             self.gamma,
             obs=self.normalize_observations,
             rewards=self.normalize_rewards,
@@ -223,7 +228,7 @@ class PPO:
             "rollout": f"{self.num_steps} steps x {actors.num_envs} environments = {batch:,}, "
             f"{self.epochs} epochs in minibatches of {min(self.minibatch_size, batch):,}",
             "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
-            f"{len(self.learner.theta):,} parameters, {architecture.head.kind} actions",
+            f"{len(self.learner.theta):,} parameters, {architecture.head.describe()} actions",
         }
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:

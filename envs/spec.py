@@ -67,10 +67,10 @@ class EnvSpec:
         require(
             not isinstance(self.without, str), f"without={self.without!r} must be a list of paths: [{self.without}]"
         )
-        object.__setattr__(self, "kwargs", _freeze(dict(self.kwargs)))
-        object.__setattr__(self, "bounds", _freeze(dict(_join(dict(self.bounds), ""))))
+        object.__setattr__(self, "kwargs", freeze(dict(self.kwargs)))
+        object.__setattr__(self, "bounds", freeze(dict(_join(dict(self.bounds), ""))))
         object.__setattr__(self, "without", tuple(map(str, self.without)))
-        object.__setattr__(self, "wrappers", tuple(_freeze(dict(wrapper)) for wrapper in self.wrappers))
+        object.__setattr__(self, "wrappers", tuple(freeze(dict(wrapper)) for wrapper in self.wrappers))
 
     def make(self, render_mode: str | None = None) -> gymnasium.Env:
         """Build one environment.
@@ -104,7 +104,7 @@ class EnvSpec:
         except gymnasium.error.Error as error:
             raise ConfigError(f"env.id={self.id}: {_one_line(error)}") from error
         for wrapper in self.wrappers:
-            env = _wrap(env, dict(_thaw(wrapper)))
+            env = _wrap(env, dict(thaw(wrapper)))
         return env
 
     def wrapped(self, target: str) -> "EnvSpec":
@@ -114,21 +114,15 @@ class EnvSpec:
     @property
     def arguments(self) -> dict[str, Any]:
         """`kwargs` as a mapping again."""
-        return dict(_thaw(self.kwargs))
+        return dict(thaw(self.kwargs))
 
     @property
     def fields(self) -> dict[str, Any]:
         """The recipe as plain data: what it is built from again."""
-        wrappers = [dict(_thaw(wrapper)) for wrapper in self.wrappers]
+        wrappers = [dict(thaw(wrapper)) for wrapper in self.wrappers]
         own = {name: getattr(self, name) for name in ("id", "max_episode_steps", "fresh")}
         own |= {"kwargs": self.arguments, "wrappers": wrappers}
-        return own | {"bounds": dict(_thaw(self.bounds)), "without": list(self.without)}
-
-    def as_array(self) -> "EnvSpec":
-        """The same recipe with observations as arrays: dictionaries, tuples and choices are flattened."""
-        if isinstance(self.spaces[0], gymnasium.spaces.Box):
-            return self
-        return self.wrapped("gymnasium.wrappers.FlattenObservation")
+        return own | {"bounds": dict(thaw(self.bounds)), "without": list(self.without)}
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
         """The same recipe, with this limit where neither it nor the environment has one."""
@@ -188,7 +182,7 @@ class EnvSpec:
         return layout.space, layout
 
     def _lay_out(self, observation_space: gymnasium.Space) -> Layout:
-        return Layout.of(observation_space, dict(_thaw(self.bounds)), self.without)
+        return Layout.of(observation_space, dict(thaw(self.bounds)), self.without)
 
     @functools.cached_property
     def _made(self) -> tuple[tuple[gymnasium.Space, gymnasium.Space], bool]:
@@ -231,19 +225,19 @@ def _join(bounds: Mapping[Any, Any], path: str) -> Iterator[tuple[str, Any]]:
             yield f"{path}{key}", bound
 
 
-def _freeze(value: Any) -> Any:
+def freeze(value: Any) -> Any:
     """Make plain data hashable; mappings, lists and tuples stay apart."""
     if isinstance(value, Mapping):
-        return Frozen(dict, tuple(sorted((key, _freeze(item)) for key, item in value.items())))
+        return Frozen(dict, tuple(sorted((key, freeze(item)) for key, item in value.items())))
     if isinstance(value, list):
-        return Frozen(list, tuple(map(_freeze, value)))
-    return tuple(map(_freeze, value)) if isinstance(value, tuple) else value
+        return Frozen(list, tuple(map(freeze, value)))
+    return tuple(map(freeze, value)) if isinstance(value, tuple) else value
 
 
-def _thaw(value: Any) -> Any:
+def thaw(value: Any) -> Any:
     if isinstance(value, Frozen):
-        return {key: _thaw(item) for key, item in value} if value.kind is dict else [_thaw(item) for item in value]
-    return tuple(map(_thaw, value)) if isinstance(value, tuple) else value
+        return {key: thaw(item) for key, item in value} if value.kind is dict else [thaw(item) for item in value]
+    return tuple(map(thaw, value)) if isinstance(value, tuple) else value
 
 
 def _one_line(error: Exception) -> str:

@@ -147,7 +147,7 @@ class Run:
         target = find_target(algorithm, self.path, niche, agent, algorithm, None)
         policy, iteration = find_policy(algorithm, self.path, which, target, progress)
         spec = self._spec() if target is None else target.env
-        return TrainedPolicy(policy, *spec.spaces, iteration)
+        return TrainedPolicy(policy, spec, iteration)
 
     def evaluate(
         self,

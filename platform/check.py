@@ -1,26 +1,59 @@
-"""Check an environment: play it, and say what is wrong with it for who needs repeatable results.
+"""Check an environment, or an algorithm: play it, and say what is wrong with it for who needs repeatable results.
 
 python -m paddock.check env=bipedal
+python -m paddock.check algo=es
 """
 
+import logging
+import os
+import pickle
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
-from envs.errors import ConfigError, nearest, require
+import numpy as np
+from gymnasium import spaces
+
+from algos.protocol import TakesFamily
+from envs.errors import ConfigError, PaddockError, nearest, require, resolve
+from envs.process import describe_end, start_python
 from envs.spec import EnvSpec
 
 from .config.build import build
 from .config.command import run_command
+from .config.experiment import assemble, read_plain
 from .config.niche import settle_niche
-from .config.overrides import compose_sections
+from .config.overrides import compose_sections, composed
+from .evaluation.load import load
+from .evaluation.policy import TrainedPolicy
+from .evaluation.target import find_policy, find_target
+from .health.algo_checks import Findings, check_algo, first_difference
 from .health.env_checks import check_env
-from .health.installed import print_findings
+from .health.installed import Finding, in_words, last_line, print_findings
+from .launch import play
+from .rerun import compare
+from .runs.checkpoint import Checkpoints
 
-KEYS = ("env", "steps")
+KEYS = ("algo", "env", "iterations", "steps")
+PARTS = ("algo", "env", "vec", "seed", "hydra")  # what may be said of the run that an algorithm makes
+OWN = ("budget", "checkpoint", "compute", "dry_run", "resume", "run", "sweep", "track")  # what is said here
+FEWEST = 3  # iterations: one before the state is taken, one after it, and one more
+
+# Of Paddock's own algorithms: little to do in an iteration, and all there is to do in a few of them.
+SMALL: dict[str, Any] = {
+    **{"population": 8, "pairs_per_task": 1, "episode_cap": 100, "hidden": [8], "num_steps": 16, "minibatch_size": 32},
+    **{"epochs": 2, "members": 3, "interval": 1, "eval_every": 2, "eval_episodes": 2, "eval_max_steps": 200},
+    **{"transfer_every": 2, "reproduce_every": 2, "reproduce_score": 0, "max_niches": 2, "max_children": 2},
+    **{"criterion_low": 0, "criterion_high": 1000},
+}
 
 HELP = """\
-Check an environment: it is played at random and compared with itself; a line for each thing, `ok`, `warn` or `FAIL`.
+Check an environment or an algorithm; a line for each thing, `ok`, `warn` or `FAIL`.
 
     python -m paddock.check env=NAME [key=value ...]
 
@@ -28,7 +61,19 @@ Check an environment: it is played at random and compared with itself; a line fo
     env.KEY=VALUE     a key of it, such as env.fresh=false
     steps=1000        steps to play at first; the first episodes are then played again, in other places
 
-Exit codes: 0 every episode depends on its seed alone, 1 something FAILs, 2 bad input.
+The environment is played at random and compared with itself.
+
+    python -m paddock.check algo=NAME [key=value ...]
+
+    algo=NAME         an option of conf/algo, or of a package's own group: 'hydra.searchpath=[pkg://my_package.conf]'
+    algo.KEY=VALUE    a key of it; keys of Paddock's own algorithms that are not given are made small
+    env=, vec=, seed= what it learns in: env=cartpole (of POET env=poles) and vec=serial where nothing is said
+    iterations=4      to play, at least 3
+
+The algorithm learns for a few iterations and is compared with itself: again in this process; gone on from the state of
+every iteration; killed and resumed as a run; on two workers. Rows and states must be the same bits.
+
+Exit codes: 0 results depend on settings and seed alone, 1 something FAILs, 2 bad input.
 """
 
 
@@ -38,7 +83,15 @@ def main() -> int:
 
     def command(arguments: Sequence[str]) -> None:
         nonlocal code
-        code = print_findings(check_env(*read(arguments)))
+        if any(argument.startswith("algo=") for argument in arguments):
+            before = logging.root.manager.disable
+            logging.disable(logging.WARNING)  # what a run warns of would be told for each of the many that are made
+            try:
+                code = print_findings(check_run(*read_run(arguments)))
+            finally:
+                logging.disable(before)
+        else:
+            code = print_findings(check_env(*read(arguments)))
 
     return run_command(HELP, command) or code
 
@@ -52,18 +105,172 @@ def read(arguments: Sequence[str]) -> tuple[EnvSpec, int]:
     overrides, steps = [], 1000
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        if not equals or not (key in KEYS or key.startswith("env.")):
+        if not equals or not (key in ("env", "steps") or key.startswith("env.")):
             raise ConfigError(f"{argument} is not an argument of check; {nearest(key, KEYS)} (see --help)")
         if key == "steps":
-            require(value.isdecimal() and int(value) >= 1, f"{argument} must be a whole number, at least 1")
-            steps = int(value)
+            steps = _count(argument, value, 1)
         else:
             overrides.append(argument)
-    require(any(override.startswith("env=") for override in overrides), "no environment is named; give env=NAME")
+    given = any(override.startswith("env=") for override in overrides)
+    require(given, "no environment is named; give env=NAME, or algo=NAME")
     recipe: Any = build("env", settle_niche(compose_sections(["env"], overrides)["env"]))
     what = f"env: {type(recipe).__name__} is a family of environments"
     require(isinstance(recipe, EnvSpec), f"{what}, and one is checked at a time; choose one, as env=terrain")
     return recipe, steps
+
+
+def read_run(arguments: Sequence[str]) -> tuple[list[str], int]:
+    """Return the overrides of a small run of the algorithm that the arguments name, and how many iterations to play.
+
+    Raises:
+        ConfigError: an argument is unknown, out of range, or said here.
+    """
+    overrides, iterations = [], 4
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        part = key.lstrip("+~").partition(".")[0].partition("@")[0]
+        require(part not in OWN, f"{argument}: check says itself how a run is made; leave {part} out")
+        require(argument != "vec=auto", "vec=auto chooses by the time that layouts take; give vec=serial, or another")
+        if key == "iterations":
+            iterations = _count(argument, value, FEWEST)
+        elif part in PARTS or argument.startswith("-"):
+            overrides.append(argument)
+        else:
+            raise ConfigError(f"{argument} is not an argument of check; {nearest(key, {*KEYS, *PARTS})} (see --help)")
+    named = {override.partition("=")[0].lstrip("+~") for override in overrides}
+    algo = compose_sections(["algo"], overrides)["algo"]
+    made = resolve(algo["_target_"], "algo._target_")
+    small = _shrink("algo", algo, named)
+    if "env" not in named:
+        small += ["env=poles"] if isinstance(made, TakesFamily) else ["env=cartpole", "env.max_episode_steps=100"]
+    small += [word for word in ("vec=serial", "vec.num_envs=4") if word.partition("=")[0] not in named]
+    return [*overrides, *small], iterations
+
+
+def _shrink(path: str, section: Mapping[str, Any], named: set[str]) -> list[str]:
+    """Small settings of one of Paddock's own algorithms, and of its members, but for those that are named."""
+    if not str(section.get("_target_")).startswith("algos."):
+        return []
+    keys = [key for key in SMALL if key in section and f"{path}.{key}" not in named]
+    keys = [key for key in keys if not (path == "algo.member" and key == "eval_every")]  # a round ends with one
+    words = [f"{path}.{key}={str(SMALL[key]).replace(' ', '')}" for key in keys]
+    member = section.get("member")
+    return words + (_shrink(f"{path}.member", member, named) if isinstance(member, Mapping) else [])
+
+
+def _count(argument: str, value: str, least: int) -> int:
+    require(value.isdecimal() and int(value) >= least, f"{argument} must be a whole number, at least {least}")
+    return int(value)
+
+
+def check_run(overrides: Sequence[str], iterations: int) -> Findings:
+    """Check the algorithm of a run; yields what was looked at, and what was found.
+
+    Raises:
+        ConfigError: the overrides name no run that can be assembled.
+    """
+    words = [*overrides, "compute=serial", "track=none", f"budget.iterations={iterations}", "checkpoint.every_s=0"]
+    with composed(words) as composition:
+        config = read_plain(composition)
+    compute = compose_sections(["compute"], ["compute=local", "compute.workers=2"])["compute"]
+    sound = True
+    for name, finding in check_algo(config, compute, iterations):
+        yield name, finding
+        sound &= finding.level != "FAIL" or name not in ("plan", "metrics", "repeated")
+    if not sound:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        whole, killed = Path(folder, "whole"), Path(folder, "killed")
+        try:
+            yield "killed", _check_killed(words, iterations, whole, killed)
+            yield "policy", _check_policy(config, whole)
+        except PaddockError as error:
+            yield "run", Finding("FAIL", in_words(error), "mend what raised it")
+
+
+def _check_killed(words: list[str], iterations: int, whole: Path, killed: Path) -> Finding:
+    """A run that is killed in mid-iteration and goes on ends with the same bytes as one that is not."""
+    _play([*words, f"run.dir={whole}"])
+    after = iterations // 2
+    code = "import sys; from paddock.check import cut_short; cut_short(int(sys.argv[1]), sys.argv[2:])"
+    child = start_python(code, str(after), *words, f"run.dir={killed}", stderr=subprocess.PIPE)
+    _, said = child.communicate()
+    if child.returncode != -signal.SIGKILL:
+        ended = f"the run that was to be killed {describe_end(child.returncode)}"
+        return Finding("FAIL", f"{ended}: {last_line(said.decode(errors='replace'))}", "mend what ended it")
+    _play([*words, f"run.dir={killed}"])
+    if found := compare(whole, killed, iterations):
+        where = found.journal if found.iteration is None else f"iteration {found.iteration}"
+        return Finding("FAIL", f"killed after iteration {after} and resumed: {where}: {found.what}", "see `state`")
+    one, other = (Checkpoints(path / "checkpoints", 1).load() for path in (whole, killed))
+    assert one is not None and other is not None
+    if leaf := first_difference(one["algorithm"], other["algorithm"]):
+        return Finding("FAIL", f"killed after iteration {after} and resumed: the last state differs at {leaf}")
+    return Finding("ok", f"a run killed after iteration {after} and resumed ends with the same bytes")
+
+
+def _play(words: Sequence[str]) -> None:
+    with composed(words) as composition:
+        parts = assemble(composition)
+    outcome, _ = play(parts, progress=False)
+    if outcome.signal is not None:
+        raise KeyboardInterrupt
+
+
+def cut_short(iteration: int, words: Sequence[str]) -> None:
+    """Run an experiment in this process, which is killed while it is at the iteration after this one."""
+    with composed(words) as composition:
+        parts = assemble(composition)
+    plan = parts.algorithm.plan
+
+    def plan_then_die() -> Generator[Mapping[str, float], None, None]:
+        with closing(plan()) as rows:
+            for row in rows:
+                if row["iteration"] > iteration:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield row
+
+    parts.algorithm.plan = plan_then_die
+    play(parts, progress=False)
+
+
+def _check_policy(config: Mapping[str, Any], run: Path) -> Finding:
+    """The policy acts on what its environment shows, each row by itself, and can be sent to other processes."""
+    algorithm, progress = load(run)
+    target = find_target(algorithm, run, None, None, algorithm, None)
+    made, iteration = find_policy(algorithm, run, "last", target, progress)
+    spec: EnvSpec = build("env", config["env"]) if target is None else target.env
+    env = spec.make()
+    try:
+        seen = [env.reset(seed=seed)[0] for seed in (0, 1)]
+    finally:
+        env.close()
+    try:
+        policy = TrainedPolicy(made, *spec.spaces, iteration)
+        actions = [policy.act_with_state(observation)[0] for observation in seen]
+        again = TrainedPolicy(pickle.loads(pickle.dumps(made)), *spec.spaces, iteration)
+        others = [again.act_with_state(observation)[0] for observation in seen]
+        rows = policy.act_with_state(np.stack(seen))[0] if isinstance(spec.spaces[0], spaces.Box) else actions
+    except Exception as error:
+        return Finding("FAIL", in_words(error), "act(obs [B, ...], state) returns (actions [B, ...], extras, state)")
+    for action, other in zip(actions, others, strict=True):
+        if not spec.spaces[1].contains(action):
+            return Finding("FAIL", f"act gives {action!r}, which is no {spec.spaces[1]}", "act gives actions of it")
+        if not _alike(action, other):
+            return Finding("FAIL", f"act gives {action!r}, and {other!r} once it was pickled", "pickle all it acts by")
+    for action, row in zip(actions, rows, strict=True):
+        if not _alike(action, row):
+            return Finding("FAIL", f"act gives {action!r} alone and {row!r} in company", "each row acts by itself")
+    return Finding("ok", f"acts in {spec.id}, alone, in company and once pickled")
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two actions are the same but for the last bits, which may depend on the company of a row."""
+    if isinstance(one, Mapping):
+        return all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return all(map(_alike, one, other))
+    return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
+from algos.networks.heads import dotted
 from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, PaddockError, require
+from envs.spaces.parts import Path as LeafPath
+from envs.spaces.structures import flatten
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
 
@@ -39,9 +42,11 @@ Write a run's policy as an ONNX file: its network, with the normalization of obs
     niche=7             of a run of POET: this niche's own agent; else that of the newest active niche
     agent=3             in its place the agent of this niche
 
-Input: `observation` [B, *shape], in the dtype in which the environment gives it; dictionaries, tuples and choices are
-flattened first, as by gymnasium.spaces.flatten. Outputs: `action` [B, ...], the most likely one, as the environment
-takes it, and `output` [B, W], what the network gives for it: a score for each choice, or the mean of an action.
+Input: `observation` [B, *shape], in the dtype in which the environment gives it. Of dictionaries, tuples and choices it
+is the numbers [B, F] of all parts in their order, choices one-hot; images come as inputs of their own, by their paths,
+and where a mask says what is legal, `legal` [B, W]. Outputs: `action` [B, ...], the most likely one, as the environment
+takes it (of a dictionary or tuple of actions one for each part, such as `action.arm` and `action.legs.0`), and `output`
+[B, W], what the network gives for it: a score for each choice, or the mean of an action.
 A policy with a memory also takes `state` [B, S], zeros before an episode, and gives `next_state`.
 
 Where onnxruntime is installed, the file is compared with the policy on observations of the environment before it is
@@ -101,17 +106,17 @@ def export(run: Path, path: Path, *, which: str = "last", niche: int | None = No
     """
     check_output("FILE", path, (".onnx",))
     config = read_config(run)
-    build_model = _import("onnx", "algos.networks.onnx_graph").build_model
+    graphs = _import("onnx", "algos.networks.onnx_graph")
     algorithm, progress = load(run)
     target = find_target(algorithm, run, niche, agent, algorithm, None)
     policy, iteration = find_policy(algorithm, run, which, target, progress)
     if target is not None:
         spec = target.env
     else:
-        spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", config["env"]).as_array()
-    space: Any = spec.spaces[0]
+        spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", config["env"])
     notes = {"environment": spec.id, "algorithm": type(algorithm).__name__, "iteration": str(iteration)}
-    model = build_model(policy, tuple(space.shape), np.dtype(space.dtype), notes)
+    space: Any = spec.spaces[0]
+    model = graphs.build_model(policy, tuple(space.shape or ()), np.dtype(spec.observations.row.base), notes)
     content = model.SerializeToString()
     compared = _compare(content, policy, spec)
     write_output("FILE", path, content)
@@ -146,15 +151,18 @@ def _compare(content: bytes, policy: Any, spec: EnvSpec) -> Comparison | None:
         return None
     obs, states, output, action = _visit(policy, spec)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    given: dict[str, Any] = {"observation": obs}
-    if len(session.get_inputs()) > 1:
+    given: dict[str, Any] = _import("onnx", "algos.networks.onnx_graph").feed(policy, obs)
+    if len(session.get_inputs()) > len(given):
         given["state"] = states
-    their_action, theirs = session.run(["action", "output"], given)
+    ours = {("action", *path): part for path, part in _leaves(action, spec)}
+    theirs, *their_actions = session.run(["output", *(dotted(path) for path in ours)], given)
     difference = float(np.abs(theirs - output).max())
     allowed = TOLERANCE * max(1.0, float(np.abs(output).max()))
-    rows = np.abs(their_action.astype(np.float64) - action).reshape(len(obs), -1).max(axis=1)
-    whole = np.issubdtype(action.dtype, np.integer)
-    differing = int((rows > (0 if whole else allowed)).sum())
+    differ = np.zeros(len(obs), np.bool_)
+    for part, their_part in zip(ours.values(), their_actions, strict=True):
+        rows = np.abs(their_part.astype(np.float64) - part).reshape(len(obs), -1).max(axis=1)
+        differ |= rows > (0 if np.issubdtype(part.dtype, np.integer) else allowed)
+    differing = int(differ.sum())
     said = f"outputs differ by {difference:.2g} on {len(obs)} observations, and {differing} actions differ"
     # A tie that rounding decides is no mistake.
     if not difference <= allowed or differing > len(obs) // 50:
@@ -162,11 +170,19 @@ def _compare(content: bytes, policy: Any, spec: EnvSpec) -> Comparison | None:
     return Comparison(len(obs), difference, differing)
 
 
+def _leaves(actions: NDArray[Any], spec: EnvSpec) -> list[tuple[LeafPath, NDArray[Any]]]:
+    """Actions as arrays [B, ...], one for each leaf of their space with its path."""
+    if actions.dtype.kind != "V":
+        return [((), actions)]
+    paths = [leaf.path for leaf in spec.actions.leaves]
+    return list(zip(paths, flatten(spec.actions.fields(actions)), strict=True))
+
+
 def _visit(policy: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Observations that the policy meets, with its memory before, its outputs and its actions: COMPARED of each."""
     met: list[tuple[Any, ...]] = []
     episode, over, state = 0, True, None
-    with one_thread(), closing(SerialVectorEnv(spec, 1, AutoresetMode.DISABLED)) as venv:
+    with one_thread(), closing(SerialVectorEnv(spec, 1, AutoresetMode.DISABLED, packed=True)) as venv:
         while len(met) < COMPARED:
             if over:
                 obs, _ = venv.reset(seed=[episode_seed(0, Stream.FRESH, 0, episode)])

@@ -72,6 +72,31 @@ class Words(gymnasium.Env):
         return f"took {action}", 0.0, action == 1, False, {}
 
 
+class Levers(gymnasium.Env):
+    """Several kinds of actions at once, all of which are seen and paid for."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = spaces.Dict(
+        {
+            "aim": spaces.Tuple([spaces.Box(-1, 3, (2,), np.float32)]),
+            "move": spaces.Discrete(3, start=-1),
+            "keys": spaces.MultiBinary(2),
+        }
+    )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return self.np_random.standard_normal(3).astype(np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        self.count += 1
+        seen = np.array([action["aim"][0].sum(), action["move"], action["keys"].sum()], np.float32)
+        paid = float(action["move"] + action["keys"].sum() - np.abs(action["aim"][0] - 2).sum())
+        return seen + self.np_random.standard_normal(3).astype(np.float32), paid, self.count >= 6, False, {}
+
+
 SPACES: dict[str, spaces.Space[Any]] = {
     "padded": spaces.Dict(
         a=spaces.Dict(x=spaces.Box(-1, 1, (1,)), y=spaces.Box(0, 9, (1,), np.uint8)), b=spaces.Box(0, 9, (3,), np.uint8)
@@ -113,6 +138,48 @@ class Samples(gymnasium.Env):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         over = bool(self.np_random.random() < 0.2)
         return self.observation_space.sample(), self.np_random.normal(), over, False, {"did": repr(plain(action))}
+
+
+class Workshop(gymnasium.Env):
+    """Observations and actions of every kind at once, with choices that may not be taken; all of it is paid for."""
+
+    observation_space = spaces.Dict(
+        {
+            "action_mask": spaces.Dict({"tool": spaces.MultiBinary(4)}),
+            "bench": spaces.Box(0, 255, (6, 7, 3), np.uint8),
+            "made": spaces.Sequence(spaces.Box(-1, 1, (2,), np.float32)),
+            "order": spaces.Text(6, charset="abcdef"),
+            "state": spaces.Tuple([spaces.Discrete(5, start=-2), spaces.Box(-9, 9, (3,), np.float64)]),
+        }
+    )
+    action_space = spaces.Dict(
+        {"tool": spaces.Discrete(4), "force": spaces.Box(-1, 2, (2,), np.float32), "hold": spaces.MultiBinary(3)}
+    )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action) and self.legal[action["tool"]], action
+        self.count += 1
+        paid = float(action["tool"] - np.abs(action["force"] - 1).sum() + action["hold"].sum() + self.at)
+        ended = bool(self.np_random.random() < 0.1)
+        return self._observe(), paid, ended, self.count >= 12 and not ended, {}
+
+    def _observe(self) -> Any:
+        draw = self.np_random
+        self.at = int(draw.integers(-2, 3))
+        self.legal = draw.integers(0, 2, 4, dtype=np.int8)
+        self.legal[draw.integers(4)] = 1
+        return {
+            "action_mask": {"tool": self.legal.copy()},
+            "bench": draw.integers(0, 256, (6, 7, 3), dtype=np.uint8),
+            "made": tuple(draw.uniform(-1, 1, (int(draw.integers(4)), 2)).astype(np.float32)),
+            "order": "".join(draw.choice(list("abcdef"), int(draw.integers(1, 7)))),
+            "state": (self.at, draw.uniform(-9, 9, 3)),
+        }
 
 
 class KeepActions(gymnasium.Wrapper):
@@ -184,6 +251,10 @@ class Forever(Faulty):
 gymnasium.register("Parts-v0", "toy_envs:Parts")
 gymnasium.register("Cell-v0", "toy_envs:Cell")
 gymnasium.register("Words-v0", "toy_envs:Words")
+gymnasium.register("Levers-v0", "toy_envs:Levers")
+
+
 gymnasium.register("Samples-v0", "toy_envs:Samples")
+gymnasium.register("Workshop-v0", "toy_envs:Workshop")
 gymnasium.register("Faulty-v0", "toy_envs:Faulty")
 gymnasium.register("Forever-v0", "toy_envs:Forever")

@@ -210,8 +210,9 @@ def rollout_times(times: dict[str, float], rollout: Rollout, mode: Mode, players
         **times,
         "system/env_s": rollout.env_s,
         "system/policy_s": rollout.policy_s,
-        "system/env_share": rollout.env_s / (players * total),
-        "system/policy_share": rollout.policy_s / (players * total),
+        # What was played ahead may have taken longer than this iteration.
+        "system/env_share": min(1.0, rollout.env_s / (players * total)),
+        "system/policy_share": min(1.0, rollout.policy_s / (players * total)),
         "system/env_restarts": rollout.restarts,
     }
     if mode == "inline":  # this process did not wait while it played

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class Players(Protocol):
     """One policy in each slot of a vector environment."""
 
-    shape: tuple[int, ...]  # of an observation, as `act` takes it
+    shape: tuple[int, ...]  # of an observation, as `act` takes it; () of a row
     dtype: np.dtype[Any]
 
     def start(self, slot: int, episode: int) -> None:
@@ -30,6 +30,10 @@ class Players(Protocol):
 
     def act(self, obs: NDArray[Any]) -> NDArray[Any]:
         """Map observations [S, *shape] to actions [S, ...]; a row depends on its own slot alone."""
+        ...
+
+    def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """Map observations [B, *shape] to the numbers [B, ...] whose moments may be asked for."""
         ...
 
 
@@ -122,7 +126,7 @@ def play(
     """Play episode e from seed seeds[e], for every e in range(len(seeds)).
 
     Args:
-        venv: N environments that do not restart by themselves.
+        venv: N environments that do not restart by themselves, with observations as rows.
         cap: steps after which an episode is cut off; None for the environment's own limit.
         observe: [E], whether to return the moments of the observations seen; empty: of none.
         watch: called after every step.
@@ -138,7 +142,8 @@ def play(
     total = np.zeros(slots)
     steps = np.zeros(slots, np.int64)
     obs = np.zeros((slots, *players.shape), players.dtype)
-    mean, m2 = np.zeros(obs.shape), np.zeros(obs.shape)
+    mean = np.zeros(players.numbers(obs).shape)
+    m2 = np.zeros(mean.shape)
 
     def start(ids: NDArray[np.intp], first: int) -> int:
         """Fill the free slots with the episodes from `first` on; return the first one still waiting."""
@@ -163,9 +168,12 @@ def play(
     while len(active):
         if len(observed):
             # Welford's update, slot by slot: an episode's moments are the same bits in any company.
-            delta = obs[observed] - mean[observed]
+            numbers = players.numbers(obs[observed])
+            delta = numbers - mean[observed]
             mean[observed] += delta / (steps[observed] + 1)[:, None]
-            m2[observed] += delta * (obs[observed] - mean[observed])
+            m2[observed] += delta * (numbers - mean[observed])
+        if obs.dtype.kind == "V" and len(active) < slots:
+            obs[playing < 0] = obs[active[0]]  # nobody plays there, and of an old row no action may be legal
         actions = players.act(obs)
         venv.send(actions[active], active)
         seen, reward, terminated, truncated, _ = venv.recv(active)

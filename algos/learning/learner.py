@@ -63,7 +63,7 @@ class Learner:
             parameter.data = self.theta[start:stop].view_as(parameter)
             parameter.grad = self.gradient[start:stop].view_as(parameter)
             start = stop
-        plain = architecture.encoder == "mlp" and not architecture.lstm and precision == "float32" and not compiled
+        plain = architecture.is_dense and precision == "float32" and not compiled
         self.dense: DenseNetwork | None = None  # does without torch where that is faster
         if plain and self.device.type == "cpu" and self.context.world_size == 1:
             self.dense = DenseNetwork(architecture, self.theta.numpy(), self.gradient.numpy())
@@ -134,8 +134,7 @@ class Learner:
         return self.theta.detach().cpu().numpy().copy()
 
     def _observations(self, obs: NDArray, weights: Weights) -> Tensor:
-        normalized = weights.normalize(obs).reshape(len(obs), *self.architecture.obs_shape)
-        return as_tensor(normalized, self.device)
+        return as_tensor(self.architecture.prepare(obs, weights), self.device)
 
     def _tensor(self, array: NDArray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
@@ -199,7 +198,7 @@ class DistributedContext:
 class BatchValues:
     """A rollout on the learner's device, and what the network says of it before it learns."""
 
-    obs: Tensor  # [T * N, *shape], normalized
+    obs: Tensor  # [T * N, ...], as `Architecture.prepare` gives them
     action: Tensor  # [T, N, K]
     state: Tensor  # [N, S], before the first step
     start: Tensor  # [T, N], whether an episode begins

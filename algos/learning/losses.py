@@ -1,6 +1,7 @@
 """PPO's objective on the outputs of a network, and its gradient by hand, in NumPy: `PPO._loss` is the reference."""
 
 from dataclasses import dataclass
+from typing import Any, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,7 @@ from torch import Tensor
 from algos.learning.learner import BatchValues
 from algos.networks.actor import as_features
 from algos.networks.dense import DenseNetwork
-from algos.networks.heads import LOG_2PI, Head
+from algos.networks.heads import LOG_2PI, Head, LeafHead, MixedHead
 
 Floats = NDArray[np.float32]
 
@@ -36,17 +37,15 @@ class SurrogateLoss:
             known: [4, B]: log-probability when the action was taken, advantage, target, value before the update.
 
         Returns:
-            Gradients by the outputs [B, W], the values [B] and, of a Gaussian, the log standard deviations [W]; and
-            what is reported: policy loss, value loss, entropy, divergence, clipped share.
+            Gradients by the outputs [B, W], the values [B] and, where some actions are of a Gaussian, its log standard
+            deviations; and what is reported: policy loss, value loss, entropy, divergence, clipped share.
         """
         old, advantage, target, before = known
         B = len(value)
         if self.normalize_advantages and B > 1:
             advantage = (advantage - advantage.mean()) / (advantage.std(ddof=1) + np.float32(1e-8))
-        scaled, logs = (
-            ((action - out) * np.exp(-log_std), []) if self.head.kind == "gaussian" else (out, self._log_softmax(out))
-        )
-        logprob = self._logprob(scaled, logs, log_std, action)
+        drawn = _draws(self.head, out, log_std, action)
+        logprob = drawn.logprob()
         difference = logprob - old
         ratio = np.exp(difference)
         low, high = np.float32(1 - self.clip_coef), np.float32(1 + self.clip_coef)
@@ -64,15 +63,7 @@ class SurrogateLoss:
             squares = np.maximum(squares, others * others)
         by_value = by_value * np.float32(self.value_coef / B)
 
-        bonus = np.float32(self.entropy_coef)
-        by_log_std: Floats | None = None
-        if self.head.kind == "gaussian":
-            pull = by_logprob[:, None] * scaled
-            by_out = pull * np.exp(-log_std)
-            by_log_std = (pull * scaled).sum(axis=0) - by_logprob.sum() - bonus
-            entropy = float(log_std.sum()) + 0.5 * (1 + LOG_2PI) * len(log_std)
-        else:
-            by_out, entropy = self._choices(logs, by_logprob, action, bonus)
+        by_out, by_log_std, entropy = drawn.gradient(by_logprob, np.float32(self.entropy_coef))
         report = (
             -float(np.minimum(free, bound).mean()),
             0.5 * float(squares.mean()),
@@ -82,39 +73,108 @@ class SurrogateLoss:
         )
         return by_out, by_value, by_log_std, report
 
-    def _log_softmax(self, out: Floats) -> list[Floats]:
-        """Log-probabilities of each component's choices."""
-        logs = []
-        for block in np.split(out, np.cumsum(self.head.sizes)[:-1], axis=1) if len(self.head.sizes) > 1 else [out]:
+
+class Draws(Protocol):
+    """Actions that were drawn, and the outputs that they are drawn from now."""
+
+    def logprob(self) -> Floats:
+        """Log-probability, or log-density, [B]."""
+        ...
+
+    def gradient(self, by_logprob: Floats, bonus: np.float32) -> tuple[Floats, Floats | None, float]:
+        """Return the loss's gradients, and the mean entropy, which lowers the loss by `bonus` a unit.
+
+        Args:
+            by_logprob: [B], the loss's gradient by the log-probabilities.
+
+        Returns:
+            Gradients by the outputs [B, W] and, of a Gaussian, the log standard deviations; and the entropy.
+        """
+        ...
+
+
+@final
+class Choices:
+    """Indices of choices [B, K], of logits [B, W]."""
+
+    def __init__(self, head: LeafHead, out: Floats, action: NDArray[np.int64]) -> None:
+        self._action, self._rows = action, np.arange(len(action))
+        self._logs = []  # log-probabilities of each component's choices
+        for block in np.split(out, np.cumsum(head.sizes)[:-1], axis=1) if len(head.sizes) > 1 else [out]:
             shifted = block - block.max(axis=1, keepdims=True)
             shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-            logs.append(shifted)
-        return logs
+            self._logs.append(shifted)
 
-    def _logprob(self, scaled: Floats, logs: list[Floats], log_std: Floats, action: NDArray) -> Floats:
-        if self.head.kind == "gaussian":
-            constant = log_std.sum() + np.float32(0.5 * LOG_2PI * len(log_std))
-            return np.float32(-0.5) * np.einsum("bw,bw->b", scaled, scaled) - constant
-        rows = np.arange(len(action))
-        chosen = [block[rows, action[:, k]] for k, block in enumerate(logs)]
+    def logprob(self) -> Floats:
+        """See `Draws.logprob`."""
+        chosen = [block[self._rows, self._action[:, k]] for k, block in enumerate(self._logs)]
         return chosen[0] if len(chosen) == 1 else np.sum(chosen, axis=0, dtype=np.float32)
 
-    def _choices(
-        self, logs: list[Floats], by_logprob: Floats, action: NDArray, bonus: np.float32
-    ) -> tuple[Floats, float]:
-        """The gradient by all logits, and the mean entropy."""
-        rows = np.arange(len(action))
+    def gradient(self, by_logprob: Floats, bonus: np.float32) -> tuple[Floats, Floats | None, float]:
+        """See `Draws.gradient`."""
+        rows = self._rows
         parts, entropy = [], 0.0
-        for k, block in enumerate(logs):
+        for k, block in enumerate(self._logs):
             shares = np.exp(block)
             spread = -(shares * block).sum(axis=1)
             part = -by_logprob[:, None] * shares
-            part[rows, action[:, k]] += by_logprob
+            part[rows, self._action[:, k]] += by_logprob
             if bonus:
                 part += (bonus / np.float32(len(rows))) * shares * (block + spread[:, None])
             parts.append(part)
             entropy += float(spread.mean())
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), entropy
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), None, entropy
+
+
+@final
+class Samples:
+    """Gaussian samples [B, K], of means [B, K]."""
+
+    def __init__(self, head: LeafHead, out: Floats, log_std: Floats, action: Floats) -> None:
+        self._head, self._log_std, self._action = head, log_std, action
+        self._scaled = (action - out) * np.exp(-log_std)
+
+    def logprob(self) -> Floats:
+        """See `Draws.logprob`."""
+        scaled, log_std = self._scaled, self._log_std
+        constant = log_std.sum() + np.float32(0.5 * LOG_2PI * len(log_std))
+        logprob = np.float32(-0.5) * np.einsum("bw,bw->b", scaled, scaled) - constant
+        return logprob - self._head.log_slope(self._action) if self._head.kind == "squashed" else logprob
+
+    def gradient(self, by_logprob: Floats, bonus: np.float32) -> tuple[Floats, Floats | None, float]:
+        """See `Draws.gradient`; how squashing spreads samples depends on nothing that is learned."""
+        scaled, log_std = self._scaled, self._log_std
+        pull = by_logprob[:, None] * scaled
+        by_out = pull * np.exp(-log_std)
+        by_log_std = (pull * scaled).sum(axis=0) - by_logprob.sum() - bonus
+        return by_out, by_log_std, float(log_std.sum()) + 0.5 * (1 + LOG_2PI) * len(log_std)
+
+
+@final
+class Mixed:
+    """Actions of several kinds, drawn independently of each other."""
+
+    def __init__(self, head: MixedHead, out: Floats, log_std: Floats, action: NDArray[Any]) -> None:
+        self._parts = [
+            _draws(at.leaf, out[:, at.outputs], log_std[at.log_std], head.part(at, action)) for at in head.sections
+        ]
+
+    def logprob(self) -> Floats:
+        """See `Draws.logprob`."""
+        return np.sum([part.logprob() for part in self._parts], axis=0, dtype=np.float32)
+
+    def gradient(self, by_logprob: Floats, bonus: np.float32) -> tuple[Floats, Floats | None, float]:
+        """See `Draws.gradient`."""
+        by_out, by_log_std, entropy = zip(*(part.gradient(by_logprob, bonus) for part in self._parts), strict=True)
+        learned = [part for part in by_log_std if part is not None]
+        return np.concatenate(by_out, axis=1), np.concatenate(learned) if learned else None, sum(entropy)
+
+
+def _draws(head: Head, out: Floats, log_std: Floats, action: NDArray[Any]) -> Draws:
+    if isinstance(head, LeafHead):
+        return Samples(head, out, log_std, action) if head.is_gaussian else Choices(head, out, action)
+    assert isinstance(head, MixedHead), head
+    return Mixed(head, out, log_std, action)
 
 
 class ManualGradient:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from algos.learning.episodes import Moments
 from algos.learning.rollout import Rollout
+from algos.networks.inputs import Inputs
 
 STD_FLOOR = 1e-4  # an observation that never moves is not blown up
 
@@ -19,23 +20,25 @@ class Normalization:
     the code of Schulman et al. 2017; their mean stays.
     """
 
-    def __init__(self, num_envs: int, obs_shape: tuple[int, ...], gamma: float, *, obs: bool, rewards: bool) -> None:
+    def __init__(self, num_envs: int, inputs: Inputs, gamma: float, *, obs: bool, rewards: bool) -> None:
         self._obs = obs
+        self._inputs = inputs
         self._rewards = rewards
         self._gamma = gamma
-        self._seen = Moments.zero(int(np.prod(obs_shape)) if obs else 0)
+        self._is_real = inputs.is_real if obs else np.zeros(0, np.bool_)
+        self._seen = Moments.zero(inputs.width if obs else 0)
         self._returned = Moments.zero(1)
         self._running = np.zeros(num_envs)  # discounted return of each running episode
 
     @property
     def mean(self) -> NDArray[np.float32]:
-        """Of observations, [O]; [0] where they are left as they are."""
-        return self._seen.mean.astype(np.float32)
+        """Of observations' numbers, [O], 0 where they are no reals; [0] where all are left as they are."""
+        return np.where(self._is_real, self._seen.mean, 0).astype(np.float32)
 
     @property
     def std(self) -> NDArray[np.float32]:
-        """Of observations, [O]; [0] where they are left as they are."""
-        return self._seen.std(STD_FLOOR).astype(np.float32)
+        """Of observations' numbers, [O], 1 where they are no reals; [0] where all are left as they are."""
+        return np.where(self._is_real, self._seen.std(STD_FLOOR), 1).astype(np.float32)
 
     @property
     def reward_scale(self) -> float:
@@ -59,7 +62,8 @@ class Normalization:
         """Count the rollout's observations."""
         if self._obs:
             T, N = rollout.reward.shape
-            self._seen = self._seen.merge(moments_of(rollout.obs.reshape(T * N, -1).astype(np.float64)))
+            rows = rollout.obs.reshape(T * N, *rollout.obs.shape[2:])
+            self._seen = self._seen.merge(moments_of(self._inputs.numbers(rows).astype(np.float64)))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything."""

@@ -102,7 +102,7 @@ def play_in_company(env: EnvSpec, policy: Any, seeds: Sequence[int], max_steps: 
     Args:
         max_steps: after which an episode is cut off.
     """
-    with closing(SerialVectorEnv(env, COMPANY, AutoresetMode.DISABLED)) as venv:
+    with closing(SerialVectorEnv(env, COMPANY, AutoresetMode.DISABLED, packed=True)) as venv:
         return play(venv, EverySlot(env, policy), seeds, cap=max_steps)
 
 
@@ -148,8 +148,9 @@ class Members:
     def __init__(
         self, population: Population, load: Callable[[int], NDArray[np.float32]], normalizer: Normalizer | None
     ) -> None:
-        self.shape = population.mlp.sizes[:1]
-        self.dtype = np.dtype(np.float32)
+        self._inputs = inputs = population.mlp.inputs
+        self.shape: tuple[int, ...] = (inputs.width,) if inputs.plain else ()
+        self.dtype = np.dtype(np.float32) if inputs.plain else inputs.dtype
         self._population = population
         self._load = load
         self._normalizer = normalizer
@@ -158,17 +159,22 @@ class Members:
         """See `Players.start`."""
         self._population.load(slot, self._load(episode))
 
-    def act(self, obs: NDArray[np.float32]) -> NDArray[Any]:
+    def act(self, obs: NDArray[Any]) -> NDArray[Any]:
         """See `Players.act`."""
-        return self._population.act(obs if self._normalizer is None else self._normalizer(obs))
+        numbers = self._inputs.numbers(obs)
+        normalized = numbers if self._normalizer is None else self._normalizer(numbers)
+        return self._population.act(normalized, self._inputs.legal(obs))
+
+    def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """See `Players.numbers`."""
+        return self._inputs.numbers(obs)
 
 
 class EverySlot:
     """One policy in every slot, acting on all rows at once."""
 
     def __init__(self, env: EnvSpec, policy: Any) -> None:
-        space: Any = env.spaces[0]
-        self.shape, self.dtype = space.shape, space.dtype
+        self.shape, self.dtype = row_of(env)
         self._policy = policy
         self._state: Any = None
 
@@ -183,13 +189,16 @@ class EverySlot:
         self._state = None if state is None else state.copy()
         return actions
 
+    def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """See `Players.numbers`."""
+        return obs
+
 
 class Alone:
     """One policy in every slot, each as if it were alone."""
 
     def __init__(self, what: Performance, seeds: Sequence[int], slots: int) -> None:
-        space: Any = what.env.spaces[0]
-        self.shape, self.dtype = space.shape, space.dtype
+        self.shape, self.dtype = row_of(what.env)
         self._policy_of: Callable[[int], Any] = lambda episode: policy_of_episode(what, seeds[episode])
         self._policies: list[Any] = [self._policy_of(0)] * slots
         self._states: list[Any] = [None] * slots
@@ -206,10 +215,20 @@ class Alone:
             actions.append(action)
         return np.concatenate(actions)
 
+    def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """See `Players.numbers`."""
+        return obs
+
+
+def row_of(env: EnvSpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and dtype of an observation of an environment in a batch of rows."""
+    layout = env.observations
+    return (tuple(layout.space.shape or ()) if layout.plain else ()), layout.row.base
+
 
 def _open(spec: EnvSpec, task: NativeTask | None, slots: int) -> VectorEnv:
     if task is None:
-        return SerialVectorEnv(spec, slots, AutoresetMode.DISABLED)
+        return SerialVectorEnv(spec, slots, AutoresetMode.DISABLED, packed=True)
     from envs.native.vector import NativeVectorEnv  # only those who choose it need the compiled library
 
     return NativeVectorEnv(task, slots, AutoresetMode.DISABLED)

@@ -32,15 +32,15 @@ class Rollout:
     """T steps in N environments."""
 
     version: int  # of the weights that acted
-    obs: NDArray[Any]  # [T, N, *shape]
+    obs: NDArray[Any]  # [T, N, *shape] of a Box, [T, N] rows of any other space
     action: NDArray[Any]  # [T, N, K]
     logprob: NDArray[np.float32]  # [T, N], of the actions when they were taken
     reward: NDArray[np.float32]  # [T, N]
     terminated: NDArray[np.bool_]  # [T, N]
     truncated: NDArray[np.bool_]  # [T, N], and not terminated
-    last_obs: NDArray[Any]  # [N, *shape], after the last step
+    last_obs: NDArray[Any]  # [N, ...], after the last step
     final_at: NDArray[np.int64]  # [F, 2], the steps (t, n) that truncated an episode
-    final_obs: NDArray[Any]  # [F, *shape], and the observations that they led to
+    final_obs: NDArray[Any]  # [F, ...], and the observations that they led to
     start: ResumePoint  # light
     returns: NDArray[np.float64]  # [E], of the episodes that ended, undiscounted
     lengths: NDArray[np.int64]  # [E]
@@ -70,12 +70,11 @@ class RolloutConfig:
 
 
 def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
-    """Return the recipe of environments that rollouts are played in: arrays to see, and episodes that end.
+    """Return the recipe of environments that rollouts are played in: their episodes end.
 
     Where running episodes are entered again by their actions, an environment that nothing limits is limited to
     MAX_EPISODE_STEPS.
     """
-    env = env.as_array()
     return env.limited(MAX_EPISODE_STEPS) if vec.seeded_slots else env
 
 
@@ -85,13 +84,14 @@ class Collector:
     def __init__(self, config: RolloutConfig, actor: int = 0) -> None:
         self._config = config
         self._index = actor
-        self._venv: VectorEnv = config.vec.make(config.env, copy=False)
+        self._venv: VectorEnv = config.vec.make(config.env, copy=False, packed=True)
         self._actor = make_actor(config.architecture)
         self._at: ResumePoint | None = None  # where the environments stand; None: nobody knows
         N = config.vec.num_envs
         size = N // config.groups
         self._groups = [slice(start, start + size) for start in range(0, N, size)]
-        self._obs: NDArray[Any] = np.zeros((N, *config.architecture.obs_shape), config.architecture.obs_dtype)
+        inputs = config.architecture.inputs
+        self._obs: NDArray[Any] = np.zeros((N, *inputs.shape), inputs.dtype)
 
     def is_at(self, point: ResumePoint) -> bool:
         """Return whether the environments stand there."""

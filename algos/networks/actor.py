@@ -29,7 +29,7 @@ class Actor(Protocol):
 
 def make_actor(architecture: Architecture) -> Actor:
     """The fastest actor for an architecture on a CPU."""
-    if architecture.encoder == "mlp" and not architecture.lstm:
+    if architecture.is_dense:
         return DenseActor(architecture)
     # Torch takes seconds to import and most workers never need it.
     from algos.networks.actor_critic import TorchActor
@@ -56,11 +56,13 @@ class DenseActor:
 
     def act(self, obs: NDArray[Any], state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """See `Actor.act`."""
-        hidden = self._weights.normalize(obs)
+        inputs = self._architecture.inputs
+        hidden = self._weights.normalize(obs if inputs.plain else inputs.numbers(obs))
         if hidden.dtype != np.float32 or hidden.ndim != 2:
             hidden = as_features(hidden)
         *_, out = run_layers(hidden, self._layers, len(self._layers) - 1, self._architecture.activation)
-        return out, state
+        legal = inputs.legal(obs)
+        return out if legal is None else inputs.head.masked(out, legal), state
 
 
 class ActorPolicy:

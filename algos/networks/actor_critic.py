@@ -1,9 +1,7 @@
 """Actor and critic in torch: encode, an optional LSTM, decode."""
 
 import contextlib
-import math
 from collections.abc import Iterator
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,12 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from algos.networks.architecture import Architecture, Weights
-from algos.networks.heads import LOG_2PI, Head
-
-Layer = TypeVar("Layer", bound=nn.Module)
-
-SQRT2 = math.sqrt(2.0)
-NATURE = 36  # pixels a side from which the network of Mnih et al. 2015 fits
+from algos.networks.encoders import legal_in, linear, make_encoder, undrawn
+from algos.networks.heads import LOG_2, LOG_2PI, LOWEST, Head, LeafHead, MixedHead
 
 
 @contextlib.contextmanager
@@ -43,28 +37,28 @@ class ActorCritic(nn.Module):
             self._draw(architecture, torch.Generator().manual_seed(seed % 2**63))
 
     def _draw(self, architecture: Architecture, generator: torch.Generator) -> None:
-        width = architecture.features if architecture.shared else architecture.features // 2
-        self.policy_encoder = _encoder(architecture, generator)
-        self.policy_head = _linear(width, architecture.head.width, 0.01, generator)
+        self.policy_encoder, width = make_encoder(architecture, generator)
+        self.policy_head = linear(width, architecture.head.width, 0.01, generator)
         # A module's own parameters come before those of its parts: these are the first of the flat vector.
         self.log_std = nn.Parameter(torch.full((architecture.head.num_log_std,), architecture.initial_log_std))
-        self.value_encoder = None if architecture.shared else _encoder(architecture, generator)
-        self.value_head = _linear(width, 1, 1.0, generator)
+        self.value_encoder = None if architecture.shared else make_encoder(architecture, generator)[0]
+        self.value_head = linear(width, 1, 1.0, generator)
         self.lstm = _lstm(architecture.features, generator) if architecture.lstm else None
 
     def encode(self, obs: Tensor) -> Tensor:
-        """Map obs [B, *shape] to features [B, F]: the policy's, then the value's where they are apart."""
+        """Map what `Architecture.prepare` gives [B, ...] to features [B, F], of the policy and then of the value."""
         features = self.policy_encoder(obs)
         return features if self.value_encoder is None else torch.cat([features, self.value_encoder(obs)], 1)
 
-    def decode(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Map features [B, F] to outputs of the head [B, W] and values [B]."""
+    def decode(self, features: Tensor, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Map features [B, F] to outputs of the head [B, W], the lowest where `obs` says not legal, and values [B]."""
         policy, value = (features, features) if self.value_encoder is None else features.chunk(2, 1)
-        return self.policy_head(policy), self.value_head(value).squeeze(1)
+        out, legal = self.policy_head(policy), legal_in(self.architecture.inputs, obs)
+        return (out if legal is None else masked(out, legal)), self.value_head(value).squeeze(1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Map obs [B, *shape] to outputs [B, W] and values [B], without memory."""
-        return self.decode(self.encode(obs))
+        """Map what `Architecture.prepare` gives [B, ...] to outputs [B, W] and values [B], without memory."""
+        return self.decode(self.encode(obs), obs)
 
     def step(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Like `forward`, with the memory [B, S] before and after."""
@@ -72,7 +66,7 @@ class ActorCritic(nn.Module):
         if self.lstm is not None:
             output, cell = self.lstm(features, state.chunk(2, 1))
             features, state = output, torch.cat([output, cell], 1)
-        return *self.decode(features), state
+        return *self.decode(features, obs), state
 
     def unroll(self, obs: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Map sequences [T, B, *shape] to outputs [T, B, W], values [T, B] and the memory after each step [T, B, S].
@@ -82,7 +76,8 @@ class ActorCritic(nn.Module):
             start: [T, B], whether an episode begins at that step; the memory is then empty.
         """
         T, B = obs.shape[:2]
-        features = self.encode(obs.flatten(0, 1))
+        flat = obs.flatten(0, 1)
+        features = self.encode(flat)
         states = state.new_zeros((T, B, state.shape[1]))
         if self.lstm is not None:
             keep = (~start).to(features.dtype).unsqueeze(2)
@@ -93,15 +88,36 @@ class ActorCritic(nn.Module):
                 outputs.append(output)
                 memories.append(state)
             features, states = torch.cat(outputs), torch.stack(memories)
-        out, value = self.decode(features)
+        out, value = self.decode(features, flat)
         return out.unflatten(0, (T, B)), value.unflatten(0, (T, B)), states
 
 
 def logprob_and_entropy(head: Head, out: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy, both [B], of actions [B, K] under outputs [B, W]."""
-    if head.kind == "gaussian":
+    """Log-probability and entropy, both [B], of actions [B, K] under outputs [B, W].
+
+    The entropy of squashed numbers is that of the Gaussian before squashing: what they have has no closed form.
+    """
+    if isinstance(head, LeafHead):
+        return _of_leaf(head, out, log_std, action)
+    assert isinstance(head, MixedHead), head
+    logprobs, entropies = [], []
+    for at in head.sections:
+        part = action[:, at.action]
+        whole = part.long() if at.leaf.sizes else part
+        logprob, entropy = _of_leaf(at.leaf, out[:, at.outputs], log_std[at.log_std], whole)
+        logprobs.append(logprob)
+        entropies.append(entropy)
+    return torch.stack(logprobs).sum(0), torch.stack(entropies).sum(0)
+
+
+def _of_leaf(head: LeafHead, out: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy of actions of one kind."""
+    if head.is_gaussian:
         scaled = (action - out) * torch.exp(-log_std)
         logprob = (-0.5 * scaled**2 - log_std - 0.5 * LOG_2PI).sum(1)
+        if head.kind == "squashed":
+            half = torch.from_numpy(head.log_half).to(action.device)
+            logprob = logprob - (2 * (LOG_2 - action - nn.functional.softplus(-2 * action)) + half).sum(1)
         return logprob, (log_std + 0.5 * (1 + LOG_2PI)).sum().expand(len(out))
     logprobs, entropies = [], []
     for k, block in enumerate(out.split(head.sizes, 1)):
@@ -111,6 +127,16 @@ def logprob_and_entropy(head: Head, out: Tensor, log_std: Tensor, action: Tensor
     if len(logprobs) == 1:
         return logprobs[0], entropies[0]
     return torch.stack(logprobs).sum(0), torch.stack(entropies).sum(0)
+
+
+def masked(out: Tensor, legal: Tensor) -> Tensor:
+    """Return outputs [..., W] of which those that are not legal have probability 0, and pass no gradient.
+
+    Args:
+        legal: [..., W] bool, true for what is no choice; that each choice has something legal was seen by
+            `Head.masked` when the actions were taken.
+    """
+    return torch.where(legal, out, LOWEST)
 
 
 def as_tensor(obs: NDArray, device: torch.device) -> Tensor:
@@ -123,7 +149,7 @@ class TorchActor:
 
     def __init__(self, architecture: Architecture) -> None:
         self._network = ActorCritic(architecture, seed=0)
-        self._shape = architecture.obs_shape
+        self._architecture = architecture
         self.log_std = np.zeros(0, np.float32)
 
     def load(self, weights: Weights) -> None:
@@ -134,78 +160,15 @@ class TorchActor:
 
     def act(self, obs: NDArray, state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """See `Actor.act`."""
-        normalized = self._weights.normalize(obs).reshape(len(obs), *self._shape)
+        seen = as_tensor(self._architecture.prepare(obs, self._weights), torch.device("cpu"))
         with torch.inference_mode():
-            out, _, after = self._network.step(as_tensor(normalized, torch.device("cpu")), torch.from_numpy(state))
-        return out.numpy(), after.numpy()
-
-
-class Pixels(nn.Module):
-    """Images [B, H, W, C] or [B, C, H, W] to channels first and float; bytes from 0 to 1."""
-
-    def __init__(self, last: bool) -> None:
-        super().__init__()
-        self.last = last
-
-    def forward(self, obs: Tensor) -> Tensor:
-        scaled = obs.float() / 255 if obs.dtype == torch.uint8 else obs
-        return scaled.permute(0, 3, 1, 2) if self.last else scaled
-
-
-class Rows(nn.Module):
-    """Observations to flat rows of floats; bytes from 0 to 1."""
-
-    def forward(self, obs: Tensor) -> Tensor:
-        return (obs.float() / 255 if obs.dtype == torch.uint8 else obs).flatten(1)
-
-
-def _encoder(architecture: Architecture, generator: torch.Generator) -> nn.Sequential:
-    activation: type[nn.Module] = nn.Tanh if architecture.activation == "tanh" else nn.ReLU
-    layers = list(_convolutions(architecture.obs_shape, generator)) if architecture.encoder == "cnn" else [Rows()]
-    with torch.no_grad():
-        blank = torch.zeros((1, *architecture.obs_shape))
-        width = nn.Sequential(*layers)(blank).shape[1]
-    for size in architecture.hidden:
-        layers += [_linear(width, size, SQRT2, generator), activation()]
-        width = size
-    return nn.Sequential(*layers)
-
-
-def _convolutions(shape: tuple[int, ...], generator: torch.Generator) -> Iterator[nn.Module]:
-    last = shape[2] <= 4 < shape[0]
-    channels, *sides = (shape[2], *shape[:2]) if last else shape
-    plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(sides) >= NATURE else [(32, 3, 1), (64, 3, 1)]
-    yield Pixels(last)
-    for filters, kernel, stride in plan:
-        layer = _undrawn(nn.Conv2d(channels, filters, kernel, stride, device="meta"))
-        yield _orthogonal(layer, SQRT2, generator)
-        yield nn.ReLU()
-        channels = filters
-    yield nn.Flatten()
-
-
-def _undrawn(layer: Layer) -> Layer:
-    """Give a layer without memory room for its parameters; `nn.utils.skip_init` would import sympy for it."""
-    for name, parameter in list(layer.named_parameters()):
-        setattr(layer, name, nn.Parameter(torch.empty(parameter.shape)))
-    return layer
-
-
-def _linear(fan_in: int, fan_out: int, gain: float, generator: torch.Generator) -> nn.Linear:
-    layer = _undrawn(nn.Linear(fan_in, fan_out, device="meta"))
-    _orthogonal(layer, gain, generator)
-    return layer
-
-
-def _orthogonal(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator) -> nn.Module:
-    nn.init.orthogonal_(layer.weight, gain, generator=generator)
-    assert layer.bias is not None
-    nn.init.zeros_(layer.bias)
-    return layer
+            out, _, after = self._network.step(seen, torch.from_numpy(state))
+        legal = self._architecture.inputs.legal(obs)
+        return out.numpy() if legal is None else self._architecture.head.masked(out.numpy(), legal), after.numpy()
 
 
 def _lstm(width: int, generator: torch.Generator) -> nn.LSTMCell:
-    cell = _undrawn(nn.LSTMCell(width, width, device="meta"))
+    cell = undrawn(nn.LSTMCell(width, width, device="meta"))
     for name, parameter in cell.named_parameters():
         if "weight" in name:
             nn.init.orthogonal_(parameter, 1.0, generator=generator)

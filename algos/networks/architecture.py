@@ -1,80 +1,113 @@
 """What a learned policy is made of: the architecture of its network, and its weights as they travel."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from algos.networks.flat import Activation
 from algos.networks.heads import Head
+from algos.networks.inputs import MIN_IMAGE, Inputs, images, seen
 from envs.errors import require
 from envs.native.networks import DenseLayout, Normalizer
+from envs.spaces.layout import Layout
+from envs.spec import Frozen, freeze
 
-MIN_IMAGE = 5  # pixels a side that the smallest convolutional network needs
+Encoder = Literal["mlp", "cnn", "own"]
 
 
 @dataclass(frozen=True)
 class Architecture:
     """A policy and a value network: encode, an optional LSTM as wide as what was encoded, decode."""
 
-    obs_shape: tuple[int, ...]
-    obs_dtype: str
-    encoder: Literal["mlp", "cnn"]
-    hidden: tuple[int, ...]  # widths; after the convolutions, where there are any
+    inputs: Inputs
+    encoder: Encoder
+    network: Frozen | None  # of an encoder of somebody's own, its `_target_` and its arguments
+    hidden: tuple[int, ...]  # widths; after the encoder, where there is one
     activation: Activation
     shared: bool  # policy and value decode the same features
     lstm: bool
-    head: Head
     initial_log_std: float  # of a Gaussian head
 
     @classmethod
     def for_spaces(
         cls,
-        observation: gymnasium.Space,
-        action: gymnasium.Space,
+        observations: Layout,
+        head: Head,
         *,
         encoder: Literal["auto", "mlp", "cnn"],
+        network: Mapping[str, Any] | None = None,
         hidden: tuple[int, ...],
         activation: Activation,
         shared: bool,
         lstm: bool,
         initial_log_std: float,
     ) -> "Architecture":
-        """The architecture for an environment; `auto` takes convolutions for images of uint8.
+        """The architecture for an environment; `auto` takes convolutions for images of bytes.
+
+        Args:
+            network: an encoder of somebody's own, by `_target_`, with its arguments; see `encoders.Own`.
 
         Raises:
-            ConfigError: a space is not supported, a width is not positive, or there is no image to convolve.
+            ConfigError: a width is not positive, there is no image to convolve, or the mask is about no choice.
         """
         require(all(width >= 1 for width in hidden), f"hidden={list(hidden)} must list positive widths; try [64, 64]")
-        require(isinstance(observation, spaces.Box), f"env: the observation space {observation} is no array; wrap it")
-        shape, dtype = tuple(observation.shape or ()), str(observation.dtype)
-        image = len(shape) == 3 and sorted(shape)[1] >= MIN_IMAGE
-        if encoder == "auto":
-            encoder = "cnn" if image and dtype == "uint8" else "mlp"
-        require(encoder == "mlp" or image, f"encoder=cnn needs images; the observations have shape {shape}; use mlp")
         require(
             bool(hidden) or not lstm, "lstm: an LSTM needs features to remember; give hidden= a width, such as [64]"
         )
-        return cls(shape, dtype, encoder, hidden, activation, shared, lstm, Head.of(action), initial_log_std)
+        rest = (hidden, activation, shared, lstm, initial_log_std)
+        if network is not None:
+            require("_target_" in network, f"network={dict(network)} lacks _target_, the dotted path of the encoder")
+            require(encoder == "auto", f"encoder={encoder} and network= are given; leave encoder= out, at auto")
+            raw = () if observations.plain else tuple(leaf for leaf in seen(observations) if leaf.kind != "real")
+            return cls(Inputs(observations, head, raw, real_only=True), "own", freeze(dict(network)), *rest)
+        pictures = images(observations)
+        if observations.plain:
+            shape = tuple(observations.space.shape or ())
+            image = len(shape) == 3 and sorted(shape)[1] >= MIN_IMAGE
+            require(
+                encoder != "cnn" or image, f"encoder=cnn needs images; the observations have shape {shape}; use mlp"
+            )
+        else:
+            image = bool(pictures)
+            require(encoder != "cnn" or image, f"encoder=cnn needs images, which {observations.space} has not; use mlp")
+        convolve = encoder == "cnn" or (encoder == "auto" and bool(pictures) and image)
+        raw = pictures if convolve and not observations.plain else ()
+        return cls(Inputs(observations, head, raw), "cnn" if convolve else "mlp", None, *rest)
+
+    @property
+    def head(self) -> Head:
+        """What takes the outputs."""
+        return self.inputs.head
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is dense layers alone, which do without torch."""
+        return self.encoder == "mlp" and not self.lstm
 
     @property
     def policy_layout(self) -> DenseLayout:
         """Of a dense network: where the policy's layers lie, behind the log standard deviations."""
-        return DenseLayout((int(np.prod(self.obs_shape)), *self.hidden, self.head.width), out_first=True)
+        return DenseLayout((self.inputs.width, *self.hidden, self.head.width), out_first=True)
 
     @property
     def features(self) -> int:
-        """F, the width of what `encode` gives and `decode` takes."""
-        width = self.hidden[-1] if self.hidden else int(np.prod(self.obs_shape))
-        return width if self.shared else 2 * width
+        """F, the width of what an LSTM takes and gives."""
+        return self.hidden[-1] if self.shared else 2 * self.hidden[-1]
 
     @property
     def state_width(self) -> int:
         """S, numbers that an LSTM remembers: its output and its cell."""
         return 2 * self.features if self.lstm else 0
+
+    def prepare(self, rows: NDArray[Any], weights: "Weights") -> NDArray[Any]:
+        """Map rows of observations [B, ...] to what goes into the network, normalized as the weights say."""
+        inputs = self.inputs
+        if inputs.plain:
+            return weights.normalize(rows).reshape(len(rows), *inputs.shape)
+        return inputs.join(rows, weights.normalize(inputs.numbers(rows)))
 
 
 @dataclass(frozen=True)

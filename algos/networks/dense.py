@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from algos.networks.architecture import Architecture
 from algos.networks.flat import Activation
+from algos.networks.heads import LOWEST
 from envs.native.networks import DenseLayout
 
 Floats = NDArray[np.float32]
@@ -25,6 +26,7 @@ class DenseNetwork:
             gradient: [P], which `backward` fills.
         """
         *trunk, width = architecture.policy_layout.sizes
+        self._numbers, self._masked = architecture.inputs.width, architecture.inputs.legal_width > 0
         apart = trunk[-1:] if architecture.shared else trunk
         start = architecture.head.num_log_std
         self.log_std, self.log_std_gradient = parameters[:start], gradient[:start]
@@ -38,10 +40,13 @@ class DenseNetwork:
         assert start == len(parameters)
 
     def forward(self, obs: Floats) -> tuple[Floats, Floats]:
-        """Map obs [B, O] to outputs [B, W] and values [B]."""
+        """Map what `Architecture.prepare` gives [B, O] to outputs [B, W] and values [B]."""
         trunk, policy, value = self._chains
-        features = trunk.forward(obs)
-        return policy.forward(features), value.forward(features)[:, 0]
+        features = trunk.forward(obs[:, : self._numbers] if self._masked else obs)
+        out = policy.forward(features)
+        if self._masked:
+            out = np.where(obs[:, self._numbers :] != 0, out, np.float32(LOWEST))
+        return out, value.forward(features)[:, 0]
 
     def backward(self, by_out: Floats, by_value: Floats) -> None:
         """Fill the gradient, given the loss's by the outputs [B, W] and the values [B] of the last `forward`."""

@@ -1,7 +1,6 @@
 """Policies over flat parameters: a small network, a population of them evaluated at once, and one alone."""
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,9 +8,11 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.heads import Head
+from algos.networks.heads import Head, LeafHead
+from algos.networks.inputs import Inputs
 from envs.errors import require
 from envs.native.networks import Network, Networks, Normalizer
+from envs.spaces.layout import Layout
 
 Activation = Literal["tanh", "relu"]
 
@@ -20,30 +21,47 @@ Activation = Literal["tanh", "relu"]
 class MLP:
     """A feed-forward network on a flat vector of parameters, and the head that takes its outputs."""
 
-    sizes: tuple[int, ...]  # widths from observation to output
+    inputs: Inputs
+    hidden: tuple[int, ...]  # widths between the numbers of an observation and the outputs
     activation: Activation  # between layers
-    head: Head
 
     @classmethod
     def for_spaces(
-        cls, observation: gymnasium.Space, action: gymnasium.Space, hidden: tuple[int, ...], activation: Activation
+        cls, observations: Layout, action: gymnasium.Space, hidden: tuple[int, ...], activation: Activation
     ) -> "MLP":
-        """The network for an environment; observations are flattened.
+        """The network for an environment; observations go in as numbers.
 
         Raises:
             ConfigError: the action space is not supported, or a width is not positive.
         """
         head = Head.of(action, drawn=False)
         require(all(width >= 1 for width in hidden), f"hidden={list(hidden)} must list positive widths; try [40, 40]")
-        return cls((math.prod(observation.shape or ()), *hidden, head.width), activation, head)
+        return cls(Inputs(observations, head), hidden, activation)
+
+    @property
+    def head(self) -> Head:
+        """What takes the outputs."""
+        return self.inputs.head
+
+    @functools.cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Widths from observation to output."""
+        return self.inputs.width, *self.hidden, self.head.width
 
     @functools.cached_property
     def network(self) -> Network:
         """What computes it."""
-        head, kind = self.head, str(self.head.kind)
+        head = self.head
+        if not isinstance(head, LeafHead):
+            return Network(self.sizes, self.activation, "unbounded")  # the head squashes what is bounded
+        kind = str(head.kind)
         if head.sizes:
             kind = "discrete" if head.shape == () else "multi_discrete"
         return Network(self.sizes, self.activation, kind, *((head.low, head.high) if kind == "bounded" else ()))
+
+    def describe_actions(self) -> str:
+        """Name the kinds of actions, for `dry_run=true`."""
+        return self.network.head if isinstance(self.head, LeafHead) else self.head.describe()
 
     @property
     def num_parameters(self) -> int:
@@ -65,9 +83,10 @@ class Population:
         """Give network `slot` the flat parameters [P]."""
         self._networks.parameters[slot] = parameters
 
-    def act(self, obs: NDArray[np.float32]) -> NDArray[Any]:
-        """Map observations [S, O] to actions [S, ...], row by row through its own network."""
-        return self.mlp.head(self.outputs(obs))
+    def act(self, obs: NDArray[np.float32], legal: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+        """Map observations [S, O] to actions [S, ...], row by row through its own network; `legal` is [S, W]."""
+        out = self.outputs(obs)
+        return self.mlp.head(out if legal is None else self.mlp.head.masked(out, legal))
 
     def outputs(self, obs: NDArray[np.float32]) -> NDArray[np.float32]:
         """Map observations [S, O] to what the head takes [S, W]."""
@@ -94,7 +113,8 @@ class FlatPolicy:
 
     def outputs(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[np.float32], Any]:
         """Map obs [B, ...] to what the head takes [B, W]; there is no state."""
-        flat = obs.reshape(len(obs), -1).astype(np.float32)
+        flat = self.mlp.inputs.numbers(obs).astype(np.float32)
         if self.normalizer is not None:
             flat = self.normalizer(flat)
-        return np.concatenate([self._network.outputs(row[None]) for row in flat]), state
+        out, legal = np.concatenate([self._network.outputs(row[None]) for row in flat]), self.mlp.inputs.legal(obs)
+        return out if legal is None else self.mlp.head.masked(out, legal), state

@@ -4,30 +4,152 @@
 torch.
 """
 
+import abc
 import functools
 import math
+import operator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
+from envs.errors import ConfigError, require
+from envs.native.networks import quick_tangent
+from envs.spaces.layout import Layout
+from envs.spaces.structures import flatten
+from envs.vector.contract import EnvError
 
-LOG_2PI = math.log(2 * math.pi)
-Kind = Literal["choices", "gaussian", "bounded", "unbounded", "binary"]  # the last three are never drawn
+Floats = NDArray[np.float32]
+Path = tuple[str | int, ...]
+Kind = Literal["choices", "gaussian", "squashed", "bounded", "unbounded", "binary"]  # the last three are never drawn
+Gaussian = Literal["clipped", "squashed"]  # how what is drawn comes between bounds
+
+LOG_2, LOG_2PI = math.log(2), math.log(2 * math.pi)
+LOWEST = float(np.finfo(np.float32).min)  # the score of a choice that may not be taken: its probability is exactly 0
 NO_LOG_STD = np.zeros(0, np.float32)  # of what is not drawn
+ALLOWED = "Dict, Tuple, Discrete, MultiDiscrete, MultiBinary or a Box of floats"
 
 
-@dataclass(frozen=True)
-class Head:
-    """Which actions there are, and how the outputs of a network become actions.
+class Head(abc.ABC):
+    """Which actions there are, and how the outputs [B, W] of a network become actions.
 
-    Actions inside are [B, K]: indices of choices, one for each component; unclipped Gaussian samples; or, where none is
-    drawn, the outputs themselves, of which bounded ones lie in [-1, 1], and the signs of binary ones.
+    Actions inside are [B, K]: indices of choices; Gaussian samples, before they are clipped or squashed; or, where none
+    is drawn, the outputs themselves, of which bounded ones lie in [-1, 1], and the signs of binary ones. They are int64
+    if all are choices, else float32, which is exact for choices below 2^24.
     """
+
+    @staticmethod
+    def of(space: gymnasium.Space, *, drawn: bool = True, gaussian: Gaussian = "clipped") -> "Head":
+        """The head for an action space.
+
+        Args:
+            drawn: whether actions may be drawn from a distribution; if not, a number between bounds is the network's
+                tanh scaled to them, and a bit is the sign of one output.
+            gaussian: of numbers that are drawn: clipped to their bounds as the environment takes them, or squashed into
+                them by tanh, which has a density of its own.
+
+        Raises:
+            ConfigError: a part of the space is none that is allowed, or squashed numbers have no bounds.
+        """
+        leaves = tuple([LeafHead.for_leaf(leaf, path, drawn, gaussian) for path, leaf in _walk(space, ())])
+        require(bool(leaves), f"env: the action space {space} has no parts; allowed: {ALLOWED}; wrap the environment")
+        if not leaves[0].path:
+            return leaves[0]
+        return MixedHead(leaves, Layout.of(space, {}, ()))
+
+    @property
+    @abc.abstractmethod
+    def leaves(self) -> "tuple[LeafHead, ...]":
+        """The parts of an action, each of one kind, in the order of their outputs."""
+
+    @property
+    @abc.abstractmethod
+    def width(self) -> int:
+        """W, outputs the network must have."""
+
+    @property
+    @abc.abstractmethod
+    def components(self) -> int:
+        """K, numbers in one action."""
+
+    @property
+    @abc.abstractmethod
+    def num_log_std(self) -> int:
+        """Log standard deviations that are learned beside the network: one for each output of a Gaussian."""
+
+    @property
+    @abc.abstractmethod
+    def inner_dtype(self) -> np.dtype[Any]:
+        """Of actions inside."""
+
+    @property
+    @abc.abstractmethod
+    def compact_dtype(self) -> np.dtype[Any]:
+        """The smallest that holds every action inside."""
+
+    @property
+    @abc.abstractmethod
+    def columns(self) -> Mapping[Path, slice]:
+        """By the path of each leaf of choices in the action space, its outputs: an action mask has as many bits."""
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """Name the kinds of actions, for `dry_run=true`."""
+
+    @abc.abstractmethod
+    def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
+        """Noise [*lead, W] that `sample` turns into actions: Gumbel for choices, else standard normal."""
+
+    @abc.abstractmethod
+    def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
+        """Actions [B, K] of outputs [B, W]; the most likely ones where there is no noise."""
+
+    @abc.abstractmethod
+    def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
+        """Log-probability, or log-density, [B] of actions [B, K] under outputs [B, W].
+
+        Of squashed numbers it is the density of what the environment gets.
+        """
+
+    @abc.abstractmethod
+    def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Actions as `VectorEnv.send` takes them: inside the bounds, or shifted to the first choice.
+
+        Returns:
+            Arrays [B, *shape]; of a Dict or Tuple rows [B] of its `Layout`, see `as_batch`.
+        """
+
+    @abc.abstractmethod
+    def as_batch(self, actions: NDArray[Any]) -> Any:
+        """Return what `to_env` gave in Gymnasium's batch form: arrays [B, *shape] in dicts and tuples as the space's.
+
+        Without a copy; for whoever steps environments without a `VectorEnv`.
+        """
+
+    @abc.abstractmethod
+    def masked(self, out: Floats, legal: NDArray[np.bool_]) -> Floats:
+        """Return outputs [B, W] of which choices that may not be taken have probability 0, and the others theirs.
+
+        Args:
+            legal: [B, W], true for choices that may be taken; what is no choice is left as it is.
+
+        Raises:
+            EnvError: some choice has nothing legal.
+        """
+
+    def __call__(self, out: Floats) -> NDArray[Any]:
+        """The most likely actions of outputs [B, W], as the environment takes them."""
+        return self.to_env(self.sample(out, NO_LOG_STD, None))
+
+
+@final
+@dataclass(frozen=True)
+class LeafHead(Head):
+    """Actions of one kind: a space that is no Dict or Tuple, or one leaf of such."""
 
     kind: Kind
     shape: tuple[int, ...]  # of one action, as the environment takes it
@@ -35,75 +157,77 @@ class Head:
     low: tuple[float, ...]  # first choice of each component, or lower bound
     high: tuple[float, ...]  # upper bound of each component; () for choices
     dtype: str
+    path: Path  # where it lies in the action space; () alone
 
     @classmethod
-    def of(cls, space: gymnasium.Space, *, drawn: bool = True) -> "Head":
-        """The head for an action space.
-
-        Args:
-            drawn: whether actions may be drawn from a distribution; if not, a number between bounds is the network's
-                tanh scaled to them, and a bit is the sign of one output.
-
-        Raises:
-            ConfigError: the space is neither Discrete, MultiDiscrete, MultiBinary nor a float Box.
-        """
+    def for_leaf(cls, space: gymnasium.Space, path: Path, drawn: bool, gaussian: Gaussian) -> "LeafHead":
+        """The head for one leaf of an action space; see `Head.of`."""
         if isinstance(space, spaces.Discrete):
-            return cls("choices", (), (int(space.n),), (float(space.start),), (), str(space.dtype))
+            return cls("choices", (), (int(space.n),), (float(space.start),), (), str(space.dtype), path)
         if isinstance(space, spaces.MultiDiscrete):
             sizes, start = tuple(map(int, space.nvec.ravel())), tuple(map(float, space.start.ravel()))
-            return cls("choices", space.shape, sizes, start, (), str(space.dtype))
+            return cls("choices", space.shape, sizes, start, (), str(space.dtype), path)
         if isinstance(space, spaces.MultiBinary):
             count = math.prod(space.shape)
             if not drawn:
-                return cls("binary", space.shape, (), (0.0,) * count, (), str(space.dtype))
-            return cls("choices", space.shape, (2,) * count, (0.0,) * count, (), str(space.dtype))
+                return cls("binary", space.shape, (), (0.0,) * count, (), str(space.dtype), path)
+            return cls("choices", space.shape, (2,) * count, (0.0,) * count, (), str(space.dtype), path)
+        at = f" at {dotted(path)}" if path else ""
         if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
             low, high = tuple(map(float, space.low.ravel())), tuple(map(float, space.high.ravel()))
             kind: Kind = "gaussian" if drawn else "bounded" if space.is_bounded() else "unbounded"
-            return cls(kind, space.shape, (), low, high, str(space.dtype))
-        allowed = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
-        raise ConfigError(f"env: the action space {space} is not supported; allowed: {allowed}; wrap the environment")
+            if drawn and gaussian == "squashed":
+                bounds = f"gaussian=squashed needs bounds, which the action space{at} {space} lacks"
+                require(space.is_bounded(), f"{bounds}; use gaussian=clipped, or wrap the environment")
+                kind = "squashed"
+            return cls(kind, space.shape, (), low, high, str(space.dtype), path)
+        raise ConfigError(
+            f"env: the action space{at} {space} is not supported; allowed: {ALLOWED}; wrap the environment"
+        )
+
+    @property
+    def leaves(self) -> "tuple[LeafHead, ...]":
+        return (self,)
 
     @property
     def width(self) -> int:
-        """W, outputs the network must have."""
         return sum(self.sizes) or len(self.low)
 
     @property
     def components(self) -> int:
-        """K, numbers in one action."""
         return len(self.low)
 
     @property
+    def is_gaussian(self) -> bool:
+        """Whether actions are drawn from a Gaussian."""
+        return self.kind in ("gaussian", "squashed")
+
+    @property
     def num_log_std(self) -> int:
-        """Log standard deviations that are learned beside the network: W of a Gaussian, else 0."""
-        return self.width if self.kind == "gaussian" else 0
+        return self.width if self.is_gaussian else 0
 
     @property
     def inner_dtype(self) -> np.dtype[Any]:
-        """Of actions inside."""
-        return np.dtype(np.float32 if self.kind == "gaussian" else np.int64)
+        return np.dtype(np.float32 if self.is_gaussian else np.int64)
 
     @property
     def compact_dtype(self) -> np.dtype[Any]:
-        """The smallest that holds every action inside."""
-        return self.inner_dtype if self.kind == "gaussian" else np.min_scalar_type(max(self.sizes) - 1)
+        return self.inner_dtype if self.is_gaussian else np.min_scalar_type(max(self.sizes) - 1)
 
-    def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> NDArray[np.float32]:
-        """Noise [*lead, W] that `sample` turns into actions: Gumbel for choices, else standard normal."""
-        if self.kind == "gaussian":
+    @property
+    def columns(self) -> Mapping[Path, slice]:
+        return {self.path: slice(0, self.width)} if self.sizes else {}
+
+    def describe(self) -> str:
+        return self.kind
+
+    def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
+        if self.is_gaussian:
             return generator.standard_normal((*lead, self.width), dtype=np.float32)
         exponential = generator.standard_exponential((*lead, self.width), dtype=np.float32)
         return -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
 
-    def __call__(self, out: NDArray[np.float32]) -> NDArray[Any]:
-        """The most likely actions [B, *shape] of outputs [B, W], as the environment takes them."""
-        return self.to_env(self.sample(out, NO_LOG_STD, None))
-
-    def sample(
-        self, out: NDArray[np.float32], log_std: NDArray[np.float32], noise: NDArray[np.float32] | None
-    ) -> NDArray[Any]:
-        """Actions [B, K] of outputs [B, W]; the most likely ones where there is no noise."""
+    def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
         if self.kind == "binary":
             return out > 0
         if not self.sizes:
@@ -114,13 +238,12 @@ class Head:
         blocks = np.split(scores, np.cumsum(self.sizes)[:-1], axis=1)
         return np.stack([block.argmax(axis=1) for block in blocks], axis=1)
 
-    def logprob(
-        self, out: NDArray[np.float32], log_std: NDArray[np.float32], action: NDArray[Any]
-    ) -> NDArray[np.float32]:
-        """Log-probability, or log-density, [B] of actions [B, K] under outputs [B, W]."""
-        if self.kind == "gaussian":
+    def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
+        if self.is_gaussian:
             scaled = (action - out) / np.exp(log_std)
-            return np.sum(-0.5 * scaled**2 - log_std - np.float32(0.5 * LOG_2PI), axis=1, dtype=np.float32)
+            terms = -0.5 * scaled**2 - log_std - np.float32(0.5 * LOG_2PI)
+            logprob: Floats = np.sum(terms, axis=1, dtype=np.float32)
+            return logprob - self.log_slope(action) if self.kind == "squashed" else logprob
         total = np.zeros(len(out), np.float32)
         for k, block in enumerate(np.split(out, np.cumsum(self.sizes)[:-1], axis=1)):
             top = block.max(axis=1)
@@ -128,12 +251,17 @@ class Head:
             total += block[np.arange(len(block)), action[:, k]] - normalizer
         return total
 
-    def to_env(self, action: NDArray[Any]) -> NDArray:
-        """Actions as the environment takes them, [B, *shape]: inside the bounds, or shifted to the first choice."""
-        if self.kind in ("gaussian", "bounded"):
+    def log_slope(self, action: Floats) -> Floats:
+        """Return by how much squashing spreads samples [B, K] apart: the logarithm [B] of its Jacobian determinant."""
+        slope = np.float32(2) * (np.float32(LOG_2) - action - np.logaddexp(np.float32(0), np.float32(-2) * action))
+        total: Floats = np.sum(slope + self.log_half, axis=1, dtype=np.float32)
+        return total
+
+    def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
+        if self.kind in ("gaussian", "bounded", "squashed"):
             low, half, high = self.bounds
-            if self.kind == "bounded":
-                action = action + np.float32(1)
+            if self.kind != "gaussian":
+                action = (np.tanh(action) if self.kind == "squashed" else action) + np.float32(1)
                 action *= half
                 action += low
             # Also of what was bounded: rounding may step over a bound by one unit in the last place.
@@ -142,8 +270,146 @@ class Head:
             action = action + np.array(self.low, np.int64)
         return action.reshape(-1, *self.shape).astype(self.dtype, copy=False)
 
+    def as_batch(self, actions: NDArray[Any]) -> Any:
+        return actions
+
+    def masked(self, out: Floats, legal: NDArray[np.bool_]) -> Floats:
+        if not self.sizes:
+            return out
+        possible = np.logical_or.reduceat(legal, np.cumsum((0, *self.sizes[:-1])), axis=1)
+        if not possible.all():
+            row, k = np.argwhere(~possible)[0]
+            which = f", component {k}," if len(self.sizes) > 1 else ""
+            raise EnvError(
+                f"{dotted(('action_mask', *self.path))}{which} allows none of {self.sizes[k]} choices in row {row}; an "
+                "environment must leave at least one as long as its episode lasts"
+            )
+        return np.where(legal, out, np.float32(LOWEST))
+
     @functools.cached_property
-    def bounds(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+    def bounds(self) -> tuple[Floats, Floats, Floats]:
         """Lower bound, half the width and upper bound, each [K]."""
         low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
         return low, np.float32(0.5) * (high - low), high
+
+    @functools.cached_property
+    def log_half(self) -> Floats:
+        """Logarithm [K] of half the width between bounds; 0 where they are equal, and nothing has a density."""
+        half = self.bounds[1]
+        return np.log(half, where=half > 0, out=np.zeros_like(half))
+
+
+@dataclass(frozen=True)
+class Section:
+    """Where one leaf's numbers lie in a head of several."""
+
+    leaf: LeafHead
+    outputs: slice  # of W
+    action: slice  # of K
+    log_std: slice  # of the log standard deviations
+
+
+@final
+@dataclass(frozen=True)
+class MixedHead(Head):
+    """Actions of a Dict or Tuple: all its leaves at once, drawn independently of each other."""
+
+    parts: tuple[LeafHead, ...]
+    layout: Layout  # of the actions that the environment takes
+
+    @property
+    def leaves(self) -> tuple[LeafHead, ...]:
+        return self.parts
+
+    @functools.cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """Where each leaf's numbers lie."""
+        found, starts = [], (0, 0, 0)
+        for leaf in self.leaves:
+            ends = tuple(map(operator.add, starts, (leaf.width, leaf.components, leaf.num_log_std)))
+            found.append(Section(leaf, *map(slice, starts, ends)))
+            starts = ends
+        return tuple(found)
+
+    @functools.cached_property
+    def width(self) -> int:
+        return sum(leaf.width for leaf in self.leaves)
+
+    @functools.cached_property
+    def components(self) -> int:
+        return sum(leaf.components for leaf in self.leaves)
+
+    @functools.cached_property
+    def num_log_std(self) -> int:
+        return sum(leaf.num_log_std for leaf in self.leaves)
+
+    @functools.cached_property
+    def inner_dtype(self) -> np.dtype[Any]:
+        whole = all(leaf.kind in ("choices", "binary") for leaf in self.leaves)
+        return np.dtype(np.int64 if whole else np.float32)
+
+    @property
+    def compact_dtype(self) -> np.dtype[Any]:
+        if self.inner_dtype == np.float32:
+            return self.inner_dtype
+        return np.min_scalar_type(max(max(leaf.sizes, default=2) for leaf in self.leaves) - 1)
+
+    @functools.cached_property
+    def columns(self) -> Mapping[Path, slice]:
+        return {at.leaf.path: at.outputs for at in self.sections if at.leaf.sizes}
+
+    def describe(self) -> str:
+        return ", ".join(f"{dotted(leaf.path)}: {leaf.kind}" for leaf in self.leaves)
+
+    def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
+        return np.concatenate([leaf.draw(generator, lead) for leaf in self.leaves], axis=-1)
+
+    def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
+        action = np.empty((len(out), self.components), self.inner_dtype)
+        for at in self.sections:
+            own = out[:, at.outputs]
+            if at.leaf.kind == "bounded":  # a network gives it as it is where it has several kinds of outputs
+                own = quick_tangent(own)
+            drawn = None if noise is None else noise[:, at.outputs]
+            action[:, at.action] = at.leaf.sample(own, log_std[at.log_std], drawn)
+        return action
+
+    def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
+        total = np.zeros(len(out), np.float32)
+        for at in self.sections:
+            total += at.leaf.logprob(out[:, at.outputs], log_std[at.log_std], self.part(at, action))
+        return total
+
+    def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
+        rows = self.layout.zeros(len(action))
+        for at, view in zip(self.sections, flatten(self.layout.fields(rows)), strict=True):
+            view[...] = at.leaf.to_env(self.part(at, action))
+        return rows
+
+    def as_batch(self, actions: NDArray[Any]) -> Any:
+        return self.layout.batch(actions)
+
+    def masked(self, out: Floats, legal: NDArray[np.bool_]) -> Floats:
+        return np.concatenate(
+            [at.leaf.masked(out[:, at.outputs], legal[:, at.outputs]) for at in self.sections], axis=1
+        )
+
+    def part(self, at: Section, action: NDArray[Any]) -> NDArray[Any]:
+        """One leaf's part of actions [B, K]; choices as whole numbers again."""
+        part = action[:, at.action]
+        return part.astype(np.int64, copy=False) if at.leaf.sizes else part
+
+
+def dotted(path: Path) -> str:
+    """Return a path as it is written in configuration and messages: "arm.joints.0"."""
+    return ".".join(map(str, path))
+
+
+def _walk(space: gymnasium.Space, path: Path) -> Iterator[tuple[Path, gymnasium.Space]]:
+    """Every space in a space that is no Dict or Tuple, with its path, in the order of `Layout`."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, part in parts:
+            yield from _walk(part, (*path, key))
+    else:
+        yield path, space

@@ -9,15 +9,20 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from algos.networks.actor import ActorPolicy, Architecture, Weights
-from algos.networks.actor_critic import ActorCritic, Pixels, Rows
+from algos.networks.actor_critic import ActorCritic
+from algos.networks.encoders import Beside, Numbers, Pixels, Rows
 from algos.networks.flat import FlatPolicy
-from algos.networks.heads import Head
-from envs.errors import ConfigError
+from algos.networks.heads import LOWEST, LeafHead, dotted
+from algos.networks.inputs import Inputs
+from envs.errors import ConfigError, require
 from envs.native.networks import Normalizer
+from envs.spaces.features import numbers_of
+from envs.spaces.parts import Leaf
 
 OPSET, IR = 17, 8  # as old as the operators allow: onnxruntime 1.13 reads it
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
@@ -29,40 +34,48 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
 
     Args:
         policy: a FlatPolicy or an ActorPolicy.
-        shape: of one observation, as the policy takes it.
-        dtype: of observations.
+        shape, dtype: of one observation that is an array; see `feed` of what others come in.
         notes: kept in the file, by their names.
 
     Returns:
-        Inputs: `observation` [B, *shape], and of a policy with a memory `state` [B, S], zeros before an episode.
-        Outputs: `action` [B, ...] as the environment takes it; `output` [B, W] of the network, from which it is made;
-        and `next_state` [B, S].
+        Inputs: as `feed` gives them, and of a policy with a memory `state` [B, S], zeros before an episode.
+        Outputs: `action` [B, ...] as the environment takes it, or where it is a Dict or Tuple one for each leaf, named
+        by its path as `action.arm.0`; `output` [B, W] of the network, from which it is made; and `next_state` [B, S].
 
     Raises:
-        ConfigError: a policy of another kind.
+        ConfigError: a policy of another kind, or one with an encoder of somebody's own.
     """
     graph = _Graph()
+    seen = _inputs_of(policy)
+    if not seen.plain:
+        shape, dtype = (seen.width,), np.dtype(np.float32)
     inputs = [_value("observation", dtype, *shape)]
+    inputs += [_value(_name(leaf), np.dtype(leaf.dtype), *leaf.shape) for leaf in seen.raw]
+    if seen.legal_width:
+        inputs.append(_value("legal", np.dtype(np.bool_), seen.legal_width))
     outputs = []
     if isinstance(policy, FlatPolicy):
         head = policy.mlp.head
         out = _flat_network(graph, policy, dtype)
-    elif isinstance(policy, ActorPolicy):
+    else:
         architecture, head = policy.architecture, policy.architecture.head
         out = _actor_network(graph, architecture, policy.weights, dtype)
         if architecture.lstm:
             inputs.append(_value("state", np.dtype(np.float32), architecture.state_width))
             outputs.append(_value("next_state", np.dtype(np.float32), architecture.state_width))
-    else:
-        raise ConfigError(f"{type(policy).__name__} is no policy that can be exported; allowed: {KINDS}")
+    if seen.legal_width:
+        out = graph.add("Where", "legal", out, graph.constant(LOWEST, np.float32))
     graph.add("Identity", out, name="output")
-    action = _action(graph, head, out)
-    graph.cast(graph.add("Reshape", action, graph.constant([-1, *head.shape])), _type(np.dtype(head.dtype)), "action")
-    outputs = [
-        _value("action", np.dtype(head.dtype), *head.shape),
-        _value("output", np.dtype(np.float32), head.width),
-        *outputs,
-    ]
+    parts = graph.split(out, [leaf.width for leaf in head.leaves]) if len(head.leaves) > 1 else [out]
+    actions = []
+    for leaf, part in zip(head.leaves, parts, strict=True):
+        name, dtype_ = dotted(("action", *leaf.path)), np.dtype(leaf.dtype)
+        if leaf.kind == "squashed" or (leaf.kind == "bounded" and leaf.path):
+            part = graph.add("Tanh", part)
+        shaped = graph.add("Reshape", _action(graph, leaf, part), graph.constant([-1, *leaf.shape]))
+        graph.cast(shaped, _type(dtype_), name)
+        actions.append(_value(name, dtype_, *leaf.shape))
+    outputs = [*actions, _value("output", np.dtype(np.float32), head.width), *outputs]
     made = helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants)
     model = helper.make_model(
         made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR, producer_name="paddock"
@@ -70,6 +83,35 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
     helper.set_model_props(model, notes)
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def feed(policy: Any, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return what the file takes for rows of observations [B, ...]: its inputs by their names.
+
+    An array is `observation` as it is. Of any other space `observation` is its numbers [B, F], as `Inputs.numbers` has
+    them; images come beside them, by their paths; and where there is a mask, `legal` says which choices are, [B, W].
+    """
+    inputs = _inputs_of(policy)
+    if inputs.plain:
+        return {"observation": rows}
+    octets, legal = inputs.layout.octets(rows), inputs.legal(rows)
+    images = {_name(leaf): numbers_of(leaf, octets).reshape(-1, *leaf.shape) for leaf in inputs.raw}
+    return {"observation": inputs.numbers(rows), **images, **({} if legal is None else {"legal": legal})}
+
+
+def _inputs_of(policy: Any) -> Inputs:
+    if isinstance(policy, FlatPolicy):
+        return policy.mlp.inputs
+    if not isinstance(policy, ActorPolicy):
+        raise ConfigError(f"{type(policy).__name__} is no policy that can be exported; allowed: {KINDS}")
+    network = policy.architecture.network
+    own = f"the policy has an encoder of your own, {dict(network or ()).get('_target_')}, which no graph is known for"
+    require(network is None, f"{own}; export it by torch.onnx")
+    return policy.architecture.inputs
+
+
+def _name(leaf: Leaf) -> str:
+    return ".".join(map(str, leaf.path))
 
 
 class _Graph:
@@ -136,10 +178,11 @@ def _flat_network(graph: _Graph, policy: FlatPolicy, dtype: np.dtype[Any]) -> st
         hidden = graph.dense(hidden, weights, bias)
         if k < len(mlp.sizes) - 2:
             hidden = graph.activate(hidden, mlp.activation == "tanh")
-    return graph.add("Tanh", hidden) if mlp.head.kind == "bounded" else hidden
+    return graph.add("Tanh", hidden) if mlp.network.head == "bounded" else hidden
 
 
-def _action(graph: _Graph, head: Head, out: str) -> str:
+def _action(graph: _Graph, head: LeafHead, out: str) -> str:
+    """A leaf's actions [B, K] of its outputs, of which bounded ones lie in [-1, 1]."""
     if head.sizes:
         return _choices(graph, head.sizes, head.low, out)
     if head.kind == "binary":
@@ -147,7 +190,7 @@ def _action(graph: _Graph, head: Head, out: str) -> str:
     if head.kind == "unbounded":
         return out
     low, half, high = head.bounds
-    if head.kind == "bounded":
+    if head.kind != "gaussian":
         shifted = graph.add("Add", out, graph.constant(1.0, np.float32))
         out = graph.add("Add", graph.add("Mul", shifted, graph.constant(half)), graph.constant(low))
     return graph.clipped(out, low, high)
@@ -167,7 +210,7 @@ def _actor_network(graph: _Graph, architecture: Architecture, weights: Weights, 
     nn.utils.vector_to_parameters(torch.from_numpy(weights.parameters.copy()), network.parameters())
     value = "observation"
     if weights.mean.size:
-        shape = graph.constant([-1, *architecture.obs_shape])
+        shape = graph.constant([-1, *(architecture.inputs.shape or (architecture.inputs.width,))])
         value, dtype = graph.add("Reshape", _normalized(graph, weights, dtype), shape), np.dtype(np.float32)
     features = _encoded(graph, network.policy_encoder, value, dtype)
     if network.lstm is not None:
@@ -182,7 +225,16 @@ def _actor_network(graph: _Graph, architecture: Architecture, weights: Weights, 
 
 def _encoded(graph: _Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[Any]) -> str:
     for layer in encoder:
-        if isinstance(layer, Pixels | Rows):
+        if isinstance(layer, Beside):
+            parts = zip(layer.layers, layer.names, layer.shapes, strict=True)
+            shaped = [
+                (one, graph.add("Reshape", name, graph.constant([-1, *shape])), np.dtype(np.uint8))
+                for one, name, shape in parts
+            ]
+            value = graph.add("Concat", value, *[_encoded(graph, *image) for image in shaped], axis=1)
+        elif isinstance(layer, Numbers):
+            pass
+        elif isinstance(layer, Pixels | Rows):
             value = graph.cast(value, FLOAT)
             if dtype == np.uint8:
                 value = graph.add("Div", value, graph.constant(255.0, np.float32))

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from envs.errors import ConfigError, nearest, require
+from envs.spaces.features import Features
 from envs.spaces.parts import Array, Choice, Kind, Leaf, Numbers, Part, Path, Read, Views, Write
 from envs.spaces.structures import Graph, Items, OneOf, Record, Text
 
@@ -102,75 +103,32 @@ class Layout:
         """
         self._root.pack(self.fields(rows), batch)
 
-    @cached_property
+    @property
     def is_real(self) -> Array:
         """[F] bool: which features are real numbers, and thus worth normalizing."""
-        return np.concatenate([np.full(_width(leaf), leaf.kind == "real") for leaf in self.leaves])
+        return self._features.is_real
 
     def features(self, rows: Array) -> Array:
-        """Return rows [...] as numbers for a dense network: [..., F] float32.
-
-        Numbers as they are, pixels between 0 and 1, choices one-hot, bits as 0 and 1, a length as one bit for each item
-        that there is; text is left out. A view where all is float32 without gaps.
-        """
+        """Return rows [...] as numbers for a dense network, [..., F] float32; see `Features`."""
         lead = rows.shape[: rows.ndim - len(self._root.dtype.shape)] if self.plain else rows.shape
-        flat = np.ascontiguousarray(rows).reshape(-1, *rows.shape[len(lead) :])
-        if all(leaf.kind == "real" and leaf.dtype == "<f4" for leaf in self.leaves) and self.itemsize == 4 * len(
-            self.is_real
-        ):
-            return flat.view(np.float32).reshape(*lead, -1)
-        octets = flat.view(np.uint8).reshape(len(flat), self.itemsize)
-        out = np.empty((len(flat), len(self.is_real)), np.float32)
-        start = 0
-        for leaf in self.leaves:
-            width = _width(leaf)
-            _spread(leaf, _numbers(leaf, octets), out[:, start : start + width])
-            start += width
-        return out.reshape(*lead, -1)
+        return self._features(self.octets(rows)).reshape(*lead, -1)
+
+    def octets(self, rows: Array) -> Array:
+        """Return rows as bytes [B, itemsize], without a copy where they are contiguous."""
+        return np.ascontiguousarray(rows).view(np.uint8).reshape(-1, self.itemsize)
+
+    @cached_property
+    def _features(self) -> Features:
+        return Features(self.leaves, self.itemsize)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_features"}
 
     def describe(self) -> dict[str, Any]:
         """Return where everything lies as plain data, by which rows can be read without this module."""
         leaves = [vars(leaf) | {"path": list(leaf.path), "shape": list(leaf.shape)} for leaf in self.leaves]
         leaves = [leaf | {"sizes": list(leaf["sizes"]), "starts": list(leaf["starts"])} for leaf in leaves]
         return {"itemsize": self.itemsize, "leaves": leaves}
-
-
-def _numbers(leaf: Leaf, octets: Array) -> Array:
-    """A leaf's numbers [B, n], given rows of bytes [B, itemsize]."""
-    dtype = np.dtype(leaf.dtype)
-    size = dtype.itemsize * int(np.prod(leaf.shape))
-    return np.ascontiguousarray(octets[:, leaf.offset : leaf.offset + size]).view(dtype).reshape(len(octets), -1)
-
-
-def _width(leaf: Leaf) -> int:
-    """How many features a leaf has."""
-    count = int(np.prod(leaf.shape))
-    if leaf.kind == "text":
-        return 0
-    if leaf.kind in ("choice", "tag", "length"):
-        return count * leaf.sizes[0]
-    return count // len(leaf.sizes) * sum(leaf.sizes) if leaf.kind == "choices" else count
-
-
-def _spread(leaf: Leaf, numbers: Array, out: Array) -> None:
-    """Write the features of a leaf's numbers [B, n] into [B, width]."""
-    if leaf.kind in ("choice", "choices", "tag"):
-        sizes = np.array(leaf.sizes)
-        repeats = numbers.shape[1] // len(sizes)
-        own = np.tile(np.repeat(np.arange(len(sizes)), sizes), repeats)
-        place = np.repeat(np.arange(repeats) * len(sizes), sizes.sum()) + own
-        value = np.tile(
-            np.concatenate([np.arange(n) + start for n, start in zip(sizes, leaf.starts, strict=True)]), repeats
-        )
-        np.equal(numbers[:, place], value, out=out)
-    elif leaf.kind == "length":
-        np.greater(numbers[:, :, None], np.arange(leaf.sizes[0]), out=out.reshape(*numbers.shape, -1))
-    elif leaf.kind == "pixels":
-        np.divide(numbers, 255, out=out, dtype=np.float32)
-    elif leaf.kind == "links":
-        np.divide(numbers, max(leaf.sizes[0] - 1, 1), out=out, dtype=np.float32)
-    elif leaf.kind != "text":
-        out[...] = numbers
 
 
 class _Builder:

@@ -57,6 +57,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "algo.activation": ("activation_fn", "fcnet_activation", "nonlinearity"),
     "algo.encoder": ("cnn", "feature_extractor", "features_extractor", "policy_type"),
     "algo.lstm": ("gru", "memory", "recurrent", "rnn", "use_lstm", "use_rnn"),
+    "algo.gaussian": ("clip_actions", "squash", "squash_output", "squashed", "tanh_squash", "use_tanh"),
     "algo.initial_log_std": ("init_log_std", "log_std_init"),
     "algo.device": ("accelerator", "cuda", "gpu", "gpus", "num_gpus", "use_cuda", "use_gpu"),
     "algo.precision": ("amp", "bf16", "dtype", "fp16", "mixed_precision"),

@@ -46,17 +46,13 @@ def place(algorithm: Any, section: Mapping[str, Any]) -> EnvSpec:
     Raises:
         ConfigError: it cannot be built, or has other observations or actions.
     """
-    recipe = build("env", section)
-    require(
-        isinstance(recipe, EnvSpec), "env: a family of environments cannot be played in; choose one, as env=terrain"
-    )
-    env = recipe.as_array()
+    env = build("env", section)
+    require(isinstance(env, EnvSpec), "env: a family of environments cannot be played in; choose one, as env=terrain")
     if isinstance(algorithm, LearnsInEnv):
-        for kind, own, new in zip(("observations", "actions"), algorithm.env.spaces, env.spaces, strict=True):
-            same = (own.shape, own.dtype) == (new.shape, new.dtype) and type(own) is type(new)
-            same = same and getattr(own, "n", None) == getattr(new, "n", None)
-            what = f"env: {env.id} has {kind} {new}, and the policy was made for {own}"
-            require(same, f"{what}; choose an environment of that kind")
+        for kind in ("observations", "actions"):
+            own, new = getattr(algorithm.env, kind), getattr(env, kind)
+            what = f"env: {env.id} has {kind} {new.space}, and the policy was made for {own.space}"
+            require(own == new, f"{what}; choose an environment of that kind")
     return env
 
 

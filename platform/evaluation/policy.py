@@ -12,11 +12,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.spaces.utils import flatten, flatten_space
 from numpy.typing import NDArray
 
+from algos.networks.inputs import blank
 from algos.protocol import Drawing
 from envs.errors import ConfigError, require
+from envs.spaces.parts import Misfit
+from envs.spec import EnvSpec
 
 Seed = int | np.random.Generator | None
 
@@ -30,16 +32,16 @@ class TrainedPolicy:
         iteration: of the run, that the policy is of.
     """
 
-    def __init__(
-        self, policy: Any, observation_space: gymnasium.Space, action_space: gymnasium.Space, iteration: int
-    ) -> None:
+    def __init__(self, policy: Any, env: EnvSpec, iteration: int) -> None:
         """Wrap a policy.
 
         Args:
-            policy: acts on rows [B, *shape] of a Box, or of what another space is flattened to.
+            policy: acts on rows of the environment's observations.
         """
-        self.observation_space, self.action_space, self.iteration = observation_space, action_space, iteration
+        self.observation_space, self.action_space = env.raw_spaces
+        self.iteration = iteration
         self.policy = policy
+        self._env = env
         self._own = np.random.default_rng()
         self._drawn: tuple[np.random.Generator, Any] | None = None  # the last generator, and what draws from it
 
@@ -49,8 +51,7 @@ class TrainedPolicy:
     @functools.cached_property
     def recurrent(self) -> bool:
         """Whether it has a memory, so that what it does depends on earlier observations."""
-        space = self._rows_space
-        _, _, state = self.policy.act(np.zeros((1, *(space.shape or ())), space.dtype), None)
+        _, _, state = self.policy.act(blank(self._env.observations), None)
         return np.size(state) > 0 if state is not None else False
 
     def act(self, observation: Any, *, deterministic: bool = True, seed: Seed = None) -> Any:
@@ -93,23 +94,26 @@ class TrainedPolicy:
         require(episodes == len(rows), f"state is of {episodes} episodes, and there are {len(rows)} observations")
         policy = self.policy if deterministic else self._drawing(seed)
         actions, _, state = policy.act(rows, state)
+        if actions.dtype.kind == "V":
+            layout = self._env.actions
+            return (layout.reader(actions)(0) if alone else layout.batch(actions)), state
         return (actions[0] if alone else actions), state
-
-    @functools.cached_property
-    def _rows_space(self) -> gymnasium.Space:
-        """The space of a row that the policy takes."""
-        space = self.observation_space
-        return space if isinstance(space, spaces.Box) else flatten_space(space)
 
     def _rows(self, observation: Any) -> tuple[NDArray[Any], bool]:
         """Observations [B, *shape] as the policy takes them, and whether it is one alone."""
-        space, rows = self.observation_space, self._rows_space
-        read, batch = read_observation(space, observation)
-        if isinstance(space, spaces.Box):
+        layout = self._env.observations
+        read, batch = read_observation(self.observation_space, observation)
+        if layout.plain:
             return (read if batch is not None else read[None]), batch is None
-        each = [read] if batch is None else [_pick(space, read, k) for k in range(batch)]
-        flat = np.array([flatten(space, one) for one in each], rows.dtype).reshape(len(each), *(rows.shape or ()))
-        return flat, batch is None
+        rows = layout.zeros(1 if batch is None else batch)
+        try:
+            if batch is None:
+                layout.writer(rows)(0, read)
+            else:
+                layout.pack(read, rows)
+        except Misfit as error:
+            raise ConfigError(f"observation: {error}") from error
+        return rows, batch is None
 
     def _drawing(self, seed: Seed) -> Any:
         drawn = "this policy has no distribution of actions to draw from; leave deterministic=False out"
@@ -189,12 +193,3 @@ def _agree(name: str, batches: Sequence[int | None]) -> int | None:
     spelled = ", ".join("one observation" if batch is None else f"a batch of {batch}" for batch in found)
     require(len(found) <= 1, f"the parts of {name} differ: {spelled}; give one, or batches of one length")
     return found[0] if found else None
-
-
-def _pick(space: gymnasium.Space, value: Any, k: int) -> Any:
-    """Observation k of a batch that has been read."""
-    if isinstance(space, spaces.Dict):
-        return {key: _pick(inner, value[key], k) for key, inner in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_pick(inner, one, k) for inner, one in zip(space.spaces, value, strict=True))
-    return value[k]

@@ -81,7 +81,11 @@ def film_episode(what: Performance, seed: int, path: Path) -> Film:
     require("rgb_array" in modes, f"video={path}: {known}")
     drawing = replace(spec, kwargs={**dict(spec.kwargs), "render_mode": "rgb_array"})
     progress = LiveLine(sys.stderr)
-    with one_thread(), closing(SerialVectorEnv(drawing, 1, AutoresetMode.DISABLED)) as venv, closing(progress):
+    with (
+        one_thread(),
+        closing(SerialVectorEnv(drawing, 1, AutoresetMode.DISABLED, packed=True)) as venv,
+        closing(progress),
+    ):
         encoder, frames = Mp4(fps), itertools.count(1)
 
         def watch() -> None:

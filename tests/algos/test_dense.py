@@ -11,6 +11,7 @@ from algos.learning.learner import Learner
 from algos.networks.architecture import Architecture
 from algos.networks.dense import DenseNetwork
 from algos.networks.heads import Head
+from envs.spaces.layout import Layout
 
 ACTIONS = {
     "discrete": spaces.Discrete(3),
@@ -22,7 +23,8 @@ ACTIONS = {
 def learner(**changes: Any) -> Learner:
     given: dict[str, Any] = {"hidden": (8, 7), "activation": "tanh", "shared": False} | changes
     head = Head.of(ACTIONS[given.pop("action", "discrete")])
-    arch = Architecture((5,), "float32", "mlp", lstm=False, head=head, initial_log_std=-0.2, **given)
+    seen = Layout.of(spaces.Box(-1, 1, (5,), np.float32), {}, ())
+    arch = Architecture.for_spaces(seen, head, encoder="mlp", lstm=False, initial_log_std=-0.2, **given)
     made = Learner(arch, 0, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
     made.theta += 0.1 * torch.randn(made.theta.shape, generator=torch.Generator().manual_seed(1))
     return made

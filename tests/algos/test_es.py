@@ -23,6 +23,7 @@ from algos.networks.heads import Head
 from algos.pool.protocol import Done
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
+from envs.spaces.layout import Layout
 from envs.vector import Serial
 
 CARTPOLE = env_spec("CartPole-v1")
@@ -230,7 +231,8 @@ def test_a_forward_pass_gives_a_row_the_same_bits_in_any_company() -> None:
     generator = np.random.default_rng(0)
     for sizes in [(24, 40, 40, 4), (4, 16, 2), (3, 1), (7, 64, 33, 5)]:
         box = spaces.Box(-1, 1, (sizes[-1],), np.float32)
-        mlp = MLP(sizes, "tanh", Head.of(box, drawn=False))
+        seen = Layout.of(spaces.Box(-1, 1, sizes[:1]), {}, ())
+        mlp = MLP.for_spaces(seen, box, sizes[1:-1], "tanh")
         members = generator.standard_normal((17, mlp.num_parameters)).astype(np.float32)
         obs = generator.standard_normal((17, sizes[0])).astype(np.float32)
         together, alone = Population(mlp, 17), Population(mlp, 1)
@@ -243,7 +245,8 @@ def test_a_forward_pass_gives_a_row_the_same_bits_in_any_company() -> None:
 
 
 def test_parameters_fill_layers_in_order() -> None:
-    mlp = MLP((2, 3, 1), "relu", Head.of(spaces.Box(-np.inf, np.inf, (1,), np.float32), drawn=False))
+    seen = Layout.of(spaces.Box(-1, 1, (2,)), {}, ())
+    mlp = MLP.for_spaces(seen, spaces.Box(-np.inf, np.inf, (1,), np.float32), (3,), "relu")
     assert mlp.num_parameters == 2 * 3 + 3 + 3 + 1
     population = Population(mlp, 1)
     #                          W1 [2, 3]          b1        W2 [3, 1]  b2
@@ -274,8 +277,8 @@ def test_every_action_is_inside_its_space(space: spaces.Space) -> None:
 
 
 def test_an_unsupported_action_space_is_named() -> None:
-    with pytest.raises(ConfigError, match="Tuple"):
-        Head.of(spaces.Tuple([spaces.Discrete(2)]), drawn=False)
+    with pytest.raises(ConfigError, match="at 0 Text"):
+        Head.of(spaces.Tuple([spaces.Text(2)]), drawn=False)
 
 
 @pytest.mark.parametrize("id", ["FrozenLake-v1", "CliffWalking-v1", "Blackjack-v1"])

@@ -20,8 +20,10 @@ from omegaconf import OmegaConf
 from algos.learning.distributed import LearnerLost, Learners
 from algos.learning.learner import Learner
 from algos.networks.architecture import Architecture
+from algos.networks.heads import Head
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
+from envs.spaces.layout import Layout
 from envs.vector import Serial
 from paddock.config.build import build
 
@@ -120,7 +122,7 @@ def die(learner: Learner) -> None:
 def test_a_learner_that_is_lost_is_one_error_at_once(update: Callable[[Learner], None], said: str) -> None:
     def build_learner(**where: Any) -> Learner:
         network: dict[str, Any] = {"encoder": "mlp", "activation": "tanh", "shared": False, "lstm": False}
-        shape = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+        shape = Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), Head.of(spaces.Discrete(2))
         architecture = Architecture.for_spaces(*shape, hidden=(4,), initial_log_std=0.0, **network)
         return Learner(architecture, 0, precision="float32", compiled=False, adam_epsilon=1e-5, **where)
 

@@ -14,6 +14,7 @@ from algos.networks.actor_critic import ActorCritic, TorchActor, logprob_and_ent
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import Head
 from envs.errors import ConfigError
+from envs.spaces.layout import Layout
 
 SPACES = {
     "discrete": spaces.Discrete(3, start=5),
@@ -21,7 +22,7 @@ SPACES = {
     "binary": spaces.MultiBinary(3),
     "box": spaces.Box(np.array([-1, -2], np.float32), np.array([1, 2], np.float32)),
 }
-HEADS = {name: Head.of(space) for name, space in SPACES.items()}
+HEADS: dict[str, Any] = {name: Head.of(space) for name, space in SPACES.items()}
 NOTHING = np.zeros(0, np.float32)
 VECTOR = spaces.Box(-np.inf, np.inf, (6,), np.float32)
 IMAGE = spaces.Box(0, 255, (12, 10, 3), np.uint8)
@@ -36,7 +37,7 @@ def architecture(observation: spaces.Space = VECTOR, action: str = "discrete", *
         "lstm": False,
         "initial_log_std": -0.3,
     }
-    return Architecture.for_spaces(observation, SPACES[action], **(given | changes))
+    return Architecture.for_spaces(Layout.of(observation, {}, ()), HEADS[action], **(given | changes))
 
 
 def weights_of(network: ActorCritic, mean: np.ndarray = NOTHING, std: np.ndarray = NOTHING) -> Weights:

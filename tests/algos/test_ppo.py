@@ -36,6 +36,7 @@ VARIANTS = {
     "actors": ["algo.rollouts=actors"],
     "lstm": ["algo.lstm=true"],
     "continuous": ["env=pendulum", "env.max_episode_steps=30"],
+    "squashed": ["env=pendulum", "env.max_episode_steps=30", "algo.gaussian=squashed"],
     "box2d": ["env=bipedal", "env.max_episode_steps=30"],
     "vtrace": ["algo.rollouts=actors", "algo.advantage=vtrace", "algo.staleness=2"],
     "a2c": ["algo=a2c", "~algo.minibatch_size", "~algo.normalize_observations", "~algo.normalize_rewards"],
@@ -76,7 +77,7 @@ def test_interrupted_after_any_yield_it_goes_on_the_same(variant: str) -> None:
         np.testing.assert_array_equal(parameters(second), parameters(whole))
 
 
-@pytest.mark.parametrize("variant", ["inline", "continuous", "lstm"])
+@pytest.mark.parametrize("variant", ["inline", "continuous", "squashed", "lstm"])
 def test_the_policy_that_acts_is_the_policy_that_learns(variant: str) -> None:
     for row in advance(algorithm(*arguments(variant)), 4):
         assert abs(row["ppo/stale_kl"]) < 1e-6 and row["ppo/staleness"] == 0
@@ -176,6 +177,7 @@ def test_bad_settings_are_one_line(words: list[str], named: str) -> None:
         ["algo.normalize_advantages=false", "algo.entropy_coef=0", "algo.clip_coef=0.02"],
         ["env=pendulum", "env.max_episode_steps=20"],
         ["env=pendulum", "env.max_episode_steps=20", "algo.value_clip_coef=0.05", "algo.entropy_coef=0.1"],
+        ["env=pendulum", "env.max_episode_steps=20", "algo.gaussian=squashed", "algo.entropy_coef=0.1"],
     ],
     ids=lambda words: " ".join(words) or "plain",
 )

@@ -23,6 +23,7 @@ from algos.learning.resume_point import ResumePoint
 from algos.learning.rollout import Collector, Rollout, RolloutConfig, join, playable
 from algos.networks.actor_critic import ActorCritic
 from algos.networks.architecture import Architecture, Weights
+from algos.networks.heads import Head
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
@@ -58,7 +59,14 @@ def config(
     limit = changes.pop("max_episode_steps", None)
     env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=limit, fresh=False)
     architecture = Architecture.for_spaces(
-        *env.spaces, encoder="auto", hidden=(8,), activation="tanh", shared=False, lstm=lstm, initial_log_std=0.0
+        env.observations,
+        Head.of(env.spaces[1]),
+        encoder="auto",
+        hidden=(8,),
+        activation="tanh",
+        shared=False,
+        lstm=lstm,
+        initial_log_std=0.0,
     )
     given = {"num_steps": 16, "groups": 1} | changes
     return RolloutConfig(env, vec or Serial(num_envs=num_envs), architecture, seed=3, **given)
@@ -354,7 +362,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None
     ended = never.copy()
     ended[1, 0] = True
     rollout = replace(blank, reward=reward, terminated=ended, truncated=never)
-    normalization = Normalization(2, (4,), 0.5, obs=False, rewards=True)
+    normalization = Normalization(2, of.architecture.inputs, 0.5, obs=False, rewards=True)
     scaled = normalization.rewards(rollout, 10.0)
     # Column 0: 1, 3.5 and, after the episode's end, 5; column 1: 2, 5, 8.5.
     expected = np.std([1, 3.5, 5, 2, 5, 8.5])
@@ -364,15 +372,15 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None
 
 
 def test_observations_are_counted_once_a_rollout() -> None:
-    rollouts = played(config(), 3)
-    normalization = Normalization(4, (4,), 0.99, obs=True, rewards=False)
+    rollouts, inputs = played(config(), 3), config().architecture.inputs
+    normalization = Normalization(4, inputs, 0.99, obs=True, rewards=False)
     assert (normalization.mean == 0).all() and (normalization.std == 1).all()
     for rollout in rollouts:
         normalization.observe(rollout)
     seen = np.concatenate([rollout.obs.reshape(-1, 4) for rollout in rollouts]).astype(float)
     np.testing.assert_allclose(normalization.mean, seen.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(normalization.std, seen.std(axis=0), rtol=1e-5)
-    again = Normalization(4, (4,), 0.99, obs=True, rewards=False)
+    again = Normalization(4, inputs, 0.99, obs=True, rewards=False)
     again.load_state_dict(normalization.state_dict())
     np.testing.assert_array_equal(again.mean, normalization.mean)
     assert isinstance(Moments(**normalization.state_dict()["seen"]), Moments)

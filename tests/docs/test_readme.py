@@ -18,6 +18,7 @@ from conftest import ROOT, call_main
 import paddock
 from envs.native.library import built
 from envs.vector import auto
+from paddock.check import check_run, read_run
 
 pytestmark = pytest.mark.xdist_group("pages")  # what a process imports for one command serves the others
 
@@ -60,8 +61,9 @@ def read_commands() -> Iterator[str]:
 
 COMMANDS = list(dict.fromkeys(read_commands()))
 MAIN = [line for line in COMMANDS if re.match(r"python -m (platform|paddock) ", line) and "my_package" not in line]
-OF_PACKAGE = [line for line in COMMANDS if "my_package" in line]
-BESIDE = [line for line in COMMANDS if line.startswith("python -m paddock.")]
+BESIDE = [line for line in COMMANDS if line.startswith("python -m paddock.") and "my_package" not in line]
+OF_PACKAGE = [line for line in COMMANDS if "my_package" in line and not line.startswith("python -m paddock.")]
+CHECK_PACKAGE = [line for line in COMMANDS if "my_package" in line and line not in OF_PACKAGE]
 
 
 def shorten(command: str) -> str:
@@ -186,12 +188,13 @@ def test_the_package_that_extends_it_works(here: Path, monkeypatch: pytest.Monke
     algorithm = (here / "my_package" / "hill_climbing.py").read_text()
     assert len(re.search(r"^class .*?\n\n\n", algorithm, re.M | re.S)[0].splitlines()) <= 40  # type: ignore[index]
     monkeypatch.syspath_prepend(here)
-    assert len(OF_PACKAGE) == 2
+    assert len(OF_PACKAGE) == 4
     for command in OF_PACKAGE:
         words = shlex.split(command)[3:]
         assert call_main(*words, *shrunk(words), f"run.dir={here / str(len(list(here.iterdir())))}") == 0
+    climbing = next(line for line in OF_PACKAGE if "hill_climbing" in line)
     # Its run goes on to the same bytes as one that was not stopped, on other workers.
-    words = [word for word in shlex.split(OF_PACKAGE[0])[3:] if not word.startswith(("compute", "budget"))]
+    words = [word for word in shlex.split(climbing)[3:] if not word.startswith(("compute", "budget"))]
     for folder, bounds in {"once": [4], "twice": [2, 4]}.items():
         for iterations in bounds:
             assert call_main(*words, "compute=serial", f"budget.iterations={iterations}", f"run.dir={folder}") == 0
@@ -201,6 +204,15 @@ def test_the_package_that_extends_it_works(here: Path, monkeypatch: pytest.Monke
     assert len(best) == 4 and best == sorted(best) and best[-1] > -5.0  # who stands still has -5
     monkeypatch.setattr(sys, "argv", ["evaluate", "once", "episodes=2"])
     assert importlib.import_module("paddock.evaluate").main() == 0
+    [check] = CHECK_PACKAGE
+    monkeypatch.setattr(sys, "argv", shlex.split(check)[2:])
+    assert importlib.import_module("paddock.check").main() == 0
+    forgetful = here / "my_package" / "hill_climbing.py"
+    forgetful.write_text(forgetful.read_text().replace(', "best_return")', ")"))
+    monkeypatch.delitem(sys.modules, "my_package.hill_climbing")
+    found = check_run(*read_run(shlex.split(check)[3:]))
+    said = next(str(finding) for name, finding in found if name == "state")
+    assert f"`FAIL state: {said}`" in " ".join(EXTEND.split())
 
 
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "```python\n" in text])

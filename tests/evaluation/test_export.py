@@ -13,8 +13,12 @@ from numpy.typing import NDArray
 import paddock
 from algos.networks.actor import ActorPolicy, Architecture, Weights
 from algos.networks.flat import MLP, FlatPolicy
+from algos.networks.heads import Head
+from algos.networks.inputs import Inputs
 from envs.errors import ConfigError
 from envs.native.networks import Normalizer
+from envs.spaces.layout import Layout
+from envs.spec import EnvSpec
 from paddock import export as command
 from paddock.export import ExportFailed
 
@@ -50,6 +54,8 @@ ACTIONS = {
     "bounded": spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32)),
     "unbounded": spaces.Box(-np.inf, np.inf, (2, 1), np.float64),
 }
+PAIR: spaces.Space = spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (), np.float32)])
+MIXED = spaces.Dict({**ACTIONS, "pair": PAIR})
 NETWORKS: dict[str, tuple[spaces.Box, dict[str, Any]]] = {
     "normalized doubles": (spaces.Box(-5, 5, (3, 2), np.float64), {}),
     "bytes": (spaces.Box(0, 255, (4,), np.uint8), {"activation": "relu"}),
@@ -75,7 +81,7 @@ def run_file(policy: Any, obs: NDArray[Any], state: Any = None) -> list[NDArray[
 
 
 def flat_policy(action: spaces.Space, *, normalized: bool, scale: float = 1.0) -> FlatPolicy:
-    mlp = MLP.for_spaces(spaces.Box(-9, 9, (5,)), action, (7,), "tanh")
+    mlp = MLP.for_spaces(Layout.of(spaces.Box(-9, 9, (5,)), {}, ()), action, (7,), "tanh")
     draw = np.random.default_rng(1)
     parameters = scale * draw.normal(size=mlp.num_parameters).astype(np.float32)
     mean, std = draw.normal(size=(2, 5)).astype(np.float32)
@@ -100,7 +106,9 @@ def test_every_head_of_a_flat_policy_is_exported(kind: str, normalized: bool) ->
 def test_every_network_of_an_actor_is_exported(network: str, kind: str) -> None:
     space, settings = NETWORKS[network]
     plain: dict[str, Any] = {"encoder": "mlp", "hidden": (8,), "activation": "tanh", "shared": False, "lstm": False}
-    architecture = Architecture.for_spaces(space, ACTIONS[kind], **plain | settings, initial_log_std=0.0)
+    architecture = Architecture.for_spaces(
+        Layout.of(space, {}, ()), Head.of(ACTIONS[kind]), **plain | settings, initial_log_std=0.0
+    )
     draw, size = np.random.default_rng(3), int(np.prod(space.shape))
     mean = std = np.zeros(0, np.float32)
     if "normalized" in network or "memory" in network:
@@ -118,6 +126,95 @@ def test_every_network_of_an_actor_is_exported(network: str, kind: str) -> None:
     np.testing.assert_allclose(action, ours, rtol=1e-4, atol=0 if kind != "bounded" else 1e-5)
     if architecture.lstm:
         np.testing.assert_allclose(rest[0], after, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["flat", "clipped", "squashed"])
+def test_actions_of_several_kinds_are_exported_leaf_by_leaf(kind: Any) -> None:
+    obs = np.random.default_rng(2).normal(size=(64, 5)).astype(np.float32) * 3
+    bounded = {name: space for name, space in MIXED.items() if name != "unbounded"}
+    space = spaces.Dict(bounded) if kind == "squashed" else MIXED
+    policy: Any = flat_policy(space, normalized=True)
+    if kind != "flat":
+        head, nothing = Head.of(space, gaussian=kind), np.zeros(0, np.float32)
+        inputs = Inputs(Layout.of(spaces.Box(-9, 9, (5,), np.float32), {}, ()), head)
+        architecture = Architecture(inputs, "mlp", None, (8,), "tanh", False, False, 0.0)
+        size = sum(part.numel() for part in onnx_graph.ActorCritic(architecture, 0).parameters())
+        drawn = np.random.default_rng(3).normal(0, 0.9, size=size).astype(np.float32)
+        policy = ActorPolicy(architecture, Weights(0, drawn, nothing, nothing, 1.5))
+    model = onnx_graph.build_model(policy, (5,), obs.dtype, {})
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    got = dict(zip(names, session.run(None, {"observation": obs}), strict=True))
+    rows, _, _ = policy.act(obs)
+    layout = Layout.of(space, {}, ())
+    views = layout.fields(rows)
+    ours = {f"action.{name}": views[name] for name in space if name != "pair"}
+    ours |= {f"action.pair.{k}": part for k, part in enumerate(views["pair"])}
+    assert sorted(names) == sorted([*ours, "output"])
+    for name, part in ours.items():
+        assert got[name].dtype == part.dtype and got[name].shape == part.shape and len(np.unique(part)) > 1
+        np.testing.assert_allclose(got[name], part, atol=0 if np.issubdtype(part.dtype, np.integer) else 1e-4)
+
+
+STRUCTURED: dict[str, spaces.Space] = {
+    "numbers": spaces.Dict(gear=spaces.Discrete(3, start=-1), speed=spaces.Box(-5, 5, (3,), np.float64)),
+    "images": spaces.Dict(
+        front=spaces.Box(0, 255, (6, 5, 3), np.uint8),
+        speed=spaces.Box(-5, 5, (3,), np.float64),
+        back=spaces.Tuple([spaces.Box(0, 255, (5, 5), np.uint8)]),
+    ),
+    "masked": spaces.Dict(action_mask=spaces.MultiBinary(3), speed=spaces.Box(-5, 5, (3,), np.float64)),
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURED)
+@pytest.mark.parametrize("kind", ["flat", "actor", "memory"])
+def test_a_policy_of_structured_observations_is_exported(name: str, kind: str) -> None:
+    space, action = STRUCTURED[name], spaces.Discrete(3)
+    layout, draw = Layout.of(space, {}, ()), np.random.default_rng(5)
+    rows = layout.zeros(32)
+    space.seed(6)
+    for k, write in enumerate([layout.writer(rows)] * 32):
+        write(k, {**space.sample(), "action_mask": np.array([k % 2, 1, k % 3 > 0], np.int8)})
+    policy: Any
+    if kind == "flat":
+        mlp = MLP.for_spaces(layout, action, (7,), "tanh")
+        mean, std = np.zeros(mlp.sizes[0], np.float32), np.full(mlp.sizes[0], 2, np.float32)
+        parameters = draw.normal(size=mlp.num_parameters).astype(np.float32)
+        policy, state = FlatPolicy(mlp, parameters, Normalizer(mean, std, 3.0)), None
+    else:
+        plain: dict[str, Any] = {"encoder": "auto", "hidden": (8,), "activation": "tanh", "shared": False}
+        architecture = Architecture.for_spaces(
+            layout, Head.of(action), **plain, lstm=kind == "memory", initial_log_std=0.0
+        )
+        mean, std = np.zeros(architecture.inputs.width, np.float32), np.full(architecture.inputs.width, 2, np.float32)
+        size = sum(part.numel() for part in onnx_graph.ActorCritic(architecture, 0).parameters())
+        parameters = draw.normal(0, 0.3, size=size).astype(np.float32)
+        policy = ActorPolicy(architecture, Weights(0, parameters, mean, std, 3.0))
+        state = draw.normal(size=(32, architecture.state_width)).astype(np.float32) if kind == "memory" else None
+    model = onnx_graph.build_model(policy, (), layout.row.base, {})
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    given = onnx_graph.feed(policy, rows) | ({} if state is None else {"state": state})
+    assert {value.name for value in session.get_inputs()} == given.keys()
+    assert len(given) == {"numbers": 1, "images": 1 if kind == "flat" else 3, "masked": 2}[name] + (state is not None)
+    action_, output, *_ = session.run(["action", "output"], given)
+    np.testing.assert_allclose(output, policy.outputs(rows, state)[0], rtol=1e-4, atol=1e-5)
+    assert np.array_equal(action_, policy.act(rows, state)[0]) and len(np.unique(action_)) > 1
+
+
+def test_a_run_of_several_kinds_of_actions_is_compared_leaf_by_leaf() -> None:
+    spec = EnvSpec(id="toy_envs:Levers-v0", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
+    mlp = MLP.for_spaces(spec.observations, spec.spaces[1], (6,), "tanh")
+    parameters = np.random.default_rng(0).normal(size=mlp.num_parameters).astype(np.float32)
+    made = [
+        onnx_graph.build_model(FlatPolicy(mlp, sign * parameters, None), (3,), np.dtype(np.float32), {})
+        for sign in (1, -1)
+    ]
+    policy = FlatPolicy(mlp, parameters, None)
+    found = command._compare(made[0].SerializeToString(), policy, spec)
+    assert found is not None and found.observations == 256 and found.output < 1e-5 and found.actions == 0
+    with pytest.raises(ExportFailed, match="actions differ"):
+        command._compare(made[1].SerializeToString(), policy, spec)
 
 
 def test_of_equal_choices_the_first_is_taken() -> None:

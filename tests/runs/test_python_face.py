@@ -372,7 +372,7 @@ def train_by_hand(steps: int) -> tuple[list[dict[str, float]], TrainedPolicy]:
         seen.append(metrics)
         if metrics["step"] >= steps:
             break
-    return seen, TrainedPolicy(ppo.policy(), *env.spaces, ppo.iteration)
+    return seen, TrainedPolicy(ppo.policy(), env, ppo.iteration)
 
 
 def test_an_algorithm_built_by_hand_gives_the_numbers_of_its_run(make: Callable[[str], paddock.Run]) -> None:

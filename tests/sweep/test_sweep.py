@@ -92,11 +92,13 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_lost(desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=80", "hydra.sweeper.n_trials=12", *PRUNED]
+    # None is pruned before its thirtieth row: one that was below its tenth is still running when it is killed.
+    pruned = [PRUNED[0], "hydra.sweeper.options.median.n_warmup_steps=30"]
+    line = [SPACE, "budget.iterations=80", "hydra.sweeper.n_trials=12", *pruned]
     running = lambda: [trial.number for trial in desk.trials() if trial.state == TrialState.RUNNING]  # noqa: E731
-    half_way = lambda: any(2 < len(rows(desk.sweep / str(n))) < 40 for n in running())  # noqa: E731
+    half_way = lambda: any(2 < len(rows(desk.sweep / str(n))) < 10 for n in running())  # noqa: E731
     halted: list[int] = []
-    for _ in range(3):  # the trial that was half way may be pruned just before the kill: then there is another
+    for _ in range(3):  # on a slow disk it may end before the kill all the same: then there is another
         process = desk.begin(*line)
         wait_until(lambda: desk.count(*FINISHED) >= 5 and half_way(), 200)
         desk.kill(process)

@@ -1,0 +1,259 @@
+"""Encoders in torch: what comes before the dense layers of a network, and those layers."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from algos.networks.architecture import Architecture
+from algos.networks.inputs import Inputs
+from envs.errors import ConfigError, require, resolve
+from envs.spaces.parts import Leaf
+from envs.spec import thaw
+
+Layer = TypeVar("Layer", bound=nn.Module)
+
+SQRT2 = math.sqrt(2.0)
+NATURE = 36  # pixels a side from which the network of Mnih et al. 2015 fits
+
+
+def make_encoder(architecture: Architecture, generator: torch.Generator) -> tuple[nn.Sequential, int]:
+    """Build an encoder with its dense layers, and return it with the width of what it gives.
+
+    Weights are orthogonal with gain sqrt(2), biases 0; an encoder of somebody's own draws its own.
+
+    Raises:
+        ConfigError: an encoder of somebody's own cannot be built, or does not give [B, width].
+    """
+    inputs, activation = architecture.inputs, nn.Tanh if architecture.activation == "tanh" else nn.ReLU
+    blank = blank_input(inputs)
+    layers: list[nn.Module]
+    if architecture.network is not None:
+        layers = [Own(inputs, dict(thaw(architecture.network)), generator)]
+    elif inputs.raw:
+        layers = [Beside(inputs, generator)]
+    elif not inputs.plain:
+        layers = [Numbers(inputs.width)]
+    else:
+        layers = list(convolutions(inputs.shape, generator)) if architecture.encoder == "cnn" else [Rows()]
+    with torch.no_grad():
+        width = nn.Sequential(*layers)(blank).shape[1]
+    for size in architecture.hidden:
+        layers += [linear(width, size, SQRT2, generator), activation()]
+        width = size
+    return nn.Sequential(*layers), width
+
+
+def blank_input(inputs: Inputs) -> Tensor:
+    """Return a batch of one as `Architecture.prepare` gives it, of zeros."""
+    if inputs.plain:
+        return torch.zeros((1, *inputs.shape), dtype=torch.uint8 if inputs.dtype == np.uint8 else torch.float32)
+    if inputs.as_bytes:
+        return torch.zeros((1, inputs.offsets[2]), dtype=torch.uint8)
+    return torch.zeros((1, inputs.width + inputs.legal_width))
+
+
+def legal_in(inputs: Inputs, obs: Tensor) -> Tensor | None:
+    """Return which outputs are legal, [B, W], given what `Architecture.prepare` gives; None where nothing says so."""
+    if not inputs.legal_width:
+        return None
+    at = inputs.offsets[1] if inputs.as_bytes else inputs.width
+    return obs[:, at : at + inputs.legal_width] != 0
+
+
+class Unflatten(nn.Module):
+    """Rows of bytes to their parts: numbers [B, F], and each raw leaf [B, *shape] in its own dtype, without a copy."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__()
+        self.width = inputs.width
+        starts, _, _ = inputs.offsets
+        self.leaves = [_Place.of(leaf, start) for leaf, start in zip(inputs.raw, starts, strict=True)]
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, list[Tensor]]:
+        numbers = obs.narrow(1, 0, 4 * self.width).view(torch.float32)
+        return numbers, [leaf.view(obs) for leaf in self.leaves]
+
+
+class _Place:
+    """Where a leaf lies in rows of bytes; plain numbers, so that `torch.compile` needs no guess."""
+
+    def __init__(self, start: int, size: int, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+        self.start, self.size, self.dtype, self.shape = start, size, dtype, shape
+
+    @classmethod
+    def of(cls, leaf: Leaf, start: int) -> "_Place":
+        dtype = np.dtype(leaf.dtype)
+        shape = tuple(leaf.shape)
+        if dtype.kind == "U":  # letters by their numbers, zeros behind the end
+            shape, dtype = (*shape, dtype.itemsize // 4), np.dtype(np.int32)
+        size = dtype.itemsize * int(np.prod(shape))
+        try:
+            kind = torch.from_numpy(np.zeros(0, dtype)).dtype
+        except TypeError as error:
+            raise ConfigError(f"env: torch has no numbers like {dtype}; leave the leaf out by env.without=") from error
+        return cls(start, size, kind, shape)
+
+    def view(self, obs: Tensor) -> Tensor:
+        return obs.narrow(1, self.start, self.size).view(self.dtype).view(-1, *self.shape)
+
+
+class Numbers(nn.Module):
+    """The numbers of observations, without what is legal."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return obs[:, : self.width]
+
+
+class Beside(nn.Module):
+    """Each image through convolutions of its own, beside the numbers."""
+
+    def __init__(self, inputs: Inputs, generator: torch.Generator) -> None:
+        super().__init__()
+        self.unflatten = Unflatten(inputs)
+        shapes = [leaf.shape if len(leaf.shape) == 3 else (*leaf.shape, 1) for leaf in inputs.raw]
+        self.shapes = [tuple(shape) for shape in shapes]
+        self.names = [".".join(map(str, leaf.path)) for leaf in inputs.raw]
+        self.layers = [nn.Sequential(*convolutions(shape, generator)) for shape in self.shapes]
+        self.images = nn.ModuleList(self.layers)  # which is what torch finds parameters in
+
+    def forward(self, obs: Tensor) -> Tensor:
+        numbers, images = self.unflatten(obs)
+        parts = zip(self.layers, images, self.shapes, strict=True)
+        return torch.cat([numbers, *[layers(image.view(-1, *shape)) for layers, image, shape in parts]], 1)
+
+
+class Own(nn.Module):
+    """An encoder of somebody's own: `_target_(**arguments)`, a module from observations to features [B, width].
+
+    It is called with what the environment's space says: tensors [B, *shape] in dicts and tuples like the space's. Real
+    numbers are float32, normalized where observations are; all else is as in the environment, text as the numbers of
+    its letters. What varies in size has "length" and "items", as in `Layout.fields`.
+    """
+
+    def __init__(self, inputs: Inputs, network: dict[str, Any], generator: torch.Generator) -> None:
+        super().__init__()
+        target = network.pop("_target_")
+        make = resolve(target, "algo.network: _target_")
+        with torch.random.fork_rng(devices=[]):
+            # What its layers draw by themselves comes from the run's seed.
+            torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
+            try:
+                self.encoder = make(**network)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(f"algo.network: {target} refuses {network}: {error}") from error
+        require(isinstance(self.encoder, nn.Module), f"algo.network: {target} is no torch.nn.Module; name one")
+        kept = [name for name, _ in self.encoder.named_buffers()]
+        what = f"algo.network: {target} keeps {', '.join(kept)} beside its parameters, which no policy travels with"
+        require(not kept, f"{what}; use layers without such, as LayerNorm for BatchNorm")
+        self.plain = inputs.plain
+        self.unflatten = None if inputs.plain else Unflatten(inputs)
+        self.reals, start = [], 0
+        self.paths = [leaf.path for leaf in inputs.raw]
+        for leaf in [] if inputs.plain else [leaf for leaf in inputs.layout.leaves if leaf.kind == "real"]:
+            count = int(np.prod(leaf.shape))
+            self.reals.append((leaf.path, start, count, tuple(leaf.shape)))
+            start += count
+        self._try(target, inputs)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        features: Tensor = self.encoder(self.observation(obs))
+        return features
+
+    def observation(self, obs: Tensor) -> Any:
+        """Return observations as the encoder takes them."""
+        if self.unflatten is None:
+            return obs
+        numbers, raw = self.unflatten(obs)
+        tree: dict[Any, Any] = {}
+        for path, start, count, shape in self.reals:
+            _put(tree, path, numbers.narrow(1, start, count).reshape(-1, *shape))
+        for path, leaf in zip(self.paths, raw, strict=True):
+            _put(tree, path, leaf)
+        return _tuples(tree)
+
+    def _try(self, target: str, inputs: Inputs) -> None:
+        try:
+            with torch.no_grad():
+                made = self(blank_input(inputs))
+        except Exception as error:  # whatever somebody's own code raises
+            cause = " ".join(str(error).split())
+            raise ConfigError(f"algo.network: {target} cannot encode an observation of zeros: {cause}") from error
+        shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+        fits = isinstance(made, Tensor) and made.ndim == 2 and len(made) == 1 and made.dtype == torch.float32
+        require(fits, f"algo.network: {target} gives {shape} of one observation; it must be float32 [B, width]")
+
+
+def _put(tree: dict[Any, Any], path: tuple[Any, ...], value: Tensor) -> None:
+    for key in path[:-1]:
+        tree = tree.setdefault(key, {})
+    tree[path[-1]] = value
+
+
+def _tuples(tree: Any) -> Any:
+    """Make tuples of mappings from 0, 1, ..."""
+    if not isinstance(tree, Mapping):
+        return tree
+    parts = {key: _tuples(part) for key, part in tree.items()}
+    whole = all(isinstance(key, int) for key in parts) and sorted(parts) == list(range(len(parts)))
+    return tuple(parts[key] for key in range(len(parts))) if whole else parts
+
+
+class Pixels(nn.Module):
+    """Images [B, H, W, C] or [B, C, H, W] to channels first and float; bytes from 0 to 1."""
+
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        self.last = last
+
+    def forward(self, obs: Tensor) -> Tensor:
+        scaled = obs.float() / 255 if obs.dtype == torch.uint8 else obs
+        return scaled.permute(0, 3, 1, 2) if self.last else scaled
+
+
+class Rows(nn.Module):
+    """Observations to flat rows of floats; bytes from 0 to 1."""
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return (obs.float() / 255 if obs.dtype == torch.uint8 else obs).flatten(1)
+
+
+def convolutions(shape: tuple[int, ...], generator: torch.Generator) -> Iterator[nn.Module]:
+    """Make the layers for images: those of Mnih et al. 2015, or two of 3 x 3 where the image is small."""
+    last = shape[2] <= 4 < shape[0]
+    channels, *sides = (shape[2], *shape[:2]) if last else shape
+    plan = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(sides) >= NATURE else [(32, 3, 1), (64, 3, 1)]
+    yield Pixels(last)
+    for filters, kernel, stride in plan:
+        layer = undrawn(nn.Conv2d(channels, filters, kernel, stride, device="meta"))
+        yield _orthogonal(layer, SQRT2, generator)
+        yield nn.ReLU()
+        channels = filters
+    yield nn.Flatten()
+
+
+def undrawn(layer: Layer) -> Layer:
+    """Give a layer without memory room for its parameters; `nn.utils.skip_init` would import sympy for it."""
+    for name, parameter in list(layer.named_parameters()):
+        setattr(layer, name, nn.Parameter(torch.empty(parameter.shape)))
+    return layer
+
+
+def linear(fan_in: int, fan_out: int, gain: float, generator: torch.Generator) -> nn.Linear:
+    layer = undrawn(nn.Linear(fan_in, fan_out, device="meta"))
+    _orthogonal(layer, gain, generator)
+    return layer
+
+
+def _orthogonal(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator) -> nn.Module:
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    assert layer.bias is not None
+    nn.init.zeros_(layer.bias)
+    return layer

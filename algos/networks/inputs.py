@@ -1,0 +1,182 @@
+"""What a network sees of rows of observations: numbers for dense layers, leaves for encoders, and what is legal.
+
+Of a Box alone it is the array, as it always was. Of any other space it is one matrix, which is gathered and sent in one
+piece: numbers [B, F] and, behind them, legal actions [B, W], as float32; or, where leaves go to encoders as they are,
+bytes, in which each part starts at a multiple of 8.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.networks.heads import Head
+from envs.errors import require
+from envs.spaces.features import Features, numbers_of
+from envs.spaces.layout import Layout
+from envs.spaces.parts import Leaf, place
+
+MASK = "action_mask"  # the key of an observation that says which actions are legal
+MOST = 65_536  # numbers of one observation, for dense layers
+ALIGNMENT = 8  # bytes
+MIN_IMAGE = 5  # pixels a side that the smallest convolutional network needs
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of one network."""
+
+    layout: Layout
+    head: Head
+    raw: tuple[Leaf, ...] = ()  # leaves that encoders take as they are
+    real_only: bool = False  # of the numbers, only reals: a network of somebody's own has the rest raw
+
+    def __post_init__(self) -> None:
+        require(
+            self.plain or self.width <= MOST,
+            f"env: an observation of {self.layout.space} is {self.width:,} numbers for a dense network; {MOST:,} are "
+            "allowed; leave parts out by env.without=, or give algo.network= an encoder of your own",
+        )
+        _ = self._legal  # refuses a mask that fits no action
+
+    @property
+    def plain(self) -> bool:
+        """Whether the observations are the array of a Box, which goes in as it is."""
+        return self.layout.plain
+
+    @property
+    def as_bytes(self) -> bool:
+        """Whether the matrix is one of bytes, and not of float32."""
+        return bool(self.raw) or self.real_only
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one observation in a batch of rows: that of a Box; () of an opaque row."""
+        return tuple(self.layout.space.shape or ()) if self.plain else ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of a batch of rows."""
+        return self.layout.row.base
+
+    @property
+    def width(self) -> int:
+        """F, numbers of one observation."""
+        return int(np.prod(self.shape)) if self.plain else self._features.width
+
+    @property
+    def is_real(self) -> NDArray[np.bool_]:
+        """[F], which numbers are normalized, if any are."""
+        return np.ones(self.width, np.bool_) if self.plain else self._features.is_real
+
+    @property
+    def legal_width(self) -> int:
+        """W where a mask says what is legal, else 0."""
+        return self.head.width if self._legal else 0
+
+    @property
+    def offsets(self) -> tuple[list[int], int, int]:
+        """Of a row of bytes: where each raw leaf begins, where what is legal does, and how long the row is."""
+        starts, end = [], _aligned(4 * self.width)
+        for leaf in self.raw:
+            starts.append(end)
+            end = _aligned(end + _size(leaf))
+        return starts, end, _aligned(end + self.legal_width)
+
+    def numbers(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Map rows [B, ...] to numbers [B, F] as they are; of a Box flattened, in its own dtype."""
+        return rows.reshape(len(rows), -1) if self.plain else self._features(self.layout.octets(rows))
+
+    def legal(self, rows: NDArray[Any]) -> NDArray[np.bool_] | None:
+        """Map rows [B] to which of the head's choices may be taken, [B, W]; None where nothing says so."""
+        if not self._legal:
+            return None
+        octets = self.layout.octets(rows)
+        legal = np.ones((len(octets), self.head.width), np.bool_)
+        for leaf, columns in self._legal:
+            legal[:, columns] = numbers_of(leaf, octets) != 0
+        return legal
+
+    def join(self, rows: NDArray[Any], numbers: NDArray[np.float32]) -> NDArray[Any]:
+        """Return what goes into the network for rows [B], given their numbers [B, F], normalized or not."""
+        legal = self.legal(rows)
+        if not self.as_bytes:
+            return numbers if legal is None else np.concatenate([numbers, legal], axis=1, dtype=np.float32)
+        octets, (starts, legal_at, end) = self.layout.octets(rows), self.offsets
+        out = np.zeros((len(octets), end), np.uint8)
+        if self.width:
+            out[:, : 4 * self.width] = np.ascontiguousarray(numbers, np.float32).view(np.uint8)
+        for leaf, start in zip(self.raw, starts, strict=True):
+            out[:, start : start + _size(leaf)] = octets[:, leaf.offset : leaf.offset + _size(leaf)]
+        if legal is not None:
+            out[:, legal_at : legal_at + self.legal_width] = legal
+        return out
+
+    @functools.cached_property
+    def _features(self) -> Features:
+        raw = set() if self.real_only else set(self.raw)
+        leaves = [leaf for leaf in seen(self.layout) if leaf not in raw]
+        return Features([leaf for leaf in leaves if leaf.kind == "real" or not self.real_only], self.layout.itemsize)
+
+    @functools.cached_property
+    def _legal(self) -> list[tuple[Leaf, slice]]:
+        """Leaves of the mask, and whose choices each is about.
+
+        Raises:
+            ConfigError: it fits no action.
+        """
+        found = []
+        for leaf in () if self.plain else self.layout.leaves:
+            if leaf.path[:1] != (MASK,):
+                continue
+            columns, count = self.head.columns.get(leaf.path[1:], slice(0, 0)), int(np.prod(leaf.shape))
+            fits = count_of(columns) == count and leaf.dtype[1:] in ("i1", "u1", "b1")
+            each = [f"{count_of(part)} for the action{place(path)}" for path, part in self.head.columns.items()]
+            require(
+                fits,
+                f"env: the mask{place(leaf.path)} has {count} numbers of {leaf.dtype} and is about no choice; allowed: "
+                f"{', '.join(each) or 'none, since nothing is chosen'}, as bits; or env.without=[{MASK}]",
+            )
+            found.append((leaf, columns))
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if not key.startswith("_")}
+
+
+def images(layout: Layout) -> tuple[Leaf, ...]:
+    """Return the leaves that convolutions suit: bytes in two dimensions or three, two of them at least MIN_IMAGE."""
+    return tuple(
+        leaf
+        for leaf in layout.leaves
+        if leaf.kind == "pixels" and len(leaf.shape) in (2, 3) and sorted(leaf.shape)[-2] >= MIN_IMAGE
+    )
+
+
+def blank(layout: Layout) -> NDArray[Any]:
+    """Return rows [1] of zeros, with every action legal."""
+    rows = layout.zeros(1)
+    for leaf in layout.leaves:
+        if leaf.path[:1] == (MASK,):
+            numbers_of(leaf, layout.octets(rows))[:] = 1
+    return rows
+
+
+def seen(layout: Layout) -> tuple[Leaf, ...]:
+    """Return the leaves that are looked at: all but the mask."""
+    return tuple(leaf for leaf in layout.leaves if leaf.path[:1] != (MASK,))
+
+
+def count_of(part: slice) -> int:
+    """Return how many columns a slice has."""
+    return int(part.stop - part.start)
+
+
+def _size(leaf: Leaf) -> int:
+    return np.dtype(leaf.dtype).itemsize * int(np.prod(leaf.shape))
+
+
+def _aligned(end: int) -> int:
+    return -(-end // ALIGNMENT) * ALIGNMENT

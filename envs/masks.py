@@ -1,0 +1,125 @@
+"""A wrapper for environments that tell in their infos which actions are legal: policies see observations alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError, nearest, require
+from envs.vector.contract import EnvError
+
+LEAF = "action_mask"  # the observation in which policies look for masks
+
+
+class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Move an action mask from the info to the observation, where policies look for it: `action_mask`.
+
+    A mask has one number for each choice, 1 if it may be taken and 0 if not: n of a Discrete, the sum of nvec of a
+    MultiDiscrete, two for each bit (0, then 1) of a MultiBinary. It may be a tuple with one array for each component,
+    as `MultiDiscrete.sample` takes it. Of a Dict or Tuple of actions it is such a structure of masks; of a part that it
+    leaves out all choices are legal, and what is no choice has no mask.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], key: str = LEAF) -> None:
+        """Wrap an environment.
+
+        Args:
+            key: of the mask in the infos.
+
+        Raises:
+            ConfigError: there are no choices to mask, or observations have an `action_mask` already.
+        """
+        super().__init__(env)
+        self._key = key
+        masks = _mask_space(env.action_space)
+        if masks is None:
+            raise ConfigError(f"env.wrappers: the action space {env.action_space} has no choices to mask; leave it out")
+        self._masks = masks
+        inner = env.observation_space
+        self._within = isinstance(inner, spaces.Dict)
+        parts = dict(inner.spaces) if isinstance(inner, spaces.Dict) else {"observation": inner}
+        there = f"env.wrappers: observations have '{LEAF}' already, which is where policies look; leave the wrapper out"
+        require(LEAF not in parts, there)
+        self.observation_space = spaces.Dict({**parts, LEAF: masks})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode.
+
+        Raises:
+            EnvError: the info has no mask, or none of this action space.
+        """
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._with_mask(obs, info, False), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step; the last info of an episode needs no mask.
+
+        Raises:
+            EnvError: the info has no mask, or none of this action space.
+        """
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._with_mask(obs, info, terminated or truncated), reward, terminated, truncated, info
+
+    def _with_mask(self, obs: Any, info: dict[str, Any], over: bool) -> Any:
+        if self._key not in info and not over:
+            raise EnvError(
+                f"ActionMask: the info has no '{self._key}'; {nearest(self._key, map(str, info))}; name the mask by "
+                "env.wrappers: key"
+            )
+        mask = _read(self._masks, info.get(self._key), self._key)
+        return {**(obs if self._within else {"observation": obs}), LEAF: mask}
+
+
+def _mask_space(action: gymnasium.Space) -> gymnasium.Space | None:
+    """The space of masks of an action space; None where it has no choices."""
+    match action:
+        case spaces.Discrete():
+            return spaces.MultiBinary(int(action.n))
+        case spaces.MultiDiscrete():
+            return spaces.MultiBinary(int(action.nvec.sum()))
+        case spaces.MultiBinary():
+            return spaces.MultiBinary(2 * int(np.prod(action.shape)))
+        case spaces.Dict() | spaces.Tuple():
+            parts = action.spaces.items() if isinstance(action, spaces.Dict) else enumerate(action.spaces)
+            found = {key: _mask_space(part) for key, part in parts}
+            kept: dict[Any, gymnasium.Space] = {key: part for key, part in found.items() if part is not None}
+            # Also of a Tuple: what is no choice leaves a gap, so that masks are found by the paths of their actions.
+            return spaces.Dict(kept) if kept else None
+    return None
+
+
+def _read(space: gymnasium.Space, mask: Any, key: str) -> Any:
+    """Return a mask as an element of its space; None: everything is legal."""
+    if isinstance(space, spaces.MultiBinary):
+        return np.ones(space.shape, np.int8) if mask is None else _read_array(space.shape, mask, key)
+    assert isinstance(space, spaces.Dict), space
+    given = dict(enumerate(mask)) if isinstance(mask, tuple | list) else mask
+    if given is None:
+        given = {}
+    if not isinstance(given, Mapping):
+        raise EnvError(
+            f"ActionMask: info.{key} is a {type(given).__name__}, and the actions have parts; "
+            f"give a mapping with masks of {', '.join(map(str, space.spaces))}"
+        )
+    for name, part in given.items():
+        if name not in space.spaces and part is not None:
+            raise EnvError(
+                f"ActionMask: info.{key} has a mask of {name}, which is no choice of the action space; "
+                f"{nearest(str(name), map(str, space.spaces))}"
+            )
+    return {name: _read(part, given.get(name), f"{key}.{name}") for name, part in space.spaces.items()}
+
+
+def _read_array(shape: tuple[int, ...], mask: Any, key: str) -> NDArray[np.int8]:
+    parts = mask if isinstance(mask, tuple) else (mask,)
+    flat = np.concatenate([np.asarray(part).ravel() for part in parts]) if parts else np.zeros(0)
+    if flat.shape != shape:
+        raise EnvError(
+            f"ActionMask: info.{key} has {flat.size} numbers; there are {shape[0]} choices, one number for each"
+        )
+    if flat.dtype.kind not in "biuf" or ((flat != 0) & (flat != 1)).any():
+        raise EnvError(f"ActionMask: info.{key} is {flat.tolist()}; allowed: 1 for a legal choice, 0 for another")
+    return flat.astype(np.int8)

@@ -1,0 +1,345 @@
+"""Heads of every kind of action, alone and together: NumPy's half, torch's, and the gradient by hand say the same."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import distributions
+
+from algos.learning.losses import SurrogateLoss
+from algos.networks.actor_critic import logprob_and_entropy, masked
+from algos.networks.flat import MLP, Population
+from algos.networks.heads import NO_LOG_STD, Head, LeafHead, MixedHead
+from envs.errors import ConfigError
+from envs.spaces.layout import Layout
+from envs.vector import EnvError
+
+BOX = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32))
+SPACES: dict[str, spaces.Space] = {
+    "choice": spaces.Discrete(4, start=-2),
+    "choices": spaces.MultiDiscrete(np.array([[2, 3], [4, 1]]), start=np.array([[5, 0], [-1, 7]])),
+    "bits": spaces.MultiBinary((2, 2)),
+    "box": BOX,
+    "mixed": spaces.Dict({"move": spaces.Discrete(3, start=1), "aim": BOX, "keys": spaces.MultiBinary(3)}),
+    "nested": spaces.Tuple(
+        [
+            spaces.Dict({"b": spaces.Box(-2, 3, (2, 1), np.float64), "a": spaces.MultiDiscrete([3, 2], start=[1, 0])}),
+            spaces.Discrete(2),
+            spaces.Box(-1, 1, (), np.float32),
+        ]
+    ),
+    "all choices": spaces.Dict({"a": spaces.Discrete(300), "b": spaces.Tuple([spaces.MultiBinary(2)])}),
+    "one": spaces.Dict({"only": spaces.Discrete(3)}),
+}
+KINDS = [(name, gaussian) for name in SPACES for gaussian in ("clipped", "squashed")]
+DRAWS = 40_000
+
+
+def head_of(name: str, gaussian: Any = "clipped") -> Head:
+    return Head.of(SPACES[name], gaussian=gaussian)
+
+
+def drawn(head: Head, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Outputs, log standard deviations, and actions drawn of them."""
+    generator = np.random.default_rng(seed)
+    out = generator.standard_normal((rows, head.width)).astype(np.float32)
+    log_std = generator.uniform(-0.8, 0.3, head.num_log_std).astype(np.float32)
+    return out, log_std, head.sample(out, log_std, head.draw(generator, (rows,)))
+
+
+def elements(head: Head, actions: np.ndarray) -> list[Any]:
+    """Actions as single environments take them."""
+    if isinstance(head, LeafHead):
+        return list(actions)
+    assert isinstance(head, MixedHead)
+    return [head.layout.reader(actions)(row) for row in range(len(actions))]
+
+
+@pytest.mark.parametrize(("name", "gaussian"), KINDS)
+def test_the_environment_gets_actions_of_its_space(name: str, gaussian: str) -> None:
+    head, undrawn = head_of(name, gaussian), Head.of(SPACES[name], drawn=False)
+    out, log_std, drawn_inside = drawn(head, 200)
+    for inside in (drawn_inside, head.sample(5 * out, log_std, None)):
+        assert inside.shape == (200, head.components)
+        assert all(SPACES[name].contains(action) for action in elements(head, head.to_env(inside)))
+    out = 10 * np.random.default_rng(0).standard_normal((200, undrawn.width)).astype(np.float32)
+    assert all(SPACES[name].contains(action) for action in elements(undrawn, undrawn(out)))
+
+
+@pytest.mark.parametrize(("name", "gaussian"), KINDS)
+def test_log_probability_and_entropy_are_those_of_torchs_distributions(name: str, gaussian: str) -> None:
+    head = head_of(name, gaussian)
+    out, log_std, action = drawn(head, 50)
+    logits, deviation, chosen = torch.from_numpy(out), torch.from_numpy(log_std).exp(), torch.from_numpy(action)
+    logprob, entropy, width, k, stds = torch.zeros(50), torch.zeros(50), 0, 0, 0
+    for leaf in head.leaves:
+        if leaf.sizes:
+            for size in leaf.sizes:
+                choice = distributions.Categorical(logits=logits[:, width : width + size])
+                logprob, entropy = logprob + choice.log_prob(chosen[:, k]), entropy + choice.entropy()
+                width, k = width + size, k + 1
+            continue
+        for low, high in zip(leaf.low, leaf.high, strict=True):
+            normal: Any = distributions.Normal(logits[:, width], deviation[stds])
+            entropy, taken = entropy + normal.entropy(), chosen[:, k].double()
+            if gaussian == "squashed":
+                half, middle = (high - low) / 2, (high + low) / 2
+                maps = [distributions.TanhTransform(), distributions.AffineTransform(middle, half)]
+                normal = distributions.TransformedDistribution(normal, maps)
+                taken = middle + half * torch.tanh(taken)
+            logprob = logprob + normal.log_prob(taken)
+            width, k, stds = width + 1, k + 1, stds + 1
+    assert (width, k, stds) == (head.width, head.components, head.num_log_std)
+    np.testing.assert_allclose(head.logprob(out, log_std, action), logprob, rtol=1e-4, atol=1e-4)
+    ours = logprob_and_entropy(head, logits, torch.from_numpy(log_std), chosen)
+    torch.testing.assert_close(ours[0].double(), logprob.double(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours[1], entropy, rtol=1e-4, atol=1e-4)
+
+
+def test_a_squashed_density_is_finite_and_exact_far_out() -> None:
+    head = Head.of(spaces.Box(-1, 1, (1,), np.float32), gaussian="squashed")
+    action = np.array([[-60.0], [0.0], [60.0]], np.float32)
+    # log(1 - tanh(u)^2) is 2 (log 2 - |u|) as far out, and 0 at 0.
+    slope = np.array([2 * np.log(2) - 120, 0, 2 * np.log(2) - 120])
+    density = -0.5 * (action[:, 0] / 60) ** 2 - np.log(60) - 0.5 * np.log(2 * np.pi) - slope
+    log_std, out = np.log(np.array([60], np.float32)), np.zeros((3, 1), np.float32)
+    np.testing.assert_allclose(head.logprob(out, log_std, action), density, rtol=1e-5)
+    theirs, _ = logprob_and_entropy(head, *map(torch.from_numpy, (out, log_std, action)))
+    np.testing.assert_allclose(theirs, density, rtol=1e-5)
+
+
+def test_squashed_samples_have_the_density_that_is_told() -> None:
+    head = Head.of(spaces.Box(-1, 3, (1,), np.float32), gaussian="squashed")
+    out, log_std = np.full((DRAWS, 1), 0.3, np.float32), np.array([-0.2], np.float32)
+    action = head.sample(out, log_std, head.draw(np.random.default_rng(0), (DRAWS,)))
+    taken, edges = head.to_env(action)[:, 0], np.linspace(-1, 3, 9)
+    shares = np.histogram(taken, edges)[0] / DRAWS
+    fine = (np.arange(8000) + 0.5) / 2000 - 1  # the middle of 1,000 pieces of each bin
+    inside = np.arctanh((fine - 1) / 2).astype(np.float32)[:, None]
+    density = np.exp(head.logprob(out[:8000], log_std, inside).astype(np.float64))
+    np.testing.assert_allclose(shares, density.reshape(8, 1000).sum(axis=1) / 2000, atol=4 * np.sqrt(0.25 / DRAWS))
+
+
+@pytest.mark.parametrize("legal", [False, True], ids=["free", "masked"])
+@pytest.mark.parametrize("bonus", [0.0, 0.3])
+@pytest.mark.parametrize(("name", "gaussian"), KINDS)
+def test_the_gradient_by_hand_is_torchs(name: str, gaussian: str, bonus: float, legal: bool) -> None:
+    head = head_of(name, gaussian)
+    generator, B = np.random.default_rng(2), 40
+    out, log_std, action = drawn(head, B)
+    allowed = np.ones(out.shape, np.bool_)
+    if legal:
+        allowed = some_legal(head, B)
+        action = head.sample(head.masked(out, allowed), log_std, head.draw(generator, (B,)))
+    value, advantage, target, before = generator.standard_normal((4, B)).astype(np.float32)
+    old = head.logprob(head.masked(out, allowed), log_std, action)
+    old = old + generator.normal(0, 0.3, B).astype(np.float32)
+    surrogate = SurrogateLoss(head, 0.2, 0.2, 0.5, bonus, True)
+    known = np.stack([old, advantage, target, before])
+    by_out, by_value, by_log_std, report = surrogate.gradient(head.masked(out, allowed), value, log_std, action, known)
+
+    logits, values, deviations = (torch.from_numpy(x).double().requires_grad_() for x in (out, value, log_std))
+    permitted = masked(logits, torch.from_numpy(allowed))
+    logprob, entropy = logprob_and_entropy(head, permitted, deviations, torch.from_numpy(action))
+    ratio = (logprob - torch.from_numpy(old)).exp()
+    scaled = torch.from_numpy((advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8))
+    policy = -torch.min(scaled * ratio, scaled * ratio.clamp(0.8, 1.2)).mean()
+    kept = torch.from_numpy(before) + (values - torch.from_numpy(before)).clamp(-0.2, 0.2)
+    wanted = torch.from_numpy(target)
+    squares = torch.max((values - wanted) ** 2, (kept - wanted) ** 2).mean()
+    (policy + 0.25 * squares - bonus * entropy.mean()).backward()
+    theirs = [np.asarray(leaf.grad) for leaf in (logits, values, deviations)]
+    np.testing.assert_allclose(by_out, theirs[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(by_value, theirs[1], rtol=1e-4, atol=1e-6)
+    if by_log_std is not None:
+        np.testing.assert_allclose(by_log_std, theirs[2], rtol=1e-4, atol=1e-5)
+    assert (by_log_std is None) == (head.num_log_std == 0)
+    assert report[0] == pytest.approx(float(policy.detach()), rel=1e-4, abs=1e-6)
+    assert report[2] == pytest.approx(float(entropy.mean().detach()), rel=1e-4)
+    assert not by_out[~allowed].any() and not theirs[0][~allowed].any()
+
+
+# Masks
+
+
+def some_legal(head: Head, rows: int) -> np.ndarray:
+    """Masks that leave each choice something, in every row something else."""
+    legal = np.random.default_rng(7).random((rows, head.width)) < 0.5
+    for place, leaf in zip(head.columns.values(), [leaf for leaf in head.leaves if leaf.sizes], strict=True):
+        starts = place.start + np.cumsum((0, *leaf.sizes[:-1]))
+        for start, size in zip(starts, leaf.sizes, strict=True):
+            legal[np.arange(rows), start + np.arange(rows) % size] = True
+    for place, leaf in zip(_places(head), head.leaves, strict=True):
+        if not leaf.sizes:
+            legal[:, place] = True
+    return legal
+
+
+def _places(head: Head) -> list[slice]:
+    ends = np.cumsum([leaf.width for leaf in head.leaves])
+    return [slice(end - leaf.width, end) for end, leaf in zip(ends, head.leaves, strict=True)]
+
+
+def test_what_is_not_legal_is_never_drawn_and_has_no_probability() -> None:
+    head = head_of("mixed")
+    out = np.zeros((DRAWS, head.width), np.float32)
+    out[:, head.columns["move",]] = [5, 0, 0]  # the most likely one is forbidden
+    legal = np.ones(out.shape, np.bool_)
+    legal[:, head.columns["move",]] = [False, True, True]
+    log_std, noise = np.zeros(head.num_log_std, np.float32), head.draw(np.random.default_rng(0), (DRAWS,))
+    permitted = head.masked(out, legal)
+    moves = head.to_env(head.sample(permitted, log_std, noise))
+    taken = head.as_batch(moves)["move"]
+    assert set(taken.tolist()) == {2, 3}  # choices begin with 1
+    assert abs((taken == 2).mean() - 0.5) < 4 * np.sqrt(0.25 / DRAWS)
+    assert head.as_batch(head(permitted[:1]))["move"] == 2
+    np.testing.assert_array_equal(permitted[legal], out[legal])
+    one = head.sample(permitted[:1], log_std, None)
+    assert isinstance(head, MixedHead)
+    [at] = [section for section in head.sections if section.leaf.path == ("move",)]
+    for move, share in ((0, 0.0), (1, 0.5), (2, 0.5)):
+        one[:, at.action] = move
+        assert np.exp(head.logprob(permitted[:1], log_std, one) - head.logprob(out[:1] * 0, log_std, one)) == (
+            pytest.approx(share * 3, abs=1e-6)
+        )
+
+
+def test_entropy_is_that_of_what_is_legal() -> None:
+    head = head_of("choice")
+    out = torch.zeros((1, 4))
+    for number in (1, 2, 4):
+        legal = torch.arange(4)[None] < number
+        _, entropy = logprob_and_entropy(
+            head, masked(out, legal), torch.zeros(0), torch.zeros((1, 1), dtype=torch.int64)
+        )
+        assert float(entropy) == pytest.approx(np.log(number), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "k", "named"),
+    [
+        ("choice", (), 0, r"action_mask allows none of 4 choices in row 3;"),
+        ("mixed", ("keys",), 1, r"action_mask\.keys, component 1, allows none of 2 choices in row 3;"),
+        ("nested", (0, "a"), 0, r"action_mask\.0\.a, component 0, allows none of 3 choices in row 3;"),
+    ],
+)
+def test_nothing_legal_is_an_error_that_names_the_leaf(name: str, path: tuple[Any, ...], k: int, named: str) -> None:
+    head = head_of(name)
+    [leaf] = [leaf for leaf in head.leaves if leaf.path == path]
+    legal = np.ones((5, head.width), np.bool_)
+    start = head.columns[path].start + sum(leaf.sizes[:k])
+    legal[3, start : start + leaf.sizes[k]] = False
+    with pytest.raises(EnvError, match=named):
+        head.masked(np.zeros(legal.shape, np.float32), legal)
+
+
+# Together as alone
+
+
+@pytest.mark.parametrize("name", ["choice", "choices", "bits", "box"])
+def test_a_leaf_alone_in_a_dict_acts_as_it_does_by_itself(name: str) -> None:
+    alone, within = head_of(name), Head.of(spaces.Dict({"only": SPACES[name]}))
+    assert isinstance(within, MixedHead) and (within.width, within.components) == (alone.width, alone.components)
+    assert within.inner_dtype == alone.inner_dtype and within.compact_dtype == alone.compact_dtype
+    out, log_std, action = drawn(alone, 60)
+    again, _, other = drawn(within, 60)
+    np.testing.assert_array_equal(out, again)
+    np.testing.assert_array_equal(action, other)
+    np.testing.assert_array_equal(alone.logprob(out, log_std, action), within.logprob(out, log_std, other))
+    rows = within.to_env(other)
+    assert rows.dtype.kind == "V" and rows.shape == (60,)
+    np.testing.assert_array_equal(within.as_batch(rows)["only"], alone.to_env(action))
+
+
+@pytest.mark.parametrize("name", ["bits", "box", "choice"])
+def test_a_population_acts_the_same_with_a_leaf_alone_or_in_a_dict(name: str) -> None:
+    observation = Layout.of(spaces.Box(-1, 1, (3,), np.float32), {}, ())
+    alone, within = (
+        MLP.for_spaces(observation, space, (6,), "tanh")
+        for space in (SPACES[name], spaces.Dict({"only": SPACES[name]}))
+    )
+    generator = np.random.default_rng(0)
+    parameters = generator.standard_normal((17, alone.num_parameters)).astype(np.float32)
+    obs = generator.standard_normal((17, 3)).astype(np.float32)
+    found = []
+    for mlp in (alone, within):
+        population = Population(mlp, 17)
+        for slot in range(17):
+            population.load(slot, parameters[slot])
+        found.append(mlp.head.as_batch(population.act(obs)))
+    np.testing.assert_array_equal(found[0], found[1]["only"])
+
+
+def test_a_mixed_population_acts_the_same_in_any_company() -> None:
+    mlp = MLP.for_spaces(Layout.of(spaces.Box(-1, 1, (3,), np.float32), {}, ()), SPACES["nested"], (6,), "tanh")
+    generator = np.random.default_rng(0)
+    parameters = 3 * generator.standard_normal((17, mlp.num_parameters)).astype(np.float32)
+    obs = generator.standard_normal((17, 3)).astype(np.float32)
+    together, alone = Population(mlp, 17), Population(mlp, 1)
+    for slot in range(17):
+        together.load(slot, parameters[slot])
+    actions = together.act(obs)
+    assert len({action.tobytes() for action in actions}) > 10
+    for slot in range(17):
+        alone.load(0, parameters[slot])
+        assert alone.act(obs[slot : slot + 1]).tobytes() == actions[slot].tobytes()
+    assert all(SPACES["nested"].contains(action) for action in elements(mlp.head, actions))
+
+
+def test_dtypes_inside_hold_every_action() -> None:
+    expected = {"choice": "int64", "bits": "int64", "box": "float32", "mixed": "float32", "all choices": "int64"}
+    compact = {"choice": "uint8", "bits": "uint8", "box": "float32", "mixed": "float32", "all choices": "uint16"}
+    for name, dtype in expected.items():
+        head = head_of(name)
+        _, _, action = drawn(head, 30)
+        assert (head.inner_dtype, head.compact_dtype) == (dtype, compact[name]) and action.dtype == dtype
+        small = action.astype(head.compact_dtype).astype(head.inner_dtype)
+        np.testing.assert_array_equal(head.to_env(small), head.to_env(action))
+
+
+def test_rows_of_equal_actions_have_equal_bytes_and_heads_travel() -> None:
+    head = head_of("nested")
+    _, _, action = drawn(head, 20)
+    again = pickle.loads(pickle.dumps(head))
+    assert again == head and hash(again) == hash(head)
+    assert again.to_env(action).tobytes() == head.to_env(action).tobytes()
+    assert head.describe() == "0.a: choices, 0.b: gaussian, 1: choices, 2: gaussian"
+    assert list(head.columns) == [(0, "a"), (1,)]
+
+
+# What is no action
+
+
+@pytest.mark.parametrize(
+    ("space", "named"),
+    [
+        (spaces.Text(5), r"the action space Text\(1, 5, .* is not supported; allowed: Dict, Tuple, Discrete"),
+        (spaces.Box(0, 9, (2,), np.int64), "Box of floats; wrap the environment"),
+        (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Tuple([spaces.Sequence(BOX)])}), r"at b\.0 Sequence"),
+        (spaces.Dict({"a": spaces.OneOf([BOX, BOX])}), "at a OneOf"),
+        (spaces.Tuple([spaces.Box(0, 1, (2,), np.int8)]), "at 0 Box"),
+        (spaces.Dict({}), "has no parts"),
+    ],
+)
+@pytest.mark.parametrize("draws", [True, False])
+def test_an_unsupported_action_space_is_one_line_with_its_path(space: Any, named: str, draws: bool) -> None:
+    with pytest.raises(ConfigError, match=named) as caught:
+        Head.of(space, drawn=draws)
+    assert "\n" not in str(caught.value)
+
+
+def test_squashed_numbers_need_bounds() -> None:
+    space = spaces.Dict({"arm": spaces.Dict({"force": spaces.Box(0, np.inf, (2,), np.float32)})})
+    with pytest.raises(ConfigError, match=r"gaussian=squashed needs bounds, .* at arm\.force .*; use gaussian=clipped"):
+        Head.of(space, gaussian="squashed")
+    assert Head.of(space).num_log_std == Head.of(space, drawn=False).width == 2
+    fixed = Head.of(
+        spaces.Box(np.array([0, 1], np.float32), np.array([1, 1], np.float32)), gaussian="squashed"
+    )  # one that cannot move
+    out = np.zeros((2, 2), np.float32)
+    assert np.isfinite(fixed.logprob(out, out[0], out)).all()
+    np.testing.assert_array_equal(fixed(out), [[0.5, 1], [0.5, 1]])
+    assert NO_LOG_STD.size == 0

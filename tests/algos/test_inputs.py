@@ -1,0 +1,362 @@
+"""What networks see of structured observations: numbers, images, encoders of one's own, and what is legal."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from algos.learning.learner import Learner
+from algos.learning.losses import SurrogateLoss
+from algos.networks.actor import ActorPolicy, DenseActor, make_actor
+from algos.networks.actor_critic import ActorCritic, TorchActor, as_tensor
+from algos.networks.architecture import Architecture, Weights
+from algos.networks.flat import MLP, FlatPolicy
+from algos.networks.heads import Head
+from algos.networks.inputs import Inputs
+from envs.errors import ConfigError
+from envs.native.networks import Normalizer
+from envs.spaces.layout import Layout
+from envs.vector import EnvError
+
+B = 7
+NOTHING = np.zeros(0, np.float32)
+CHOICES = spaces.Discrete(3)
+VECTOR = spaces.Box(-5, 5, (3,), np.float64)
+IMAGE = spaces.Box(0, 255, (6, 5, 3), np.uint8)
+SPACES: dict[str, gymnasium.Space] = {
+    "a choice": spaces.Discrete(4, start=-1),
+    "numbers": spaces.Dict(speed=VECTOR, gear=spaces.Discrete(3), lamps=spaces.MultiBinary((2, 2))),
+    "nested": spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Dict(x=spaces.Box(-1, 1, (), np.float32))]),
+    "images": spaces.Dict(front=IMAGE, back=spaces.Box(0, 255, (5, 5), np.uint8), speed=VECTOR),
+    "image alone": spaces.Tuple([IMAGE]),
+    "text": spaces.Dict(mission=spaces.Text(8), speed=VECTOR),
+}
+MASKED = spaces.Dict(action_mask=spaces.MultiBinary(3), speed=VECTOR)
+
+
+def rows_of(space: gymnasium.Space, layout: Layout, count: int = B) -> NDArray[Any]:
+    rows, space_ = layout.zeros(count), space
+    space_.seed(1)
+    write = layout.writer(rows)
+    for k in range(count):
+        write(k, space_.sample())
+    return rows
+
+
+def architecture(layout: Layout, action: gymnasium.Space = CHOICES, **changes: Any) -> Architecture:
+    given: dict[str, Any] = {
+        "encoder": "auto",
+        "hidden": (8, 7),
+        "activation": "tanh",
+        "shared": False,
+        "lstm": False,
+        "initial_log_std": -0.3,
+    }
+    return Architecture.for_spaces(layout, Head.of(action), **(given | changes))
+
+
+def weights_of(arch: Architecture, normalized: bool = False, seed: int = 0) -> Weights:
+    network, generator = ActorCritic(arch, seed), torch.Generator().manual_seed(seed)
+    drawn = torch.nn.utils.parameters_to_vector(network.parameters()).detach()
+    flat = (drawn + 0.1 * torch.randn(drawn.shape, generator=generator)).numpy()
+    if not normalized:
+        return Weights(0, flat, NOTHING, NOTHING, 10.0)
+    real = arch.inputs.is_real
+    draw = np.random.default_rng(3)
+    mean, std = draw.normal(size=real.size), draw.uniform(0.5, 2, real.size)
+    return Weights(0, flat, np.where(real, mean, 0).astype(np.float32), np.where(real, std, 1).astype(np.float32), 10.0)
+
+
+def through(arch: Architecture, weights: Weights, rows: NDArray[Any]) -> tuple[Tensor, Tensor]:
+    network = ActorCritic(arch, 0)
+    nn.utils.vector_to_parameters(torch.from_numpy(weights.parameters.copy()), network.parameters())
+    seen: Tensor = as_tensor(arch.prepare(rows, weights), torch.device("cpu"))
+    with torch.no_grad():
+        out, value = network(seen)
+    return out, value
+
+
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("normalized", [False, True])
+def test_an_actor_computes_what_the_network_does(name: str, normalized: bool) -> None:
+    layout = Layout.of(SPACES[name], {}, ())
+    rows, arch = rows_of(SPACES[name], layout), architecture(layout)
+    assert arch.encoder == ("cnn" if "image" in name else "mlp")
+    weights, actor = weights_of(arch, normalized), make_actor(arch)
+    assert isinstance(actor, TorchActor if "image" in name else DenseActor)
+    actor.load(weights)
+    out, _ = actor.act(rows, np.zeros((B, 0), np.float32))
+    np.testing.assert_allclose(out, through(arch, weights, rows)[0], rtol=1e-4, atol=1e-5)
+    assert len(np.unique(out, axis=0)) > 1  # it depends on the observation
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_leaf_that_is_seen_changes_what_comes_out(name: str) -> None:
+    layout = Layout.of(SPACES[name], {}, ())
+    arch = architecture(layout)
+    weights, rows = weights_of(arch), layout.zeros(2)
+    octets = layout.octets(rows)
+    for leaf in layout.leaves:
+        octets[:] = 0
+        filled = np.array([leaf.sizes[0] - 1 + leaf.starts[0] if leaf.sizes else 3], leaf.dtype.replace("<U8", "<i4"))
+        octets[1, leaf.offset : leaf.offset + filled.nbytes] = filled.view(np.uint8)
+        out, _ = through(arch, weights, rows)
+        assert torch.equal(out[0], out[1]) == (leaf.kind == "text"), leaf
+
+
+def test_normalization_leaves_all_but_real_numbers_alone() -> None:
+    layout = Layout.of(SPACES["numbers"], {}, ())
+    inputs = Inputs(layout, Head.of(CHOICES))
+    numbers = inputs.numbers(rows_of(SPACES["numbers"], layout))
+    assert numbers.shape == (B, 3 + 4 + 3) and inputs.is_real.sum() == 3
+    real = np.flatnonzero(inputs.is_real)
+    assert set(np.unique(np.delete(numbers, real, 1))) == {0, 1} and not set(np.unique(numbers[:, real])) <= {0, 1}
+
+
+@pytest.mark.parametrize("lstm", [False, True])
+@pytest.mark.parametrize("name", ["numbers", "images"])
+def test_a_learner_and_its_actor_agree(name: str, lstm: bool) -> None:
+    layout = Layout.of(SPACES[name], {}, ())
+    arch = architecture(layout, lstm=lstm)
+    made = Learner(arch, 0, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
+    assert (made.dense is not None) == (name == "numbers" and not lstm)
+    rows, actor, weights = rows_of(SPACES[name], layout), make_actor(arch), made.weights(0)
+    actor.load(weights)
+    state = np.zeros((B, arch.state_width), np.float32)
+    out, after = actor.act(rows, state)
+    seen = as_tensor(arch.prepare(rows, weights), made.device)
+    with torch.no_grad():
+        expected, _, remembered = made.network.step(seen, torch.from_numpy(state))
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(after, remembered, rtol=1e-4, atol=1e-5)
+    if made.dense is not None:
+        np.testing.assert_allclose(made.dense.forward(seen.numpy())[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_population_acts_on_rows() -> None:
+    space = SPACES["numbers"]
+    layout = Layout.of(space, {}, ())
+    mlp = MLP.for_spaces(layout, CHOICES, (5,), "tanh")
+    assert mlp.sizes == (10, 5, 3)
+    parameters = np.random.default_rng(0).normal(size=mlp.num_parameters).astype(np.float32)
+    inputs = mlp.inputs
+    mean, std = np.where(inputs.is_real, 2.0, 0).astype(np.float32), np.where(inputs.is_real, 3.0, 1).astype(np.float32)
+    policy, rows = FlatPolicy(mlp, parameters, Normalizer(mean, std, 5.0)), rows_of(space, layout)
+    together, _, _ = policy.act(rows)
+    assert len(set(together.tolist())) > 1
+    assert [policy.act(rows[k : k + 1])[0][0] for k in range(B)] == together.tolist()
+
+
+# Encoders of one's own
+
+
+class Telling(nn.Module):
+    """Remembers what it was given."""
+
+    def __init__(self, width: int, given: bool = True) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, width)
+
+    def forward(self, obs: Any) -> Tensor:
+        self.seen = obs
+        leaf = obs["speed"] if isinstance(obs, dict) else obs
+        made: Tensor = self.layer(leaf)
+        return made
+
+
+class Wrong(Telling):
+    def forward(self, obs: Any) -> Tensor:
+        return super().forward(obs)[0]
+
+
+class Keeps(Telling):
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.norm = nn.BatchNorm1d(4)
+
+
+def own(target: str, **arguments: Any) -> dict[str, Any]:
+    return {"_target_": f"{__name__}.{target}", **arguments}
+
+
+def test_an_encoder_of_ones_own_gets_the_leaves_in_the_form_of_the_space() -> None:
+    space = spaces.Dict(
+        speed=spaces.Box(-5, 5, (3,), np.float32),
+        inner=spaces.Tuple([IMAGE, spaces.Discrete(3), spaces.Text(4, charset="ab")]),
+        items=spaces.Sequence(spaces.Box(-1, 1, (2,), np.float32), stack=True),
+    )
+    layout = Layout.of(space, {"items": 40}, ())
+    arch = architecture(layout, network=own("Telling", width=6), hidden=(4,))
+    rows, weights = rows_of(space, layout), weights_of(arch, normalized=True)
+    actor = make_actor(arch)
+    assert isinstance(actor, TorchActor)
+    actor.load(weights)
+    actor.act(rows, np.zeros((B, 0), np.float32))
+    encoder: Any = actor._network.policy_encoder[0]
+    seen = encoder.encoder.seen
+    fields = layout.fields(rows)
+    assert layout.leaves[0].path == ("speed",)
+    scaled = (fields["speed"] - weights.mean[:3]) / weights.std[:3]
+    np.testing.assert_allclose(seen["speed"], scaled, rtol=1e-6)
+    image, choice, text = seen["inner"]
+    assert image.dtype == torch.uint8 and np.array_equal(image, fields["inner"][0])
+    assert np.array_equal(choice, fields["inner"][1])
+    assert np.array_equal(text.numpy().view("<U4")[:, 0], fields["inner"][2])
+    assert np.array_equal(seen["items"]["length"], fields["items"]["length"])
+    assert seen["items"]["items"].shape == (B, 40, 2)
+
+
+def test_what_an_encoder_draws_comes_from_the_seed_alone() -> None:
+    arch = architecture(Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), network=own("Telling", width=6))
+    first = weights_of(arch, seed=1).parameters
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    assert np.array_equal(first, weights_of(arch, seed=1).parameters)
+    assert torch.equal(state, torch.get_rng_state())
+    assert not np.array_equal(first, weights_of(arch, seed=2).parameters)
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        ({"width": 3}, "lacks _target_"),
+        (own("Telling"), "refuses {}: .*'width'"),
+        (own("Nobody"), "Nobody"),
+        (own("Wrong", width=3), r"gives \(3,\) of one observation; it must be float32 \[B, width\]"),
+        (own("Keeps"), "keeps norm.running_mean, .*LayerNorm for BatchNorm"),
+        ({"_target_": "numpy.ones", "shape": 3}, "is no torch.nn.Module"),
+    ],
+    ids=range(6),
+)
+def test_an_encoder_that_is_none_is_refused(network: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        ActorCritic(architecture(Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), network=network), 0)
+
+
+@pytest.mark.parametrize(
+    ("space", "changes", "said"),
+    [
+        (SPACES["numbers"], {"encoder": "cnn"}, "encoder=cnn needs images"),
+        (SPACES["numbers"], {"encoder": "mlp", "network": {"_target_": "x"}}, "leave encoder= out"),
+        (spaces.Dict(x=spaces.Discrete(70_000)), {}, "70,000 numbers for a dense network; 65,536 are allowed"),
+    ],
+    ids=range(3),
+)
+def test_what_cannot_be_encoded_is_refused(space: gymnasium.Space, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        architecture(Layout.of(space, {}, ()), **changes)
+
+
+# Masks
+
+
+def masked_rows(layout: Layout) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    legal = np.random.default_rng(2).random((B, 3)) < 0.5
+    legal[~legal.any(axis=1), 1] = True
+    rows = rows_of(MASKED, layout)
+    layout.fields(rows)["action_mask"][:] = legal
+    return rows, legal
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"lstm": True}, {"network": own("Telling", width=4)}], ids=["mlp", "lstm", "own"]
+)
+def test_what_is_not_legal_is_never_taken_and_moves_no_parameter(changes: dict[str, Any]) -> None:
+    layout = Layout.of(MASKED, {}, ())
+    arch, (rows, legal) = architecture(layout, **changes), masked_rows(layout)
+    assert arch.inputs.numbers(rows).shape == (B, 3)  # the mask is no feature
+    weights = weights_of(arch)
+    for k in range(50):
+        policy = ActorPolicy(arch, weights, np.random.default_rng(k))
+        actions, _, _ = policy.act(rows)
+        assert legal[np.arange(B), actions].all()
+    network = ActorCritic(arch, 0)
+    seen = as_tensor(arch.prepare(rows, weights), torch.device("cpu"))
+    out, _, _ = network.step(seen, torch.zeros(B, arch.state_width))
+    shares = torch.softmax(out, 1)
+    assert (shares[~torch.from_numpy(legal)] == 0).all()
+    blocked = torch.from_numpy(np.flatnonzero(~legal[0]))
+    bias = network.policy_head.bias
+    shares[0].square().sum().backward()
+    assert bias.grad is not None and (bias.grad[blocked] == 0).all()
+
+
+def test_the_gradient_by_hand_is_torchs_under_a_mask() -> None:
+    layout = Layout.of(MASKED, {}, ())
+    arch, (rows, legal) = architecture(layout), masked_rows(layout)
+    made = Learner(arch, 0, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
+    assert made.dense is not None
+    seen = arch.prepare(rows, made.weights(0))
+    action = legal.argmax(axis=1)[:, None]
+    out, value = made.dense.forward(seen)
+    surrogate = SurrogateLoss(arch.head, 0.2, None, 0.5, 0.01, False)
+    known = np.stack([np.full(B, -0.7), np.linspace(-1, 1, B), np.zeros(B), value]).astype(np.float32)
+    by_out, by_value, _, report = surrogate.gradient(out, value, made.dense.log_std, action, known)
+    assert np.isfinite(report).all() and (by_out[~legal] == 0).all()
+    made.dense.backward(by_out, by_value)
+    by_hand = made.gradient.clone()
+    made.gradient.zero_()
+    torch_out, torch_value = made.network(torch.from_numpy(seen))
+    logs = torch.log_softmax(torch_out, 1)
+    logprob = logs.gather(1, torch.from_numpy(action)).squeeze(1)
+    ratio, advantage = (logprob + 0.7).exp(), torch.from_numpy(known[1])
+    spread = -(logs.exp() * logs).sum(1).mean()
+    policy_loss = -torch.min(advantage * ratio, advantage * ratio.clamp(0.8, 1.2)).mean()
+    (policy_loss + 0.5 * 0.5 * (torch_value**2).mean() - 0.01 * spread).backward()
+    np.testing.assert_allclose(by_hand, made.gradient, rtol=2e-3, atol=2e-6)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_where_nothing_is_legal_it_is_an_error(flat: bool) -> None:
+    layout = Layout.of(MASKED, {}, ())
+    mlp, arch = MLP.for_spaces(layout, CHOICES, (5,), "tanh"), architecture(layout)
+    policy: Any = FlatPolicy(mlp, np.zeros(mlp.num_parameters, np.float32), None) if flat else None
+    policy = policy or ActorPolicy(arch, weights_of(arch))
+    with pytest.raises(EnvError, match="action_mask allows none of 3 choices in row 0"):
+        policy.act(layout.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("mask", "action"),
+    [
+        (spaces.MultiBinary(2), CHOICES),
+        (spaces.Box(0, 1, (3,), np.float32), CHOICES),
+        (spaces.MultiBinary(3), spaces.Box(-1, 1, (3,), np.float32)),
+        (spaces.Dict(x=spaces.MultiBinary(3)), CHOICES),
+    ],
+    ids=["size", "dtype", "no choice", "path"],
+)
+def test_a_mask_that_is_about_no_choice_is_refused(mask: gymnasium.Space, action: gymnasium.Space) -> None:
+    layout = Layout.of(spaces.Dict(action_mask=mask, speed=VECTOR), {}, ())
+    with pytest.raises(ConfigError, match=r"is about no choice; allowed: .*env\.without="):
+        architecture(layout, action)
+
+
+def test_a_mask_of_several_choices_finds_its_own() -> None:
+    action = spaces.Dict(arm=spaces.Discrete(2), legs=spaces.Tuple([spaces.MultiDiscrete([2, 3])]))
+    mask = spaces.Dict(legs=spaces.Tuple([spaces.MultiBinary(5)]))
+    layout = Layout.of(spaces.Dict(action_mask=mask, speed=VECTOR), {}, ())
+    inputs = Inputs(layout, Head.of(action))
+    rows = layout.zeros(1)
+    layout.fields(rows)["action_mask"]["legs"][0][:] = [0, 1, 1, 0, 1]
+    legal = inputs.legal(rows)
+    assert legal is not None and legal.tolist() == [[True, True, False, True, True, False, True]]
+
+
+def test_batches_in_gymnasiums_form_and_rows_are_the_same_numbers() -> None:
+    space = SPACES["numbers"]
+    layout = Layout.of(space, {}, ())
+    batch = batch_space(space, B)
+    batch.seed(3)
+    rows = layout.zeros(B)
+    layout.pack(batch.sample(), rows)
+    numbers = Inputs(layout, Head.of(CHOICES)).numbers(rows)
+    for k in range(B):
+        flat: Any = spaces.flatten(space, layout.reader(rows)(k))
+        np.testing.assert_array_equal(numbers[k], flat.astype(np.float32))

@@ -1,0 +1,91 @@
+"""The laws on structured observations and actions: the same numbers wherever environments step, and after a resume."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+import paddock
+from algos.pool.serial import SerialPool
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm
+from paddock.runs.checkpoint import Checkpoints
+
+WORKSHOP = ["env=gymnasium", "env.id=toy_envs:Workshop-v0", "+env.bounds.made=3", "vec.num_envs=4"]
+SHORT = ["algo.hidden=[8]", "algo.eval_every=2", "algo.eval_episodes=3"]
+STEPS = [*SHORT, "algo.num_steps=5"]
+ALGORITHMS = {
+    "ppo": ["algo=ppo", *STEPS, "algo.minibatch_size=10", "algo.normalize_observations=true"],
+    "ppo, dense": ["algo=ppo", *STEPS, "algo.minibatch_size=10", "env.without=[bench]"],
+    "ppo, memory": ["algo=ppo", *STEPS, "algo.minibatch_size=10", "algo.lstm=true", "algo.gaussian=squashed"],
+    "a2c": ["algo=a2c", *STEPS],
+    "es": ["algo=es", *SHORT, "algo.population=4", "algo.normalize_observations=true", "env.without=[bench]"],
+    "pbt": [
+        "algo=pbt",
+        "algo.members=2",
+        "algo.interval=2",
+        "algo.eval_episodes=2",
+        "algo.member.num_steps=5",
+        "algo.member.hidden=[8]",
+        "env.without=[bench]",
+    ],
+}
+
+
+def build(name: str, *more: str) -> Any:
+    config: Any = OmegaConf.to_container(compose_alone([*ALGORITHMS[name], *WORKSHOP, *more]), resolve=True)
+    return build_algorithm(config, SerialPool())
+
+
+def play(algorithm: Any, iterations: int) -> list[dict[str, float]]:
+    with contextlib.closing(algorithm.plan()) as plan:
+        found = [next(plan) for _ in range(iterations)]
+    return [{key: value for key, value in row.items() if not key.startswith("system/")} for row in found]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_numbers_are_the_same_on_workers_and_after_a_resume(name: str, tmp_path: Path) -> None:
+    whole = build(name)
+    expected = play(whole, 4)
+    assert any("eval/return_mean" in row for row in expected)
+    half = build(name)
+    assert play(half, 2) == expected[:2]
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(2, {"algorithm": half.state_dict()})
+    state = checkpoints.load()
+    assert state is not None
+    resumed = build(name, "vec=multiprocess", "vec.workers=2", "vec.num_envs=4")  # in the midst of episodes, elsewhere
+    resumed.load_state_dict(state["algorithm"])
+    assert play(resumed, 2) == expected[2:]
+
+
+def test_actors_play_the_rollouts_that_one_process_does() -> None:
+    actors = ["algo.rollouts=actors", "algo.num_actors=2"]
+    found = [play(build("ppo", *actors, *more), 2) for more in ([], ["vec=multiprocess", "vec.num_envs=4"])]
+    assert found[0] == found[1]
+
+
+def test_a_run_is_read_evaluated_and_asked_for_actions(tmp_path: Path) -> None:
+    lines = [*ALGORITHMS["ppo"], *WORKSHOP, "compute=serial", "budget.iterations=2"]
+    run = paddock.run(*lines, f"run.dir={tmp_path / 'run'}", progress=False)
+    env, policy = run.make_env(), run.policy()
+    observation, _ = env.reset(seed=3)
+    for _ in range(5):
+        action = policy.act(observation)
+        assert env.action_space.contains(action)
+        observation, *_ = env.step(action)
+    batch = policy.act(
+        {
+            "action_mask": {"tool": np.ones((2, 4), np.int8)},
+            "bench": np.stack([observation["bench"]] * 2),
+            "made": (observation["made"],) * 2,
+            "order": (observation["order"],) * 2,
+            "state": (np.array([observation["state"][0]] * 2), np.stack([observation["state"][1]] * 2)),
+        }
+    )
+    assert batch["force"].shape == (2, 2) and np.array_equal(batch["hold"][0], batch["hold"][1])
+    played = run.evaluate(episodes=4, workers=2)
+    assert np.array_equal(played.returns, run.evaluate(episodes=4).returns)
