@@ -12,11 +12,14 @@ from gymnasium import Space, spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
+from envs.spaces.columns import DOUBTS, Fill
 from envs.spaces.layout import Layout
 from envs.spaces.parts import Index, Misfit, Read, Write
 from envs.spaces.structures import select
 from envs.vector.contract import VectorMisuse
 from envs.vector.storage import RowIndex, numbers
+
+MANY = 16  # elements, from which it is faster to write them part by part
 
 
 class Refused(Exception):
@@ -176,6 +179,12 @@ class Rows(Buffer):
         self._sized = not any(leaf.kind in ("length", "tag", "text", "links") for leaf in layout.leaves)
 
     def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
+        if self._fill is not None and len(elements) >= MANY:
+            try:
+                self._fill(rows, elements)
+                return
+            except DOUBTS:
+                pass  # one by one, they say what is wrong
         write_each(self._write, rows, elements)
 
     def take(self, rows: RowIndex, copy: bool) -> Any:
@@ -214,6 +223,10 @@ class Rows(Buffer):
     @cached_property
     def _write(self) -> Write:
         return self._layout.writer(self.array)
+
+    @cached_property
+    def _fill(self) -> Fill | None:
+        return self._layout.filler(self.array)
 
     @cached_property
     def _read(self) -> Read:

@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from envs.errors import ConfigError, split_details
 from envs.spec import EnvSpec
 from envs.vector import EnvError, Gymnasium, Multiprocess, Native, Serial, VectorMisuse
+from envs.vector.buffers import MANY, Buffer, Refused
 from envs.vector.multiprocess import shared
 from envs.vector.multiprocess import vector as multiprocess_module
 from envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
@@ -230,6 +232,42 @@ def test_more_than_a_bound_holds_is_an_error(make: Any, workers: int | None) -> 
         for _ in range(20):
             vec.reset()
     assert "\n" not in str(caught.value)
+
+
+def mixed(**changes: Any) -> dict[str, Any]:
+    return {"gear": 1, "wheel": np.ones(2, np.float32), "lamps": np.ones(2, np.int8)} | changes
+
+
+@pytest.mark.parametrize(
+    ("element", "wrong"),
+    [
+        (mixed(wheel=np.ones(2)), ""),  # as numbers of its kind are
+        (mixed(gear=np.int64(-1), lamps=[1, 0]), ""),
+        (mixed(gear=2), r"2 at \['gear'\] where -1 to 1 is declared"),
+        (mixed(wheel=np.ones(3, np.float32)), r"shape \(3,\) at \['wheel'\]"),
+        (mixed(wheel=np.ones((2, 1), np.float32)), r"shape \(2, 1\) at \['wheel'\]"),
+        (mixed(lamps=np.ones(2)), r"dtype float64 at \['lamps'\]"),
+        ({"gear": 1}, "no 'lamps', which is declared|no 'wheel', which is declared"),
+    ],
+)
+def test_many_elements_at_once_are_taken_and_refused_as_one_is(element: Any, wrong: str) -> None:
+    spec = samples("mixed")
+    layout, elements = spec.observations, [mixed() for _ in range(MANY)]
+    rows = layout.zeros(MANY + 2)
+    buffer = Buffer.of(spec.spaces[0], layout, rows, packed=True)
+    buffer.write(slice(1, MANY + 1), elements)
+    elements[5] = element
+    if wrong:
+        with pytest.raises(Refused) as caught:
+            buffer.write(slice(1, MANY + 1), elements)
+        assert caught.value.row == 6 and re.match(wrong, str(caught.value.cause))
+        return
+    buffer.write(slice(1, MANY + 1), elements)
+    alone = layout.zeros(MANY + 2)
+    write = layout.writer(alone)
+    for k, one in enumerate(elements):
+        write(k + 1, one)
+    assert alone.tobytes() == rows.tobytes()
 
 
 ROWS = np.zeros(N, "V8")
