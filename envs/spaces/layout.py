@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from envs.errors import ConfigError, nearest, require
+from envs.spaces.columns import Fill, filler
 from envs.spaces.features import Features
 from envs.spaces.parts import Array, Choice, Kind, Leaf, Numbers, Part, Path, Read, Views, Write
 from envs.spaces.structures import Graph, Items, OneOf, Record, Text
@@ -86,6 +87,14 @@ class Layout:
             Misfit: the element is not of the space in structure, shape, kind of number, choice or bound.
         """
         return self._root.writer(self.fields(rows))
+
+    def filler(self, rows: Array) -> Fill | None:
+        """A function `fill(index, elements)` that puts one element into each of many rows; None where sizes vary.
+
+        Raises (the function):
+            DOUBTS: an element is not as declared to the bit; `writer` takes it, or says what is wrong.
+        """
+        return filler(self._root, self.fields(rows))
 
     def reader(self, rows: Array) -> Read:
         """A function `read(index)` that gives the element there, apart from the rows; a Discrete as an int."""

@@ -162,7 +162,8 @@ class Numbers(Part):
         return array
 
     def emit(self, source: Source, value: str, views: Views) -> None:
-        dtype, fit = source.bind(views.dtype), source.bind(self.fit)
+        # By its name, as a dtype that was pickled inside another is equal to NumPy's own, but not the same object.
+        dtype, fit = source.bind(np.dtype(views.dtype.str)), source.bind(self.fit)
         # A view of each row by itself takes an array in two thirds of the time that an index into all of them does.
         alone = self.shape and views.ndim == 1 + len(self.shape)
         target = f"{source.bind(list(views))}[index][...]" if alone else f"{source.bind(views)}[index]"

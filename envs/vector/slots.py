@@ -12,9 +12,10 @@ from gymnasium.vector import AutoresetMode
 from envs.errors import PaddockError
 from envs.spaces.parts import Misfit
 from envs.spec import EnvSpec
+from envs.vector.buffers import Buffer, Refused
 from envs.vector.contract import EnvError, keyed_seed
 from envs.vector.infos import add_info
-from envs.vector.storage import Buffer, Layouts, Refused, RowIndex, numbers
+from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import Arrays
 
 # Whose frames lead to an environment's own.

@@ -7,9 +7,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from envs.vector.buffers import Buffer
 from envs.vector.contract import Batch, Rows, VectorMisuse
 from envs.vector.infos import merge_infos, pick_infos
-from envs.vector.storage import Buffer, Layouts, NewArray, RowIndex, allocate, numbers
+from envs.vector.storage import Layouts, NewArray, RowIndex, allocate, numbers
 
 # What an environment waits for, one byte each.
 NEW, FREE, SENT, READY, LOST = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04"

@@ -51,7 +51,7 @@ def check_env(spec: EnvSpec, steps: int) -> Iterator[tuple[str, Finding]]:
     started = time.perf_counter()
     env = spec.make()
     yield "made", Finding("ok", f"{spec.id} in {_duration(time.perf_counter() - started)}")
-    yield "spaces", _check_spaces(env)
+    yield "spaces", _check_spaces(spec, env)
     first = _play_on(env, steps)
     env.close()
     yield "steps", _check_steps(first)
@@ -213,12 +213,15 @@ def _global_state() -> tuple[Any, ...]:
     return random.getstate(), name, keys.tobytes(), *rest  # type: ignore[union-attr]
 
 
-def _check_spaces(env: gymnasium.Env[Any, Any]) -> Finding:
-    observation, action = env.observation_space, env.action_space
-    try:
-        layout = Layout.of(observation, {}, [])
-    except ConfigError as error:
-        return Finding("warn", f"observation {_short(observation)}, action {_short(action)}: {error}")
+def _check_spaces(spec: EnvSpec, env: gymnasium.Env[Any, Any]) -> Finding:
+    action = env.action_space
+    observation, layout = spec.keep(env.observation_space)
+    if layout is None:
+        try:
+            Layout.of(observation, {}, [])
+        except ConfigError as error:
+            return Finding("warn", f"observation {_short(observation)}, action {_short(action)}: {error}")
+    assert layout is not None
     size = f"{layout.itemsize:,} bytes a row, {len(layout.is_real):,} numbers for a dense network"
     return Finding("ok", f"observation {_short(observation)} ({size}), action {_short(action)}")
 

@@ -106,6 +106,12 @@ def comes_back(seed: int) -> None:
         write(k, element)
     assert fresh.tobytes() == rows.tobytes()
 
+    fill = layout.filler(filled := layout.zeros(6))
+    if fill is not None:
+        fill(slice(0, 3), elements[:3])
+        fill(np.array([5, 3, 4]), [elements[k] for k in (5, 3, 4)])
+        assert filled.tobytes() == rows.tobytes()
+
     packed = layout.zeros(6)
     layout.pack(layout.batch(rows), packed)
     assert packed.tobytes() == rows.tobytes()

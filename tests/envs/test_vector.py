@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from envs.errors import ConfigError, split_details
 from envs.spec import EnvSpec
 from envs.vector import EnvError, Gymnasium, Multiprocess, Native, Serial, VectorMisuse
+from envs.vector.buffers import MANY, Buffer, Refused
 from envs.vector.multiprocess import shared
 from envs.vector.multiprocess import vector as multiprocess_module
 from envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
@@ -54,7 +56,7 @@ def samples(observation: str, action: str = "start", **changes: Any) -> EnvSpec:
     return env_spec("toy_envs:Samples-v0", kwargs={"observation": observation, "action": action}, **changes)
 
 
-STRUCTURED = {
+STRUCTURED = {  # with each kind of space that Gymnasium has
     "padded": samples("padded", "mixed"),
     "text": samples("text", "number"),
     "oneof": samples("oneof", "text"),
@@ -126,7 +128,14 @@ def workers_of(vec: Any) -> list[psutil.Process]:
 # The same numbers everywhere
 
 
-@pytest.mark.parametrize("env", (TASKS | STRUCTURED).values(), ids=TASKS | STRUCTURED)
+@pytest.mark.parametrize(
+    ("backend", "env"),
+    [
+        *(pytest.param(vec, env, id=f"{name}-{task}") for name, vec in BACKENDS.items() for task, env in TASKS.items()),
+        *(pytest.param(SERIAL, env, id=f"serial-{task}") for task, env in STRUCTURED.items()),
+        *(pytest.param(multiprocess(workers=1), env, id=f"multiprocess-{task}") for task, env in STRUCTURED.items()),
+    ],
+)
 def test_every_backend_gives_what_gymnasiums_gives(make: Any, backend: Any, env: EnvSpec) -> None:
     ours = make(backend, env)
     theirs = SyncVectorEnv([env.make] * N, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -210,6 +219,88 @@ def test_left_out_parts_are_nowhere(make: Any, backend: Any) -> None:
     assert_same(got["graph"], expected["graph"][1:])
     assert_same(got["padded"]["a"], {"x": expected["padded"]["a"]["x"]})
     assert_same(got["pile"], expected["pile"])
+    vec.step(actions_for(vec, 1)[0])
+
+
+@pytest.mark.parametrize("workers", [None, 1])
+def test_more_than_a_bound_holds_is_an_error(make: Any, workers: int | None) -> None:
+    env = samples("pile", bounds={"pile": 2})
+    vec = make(SERIAL if workers is None else multiprocess(workers=workers), env)
+    with pytest.raises(
+        EnvError, match=r"environment \d .*Samples.*items at \['pile'\].*raise env.bounds.pile"
+    ) as caught:
+        for _ in range(20):
+            vec.reset()
+    assert "\n" not in str(caught.value)
+
+
+def mixed(**changes: Any) -> dict[str, Any]:
+    return {"gear": 1, "wheel": np.ones(2, np.float32), "lamps": np.ones(2, np.int8)} | changes
+
+
+@pytest.mark.parametrize(
+    ("element", "wrong"),
+    [
+        (mixed(wheel=np.ones(2)), ""),  # as numbers of its kind are
+        (mixed(gear=np.int64(-1), lamps=[1, 0]), ""),
+        (mixed(gear=2), r"2 at \['gear'\] where -1 to 1 is declared"),
+        (mixed(wheel=np.ones(3, np.float32)), r"shape \(3,\) at \['wheel'\]"),
+        (mixed(wheel=np.ones((2, 1), np.float32)), r"shape \(2, 1\) at \['wheel'\]"),
+        (mixed(lamps=np.ones(2)), r"dtype float64 at \['lamps'\]"),
+        ({"gear": 1}, "no 'lamps', which is declared|no 'wheel', which is declared"),
+    ],
+)
+def test_many_elements_at_once_are_taken_and_refused_as_one_is(element: Any, wrong: str) -> None:
+    spec = samples("mixed")
+    layout, elements = spec.observations, [mixed() for _ in range(MANY)]
+    rows = layout.zeros(MANY + 2)
+    buffer = Buffer.of(spec.spaces[0], layout, rows, packed=True)
+    buffer.write(slice(1, MANY + 1), elements)
+    elements[5] = element
+    if wrong:
+        with pytest.raises(Refused) as caught:
+            buffer.write(slice(1, MANY + 1), elements)
+        assert caught.value.row == 6 and re.match(wrong, str(caught.value.cause))
+        return
+    buffer.write(slice(1, MANY + 1), elements)
+    alone = layout.zeros(MANY + 2)
+    write = layout.writer(alone)
+    for k, one in enumerate(elements):
+        write(k + 1, one)
+    assert alone.tobytes() == rows.tobytes()
+
+
+ROWS = np.zeros(N, "V8")
+
+
+@pytest.mark.parametrize(
+    ("actions", "named"),
+    [
+        (
+            {"gear": np.zeros(N, int)},
+            r"actions must be a mapping with keys \['gear', 'lamps', 'wheel'\]; got .*\['gear'",
+        ),
+        (ROWS, "rows of 8 bytes where 24 are declared"),
+        (ROWS[:2], r"rows of shape \(2,\) for 6 environments"),
+        (
+            {"gear": np.full(N, 2), "wheel": np.zeros((N, 2)), "lamps": np.zeros((N, 2), int)},
+            r"2 at \['gear'\] where -1",
+        ),
+        (
+            {"gear": np.zeros(N, int), "wheel": np.zeros((N, 3)), "lamps": np.zeros((N, 2), int)},
+            r"\(6, 3\) at \['wheel'",
+        ),
+        ({"gear": np.zeros(N, int), "wheel": np.zeros((N, 2)), "lamps": np.zeros((N, 2))}, r"float64 at \['lamps'\]"),
+        ({"gear": np.zeros(2, int), "wheel": np.zeros((N, 2)), "lamps": np.zeros((N, 2), int)}, r"\['gear'\] .* of 6"),
+    ],
+)
+def test_actions_of_another_structure_are_one_clear_line(make: Any, actions: Any, named: str) -> None:
+    vec = make(SERIAL, samples("start", "mixed"))
+    vec.reset(seed=0)
+    with pytest.raises(VectorMisuse, match=named) as caught:
+        vec.send(actions)
+    assert "\n" not in str(caught.value)
+    vec.step(actions_for(vec, 1)[0])
 
 
 def test_slices_in_turn_give_what_all_together_give(make: Any) -> None:

@@ -18,9 +18,10 @@ from envs.errors import ConfigError, nearest, require
 from envs.spaces.structures import select
 from envs.spec import EnvSpec
 from envs.vector.adapters.batched import check_whole
+from envs.vector.buffers import Buffer
 from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open, keyed_seed, read_episodes, read_seeds
 from envs.vector.infos import pick_infos
-from envs.vector.storage import Buffer, Layouts, allocate, numbers
+from envs.vector.storage import Layouts, allocate, numbers
 from envs.vector.table import READY, SENT, Arrays, Table
 
 BOOKKEEPING = ("env_id", "players", "elapsed_step")  # EnvPool's own, in every info

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from envs.spaces.parts import Read, Write
 from envs.spec import EnvSpec
+from envs.vector.buffers import Buffer
 from envs.vector.contract import Batch, Rows, VectorEnv, VectorMisuse, check_open
-from envs.vector.storage import Buffer, Layouts, allocate
+from envs.vector.storage import Layouts, allocate
 
 
 class LockStepVectorEnv(VectorEnv):

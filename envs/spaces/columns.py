@@ -1,0 +1,74 @@
+"""Many elements at once into rows, part by part: less for each than one by one, and only where all is as declared."""
+
+from collections.abc import Callable, Sequence
+from operator import index, itemgetter
+from typing import Any
+
+import numpy as np
+
+from envs.spaces.parts import Array, Choice, Numbers, Part, Views
+from envs.spaces.structures import Record
+
+Fill = Callable[[Any, Sequence[Any]], None]  # (rows as an index or a slice, an element for each)
+DOUBTS = (AttributeError, TypeError, ValueError, LookupError)  # what a fill raises of elements that it does not take
+
+LARGE = 1024  # bytes of a part; above, a copy costs more than a step of Python
+
+
+def filler(part: Part, views: Views) -> Fill | None:
+    """Return a function that writes an element into each of many rows; None for what varies in size, and for images.
+
+    It takes arrays of the declared shape and dtype, or of a dtype that this one includes, and whole numbers. Of all
+    else it raises one of DOUBTS, good or bad: the writer says which. What it has written by then stays.
+    """
+    if isinstance(part, Record):
+        return _fill_record(part, views)
+    if isinstance(part, Numbers):
+        return _fill_numbers(views)
+    return _fill_choices(part, views) if isinstance(part, Choice) else None
+
+
+def _fill_record(part: Record, views: Views) -> Fill | None:
+    each = views if isinstance(views, tuple) else tuple(views.values())
+    fills = [filler(inner, view) for inner, view in zip(part.parts.values(), each, strict=True)]
+    if None in fills:
+        return None
+    inside = [(itemgetter(key), fill) for key, fill in zip(part.parts, fills, strict=True) if fill is not None]
+    size = part.size
+
+    def fill(rows: Any, elements: Sequence[Any]) -> None:
+        if size is not None and set(map(len, elements)) != {size}:
+            raise ValueError
+        for get, write in inside:
+            write(rows, list(map(get, elements)))
+
+    return fill
+
+
+def _fill_numbers(view: Array) -> Fill | None:
+    shape, dtype = view.shape[1:], np.dtype(view.dtype.str)
+    if not shape or dtype.itemsize * int(np.prod(shape)) > LARGE:
+        return None
+    first, rest = {shape[0]}, shape[1:]
+
+    def fill(rows: Any, elements: Sequence[Any]) -> None:
+        if set(map(len, elements)) != first:
+            raise ValueError
+        joined = np.concatenate(elements)  # of the same number of dimensions, and alike but for the first
+        if joined.dtype != dtype or joined.shape[1:] != rest:
+            raise ValueError
+        view[rows] = joined.reshape(-1, *shape)
+
+    return fill
+
+
+def _fill_choices(part: Choice, view: Array) -> Fill:
+    low, high = part.start, part.start + part.size - 1
+
+    def fill(rows: Any, elements: Sequence[Any]) -> None:
+        chosen = list(map(index, elements))
+        if min(chosen) < low or max(chosen) > high:
+            raise ValueError
+        view[rows] = chosen
+
+    return fill
