@@ -21,7 +21,7 @@ _OURS: dict[str, tuple[str, dict[str, Any]]] = {
     "Cutoff": ("cutoff:Cutoff", {"leave": 2.0, "stay": 0.3, "steps": 5, "terminates": False}),
     "CutoffTwin": ("cutoff:Cutoff", {"leave": 2.0, "stay": 0.3, "steps": 5, "terminates": True}),
     "Aim": ("aim:Aim", {"low": -3.0, "high": 5.0}),
-    "Delay": ("delay:Delay", {"delay": 20}),
+    "Delay": ("delay:Delay", {"delay": 20, "numbers": 8}),
     "PufferBandit": ("bandit:Bandit", {"arms": 10, "arm": 6, "noise": 0.0, "offset": -0.5502344891639495}),
     "PufferPassword": ("password:Password", {"password": [0, 1, 0, 0, 0]}),
     "PufferStochastic": ("mixing:PufferStochastic", {"share": 0.7, "horizon": 100}),

@@ -24,7 +24,7 @@ SQUARED = SanityTask(
     recurrent=PASS,
     deterministic=PASS,
     steps=60_000,
-    suspect="rows: an observation, its action and its reward are not of the same environment or step",
+    suspect="rows: an observation, its action and its reward are not of one environment and one step",
 )
 
 

@@ -105,6 +105,7 @@ def test_a_bar_says_what_passes() -> None:
         ("Cutoff", {"steps": 1}, "steps=1 must be at least 2"),
         ("Aim", {"low": 5.0}, "low=5.0 must be below high=5.0"),
         ("Delay", {"delay": 0}, "delay=0 must be at least 1"),
+        ("Delay", {"numbers": 7}, "numbers=7 must be even"),
     ],
 )
 def test_an_argument_out_of_range_is_refused(name: str, argument: dict[str, Any], message: str) -> None:
@@ -246,11 +247,18 @@ def test_aim_is_a_third_at_random_and_two_thirds_in_the_middle() -> None:
 
 
 def test_delay_pays_in_its_last_step_for_the_first() -> None:
-    env = make(TASKS["delay"])
-    for first, then in product((0, 1), repeat=2):
-        env.reset(seed=0)
-        rewards = [env.step(first if k == 0 else then)[1] for k in range(21)]
-        assert rewards == [0.0] * 20 + [float(first)]
+    task = TASKS["delay"]
+    env = make(task)
+    numbers = set()
+    for seed in range(100):
+        for first, then in product((0, 1), repeat=2):
+            obs, _ = env.reset(seed=seed)
+            number = int(obs[:8].argmax())
+            numbers.add(number)
+            rewards = [env.step(first if k == 0 else then)[1] for k in range(21)]
+            assert rewards == [0.0] * 20 + [float(first == number % 2)]
+    assert numbers == set(range(8))  # of which half are odd, for who always says the same
+    assert task.chance == task.blind == 0.5
 
 
 def test_spaces_gives_a_quarter_for_each_part_and_a_half_of_it_for_a_guess() -> None:
