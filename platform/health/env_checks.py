@@ -23,6 +23,7 @@ WRAP = f"add the wrapper: 'env.wrappers=[{{_target_: {OWN_GENERATORS}}}]'"
 TIMED_STEPS = 1000
 EPISODES = 4  # at most, that are compared
 OTHER_SEED = 2**20  # of the environment beside
+CHOICES_SEED = 2**21  # of the actions, which would follow what the environment draws if both had one seed
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def check_env(spec: EnvSpec, steps: int) -> Iterator[tuple[str, Finding]]:
 def play(env: gymnasium.Env[Any, Any], seed: int, most: int) -> Generator[None, None, Episode]:
     """Play an episode for at most so many steps; pauses after each, so that two can be played in turns."""
     choices = copy.deepcopy(env.action_space)
-    choices.seed(seed)
+    choices.seed(CHOICES_SEED + seed)
     digests, rewards = list[bytes](), list[float]()
     ended = ""
     try:
