@@ -52,7 +52,7 @@ class A2C:
     def __post_init__(self) -> None:
         check_fields(self)
         self.env = playable(self.env, self.vec)
-        self.vec.check(self.env)
+        self.vec.check(self.env.in_training())
         network: dict[str, Any] = {
             "encoder": "auto",
             "network": self.network,

@@ -100,7 +100,7 @@ class PPO:
     def __post_init__(self) -> None:
         self._check()
         self.env = playable(self.env, self.vec)
-        self.vec.check(self.env)
+        self.vec.check(self.env.in_training())
         architecture = Architecture.for_spaces(
             self.env.observations,
             Head.of(self.env.spaces[1], gaussian=self.gaussian),

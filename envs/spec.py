@@ -13,11 +13,17 @@ import gymnasium
 from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
 from gymnasium.wrappers import TimeLimit
 
-from envs.errors import ConfigError, closest, provide, require, resolve
+from envs.errors import ConfigError, closest, nearest, provide, require, resolve
 from envs.ranges import Range, check_fields
 from envs.spaces.layout import Layout
 
 REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
+# What may differ where rollouts are played, and of which kind it is.
+IN_TRAINING: dict[str, tuple[Any, str]] = {
+    "kwargs": (Mapping, "a mapping"),
+    "wrappers": ((list, tuple), "a list"),
+    "max_episode_steps": (int, "a whole number"),
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,8 @@ class EnvSpec:
         bounds: by the dotted path of a part of the observation that varies in size, how much there is of it at the
             most; see `Layout.of`. Mappings in mappings are joined: `{seen: {items: 3}}` is `{"seen.items": 3}`.
         without: dotted paths of parts of the observation that are left out.
+        training: what differs where rollouts are played: ``kwargs`` over the others, more ``wrappers`` on the outside,
+            other ``max_episode_steps``. Whole episodes, those of evaluations among them, are played without.
     """
 
     id: str
@@ -57,6 +65,7 @@ class EnvSpec:
     fresh: bool
     bounds: Mapping[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
+    training: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -71,6 +80,8 @@ class EnvSpec:
         object.__setattr__(self, "bounds", freeze(dict(_join(dict(self.bounds), ""))))
         object.__setattr__(self, "without", tuple(map(str, self.without)))
         object.__setattr__(self, "wrappers", tuple(freeze(dict(wrapper)) for wrapper in self.wrappers))
+        object.__setattr__(self, "training", freeze(dict(self.training)))
+        self.in_training()
 
     def make(self, render_mode: str | None = None) -> gymnasium.Env:
         """Build one environment.
@@ -121,8 +132,29 @@ class EnvSpec:
         """The recipe as plain data: what it is built from again."""
         wrappers = [dict(thaw(wrapper)) for wrapper in self.wrappers]
         own = {name: getattr(self, name) for name in ("id", "max_episode_steps", "fresh")}
-        own |= {"kwargs": self.arguments, "wrappers": wrappers}
+        own |= {"kwargs": self.arguments, "wrappers": wrappers, "training": dict(thaw(self.training))}
         return own | {"bounds": dict(thaw(self.bounds)), "without": list(self.without)}
+
+    def in_training(self) -> "EnvSpec":
+        """Return the recipe of the environments that rollouts are played in.
+
+        Raises:
+            ConfigError: `training` has what cannot differ there, or of another type.
+        """
+        changes = dict(thaw(self.training))
+        for key, value in changes.items():
+            require(key in IN_TRAINING, f"training: {key} cannot differ in training; {nearest(key, IN_TRAINING)}")
+            kinds, name = IN_TRAINING[key]
+            require(isinstance(value, kinds), f"training: {key}={value} must be {name}")
+        if not changes:
+            return self
+        return replace(
+            self,
+            kwargs=self.arguments | changes.get("kwargs", {}),
+            wrappers=(*self.wrappers, *changes.get("wrappers", ())),
+            max_episode_steps=changes.get("max_episode_steps", self.max_episode_steps),
+            training={},
+        )
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
         """The same recipe, with this limit where neither it nor the environment has one."""

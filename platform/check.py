@@ -4,6 +4,7 @@ python -m paddock.check env=bipedal
 python -m paddock.check algo=es
 """
 
+import copy
 import logging
 import os
 import pickle
@@ -24,14 +25,12 @@ from envs.errors import ConfigError, PaddockError, nearest, require, resolve
 from envs.process import describe_end, start_python
 from envs.spec import EnvSpec
 
+from .api import Run
 from .config.build import build
 from .config.command import run_command
 from .config.experiment import assemble, read_plain
 from .config.niche import settle_niche
 from .config.overrides import compose_sections, composed
-from .evaluation.load import load
-from .evaluation.policy import TrainedPolicy
-from .evaluation.target import find_policy, find_target
 from .health.algo_checks import Findings, check_algo, first_difference
 from .health.env_checks import check_env
 from .health.installed import Finding, in_words, last_line, print_findings
@@ -183,7 +182,7 @@ def check_run(overrides: Sequence[str], iterations: int) -> Findings:
         whole, killed = Path(folder, "whole"), Path(folder, "killed")
         try:
             yield "killed", _check_killed(words, iterations, whole, killed)
-            yield "policy", _check_policy(config, whole)
+            yield "policy", _check_policy(Run(whole))
         except PaddockError as error:
             yield "run", Finding("FAIL", in_words(error), "mend what raised it")
 
@@ -234,34 +233,36 @@ def cut_short(iteration: int, words: Sequence[str]) -> None:
     play(parts, progress=False)
 
 
-def _check_policy(config: Mapping[str, Any], run: Path) -> Finding:
+def _check_policy(run: Run) -> Finding:
     """The policy acts on what its environment shows, each row by itself, and can be sent to other processes."""
-    algorithm, progress = load(run)
-    target = find_target(algorithm, run, None, None, algorithm, None)
-    made, iteration = find_policy(algorithm, run, "last", target, progress)
-    spec: EnvSpec = build("env", config["env"]) if target is None else target.env
-    env = spec.make()
-    try:
+    with closing(run.make_env()) as env:
         seen = [env.reset(seed=seed)[0] for seed in (0, 1)]
-    finally:
-        env.close()
     try:
-        policy = TrainedPolicy(made, *spec.spaces, iteration)
-        actions = [policy.act_with_state(observation)[0] for observation in seen]
-        again = TrainedPolicy(pickle.loads(pickle.dumps(made)), *spec.spaces, iteration)
-        others = [again.act_with_state(observation)[0] for observation in seen]
-        rows = policy.act_with_state(np.stack(seen))[0] if isinstance(spec.spaces[0], spaces.Box) else actions
+        policy = run.policy()
+        sent = copy.copy(policy)
+        sent.policy = pickle.loads(pickle.dumps(policy.policy))
+        actions, others = ([one.act_with_state(observation)[0] for observation in seen] for one in (policy, sent))
+        array = isinstance(policy.observation_space, spaces.Box)
+        rows = policy.act_with_state(np.stack(seen))[0] if array else actions
     except Exception as error:
         return Finding("FAIL", in_words(error), "act(obs [B, ...], state) returns (actions [B, ...], extras, state)")
-    for action, other in zip(actions, others, strict=True):
-        if not spec.spaces[1].contains(action):
-            return Finding("FAIL", f"act gives {action!r}, which is no {spec.spaces[1]}", "act gives actions of it")
-        if not _alike(action, other):
-            return Finding("FAIL", f"act gives {action!r}, and {other!r} once it was pickled", "pickle all it acts by")
-    for action, row in zip(actions, rows, strict=True):
-        if not _alike(action, row):
-            return Finding("FAIL", f"act gives {action!r} alone and {row!r} in company", "each row acts by itself")
-    return Finding("ok", f"acts in {spec.id}, alone, in company and once pickled")
+    for k, action in enumerate(actions):
+        if not policy.action_space.contains(action):
+            return Finding(
+                "FAIL", f"act gives {action!r}, which is no {policy.action_space}", "act gives actions of it"
+            )
+        if not _alike(action, others[k]):
+            return Finding("FAIL", f"act gives {action!r}, and {others[k]!r} once pickled", "pickle all it acts by")
+        if array and not _alike(action, _pick(rows, k)):
+            return Finding("FAIL", f"act gives {action!r} alone, and another in company", "each row acts by itself")
+    return Finding("ok", "acts in its environment, alone, in company and once pickled")
+
+
+def _pick(batch: Any, k: int) -> Any:
+    """One action of a batch in Gymnasium's form."""
+    if isinstance(batch, Mapping):
+        return {key: _pick(part, k) for key, part in batch.items()}
+    return tuple([_pick(part, k) for part in batch]) if isinstance(batch, tuple) else batch[k]
 
 
 def _alike(one: Any, other: Any) -> bool:

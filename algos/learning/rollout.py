@@ -18,6 +18,7 @@ from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.learning.resume_point import ResumePoint, State, side_by_side
 from algos.networks.actor import make_actor
 from algos.networks.architecture import Architecture, Weights
+from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector import Vec, VectorEnv, VectorMisuse
 from envs.vector.contract import keyed_seed
@@ -61,7 +62,7 @@ class Rollout:
 class RolloutConfig:
     """What stays the same for a whole run: where rollouts are played, and by which network."""
 
-    env: EnvSpec
+    env: EnvSpec  # of whole episodes; `in_training` of rollouts
     vec: Vec
     architecture: Architecture
     seed: int
@@ -74,8 +75,15 @@ def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
 
     Where running episodes are entered again by their actions, an environment that nothing limits is limited to
     MAX_EPISODE_STEPS.
+
+    Raises:
+        ConfigError: what differs in training changes what is seen or done.
     """
-    return env.limited(MAX_EPISODE_STEPS) if vec.seeded_slots else env
+    env = env.limited(MAX_EPISODE_STEPS) if vec.seeded_slots else env
+    training = env.in_training()
+    same = training is env or training.spaces == env.spaces
+    require(same, f"env.training changes the spaces to {training.spaces}; leave out what does, or say it in env.kwargs")
+    return env
 
 
 class Collector:
@@ -84,7 +92,7 @@ class Collector:
     def __init__(self, config: RolloutConfig, actor: int = 0) -> None:
         self._config = config
         self._index = actor
-        self._venv: VectorEnv = config.vec.make(config.env, copy=False, packed=True)
+        self._venv: VectorEnv = config.vec.make(config.env.in_training(), copy=False, packed=True)
         self._actor = make_actor(config.architecture)
         self._at: ResumePoint | None = None  # where the environments stand; None: nobody knows
         N = config.vec.num_envs

@@ -3,10 +3,11 @@
 from envs.vector.auto import Auto
 from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
 from envs.vector.multiprocess.vector import MultiprocessVectorEnv
-from envs.vector.recipes import ChoosesLayout, EnvPool, Gymnasium, Multiprocess, Native, Serial, Vec, Vector
+from envs.vector.recipes import Atari, ChoosesLayout, EnvPool, Gymnasium, Multiprocess, Native, Serial, Vec, Vector
 from envs.vector.serial import SerialVectorEnv
 
 __all__ = [
+    "Atari",
     "Auto",
     "ChoosesLayout",
     "EnvError",

@@ -11,6 +11,7 @@ from envs.errors import require
 from envs.native.settings import native_task
 from envs.ranges import Range, check_fields
 from envs.spec import EnvSpec
+from envs.vector.adapters.atari import AtariVectorEnv
 from envs.vector.adapters.batched import BatchedVectorEnv, make_batched
 from envs.vector.adapters.envpool import EnvPoolVectorEnv
 from envs.vector.adapters.gymnasium_ import GymnasiumVectorEnv
@@ -211,6 +212,33 @@ class EnvPool:
             "vec=multiprocess",
         )
         return EnvPoolVectorEnv(spec, self.num_envs, self.batch_size or self.num_envs, self.threads, copy, packed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Atari:
+    """Atari games in ALE's own vector environment."""
+
+    num_envs: NumEnvs
+    threads: Annotated[int, Range("must be at most 1024, or 0 for ALE's choice", low=0, high=1024)]
+    keyed: bool
+    seeded_slots = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def check(self, spec: EnvSpec) -> None:
+        """See `Vec.check`."""
+        replace(self, num_envs=1).make(spec).close()
+
+    def make(
+        self,
+        spec: EnvSpec,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
+    ) -> AtariVectorEnv:
+        """Load the games; batches are always the caller's own."""
+        return AtariVectorEnv(spec, self.num_envs, self.threads, autoreset, self.keyed, packed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from algos.learning.async_evaluation import evaluate_on_worker
 from algos.learning.collectors import Actors, play_here, play_on_pool
 from algos.learning.episodes import Moments
 from algos.learning.normalize import Normalization
@@ -173,6 +174,19 @@ def test_the_actions_of_running_episodes_are_kept_and_no_others() -> None:
         assert all(any(kept is one for one in before.played) for kept in after.played[:-1])
         assert len(after.state_dict(of.architecture.head)["actions"]) == after.length.sum() <= 3 * 25
     assert points[-1].length.max() > 0
+
+
+def test_what_differs_in_training_differs_in_rollouts_and_not_in_whole_episodes() -> None:
+    of = config(num_steps=40)
+    of = replace(of, env=playable(replace(of.env, training={"max_episode_steps": 5}), of.vec))
+    rollout, _ = Collector(of).collect(weights(of), ResumePoint.first(4, of.architecture), 0)
+    assert set(rollout.lengths) == {5} and len(rollout.lengths) == 32
+    seeds = SerialPool().broadcast(weights(of))
+    whole = evaluate_on_worker(of, 1000, (seeds, 0, 3))
+    assert whole.lengths.min() > 5
+    other = {"wrappers": [{"_target_": "gymnasium.wrappers.TimeAwareObservation"}]}
+    with pytest.raises(ConfigError, match=r"env\.training changes the spaces to"):
+        playable(replace(of.env, training=other), of.vec)
 
 
 def test_episodes_that_nothing_ends_are_limited_where_their_actions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,6 +407,7 @@ from types import SimpleNamespace
 import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 
+from algos.learning.async_evaluation import evaluate_on_worker
 from algos.learning.collectors import RolloutWorker
 from algos.learning.resume_point import ResumePoint
 

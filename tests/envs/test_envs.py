@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from bindings import need
 from conftest import ROOT, env_section, env_spec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -45,6 +46,7 @@ def episode(env: gymnasium.Env, seed: int, steps: int = 150) -> list[Any]:
 
 @pytest.fixture(params=OFFERED, ids=lambda path: path.stem)
 def offered(request: pytest.FixtureRequest) -> EnvSpec:
+    need(request.param.stem)
     return spec_of(request.param)
 
 
@@ -125,6 +127,39 @@ def test_what_is_bounded_and_left_out_is_part_of_a_recipe() -> None:
     nested = {"pile": {"pile": 3}, "graph": {0: [4, 9]}}  # as the command line has it
     assert spec == replace(spec, bounds=nested)
     assert len(pickle.dumps(spec)) < 1000  # what is cached does not travel
+
+
+def test_what_differs_in_training_is_part_of_a_recipe() -> None:
+    wrappers = [{"_target_": "gymnasium.wrappers.TimeAwareObservation"}]
+    outside = {"_target_": "gymnasium.wrappers.RescaleAction", "min_action": -3.0, "max_action": 3.0}
+    training = {"kwargs": {"g": 5.0}, "wrappers": [outside], "max_episode_steps": 7}
+    plain = env_spec("Pendulum-v1", kwargs={"g": 9.0, "render_mode": None}, wrappers=wrappers)
+    assert plain.in_training() == plain
+    spec = replace(plain, training=training)
+    assert spec != plain and spec.fields["training"] == training
+    again = EnvSpec(**spec.fields)
+    assert again == spec and hash(again) == hash(spec) and pickle.loads(pickle.dumps(spec)) == spec
+    changed = replace(plain, kwargs={"g": 5.0, "render_mode": None}, wrappers=(*wrappers, outside), max_episode_steps=7)
+    assert spec.in_training() == changed and changed.in_training() == changed
+    assert spec.limited(100).in_training().max_episode_steps == 7
+    assert replace(plain, training={"kwargs": {}}).limited(100).in_training().max_episode_steps is None
+
+
+@pytest.mark.parametrize(
+    ("training", "named"),
+    [
+        ({"kwarg": {}}, "training: kwarg cannot differ in training; did you mean 'kwargs'?"),
+        ({"fresh": True}, "training: fresh cannot differ in training"),
+        ({"kwargs": [1]}, r"training: kwargs=\[1\] must be a mapping"),
+        ({"wrappers": {"_target_": "x"}}, "must be a list"),
+        ({"wrappers": [{"target": "x"}]}, "lacks '_target_'"),
+        ({"max_episode_steps": 0}, "max_episode_steps=0 must be at least 1"),
+    ],
+    ids=["unknown", "other", "kwargs", "wrappers", "wrapper", "limit"],
+)
+def test_what_cannot_differ_in_training_is_refused(training: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        env_spec("Pendulum-v1", training=training)
 
 
 def test_spaces_without_a_known_size_are_the_environments_own_until_something_is_said_of_them() -> None:

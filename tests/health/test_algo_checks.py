@@ -4,8 +4,10 @@ import os
 import random
 import sys
 from collections.abc import Generator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -155,6 +157,53 @@ def test_two_states_differ_at_a_leaf() -> None:
         ({"a": state["a"], "c": state["c"]}, "'d', which one of them lacks"),
     ):
         assert first_difference(state, other) == named
+
+
+class Chooser:
+    """A policy of two choices: the sign of the first number; faults are planted by name."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault, self.kept = fault, "here"
+
+    def __reduce__(self) -> Any:
+        return Chooser, ("loses" if self.fault == "forgets when sent" else self.fault,)
+
+    def act(self, rows: Any) -> Any:
+        signs = (rows[:, 0] > 0).astype(np.int64)
+        faulty = {"out of space": signs + 2, "company": signs ^ (len(rows) > 1), "loses": 1 - signs}
+        return faulty.get(self.fault, signs)
+
+
+class Trained:
+    """What a run gives as its policy, and the run."""
+
+    def __init__(self, fault: str) -> None:
+        self.policy: Any = Chooser(fault)
+        env = self.make_env()
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+
+    def make_env(self) -> Any:
+        return gymnasium.make("CartPole-v1")
+
+    def act_with_state(self, observation: Any) -> tuple[Any, None]:
+        actions = self.policy.act(np.atleast_2d(observation))
+        return (actions[0] if np.ndim(observation) == 1 else actions), None
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("", "ok acts in its environment, alone, in company and once pickled"),
+        ("out of space", "which is no Discrete(2); act gives actions of it"),
+        ("company", "alone, and another in company; each row acts by itself"),
+        ("forgets when sent", "once pickled; pickle all it acts by"),
+    ],
+)
+def test_a_policy_that_does_not_act_as_it_should_is_named(fault: str, said: str) -> None:
+    trained: Any = Trained(fault)
+    trained_run = SimpleNamespace(make_env=trained.make_env, policy=lambda: trained)
+    finding = check._check_policy(trained_run)  # type: ignore[arg-type]
+    assert said in f"{finding.level} {finding}" and (finding.level == "ok") == (fault == "")
 
 
 # The command

@@ -1,0 +1,240 @@
+"""ALE's own vector environment behind our contract: the games of `envs.bindings.atari`, number for number, on threads.
+
+ALE by itself seeds no episode but the first. Here every ended one is restarted by a reset of its own, on its keyed
+seed, and what is asked for beyond ALE (final observations, statistics, restarts by the caller) is filled in.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError, provide, require
+from envs.spec import EnvSpec
+from envs.vector.adapters.batched import check_whole
+from envs.vector.adapters.lockstep import LockStepVectorEnv
+from envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask, read_seeds
+from envs.vector.infos import merge_infos, pick_infos
+
+GAME = "paddock/Atari-v0"  # the id of `envs.bindings.atari`
+SEEDS = 2**31  # ALE takes those from 0 to here
+
+
+class AtariVectorEnv(LockStepVectorEnv):
+    """Games of one kind, stepped by ALE's threads.
+
+    What leads others to where they are is the actions of the running episodes, which are kept for that: they are played
+    again, each from the moment on at which all arrive together.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        num_envs: int,
+        threads: int,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        keyed: bool = True,
+        packed: bool = False,
+    ) -> None:
+        """Load the games.
+
+        Args:
+            threads: that step them; 0 leaves the number to ALE.
+            keyed: whether `begin` gives every episode a seed, for which ALE loads the game again, in some 90 ms; if
+                not, the first episodes alone.
+            packed: as in `Vec.make`; stacks of frames are the same either way.
+
+        Raises:
+            ConfigError: ale-py is not installed, or the recipe is not of one of these games as ALE plays them.
+        """
+        if autoreset is AutoresetMode.NEXT_STEP:
+            raise VectorMisuse("autoreset=NEXT_STEP is not supported; use SAME_STEP or DISABLED")
+        self._adopt(_load(spec, num_envs, threads), spec, autoreset, packed)
+        self.keyed = keyed
+        self._key: int | None = None  # of keyed episodes; None: by Gymnasium's own succession
+        self._episode = np.zeros(num_envs, np.int64)  # number of the running one, where they are keyed
+        self._seed = np.full(num_envs, -1, np.int64)  # that the running episode began on; -1: nobody knows
+        self._length = np.zeros(num_envs, np.int64)  # steps of it
+        self._return = np.zeros(num_envs)
+        self._ended = np.zeros(num_envs, np.bool_)  # episodes that the caller has to restart
+        self._taken: list[NDArray[np.uint8]] = []  # the latest actions, [N] each, the newest last
+        self._limit = _limit(spec)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start episodes; where there is no seed, a game goes on drawing where its last one ended."""
+        check_open(self, "reset")
+        _, chosen = read_mask(options, self.num_envs)
+        mask = np.zeros(self.num_envs, np.bool_)
+        mask[slice(None) if chosen is None else chosen] = True
+        self._drain()
+        if not self._begun and not mask.all():
+            raise VectorMisuse("reset: an environment that reset_mask leaves out has no episode yet; reset all first")
+        self._key = None
+        seeds = [-1 if one is None else one % SEEDS for one in read_seeds(seed, self.num_envs)]
+        if not self._begun:
+            seeds = [int(np.random.default_rng().integers(SEEDS)) if one < 0 else one for one in seeds]
+        return self._start(mask, np.array(seeds)[mask])
+
+    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+        """See `VectorEnv.begin`."""
+        check_open(self, "begin")
+        self._episode = np.array(read_episodes(episodes, self.num_envs), np.int64)
+        self._drain()
+        everyone = np.ones(self.num_envs, np.bool_)
+        self._key = seed
+        started = self._start(everyone, self._keyed(everyone))
+        self._key = seed if self.keyed else None
+        return started
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """See `VectorEnv.state_dict`; None where an episode began without a seed."""
+        check_open(self, "state_dict")
+        if (self._seed < 0).any():
+            return None
+        taken = np.array(self._taken, np.uint8).reshape(-1, self.num_envs)
+        actions = [taken[len(taken) - length :, i] for i, length in enumerate(self._length)]
+        own = {"key": self._key, "episode": self._episode.copy(), "seed": self._seed.copy()}
+        return {**own, "length": self._length.copy(), "actions": np.concatenate(actions)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `VectorEnv.load_state_dict`: the running episodes are played again."""
+        check_open(self, "load_state_dict")
+        length = state.get("length")
+        if state.keys() != {"key", "episode", "seed", "length", "actions"} or np.shape(length) != (self.num_envs,):
+            raise VectorMisuse(f"load_state_dict: got keys {sorted(state)}; pass what state_dict of as many games gave")
+        self._drain()
+        steps = int(length.max())
+        taken = np.zeros((steps, self.num_envs), np.uint8)
+        for i, actions in enumerate(np.split(state["actions"], np.cumsum(length)[:-1])):
+            taken[steps - len(actions) :, i] = actions
+        everyone, over = np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
+        self._start(everyone, state["seed"])
+        for t in range(steps):
+            late = length == steps - t
+            if t > 0 and late.any():
+                self._start(late, state["seed"][late])
+            running = length >= steps - t
+            _, reward, terminated, *_ = self.venv.step(taken[t].astype(np.int64))
+            over |= terminated & running
+            self._return[running] += reward[running]
+        new = length == 0
+        if steps > 0 and new.any():
+            self._start(new, state["seed"][new])
+        if over.any():
+            raise VectorMisuse(f"load_state_dict: the actions ended episodes {np.flatnonzero(over).tolist()} here")
+        self._key, self._episode = state["key"], state["episode"].copy()
+        self._length, self._taken = length.copy(), list(taken)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Let the games go; their threads end."""
+        self.venv.close(**kwargs)
+        del self.venv.ale
+
+    def _drain(self) -> None:
+        """Let go of a step that nobody received."""
+        if self._sent:
+            self.venv.recv()
+            self._sent = False
+
+    def _keyed(self, mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the seeds of the running episodes of some environments."""
+        key = self._key or 0
+        return np.array([keyed_seed(key, int(i), int(self._episode[i])) for i in np.flatnonzero(mask)], np.int64)
+
+    def _start(self, mask: NDArray[np.bool_], seeds: NDArray[np.int64]) -> tuple[Any, dict[str, Any]]:
+        """Begin games on seeds, one for each of the mask; -1 goes on drawing."""
+        observation, infos = self.venv.reset(seed=seeds, options={"reset_mask": mask})
+        self._begun = True
+        self._seed[mask] = seeds
+        self._length[mask], self._return[mask], self._ended[mask] = 0, 0.0, False
+        if mask.all():
+            self._taken.clear()
+        return observation, _spread(_own(infos), mask)
+
+    def _start_step(self, actions: Any) -> None:
+        if self._ended.any():
+            raise VectorMisuse(
+                f"send: the episodes of environments {np.flatnonzero(self._ended).tolist()} have ended; "
+                'restart them by reset(options={"reset_mask": mask})'
+            )
+        self._taken.append(actions.astype(np.uint8))
+        if len(self._taken) > 2 * self._length.max() + 1000:  # most are of episodes that have ended
+            del self._taken[: len(self._taken) - int(self._length.max()) - 1]
+        self.venv.send(actions)
+
+    def _finish_step(self) -> Batch:
+        observation, given, terminated, truncated, infos = self.venv.recv()
+        reward = given.astype(np.float64)
+        self._return += reward
+        self._length += 1
+        truncated = truncated | (self._length >= self._limit)
+        ended = terminated | truncated
+        infos = _own(infos)
+        if self.autoreset is AutoresetMode.DISABLED:
+            self._ended = ended
+        elif ended.any():
+            observation, infos = self._restart(observation, infos, ended)
+        return observation, reward, terminated, truncated, infos
+
+    def _restart(self, observation: Any, infos: dict[str, Any], ended: NDArray[np.bool_]) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episodes of those that ended, and keep what they ended with."""
+        over, N = np.flatnonzero(ended), self.num_envs
+        finals = np.full(N, None, object)
+        for i in over:
+            finals[i] = observation[i].copy()
+        lived = {"r": np.where(ended, self._return, 0.0), "l": np.where(ended, self._length, 0)}
+        merged = _spread(infos, ~ended)
+        merge_infos(merged, pick_infos({"final_info": infos}, ended), over, N)
+        self._episode[ended] += 1
+        seeds = np.full(len(over), -1, np.int64) if self._key is None else self._keyed(ended)
+        observation, begun = self._start(ended, seeds)
+        merge_infos(merged, pick_infos(begun, ended), over, N)
+        merged["final_info"] |= {
+            "episode": lived | {f"_{key}": ended.copy() for key in lived},
+            "_episode": ended.copy(),
+        }
+        return observation, {**merged, "final_obs": finals, "_final_obs": ended.copy()}
+
+
+def _own(infos: dict[str, Any]) -> dict[str, Any]:
+    """Return what single games tell too, in Gymnasium's form."""
+    own = {key: value.astype(np.int64) for key, value in infos.items() if key != "env_id"}
+    return own | {f"_{key}": np.ones(len(value), np.bool_) for key, value in own.items()}
+
+
+def _spread(infos: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return the infos of some environments at their rows of all."""
+    spread: dict[str, Any] = {}
+    merge_infos(spread, pick_infos(infos, mask), np.flatnonzero(mask), len(mask))
+    return spread
+
+
+def _limit(spec: EnvSpec) -> int:
+    """Return the steps after which an episode is truncated."""
+    return spec.max_episode_steps or 27_000
+
+
+def _load(spec: EnvSpec, num_envs: int, threads: int) -> Any:
+    """Make ALE's vector environment of a recipe."""
+    check_whole(spec, "atari")
+    known = f"env.id={spec.id} is none of its games; choose env=atari_nature or env=atari_machado"
+    require(spec.id.rpartition(":")[2] == GAME, f"vec=atari steps ALE's own environments, and {known}")
+    try:
+        from ale_py.vector_env import AtariVectorEnv as Ale
+    except ImportError as error:
+        raise ConfigError(f"vec=atari cannot import ale_py ({error}); {provide(error)}") from error
+    spec.spaces  # noqa: B018, whoever reads them finds what is wrong with the arguments
+    given = spec.arguments
+    size = given.pop("screen_size")
+    return Ale(
+        num_envs=num_envs,
+        num_threads=threads,
+        img_height=size,
+        img_width=size,
+        max_num_frames_per_episode=2**31 - 1,  # ALE leaves out the last frame of an episode that it truncates itself
+        **given,
+    )

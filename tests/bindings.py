@@ -1,0 +1,30 @@
+"""What options of conf/env need that `pip install -e .[test]` does not bring: a test of one is skipped without it."""
+
+import importlib
+
+import pytest
+
+MODULES: dict[str, list[str]] = {
+    "atari_machado": ["ale_py", "cv2"],
+    "atari_nature": ["ale_py", "cv2"],
+    "crafter": ["crafter"],
+    "dmc": ["shimmy", "dm_control"],
+    "minatar": ["minatar"],
+    "minigrid": ["minigrid"],
+    "minihack": ["minihack"],
+    "mujoco": ["mujoco"],
+    "nethack": ["nle"],
+    "procgen": ["envpool"],
+    "vizdoom": ["vizdoom"],
+}
+
+
+def need(option: str) -> None:
+    """Skip the test where an option's packages are not installed."""
+    for module in MODULES.get(option, []):
+        try:
+            imported = importlib.import_module(module)
+            if option == "procgen":
+                imported.make_spec("CoinrunEasy-v0")  # which needs Qt
+        except ImportError as error:
+            pytest.skip(f"env={option} needs what is not installed here ({error}); docs/environments.md says how")
