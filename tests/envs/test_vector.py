@@ -22,6 +22,7 @@ import pytest
 import yaml
 from conftest import ROOT, alive, call_main, env_spec, wait_until
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from toy_envs import GYMNASIUMS
 
 from envs.errors import ConfigError, split_details
 from envs.spec import EnvSpec
@@ -69,6 +70,11 @@ STRUCTURED = {  # with each kind of space that Gymnasium has
 }
 FROZEN_LAKE = env_spec("FrozenLake-v1")
 BOUNDS = {"pile.pile": 40, "stacked": 40, "graph.0": [10, 100], "edgeless": [10, 1]}
+GYMNASIUMS_OWN = samples(
+    "gymnasiums",
+    "mixed",
+    bounds={f"{k}{path}": bound for k, (_, bounds) in enumerate(GYMNASIUMS) for path, bound in bounds.items()},
+)
 EVERYTHING = samples("everything", "mixed", bounds=BOUNDS)
 
 
@@ -186,7 +192,24 @@ def test_rows_have_the_same_bytes_whatever_the_workers(make: Any, workers: int) 
     assert list(play_in_rows(other, EVERYTHING, 25)) == list(play_in_rows(serial, EVERYTHING, 25))
 
 
-@pytest.mark.parametrize("env", (STRUCTURED | {"everything": EVERYTHING, "frozen lake": FROZEN_LAKE}).values())
+def test_gymnasiums_own_cases_of_varying_size_go_through_shared_memory(make: Any) -> None:
+    ours = make(multiprocess(workers=1), GYMNASIUMS_OWN)
+    theirs = SyncVectorEnv([GYMNASIUMS_OWN.make] * N, autoreset_mode=AutoresetMode.SAME_STEP)
+    assert ours.observation_space == theirs.observation_space
+    observation, _ = ours.reset(seed=2)
+    assert_same(observation, theirs.reset(seed=2)[0])
+    assert observation in ours.observation_space
+    ends = 0
+    for action in actions_for(ours, 5):
+        got, expected = ours.step(action), theirs.step(action)
+        assert_same(got[:4], expected[:4])
+        finals = [one for one in got[4].get("final_obs", []) if one is not None]
+        assert all(one in ours.single_observation_space for one in finals)
+        ends += len(finals)
+    assert ends > 1
+
+
+@pytest.mark.parametrize("env", [*STRUCTURED.values(), EVERYTHING, FROZEN_LAKE])
 def test_rows_hold_what_gymnasiums_form_holds(make: Any, env: EnvSpec) -> None:
     rows, batches, theirs = make(SERIAL, env, packed=True), make(SERIAL, env), make(GYMNASIUM, env, packed=True)
     told = list(play_in_rows(rows, env, 25))
