@@ -13,7 +13,6 @@ import gymnasium
 import numpy as np
 
 from envs.errors import ConfigError
-from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
 
 from .installed import Finding
@@ -52,7 +51,7 @@ def check_env(spec: EnvSpec, steps: int) -> Iterator[tuple[str, Finding]]:
     started = time.perf_counter()
     env = spec.make()
     yield "made", Finding("ok", f"{spec.id} in {_duration(time.perf_counter() - started)}")
-    yield "spaces", _check_spaces(spec, env)
+    yield "spaces", _check_spaces(spec)
     first = _play_on(env, steps)
     env.close()
     yield "steps", _check_steps(first)
@@ -214,15 +213,12 @@ def _global_state() -> tuple[Any, ...]:
     return random.getstate(), name, keys.tobytes(), *rest  # type: ignore[union-attr]
 
 
-def _check_spaces(spec: EnvSpec, env: gymnasium.Env[Any, Any]) -> Finding:
-    action = env.action_space
-    observation, layout = spec.keep(env.observation_space)
-    if layout is None:
-        try:
-            Layout.of(observation, {}, [])
-        except ConfigError as error:
-            return Finding("warn", f"observation {_short(observation)}, action {_short(action)}: {error}")
-    assert layout is not None
+def _check_spaces(spec: EnvSpec) -> Finding:
+    observation, action = spec.spaces
+    try:
+        layout = spec.observations
+    except ConfigError as error:
+        return Finding("warn", f"observation {_short(observation)}, action {_short(action)}: {error}")
     size = f"{layout.itemsize:,} bytes a row, {len(layout.is_real):,} numbers for a dense network"
     return Finding("ok", f"observation {_short(observation)} ({size}), action {_short(action)}")
 
