@@ -40,14 +40,14 @@ def prepare(path: str, section: Section, **parts: Any) -> functools.partial[Any]
     """Check a section as `build` does, and return how to build what it names: its target with the settings alone."""
     target, settings = _split(path, section)
     values, offered = _check(path, target, settings, parts)
-    _call(path, target, values | offered)  # which says what is wrong with the values
+    _call(path, target, values, offered)  # which says what is wrong with the values
     return functools.partial(target, **values)
 
 
 def call_checked(path: str, function: Callable[..., Any], settings: Section, **parts: Any) -> Any:
     """Like `build`, for a function that is at hand."""
     values, offered = _check(path, function, settings, parts)
-    return _call(path, function, values | offered)
+    return _call(path, function, values, offered)
 
 
 def _split(path: str, section: Section) -> tuple[Callable[..., Any], dict[str, Any]]:
@@ -90,13 +90,13 @@ def _check(
     return values, offered
 
 
-def _call(path: str, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+def _call(path: str, function: Callable[..., Any], values: dict[str, Any], offered: dict[str, Any]) -> Any:
     try:
-        return function(**arguments)
+        return function(**values, **offered)
     except ConfigError as error:
         message = str(error)
         # A class names its keys; only the border knows where in the configuration they stand.
-        if any(message.startswith((f"{name}=", f"{name}:", f"{name}.")) for name in arguments):
+        if any(message.startswith((f"{name}=", f"{name}:", f"{name}.")) for name in values):
             raise ConfigError(f"{path}.{message}") from error
         raise
 
