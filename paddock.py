@@ -50,6 +50,7 @@ COMMANDS = (
     "plot",
     "report",
     "rerun",
+    "sanity",
     "status",
     "upload",
 )  # python -m paddock.NAME

@@ -87,7 +87,12 @@ class A2C:
                 clock.lap("eval_wait")
                 metrics |= rollout_times(clock.read(), rollout, self.rollouts, self.actors.num_actors, self.pool)
                 step = self.iteration * rollout.reward.size
-                yield {"iteration": self.iteration, "step": step, **episode_metrics(rollout), **metrics}
+                yield {
+                    "iteration": self.iteration,
+                    "step": step,
+                    **episode_metrics(rollout, self.env.metrics),
+                    **metrics,
+                }
                 clock.lap("loop")
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from algos.common.timing import Clock, worker_times
 from algos.evolution.population import EpisodeCap, Problem, SearchDistribution, play_members
 from algos.evolution.strategy import Generation, climb, play_evaluation, play_population, report_lost
 from algos.evolution.update import Adam, Decay, EvaluationLost
-from algos.learning.episodes import Moments, summarize
+from algos.learning.episodes import Moments, own_metrics, summarize
 from algos.learning.flow import run_alone
 from algos.networks.flat import MLP, Activation, FlatPolicy
 from algos.pool.protocol import Pool
@@ -122,6 +122,7 @@ class ES:
                 "train/return_max": float(np.nanmax(returns)),
                 "train/return_min": float(np.nanmin(returns)),
                 "train/length_mean": float(lengths[kept].mean() / self.episodes_per_member),
+                **own_metrics("train", self.env.metrics, generation.told),
                 "es/sigma": generation.sigma,
                 "es/learning_rate": ascent.rate,
                 "es/gradient_norm": float(np.sqrt(np.sum(ascent.gradient**2))),
@@ -238,10 +239,9 @@ class ES:
         mean, normalizer = self.mean.astype(np.float32), self._normalizer(self.observed)
         distribution = SearchDistribution(self.problem, self.iteration, mean, None, normalizer)
         job = play_evaluation(self, distribution, self.vec.num_envs)
-        returns, lengths, ends = run_alone(self.pool, play_members, job)
+        played, ends = run_alone(self.pool, play_members, job)
         for end in ends:
             if end.error is not None:
                 log.warning("an evaluation task was lost: %s: %s", type(end.error).__name__, end.error)
-        kept = returns[~np.isnan(returns)]
-        metrics = summarize(kept, lengths, self.best_return, self.iteration, self.eval_max_steps)
+        metrics = summarize(played, self.env.metrics, self.best_return, self.iteration, self.eval_max_steps)
         return metrics, sum(end.seconds for end in ends)

@@ -18,7 +18,7 @@ from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import worker_times
 from algos.evolution.hyperparameters import Value, read_space
 from algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
-from algos.learning.episodes import count_cut, cut_metric
+from algos.learning.episodes import count_cut, cut_metric, own_metrics
 from algos.pool.protocol import Done, Pool, PoolError
 from envs.errors import ConfigError, PaddockError, require
 from envs.ranges import PositiveInt, Range, UnitFloat, check_fields
@@ -128,10 +128,8 @@ class PBT:
         if len(lost) == len(ends):
             first = lost[0].error
             raise MembersLost(f"every member was lost; the first: {type(first).__name__}: {first}") from first
-        returns = []
-        for done in ends:
-            if done.error is not None:
-                continue
+        kept = [done for done in ends if done.error is None]
+        for done in kept:
             before, metrics = self.population[done.index], done.value.metrics
             score = float(done.value.returns.mean())
             step = int(metrics["step"])
@@ -140,10 +138,13 @@ class PBT:
             self.population[done.index] = replace(
                 before, state=done.value.state, step=step, score=score if np.isfinite(score) else LOST
             )
-            returns += [metrics["train/return_mean"]] if "train/return_mean" in metrics else []
-        mean = {"train/return_mean": float(np.mean(returns))} if returns else {}
-        lengths = np.concatenate([done.value.lengths for done in ends if done.error is None])
-        return mean | {"pbt/lost": len(lost)} | cut_metric(count_cut(lengths, self.eval_max_steps))
+        best = max(kept, key=lambda done: self.population[done.index].score).value
+        means = own_metrics("eval", self.env.metrics, best.told)
+        for name in ("return", *self.env.metrics):
+            known = [done.value.metrics[key] for done in kept if (key := f"train/{name}_mean") in done.value.metrics]
+            means |= {f"train/{name}_mean": float(np.mean(known))} if known else {}
+        lengths = np.concatenate([done.value.lengths for done in kept])
+        return means | {"pbt/lost": len(lost)} | cut_metric(count_cut(lengths, self.eval_max_steps))
 
     def _choose_leader(self, scores: Sequence[float]) -> dict[str, Value]:
         """Note who is best now, and who was best of all; returns the leader's hyperparameters."""

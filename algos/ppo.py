@@ -168,7 +168,7 @@ class PPO:
                     "iteration": self.iteration,
                     "step": self.step,
                     "train/episodes": self.episodes,
-                    **episode_metrics(rollout),
+                    **episode_metrics(rollout, self.env.metrics),
                     **metrics,
                     **rollout_times(clock.read(), rollout, self.rollouts, self.actors.num_actors, self.pool),
                 }

@@ -38,6 +38,7 @@ class Frozen:
 
 
 NOTHING = Frozen(dict, ())
+TAKEN = {"return", "length"}  # metrics of every episode
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class EnvSpec:
         without: dotted paths of parts of the observation that are left out.
         training: what differs where rollouts are played: ``kwargs`` over the others, more ``wrappers`` on the outside,
             other ``max_episode_steps``. Whole episodes, those of evaluations among them, are played without.
+        metrics: numbers of the environment's own that become metrics: keys of the info at an episode's end, dotted
+            where they lie in mappings.
     """
 
     id: str
@@ -66,6 +69,7 @@ class EnvSpec:
     bounds: Mapping[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -80,6 +84,11 @@ class EnvSpec:
         object.__setattr__(self, "bounds", freeze(dict(_join(dict(self.bounds), ""))))
         object.__setattr__(self, "without", tuple(map(str, self.without)))
         object.__setattr__(self, "wrappers", tuple(freeze(dict(wrapper)) for wrapper in self.wrappers))
+        require(not isinstance(self.metrics, str), f"metrics={self.metrics!r} must be a list: [{self.metrics}]")
+        object.__setattr__(self, "metrics", tuple(map(str, self.metrics)))
+        for name in self.metrics:
+            once = name not in TAKEN and self.metrics.count(name) == 1
+            require(once, f"metrics={list(self.metrics)}: {name} is a metric already; name others, each once")
         object.__setattr__(self, "training", freeze(dict(self.training)))
         self.in_training()
 
@@ -133,7 +142,7 @@ class EnvSpec:
         wrappers = [dict(thaw(wrapper)) for wrapper in self.wrappers]
         own = {name: getattr(self, name) for name in ("id", "max_episode_steps", "fresh")}
         own |= {"kwargs": self.arguments, "wrappers": wrappers, "training": dict(thaw(self.training))}
-        return own | {"bounds": dict(thaw(self.bounds)), "without": list(self.without)}
+        return own | {"bounds": dict(thaw(self.bounds)), "without": list(self.without), "metrics": list(self.metrics)}
 
     def in_training(self) -> "EnvSpec":
         """Return the recipe of the environments that rollouts are played in.
@@ -143,9 +152,9 @@ class EnvSpec:
         """
         changes = dict(thaw(self.training))
         for key, value in changes.items():
-            require(key in IN_TRAINING, f"training: {key} cannot differ in training; {nearest(key, IN_TRAINING)}")
+            require(key in IN_TRAINING, f"training.{key} is not a key of training; {nearest(key, IN_TRAINING)}")
             kinds, name = IN_TRAINING[key]
-            require(isinstance(value, kinds), f"training: {key}={value} must be {name}")
+            require(isinstance(value, kinds), f"training.{key}={value} must be {name}")
         if not changes:
             return self
         return replace(

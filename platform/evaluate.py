@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from envs.errors import require
 
@@ -108,6 +109,7 @@ def _command(arguments: Sequence[str]) -> None:
         "spread": f"min {_show(returns.min())}, max {_show(returns.max())}"
         + ("" if n == 1 else f", standard deviation {_show(returns.std(ddof=1))}"),
         "mean length": f"{_show(lengths.mean())} steps",
+        **{f"mean {name}": _show(_mean(told)) for name, told in result.told.items()},
     }
     if options.get("stochastic"):
         lines["actions"] = "drawn, as in training"
@@ -151,9 +153,16 @@ def _as_plain(run: Path, options: Mapping[str, Any], env: Sequence[str], result:
         "return_interval_95": [low, high],
         "returns": [_finite(value) for value in result.returns.tolist()],
         "lengths": result.lengths.tolist(),
+        "metrics": {name: [_finite(value) for value in told.tolist()] for name, told in result.told.items()},
         "max_steps": options.get("max_steps", MAX_STEPS),
         "cut": result.cut,
     }
+
+
+def _mean(told: NDArray[np.float64]) -> float:
+    """The mean of what was told; NaN where nothing was."""
+    known = told[~np.isnan(told)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def _finite(value: float) -> float | None:

@@ -213,7 +213,8 @@ class Workshop(gymnasium.Env):
         self.count += 1
         paid = float(action["tool"] - np.abs(action["force"] - 1).sum() + action["hold"].sum() + self.at)
         ended = bool(self.np_random.random() < 0.1)
-        return self._observe(), paid, ended, self.count >= 12 and not ended, {}
+        told = {"success": ended, "spent": {"steps": self.count, "note": "x"}} if ended or self.count >= 12 else {}
+        return self._observe(), paid, ended, self.count >= 12 and not ended, told
 
     def _observe(self) -> Any:
         draw = self.np_random

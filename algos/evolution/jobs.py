@@ -95,12 +95,12 @@ class AgentJobs:
         """Play an agent's evaluation; all who are scored in a niche in one iteration meet the same episodes."""
         distribution = SearchDistribution(niche.problem, iteration, mean.astype(np.float32), None, lane=niche.number)
         size = 2 * self.settings.pairs_per_task
-        returns, lengths, ends = yield from play_evaluation(self.settings, distribution, size)
+        played, ends = yield from play_evaluation(self.settings, distribution, size)
         report_lost(ends, f"an evaluation in niche {niche.number}")
-        if not len(returns):
+        if not len(played.returns):
             return Scored(LOST, 0)
-        cut = count_cut(lengths, niche.problem.eval_max_steps)
-        return Scored(float(returns.mean()), int(lengths.sum()), cut)
+        cut = count_cut(played.lengths, niche.problem.eval_max_steps)
+        return Scored(float(played.returns.mean()), int(played.lengths.sum()), cut)
 
     def attempt(
         self, niche: Niche, mean: Floats, adam: Adam, iteration: int, bound: float, optimizer: Optimizer

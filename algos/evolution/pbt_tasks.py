@@ -79,6 +79,7 @@ class RoundResult:
     metrics: dict[str, float]  # the last value of each
     returns: NDArray[np.float64]  # [eval_episodes], of its policy at the end
     lengths: NDArray[np.int64]  # [eval_episodes]
+    told: NDArray[np.float64]  # [eval_episodes, M], what the environment told of itself
 
 
 def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
@@ -95,4 +96,4 @@ def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
         # All members meet the same episodes, so that none is lucky.
         seeds = [episode_seed(rounds.seed, Stream.EVALUATION, number, k) for k in range(rounds.eval_episodes)]
         played = play_in_company(rounds.env, algorithm.policy(), seeds, rounds.eval_max_steps)
-        return RoundResult(state, metrics, played.returns, played.lengths)
+        return RoundResult(state, metrics, played.returns, played.lengths, played.told)

@@ -73,13 +73,14 @@ def play_members(task: tuple[Broadcast[SearchDistribution], int, int]) -> Any:
 
 def play_pairs(
     distribution: SearchDistribution, start: int, stop: int
-) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments]]:
+) -> tuple[NDArray[np.float64], NDArray[np.int64], list[Moments], NDArray[np.float64]]:
     """Play the mirrored pairs start..stop-1.
 
     Both signs of a pair are in one task and meet the same episodes: a lost worker removes whole pairs.
 
     Returns:
-        Mean returns [n, 2], summed lengths [n, 2], and the moments of the sampled pairs in order.
+        Mean returns [n, 2], summed lengths [n, 2], the moments of the sampled pairs in order, and what environments
+        told of themselves, [n, 2, episodes, M].
     """
     problem, sigma = distribution.problem, distribution.sigma
     assert sigma is not None
@@ -106,16 +107,16 @@ def play_pairs(
     played = _play(distribution, load, [m for m, _, _ in jobs], seeds, problem.episode_cap, observe)
     shape = (stop - start, 2, episodes)
     moments = [sample for sample in played.moments if sample is not None]
-    return played.returns.reshape(shape).mean(axis=2), played.lengths.reshape(shape).sum(axis=2), moments
+    returns, lengths = played.returns.reshape(shape).mean(axis=2), played.lengths.reshape(shape).sum(axis=2)
+    return returns, lengths, moments, played.told.reshape(*shape, len(problem.env.metrics))
 
 
-def play_mean(distribution: SearchDistribution, first: int, last: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Play episodes first..last-1 of the mean's evaluation; returns and lengths, each [n]."""
+def play_mean(distribution: SearchDistribution, first: int, last: int) -> Episodes:
+    """Play episodes first..last-1 of the mean's evaluation."""
     problem = distribution.problem
     keys = [distribution.key(k) for k in range(first, last)]
     seeds = [episode_seed(problem.seed, Stream.EVALUATION, distribution.iteration, key) for key in keys]
-    played = _play(distribution, lambda _: distribution.mean, [0] * len(seeds), seeds, problem.eval_max_steps)
-    return played.returns, played.lengths
+    return _play(distribution, lambda _: distribution.mean, [0] * len(seeds), seeds, problem.eval_max_steps)
 
 
 def _play(
@@ -136,7 +137,7 @@ def _play(
     try:
         members = Members(workspace.population, lambda e: load(member[e]), distribution.normalizer)
         assert workspace.venv is not None
-        return play(workspace.venv, members, seeds, cap=cap, observe=observe)
+        return play(workspace.venv, members, seeds, cap=cap, observe=observe, metrics=problem.env.metrics)
     except BaseException:
         # The environments are in an unknown state; the next task builds new ones.
         _workspaces.drop(problem)

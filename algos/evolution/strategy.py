@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from algos.evolution.population import Problem, SearchDistribution
 from algos.evolution.update import Adam, decayed, estimate_gradient
-from algos.learning.episodes import Moments
+from algos.learning.episodes import Episodes, Moments
 from algos.learning.flow import Job
 from algos.networks.flat import Normalizer
 from algos.pool.protocol import Done, Pool
@@ -49,6 +49,7 @@ class Generation:
     returns: Floats  # [pairs, 2], mean over a member's episodes; NaN for both signs of a lost pair
     lengths: NDArray[np.int64]  # [pairs, 2], steps summed over a member's episodes
     moments: list[Moments]  # of the sampled pairs' observations, in the order of the pairs
+    told: Floats  # [n, 2, episodes, M], the environment's own numbers, of pairs that were not lost
     ends: list[Done]  # of its tasks
 
     @property
@@ -86,13 +87,18 @@ def play_population(
     ends = yield tasks
     returns, lengths = np.full((pairs, 2), np.nan), np.zeros((pairs, 2), np.int64)
     moments: list[Moments] = []
+    told: list[Floats] = []
     for (_, start, stop), end in zip(tasks, ends, strict=True):
         if end.error is None:
-            returns[start:stop], lengths[start:stop], sampled = end.value
+            returns[start:stop], lengths[start:stop], sampled, numbers = end.value
             moments += sampled
+            told.append(numbers)
     # A pair with one lost sign says nothing of its direction: both go, and no bias comes in.
     returns[~np.isfinite(returns).all(axis=1)] = np.nan
-    return Generation(distribution, sigma, returns, lengths, moments, ends)
+    shape = (0, 2, problem.episodes_per_member, len(problem.env.metrics))
+    return Generation(
+        distribution, sigma, returns, lengths, moments, np.concatenate(told) if told else np.zeros(shape), ends
+    )
 
 
 def climb(
@@ -116,18 +122,17 @@ def climb(
 
 def play_evaluation(
     settings: StrategySettings, distribution: SearchDistribution, episodes_per_task: int
-) -> Job[tuple[Floats, NDArray[np.int64], list[Done]]]:
+) -> Job[tuple[Episodes, list[Done]]]:
     """Play the episodes of a mean's evaluation, as tasks of `play_members`.
 
     Returns:
-        Returns and lengths of those that were not lost, in order; and the ends of the tasks.
+        Those that were not lost, in order; and the ends of the tasks.
     """
     episodes, size = settings.eval_episodes, episodes_per_task
     shared = settings.pool.broadcast(distribution)
     ends = yield [(shared, first, min(first + size, episodes)) for first in range(0, episodes, size)]
-    played = [end.value for end in ends if end.error is None] or [(np.zeros(0), np.zeros(0, np.int64))]
-    returns, lengths = (np.concatenate(parts) for parts in zip(*played, strict=True))
-    return returns, lengths, ends
+    played = [end.value for end in ends if end.error is None]
+    return Episodes.join(played, len(distribution.problem.env.metrics)), ends
 
 
 def report_lost(ends: Sequence[Done], what: str) -> None:

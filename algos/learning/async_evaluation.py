@@ -6,8 +6,6 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes, summarize
@@ -83,9 +81,9 @@ class AsyncEvaluation:
         played = [self._ends[index] for index in sorted(self._ends)]
         if not played:
             return {}
-        returns = np.concatenate([episodes.returns for episodes in played])
-        lengths = np.concatenate([episodes.lengths for episodes in played])
-        return summarize(returns, lengths, self.best_return, self._evaluated.version, self._max_steps)
+        names = self._config.env.metrics
+        together = Episodes.join(played, len(names))
+        return summarize(together, names, self.best_return, self._evaluated.version, self._max_steps)
 
     def close(self) -> None:
         """Give up what is being played, which a resumed run plays again; may be called twice."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.vector import VectorEnv
+from envs.vector.infos import read_numbers
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,21 @@ class Episodes:
     returns: NDArray[np.float64]  # [E], undiscounted sum of rewards
     lengths: NDArray[np.int64]  # [E], steps
     moments: list[Moments | None]  # [E], of the observations, where they were asked for
+    told: NDArray[np.float64]  # [E, M], the environment's own numbers; NaN where it was cut off before it told
+
+    @classmethod
+    def join(cls, parts: "Sequence[Episodes]", metrics: int) -> "Episodes":
+        """All of the parts, one after another.
+
+        Args:
+            metrics: M, where there are no parts.
+        """
+        if not parts:
+            return cls(np.zeros(0), np.zeros(0, np.int64), [], np.zeros((0, metrics)))
+        returns, lengths, told = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("returns", "lengths", "told")
+        )
+        return cls(returns, lengths, [sample for part in parts for sample in part.moments], told)
 
 
 def count_cut(lengths: NDArray[Any], max_steps: int) -> int:
@@ -89,17 +105,24 @@ def cut_metric(cut: int) -> dict[str, float]:
     return {"eval/cut": cut} if cut else {}
 
 
-def summarize(
-    returns: NDArray[np.float64], lengths: NDArray[Any], best: float, iteration: int, max_steps: int
-) -> dict[str, float]:
+def own_metrics(group: str, names: Sequence[str], told: NDArray[np.float64]) -> dict[str, float]:
+    """Return the means of what environments told of themselves, [..., M], but for what is NaN; `group/NAME_mean`."""
+    columns = {name: told[..., k].ravel() for k, name in enumerate(names)}
+    known = {name: column[~np.isnan(column)] for name, column in columns.items()}
+    return {f"{group}/{name}_mean": float(column.mean()) for name, column in known.items() if len(column)}
+
+
+def summarize(played: Episodes, names: Sequence[str], best: float, iteration: int, max_steps: int) -> dict[str, float]:
     """Return the metrics of a policy's evaluation; none where nothing is left of it.
 
     Args:
-        returns, lengths: of its episodes.
+        names: of what the environment told of itself.
         best: mean return of the best evaluation before.
         iteration: that the policy is of.
         max_steps: after which an episode was cut off.
     """
+    kept = ~np.isnan(played.returns)
+    returns, lengths = played.returns[kept], played.lengths
     if not len(returns):
         return {}
     mean = float(returns.mean())
@@ -107,6 +130,7 @@ def summarize(
         "eval/return_mean": mean,
         "eval/return_std": float(returns.std()),
         "eval/length_mean": float(lengths.mean()),
+        **own_metrics("eval", names, played.told),
         "eval/episodes": len(returns),
         "eval/return_best": max(mean, best),
         "eval/of_iteration": iteration,
@@ -122,6 +146,7 @@ def play(
     cap: int | None,
     observe: Sequence[bool] = (),
     watch: Callable[[], None] | None = None,
+    metrics: Sequence[str] = (),
 ) -> Episodes:
     """Play episode e from seed seeds[e], for every e in range(len(seeds)).
 
@@ -130,6 +155,7 @@ def play(
         cap: steps after which an episode is cut off; None for the environment's own limit.
         observe: [E], whether to return the moments of the observations seen; empty: of none.
         watch: called after every step.
+        metrics: what of the environment's own numbers is wanted.
     """
     observe = observe or [False] * len(seeds)
     slots = venv.num_envs
@@ -137,6 +163,7 @@ def play(
     returns = np.zeros(episodes)
     lengths = np.zeros(episodes, np.int64)
     moments: list[Moments | None] = [None] * episodes
+    told = np.full((episodes, len(metrics)), np.nan)
 
     playing = np.full(slots, -1)  # the episode in each slot
     total = np.zeros(slots)
@@ -176,13 +203,16 @@ def play(
             obs[playing < 0] = obs[active[0]]  # nobody plays there, and of an old row no action may be legal
         actions = players.act(obs)
         venv.send(actions[active], active)
-        seen, reward, terminated, truncated, _ = venv.recv(active)
+        seen, reward, terminated, truncated, infos = venv.recv(active)
         obs[active] = seen.reshape(len(active), *players.shape)
         total[active] += reward
         steps[active] += 1
         if watch is not None:
             watch()
         ended = terminated | truncated
+        if metrics:
+            for row in np.flatnonzero(ended):
+                told[playing[active[row]]] = read_numbers(infos, metrics, int(row))
         if cap is not None:
             ended |= steps[active] >= cap
         if ended.any():
@@ -196,4 +226,4 @@ def play(
             waiting = start(over, waiting)
             active = np.flatnonzero(playing >= 0)
             observed = active[[observe[episode] for episode in playing[active]]]
-    return Episodes(returns, lengths, moments)
+    return Episodes(returns, lengths, moments, told)

@@ -81,14 +81,14 @@ class NativePlayer:
             Moments(int(length), mean, m2) if seen else None
             for seen, length, mean, m2 in zip(observe, played.lengths, played.mean, played.m2, strict=True)
         ]
-        return Episodes(played.returns, played.lengths, moments)
+        return Episodes(played.returns, played.lengths, moments, np.zeros((len(seeds), 0)))
 
 
 def exact_task(spec: EnvSpec) -> NativeTask | None:
     """Return the native version of an environment, if it is here and gives the same numbers."""
     try:
         task = native_task(spec)
-        if not task.exact:
+        if not task.exact or spec.metrics:
             return None
         library.load()
     except ConfigError:
@@ -103,7 +103,7 @@ def play_in_company(env: EnvSpec, policy: Any, seeds: Sequence[int], max_steps: 
         max_steps: after which an episode is cut off.
     """
     with closing(SerialVectorEnv(env, COMPANY, AutoresetMode.DISABLED, packed=True)) as venv:
-        return play(venv, EverySlot(env, policy), seeds, cap=max_steps)
+        return play(venv, EverySlot(env, policy), seeds, cap=max_steps, metrics=env.metrics)
 
 
 def perform(what: Performance, seeds: Sequence[int], threads: int = 1) -> Episodes:
@@ -127,14 +127,13 @@ def perform(what: Performance, seeds: Sequence[int], threads: int = 1) -> Episod
     else:
         players = Alone(what, seeds, slots)
     with one_thread(), closing(_open(what.env, task, slots)) as venv:
-        return play(venv, players, seeds, cap=cap)
+        return play(venv, players, seeds, cap=cap, metrics=what.env.metrics)
 
 
-def perform_share(task: tuple[Broadcast[Performance], Sequence[int]]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Play some of the episodes, on a worker; their returns and lengths."""
+def perform_share(task: tuple[Broadcast[Performance], Sequence[int]]) -> Episodes:
+    """Play some of the episodes, on a worker."""
     shared, seeds = task
-    played = perform(shared.value, seeds)
-    return played.returns, played.lengths
+    return perform(shared.value, seeds)
 
 
 def policy_of_episode(what: Performance, seed: int) -> Any:

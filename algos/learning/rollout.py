@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed, keyed_generator
+from algos.learning.episodes import own_metrics
 from algos.learning.resume_point import ResumePoint, State, side_by_side
 from algos.networks.actor import make_actor
 from algos.networks.architecture import Architecture, Weights
@@ -22,6 +23,7 @@ from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector import Vec, VectorEnv, VectorMisuse
 from envs.vector.contract import keyed_seed
+from envs.vector.infos import read_numbers
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ class Rollout:
     start: ResumePoint  # light
     returns: NDArray[np.float64]  # [E], of the episodes that ended, undiscounted
     lengths: NDArray[np.int64]  # [E]
+    told: NDArray[np.float64]  # [E, M], what environments told of themselves
     env_s: float  # seconds spent waiting for environments, summed over actors
     policy_s: float  # seconds spent choosing actions, summed over actors
     restarts: int  # worker processes of the environments replaced so far
@@ -132,6 +135,7 @@ class Collector:
         finals: list[tuple[int, int, Any]] = []
         returns: list[float] = []
         lengths: list[int] = []
+        told: list[list[float]] = []
         clock = time.perf_counter
         env_s = policy_s = 0.0
         for t in range(T + 1):
@@ -149,6 +153,7 @@ class Collector:
                             statistics = infos["final_info"]["episode"]
                             returns.append(float(statistics["r"][row]))
                             lengths.append(int(statistics["l"][row]))
+                            told.append(read_numbers(infos["final_info"], config.env.metrics, int(row)))
                             if not ended[row]:
                                 finals.append((t - 1, n, infos["final_obs"][row]))
                 between = clock()
@@ -182,6 +187,7 @@ class Collector:
             start=start.light,
             returns=np.array(returns, np.float64),
             lengths=np.array(lengths, np.int64),
+            told=np.array(told, np.float64).reshape(len(told), len(config.env.metrics)),
             env_s=env_s,
             policy_s=policy_s,
             restarts=self._venv.restarts,
@@ -259,7 +265,7 @@ def join(parts: Sequence[Rollout]) -> Rollout:
     values: dict[str, Any] = {"version": parts[0].version}
     for name in ("obs", "action", "logprob", "reward", "terminated", "truncated"):
         values[name] = np.concatenate([getattr(part, name) for part in parts], axis=1)
-    for name in ("last_obs", "final_obs", "returns", "lengths"):
+    for name in ("last_obs", "final_obs", "returns", "lengths", "told"):
         values[name] = np.concatenate([getattr(part, name) for part in parts])
     for name in ("env_s", "policy_s", "restarts"):
         values[name] = sum(getattr(part, name) for part in parts)
@@ -268,8 +274,12 @@ def join(parts: Sequence[Rollout]) -> Rollout:
     return Rollout(final_at=np.concatenate(at), start=start, **values)
 
 
-def episode_metrics(rollout: Rollout) -> dict[str, float]:
-    """Of the episodes that ended in a rollout, if any did."""
+def episode_metrics(rollout: Rollout, names: Sequence[str]) -> dict[str, float]:
+    """Of the episodes that ended in a rollout, if any did.
+
+    Args:
+        names: of what environments told of themselves.
+    """
     if not len(rollout.returns):
         return {}
     return {
@@ -277,4 +287,5 @@ def episode_metrics(rollout: Rollout) -> dict[str, float]:
         "train/return_max": float(rollout.returns.max()),
         "train/return_min": float(rollout.returns.min()),
         "train/length_mean": float(rollout.lengths.mean()),
+        **own_metrics("train", names, rollout.told),
     }

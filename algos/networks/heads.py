@@ -8,7 +8,7 @@ import abc
 import functools
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -43,7 +43,9 @@ class Head(abc.ABC):
     """
 
     @staticmethod
-    def of(space: gymnasium.Space, *, drawn: bool = True, gaussian: Gaussian = "clipped") -> "Head":
+    def of(
+        space: gymnasium.Space, *, drawn: bool = True, gaussian: Gaussian = "clipped", masked: Collection[Path] = ()
+    ) -> "Head":
         """The head for an action space.
 
         Args:
@@ -51,11 +53,18 @@ class Head(abc.ABC):
                 tanh scaled to them, and a bit is the sign of one output.
             gaussian: of numbers that are drawn: clipped to their bounds as the environment takes them, or squashed into
                 them by tanh, which has a density of its own.
+            masked: paths of the leaves that an action mask is about: bits there have an output for each value, drawn or
+                not, so that a mask has as many bits in every algorithm.
 
         Raises:
             ConfigError: a part of the space is none that is allowed, or squashed numbers have no bounds.
         """
-        leaves = tuple([LeafHead.for_leaf(leaf, path, drawn, gaussian) for path, leaf in _walk(space, ())])
+        leaves = tuple(
+            [
+                LeafHead.for_leaf(leaf, path, drawn, gaussian, chosen=drawn or path in masked)
+                for path, leaf in _walk(space, ())
+            ]
+        )
         require(bool(leaves), f"env: the action space {space} has no parts; allowed: {ALLOWED}; wrap the environment")
         if not leaves[0].path:
             return leaves[0]
@@ -160,8 +169,14 @@ class LeafHead(Head):
     path: Path  # where it lies in the action space; () alone
 
     @classmethod
-    def for_leaf(cls, space: gymnasium.Space, path: Path, drawn: bool, gaussian: Gaussian) -> "LeafHead":
-        """The head for one leaf of an action space; see `Head.of`."""
+    def for_leaf(
+        cls, space: gymnasium.Space, path: Path, drawn: bool, gaussian: Gaussian, *, chosen: bool
+    ) -> "LeafHead":
+        """The head for one leaf of an action space; see `Head.of`.
+
+        Args:
+            chosen: whether bits are choices between two outputs, and not signs.
+        """
         if isinstance(space, spaces.Discrete):
             return cls("choices", (), (int(space.n),), (float(space.start),), (), str(space.dtype), path)
         if isinstance(space, spaces.MultiDiscrete):
@@ -169,7 +184,7 @@ class LeafHead(Head):
             return cls("choices", space.shape, sizes, start, (), str(space.dtype), path)
         if isinstance(space, spaces.MultiBinary):
             count = math.prod(space.shape)
-            if not drawn:
+            if not chosen:
                 return cls("binary", space.shape, (), (0.0,) * count, (), str(space.dtype), path)
             return cls("choices", space.shape, (2,) * count, (0.0,) * count, (), str(space.dtype), path)
         at = f" at {dotted(path)}" if path else ""

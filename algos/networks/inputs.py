@@ -16,7 +16,7 @@ from algos.networks.heads import Head
 from envs.errors import require
 from envs.spaces.features import Features, numbers_of
 from envs.spaces.layout import Layout
-from envs.spaces.parts import Leaf, place
+from envs.spaces.parts import Leaf, Path, place
 
 MASK = "action_mask"  # the key of an observation that says which actions are legal
 MOST = 65_536  # numbers of one observation, for dense layers
@@ -167,6 +167,11 @@ def blank(layout: Layout) -> NDArray[Any]:
 def seen(layout: Layout) -> tuple[Leaf, ...]:
     """Return the leaves that are looked at: all but the mask."""
     return tuple(leaf for leaf in layout.leaves if leaf.path[:1] != (MASK,))
+
+
+def masked_paths(layout: Layout) -> list[Path]:
+    """Return the paths, in the action space, of what a mask is about."""
+    return [leaf.path[1:] for leaf in layout.leaves if leaf.path[:1] == (MASK,)]
 
 
 def count_of(part: slice) -> int:

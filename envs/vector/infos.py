@@ -1,10 +1,12 @@
 """Infos of many environments in one dictionary, in Gymnasium's form: for each key an array and a mask `_key`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from envs.vector.contract import EnvError
 
 
 def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -> None:
@@ -20,6 +22,32 @@ def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -
             shape, dtype = _kind(value)
             _column(infos, key, shape, dtype, rows)[row] = value
         _mask(infos, key, rows)[row] = True
+
+
+def read_numbers(infos: Mapping[str, Any], names: Sequence[str], row: int) -> list[float]:
+    """Read numbers from the info of one row, by dotted keys.
+
+    Raises:
+        EnvError: there is none of that name, or it is no number.
+    """
+    return [_read_number(infos, name, row) for name in names]
+
+
+def _read_number(infos: Mapping[str, Any], name: str, row: int) -> float:
+    *parents, last = name.split(".")
+    inner: Any = infos
+    for key in parents:
+        inner = inner.get(key) if isinstance(inner, Mapping) else None
+    column = inner.get(last) if isinstance(inner, Mapping) else None
+    told = column is not None and not isinstance(column, Mapping)
+    if told and f"_{last}" in inner:
+        told = bool(inner[f"_{last}"][row])
+    value = np.asarray(column[row] if column is not None and told else None)
+    if value.shape != () or value.dtype.kind not in "biuf":
+        has = sorted(key for key in infos if not key.startswith("_") and key != "episode") or ["nothing"]
+        got = f"it is {value.tolist()!r}" if told else f"it has {', '.join(has)}"
+        raise EnvError(f"env.metrics={name}: the info at an episode's end has no such number; {got}")
+    return float(value)
 
 
 def merge_infos(infos: dict[str, Any], part: dict[str, Any], at: NDArray[np.intp], rows: int) -> None:

@@ -38,6 +38,7 @@ Commands
     python -m platform ... --info                        where each value comes from
     python -m platform --hydra-help                      the other flags, such as --config-dir for your own groups
     python -m paddock.check env=NAME                     whether an environment's episodes depend on their seed alone
+    python -m paddock.sanity algo=NAME                   whether an algorithm learns what it must, and what is broken
     python -m paddock.doctor [compute=NAME ...]          what is wrong with an installation or a cluster
     python -m paddock.status DIR                         how far runs are, who has failed, and who waits in the queue
     python -m paddock.evaluate RUN video=FILE.mp4        play the policy on fresh seeds

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed, keyed_generator
+from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import Performance, perform, perform_share
 from algos.protocol import Drawing, LearnsInEnv
 from envs.cores import usable_cores
@@ -38,6 +39,7 @@ class Evaluation:
 
     returns: NDArray[np.float64]  # [E], undiscounted sum of rewards
     lengths: NDArray[np.int64]  # [E], steps
+    told: dict[str, NDArray[np.float64]]  # [E] each, numbers of the environment's own; NaN where max_steps came first
     interval: tuple[float, float]  # of the mean return, 95 %; NaN for one episode
     cut: int  # of the episodes, by max_steps
     seconds: float
@@ -104,22 +106,21 @@ def evaluate(
     what = Performance(spec, policy, max_steps, stochastic)
     film = None if video is None else film_episode(what, seeds[0], video)
     started = time.perf_counter()
-    returns, lengths = _play_all(what, seeds, workers)
+    played = _play_all(what, seeds, workers)
     seconds = time.perf_counter() - started
     if video is not None and film is not None:
         write_output("video", video, film.content)
+    returns, lengths = played.returns, played.lengths
+    told = dict(zip(spec.metrics, played.told.T, strict=True))
     interval = bootstrap_interval(returns, keyed_generator(seed, Stream.FRESH, iteration=1))
     cut = int((lengths >= max_steps).sum())
-    return Evaluation(returns, lengths, interval, cut, seconds, iteration, progress, spec, film, target)
+    return Evaluation(returns, lengths, told, interval, cut, seconds, iteration, progress, spec, film, target)
 
 
-def _play_all(
-    what: Performance, seeds: Sequence[int], workers: int | None
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Returns and lengths of one episode from each seed, each [E]."""
+def _play_all(what: Performance, seeds: Sequence[int], workers: int | None) -> Episodes:
+    """Play one episode from each seed."""
     if workers is None:
-        played = perform(what, seeds, usable_cores())
-        return played.returns, played.lengths
+        return perform(what, seeds, usable_cores())
     recipe = Local(workers=workers, retries=3, task_timeout_s=None)
     try:
         cloudpickle.dumps(what)
@@ -137,8 +138,7 @@ def _play_all(
             if done.error is not None:
                 raise done.error
             parts[done.index] = done.value
-    returns, lengths = (np.concatenate([parts[index][k] for index in sorted(parts)]) for k in range(2))
-    return returns, lengths
+    return Episodes.join([parts[index] for index in sorted(parts)], len(what.env.metrics))
 
 
 def bootstrap_interval(returns: NDArray[np.float64], generator: np.random.Generator) -> tuple[float, float]:

@@ -153,9 +153,8 @@ def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int], max_steps: int
     ends = pool.imap_unordered(perform_share, [(pool.broadcast(what), seeds) for what in each])
     for count, done in enumerate(ends, 1):
         if done.error is None:
-            returns, lengths = done.value
-            scores[cells[done.index]] = returns.mean()
-            steps += int(lengths.sum())
+            scores[cells[done.index]] = done.value.returns.mean()
+            steps += int(done.value.lengths.sum())
         else:
             lost.append(done)
         if sys.stderr.isatty():

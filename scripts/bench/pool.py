@@ -259,7 +259,7 @@ def measure_episodes(population: int, played: int) -> np.ndarray:
     distribution = SearchDistribution(es.problem, 0, es.mean.astype(np.float32), es.sigma)
     for pair in range(pairs):
         started = time.perf_counter()
-        _, steps, _ = play_pairs(distribution, pair, pair + 1)
+        _, steps, *_ = play_pairs(distribution, pair, pair + 1)
         took.append((time.perf_counter() - started) / steps.sum())
         lengths += [float(n) for n in steps.ravel()]
     drawn = np.random.default_rng(0).choice(lengths, population)

@@ -6,6 +6,9 @@ cartpole  CleanRL's classic recipe for everyone: environment steps/s
 walker    RL-Zoo's recipe for BipedalWalker for everyone, and once more with Paddock's own walker
 own       CartPole in large batches, each with settings of his choice; PufferLib's published rate where it is missing
 goal      seconds until 20 episodes have a mean return of 475 on CartPole
+spaces    structured observations that were made beforehand, as PufferLib's own test has them: rows, beside Gymnasium's
+          FlattenObservation around the environment, and PufferLib's emulation
+minigrid  the same with MiniGrid's
 
 In the first two rows everyone has the same network, environment, numbers of environments, steps, epochs and
 minibatches. What leaves these as they are is chosen from a small grid by a first try, and printed: threads, and for
@@ -15,6 +18,7 @@ that waits for its turn; whoever is not installed is left out, and said so.
 
 import argparse
 import contextlib
+import functools
 import json
 import math
 import subprocess
@@ -69,6 +73,8 @@ WALKER = CLASSIC | {
 }
 BIPEDAL = "envs.bipedal:paddock/BipedalWalker-v3"  # the same walker, written for speed (conf/env/bipedal.yaml)
 OWN = CLASSIC | {"num_envs": 64, "num_steps": 64, "minibatch_size": 4096, "epochs": 1, "learning_rate": 5e-3}
+STRUCTURED = OWN | {"learning_rate": 3e-4}
+FLATTENED = ["env.wrappers=[{_target_: gymnasium.wrappers.FlattenObservation}]"]
 PUFFER = {"num_steps": 64, "minibatch_size": 16384, "epochs": 1}  # and PufferLib's defaults
 ZOO = CLASSIC | {
     "num_envs": 8,
@@ -187,11 +193,29 @@ def bench_goal(options: argparse.Namespace) -> Report:
     }
 
 
+def bench_structured(name: str, options: argparse.Namespace) -> Report:
+    """Observations of several parts; the same numbers for the same dense network, and the same batches for everyone."""
+    recipe = STRUCTURED | {"env": f"premade:bench/{name}-v0"}
+    updates, dense = (4 if options.quick else 12), ["algo.encoder=mlp"]
+    contenders = [
+        Contender("paddock", "paddock_ppo.py", recipe, [dense], updates),
+        Contender("paddock, flattened", "paddock_ppo.py", recipe, [[*dense, *FLATTENED]], updates),
+    ]
+    if options.pufferlib:
+        contenders.append(
+            Contender("pufferlib", "pufferlib_ppo.py", recipe, [[64, 0]], max(2, updates // 3), options.pufferlib)
+        )
+    row = measure(f"{name}, observations made beforehand: {describe(recipe)}", contenders, options.repeats)
+    return row | {"claims": _claims(row, "paddock", {"paddock, flattened": 1.5, "pufferlib": 1.5})}
+
+
 ROWS: dict[str, Callable[[argparse.Namespace], Report]] = {
     "cartpole": bench_cartpole,
     "walker": bench_walker,
     "own": bench_own,
     "goal": bench_goal,
+    "spaces": functools.partial(bench_structured, "Spaces"),
+    "minigrid": functools.partial(bench_structured, "MiniGrid"),
 }
 
 

@@ -35,6 +35,7 @@ from scripts.bench.harness import (  # noqa: E402
     seconds_of,
     versions,
 )
+from scripts.bench.peers.premade import SPACES as PREMADE  # noqa: E402
 
 NUM_ENVS, ROWS = 8, 4096
 PUFFERLIB = {"Spaces": 0.65, "MiniGrid": 0.65, "nested": 0.65, "NetHack": 0.75}  # ours over theirs, at most
@@ -50,9 +51,7 @@ def box(low: float, high: float, shape: tuple[int, ...], dtype: type[np.generic]
 
 
 SPACES: dict[str, Space[Any]] = {
-    # PufferLib's own test, which is called so.
-    "Spaces": spaces.Dict(image=box(-1, 1, (5, 5), np.float32), flat=box(-1, 1, (5,), np.int8)),
-    "MiniGrid": spaces.Dict(direction=spaces.Discrete(4), image=box(0, 255, (7, 7, 3), np.uint8)),
+    **PREMADE,
     "nested": spaces.Dict(
         body=spaces.Dict(speed=box(-1, 1, (3,), np.float32), gear=spaces.Discrete(5)),
         goal=spaces.Tuple([box(0, 1, (2,), np.float32), spaces.MultiDiscrete([3, 4])]),

@@ -73,7 +73,9 @@ def deterministic(rows: list[dict[str, float]]) -> str:
 def follow(es: ES, returns: Any) -> Ascent:
     """The step of an algorithm whose pairs have these returns."""
     distribution = SearchDistribution(es.problem, 0, es.mean.astype(np.float32), es.sigma)
-    generation = Generation(distribution, es.sigma, returns, np.ones(returns.shape, np.int64), [], [])
+    generation = Generation(
+        distribution, es.sigma, returns, np.ones(returns.shape, np.int64), [], np.zeros((2, 2, 1, 0)), []
+    )
     return climb(es, generation, es.mean, es.adam)
 
 
@@ -177,7 +179,7 @@ class SteppedPool(SerialPool):
         for index, _ in enumerate(tasks):
             returns = np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]])
             lengths = np.array([[900, 900], [20, 30], [40, 50], [60, 70]])
-            yield Done(index, (returns, lengths, []))
+            yield Done(index, (returns, lengths, [], np.zeros((4, 2, 2, 0))))
 
 
 def test_lost_members_count_for_no_mean_and_all_steps_count() -> None:
@@ -345,7 +347,7 @@ def test_merged_moments_are_those_of_the_whole_sample() -> None:
 def test_an_episodes_moments_are_those_of_the_observations_acted_on() -> None:
     es = ES(**settings(observation_sampling=1.0, population=2))
     distribution = SearchDistribution(es.problem, 0, es.mean.astype(np.float32), 0.1)
-    _, lengths, moments = play_pairs(distribution, 0, 1)
+    _, lengths, moments, _ = play_pairs(distribution, 0, 1)
     seed = episode_seed(1, Stream.EPISODE, 0, 0)
     policy = Population(es.problem.mlp, 1)
     policy.load(0, distribution.mean + np.float32(0.1) * PhiloxNoise(1, es.mean.size)(0, 0))
@@ -376,8 +378,8 @@ def test_a_members_return_is_the_mean_of_its_episodes() -> None:
     es = ES(**settings(episodes_per_member=3))
     single = ES(**settings(episodes_per_member=1))
     distribution = SearchDistribution(es.problem, 0, es.mean.astype(np.float32), 0.1)
-    returns, lengths, _ = play_pairs(distribution, 0, 2)
-    alone, _, _ = play_pairs(replace(distribution, problem=single.problem), 0, 1)
+    returns, lengths, *_ = play_pairs(distribution, 0, 2)
+    alone, *_ = play_pairs(replace(distribution, problem=single.problem), 0, 1)
     # CartPole pays 1 a step. The first pair's first episode has the same key in both.
     np.testing.assert_allclose(returns * 3, lengths)
     assert alone[0, 0] <= lengths[0, 0]

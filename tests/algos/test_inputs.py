@@ -360,3 +360,22 @@ def test_batches_in_gymnasiums_form_and_rows_are_the_same_numbers() -> None:
     for k in range(B):
         flat: Any = spaces.flatten(space, layout.reader(rows)(k))
         np.testing.assert_array_equal(numbers[k], flat.astype(np.float32))
+
+
+def test_a_mask_of_bits_holds_where_nothing_is_drawn() -> None:
+    action = spaces.Dict(keys=spaces.MultiBinary(2), lamp=spaces.MultiBinary(1))
+    mask = spaces.Dict(keys=spaces.MultiBinary(4))  # of each key 0, then 1; of the lamp none
+    layout = Layout.of(spaces.Dict(action_mask=mask, speed=VECTOR), {}, ())
+    mlp = MLP.for_spaces(layout, action, (5,), "tanh")
+    assert [leaf.kind for leaf in mlp.head.leaves] == ["choices", "binary"] and mlp.head.width == 4 + 1
+    parameters = 3 * np.random.default_rng(0).normal(size=mlp.num_parameters).astype(np.float32)
+    rows = rows_of(spaces.Dict(action_mask=mask, speed=VECTOR), layout)
+    policy, masks = FlatPolicy(mlp, parameters, None), layout.fields(rows)["action_mask"]["keys"]
+    masks[:] = 1
+    free = mlp.head.as_batch(policy.act(rows)[0])
+    assert free["keys"].min(axis=0).tolist() == [0, 0] and free["keys"].max(axis=0).tolist() == [1, 1]
+    masks[:] = [0, 1, 1, 1]  # the first key is held
+    held = mlp.head.as_batch(policy.act(rows)[0])
+    assert held["keys"][:, 0].all()
+    np.testing.assert_array_equal(held["keys"][:, 1], free["keys"][:, 1])
+    np.testing.assert_array_equal(held["lamp"], free["lamp"])

@@ -10,11 +10,18 @@ from omegaconf import OmegaConf
 
 import paddock
 from algos.pool.serial import SerialPool
+from envs.errors import PaddockError
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm
 from paddock.runs.checkpoint import Checkpoints
 
-WORKSHOP = ["env=gymnasium", "env.id=toy_envs:Workshop-v0", "+env.bounds.made=3", "vec.num_envs=4"]
+WORKSHOP = [
+    "env=gymnasium",
+    "env.id=toy_envs:Workshop-v0",
+    "+env.bounds.made=3",
+    "env.metrics=[success,spent.steps]",
+    "vec.num_envs=4",
+]
 SHORT = ["algo.hidden=[8]", "algo.eval_every=2", "algo.eval_episodes=3"]
 STEPS = [*SHORT, "algo.num_steps=5"]
 ALGORITHMS = {
@@ -51,6 +58,10 @@ def test_numbers_are_the_same_on_workers_and_after_a_resume(name: str, tmp_path:
     whole = build(name)
     expected = play(whole, 4)
     assert any("eval/return_mean" in row for row in expected)
+    for group in ("train", "eval"):
+        told = [row for row in expected if f"{group}/length_mean" in row or f"{group}/success_mean" in row]
+        assert told and all(0 <= row[f"{group}/success_mean"] <= 1 for row in told)
+        assert all(0 < row[f"{group}/spent.steps_mean"] <= 12 for row in told)
     half = build(name)
     assert play(half, 2) == expected[:2]
     checkpoints = Checkpoints(tmp_path, keep=1)
@@ -89,3 +100,20 @@ def test_a_run_is_read_evaluated_and_asked_for_actions(tmp_path: Path) -> None:
     assert batch["force"].shape == (2, 2) and np.array_equal(batch["hold"][0], batch["hold"][1])
     played = run.evaluate(episodes=4, workers=2)
     assert np.array_equal(played.returns, run.evaluate(episodes=4).returns)
+    assert np.array_equal(played.told["spent.steps"], played.lengths)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "more", "said"),
+    [
+        ("[reward]", [], "env.metrics=reward: the info at an episode's end has no such number; it has spent, success"),
+        ("[spent.note]", [], "env.metrics=spent.note: .* it is 'x'"),
+        ("[return]", [], "metrics=.'return'.: return is a metric already"),
+        ("[success,success]", [], "success is a metric already; name others, each once"),
+        ("[success]", ["env=cartpole", "vec=native"], "native environments tell no numbers of their own"),
+    ],
+    ids=range(5),
+)
+def test_a_number_that_is_not_told_is_named(metrics: str, more: list[str], said: str) -> None:
+    with pytest.raises(PaddockError, match=said):
+        play(build("a2c", f"env.metrics={metrics}", *more), 4)

@@ -1,6 +1,7 @@
 """Threads of arithmetic: what plays elsewhere in a process changes nothing of them for the others."""
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,11 +52,13 @@ def test_evaluation_in_this_process_changes_no_threads_beside_the_learner(monkey
 
     def evaluate(config: Any, max_steps: int, task: tuple[Any, int, int]) -> Episodes:
         seen.append(threading.current_thread())
-        return Episodes(np.ones(task[2] - task[1]), np.ones(task[2] - task[1], int), [])
+        count = task[2] - task[1]
+        return Episodes(np.ones(count), np.ones(count, int), [], np.zeros((count, 0)))
 
     monkeypatch.setattr(async_evaluation, "evaluate_on_worker", evaluate)
     weights: Any = type("Weights", (), {"version": 3})()
-    evaluation = AsyncEvaluation(None, SerialPool(), 10, 100, weights)  # type: ignore[arg-type]
+    config: Any = SimpleNamespace(env=SimpleNamespace(metrics=()))
+    evaluation = AsyncEvaluation(config, SerialPool(), 10, 100, weights)
     before = threading.active_count()
     evaluation.start(weights)
     assert threading.active_count() == before and not seen

@@ -117,6 +117,8 @@ def test_run_on_a_niche_describes_itself_and_outlives_the_run_it_is_from(
         "wrappers": [{"_target_": "envs.tasks.poles.PoleLength", "length": length}],
         "bounds": {},
         "without": [],
+        "training": {},
+        "metrics": [],
     }
     assert main(*command, "budget.iterations=3")[0] == 0
     assert [row["iteration"] for row in rows(Path("mine"))] == [1, 2, 3, 3]

@@ -1,4 +1,4 @@
-"""PufferLib 3's trainer on Gymnasium's CartPole, with the network of 2 x 64 that every contender has.
+"""PufferLib 3's trainer on an environment of Gymnasium's, with the network of 2 x 64 that every contender has.
 
 Runs under an interpreter that has PufferLib (`scripts/bench/ppo.py --pufferlib PYTHON`), reads requests as JSON lines
 and answers each with its steps and seconds. A setting is the number of environments and that of worker processes, where
@@ -6,6 +6,7 @@ and answers each with its steps and seconds. A setting is the number of environm
 """
 
 import contextlib
+import functools
 import importlib.util
 import json
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import torch
 
 if importlib.util.find_spec("pyro") is None:
@@ -66,9 +68,16 @@ TRAINER = {
 class Agent(nn.Module):
     """Policy and value, two layers of 64 each."""
 
-    def __init__(self, inputs: int, actions: int) -> None:
+    def __init__(self, env: Any) -> None:
         super().__init__()
         init = pufferlib.pytorch.layer_init
+        self.dtype = None
+        space, actions = env.single_observation_space, int(env.single_action_space.n)
+        inputs = int(np.prod(space.shape))
+        if isinstance(env.env.observation_space, gymnasium.spaces.Dict):
+            self.space = env.env.observation_space
+            self.dtype = pufferlib.pytorch.nativize_dtype(env.emulated)
+            inputs = gymnasium.spaces.utils.flatdim(self.space)
         self.actor, self.critic = (
             nn.Sequential(
                 init(nn.Linear(inputs, 64)),
@@ -82,14 +91,27 @@ class Agent(nn.Module):
 
     def forward(self, obs: Tensor, state: Any = None) -> tuple[Tensor, Tensor]:
         """Logits [B, A] and values [B, 1]."""
-        return self.actor(obs), self.critic(obs)
+        numbers = obs if self.dtype is None else self.flatten(obs)
+        return self.actor(numbers), self.critic(numbers)
 
     forward_eval = forward
 
+    def flatten(self, obs: Tensor) -> Tensor:
+        """The numbers [B, F] of structured observations: pixels between 0 and 1, choices one-hot."""
+        leaves = pufferlib.pytorch.nativize_tensor(obs, self.dtype)
+        columns = []
+        for name, space in self.space.items():
+            leaf = leaves[name]
+            if isinstance(space, gymnasium.spaces.Discrete):
+                columns.append(nn.functional.one_hot(leaf.long().flatten(), int(space.n)).float())
+            else:
+                columns.append(leaf.flatten(1).float() / (255 if space.dtype == np.uint8 else 1))
+        return torch.cat(columns, 1)
 
-def make_env(buf: Any = None, seed: int = 0) -> Any:
-    """CartPole as PufferLib wraps Gymnasium's environments."""
-    env = pufferlib.pufferlib.EpisodeStats(gymnasium.make("CartPole-v1"))
+
+def make_env(name: str, buf: Any = None, seed: int = 0) -> Any:
+    """Wrap one of Gymnasium's environments as PufferLib does."""
+    env = pufferlib.pufferlib.EpisodeStats(gymnasium.make(name))
     return pufferlib.emulation.GymnasiumPufferEnv(env=env, buf=buf)
 
 
@@ -100,12 +122,13 @@ def train(recipe: dict[str, Any], setting: list[int], updates: int, seed: int) -
     minibatch_size = min(recipe["minibatch_size"], num_envs * horizon)
     torch.set_num_threads(1)
     torch.manual_seed(seed)
+    creator = functools.partial(make_env, recipe["env"])
     if workers:
         envs = pufferlib.vector.make(
-            make_env, backend=pufferlib.vector.Multiprocessing, num_envs=num_envs, num_workers=workers
+            creator, backend=pufferlib.vector.Multiprocessing, num_envs=num_envs, num_workers=workers
         )
     else:
-        envs = pufferlib.vector.make(make_env, backend=pufferlib.vector.Serial, num_envs=num_envs)
+        envs = pufferlib.vector.make(creator, backend=pufferlib.vector.Serial, num_envs=num_envs)
     settings = {
         **TRAINER,
         "bptt_horizon": horizon,
@@ -114,7 +137,7 @@ def train(recipe: dict[str, Any], setting: list[int], updates: int, seed: int) -
         "update_epochs": recipe["epochs"],
         "data_dir": tempfile.gettempdir(),
     }
-    trainer = pufferlib.pufferl.PuffeRL(settings, envs, Agent(4, 2))
+    trainer = pufferlib.pufferl.PuffeRL(settings, envs, Agent(envs.driver_env))
     trainer.print_dashboard = lambda *args, **kwargs: None
     started, first = 0.0, 0
     try:

@@ -1,0 +1,47 @@
+"""A task of the sanity suite, learned by an algorithm: what a worker does for `python -m paddock.sanity`."""
+
+import functools
+import inspect
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from algos.common.keys import Stream, episode_seed
+from algos.common.threads import one_thread
+from algos.learning.episodes import Episodes
+from algos.learning.policy_episodes import Performance, perform
+from algos.pool.serial import SerialPool
+from algos.protocol import Drawing
+from envs.spec import EnvSpec
+from envs.vector import Vec
+
+MAX_EPISODE_STEPS = 1_000  # of the score's episodes; those of the suite end long before
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What is learned, by which algorithm, for how long, and how it is played then."""
+
+    algorithm: functools.partial[Any]  # makes it, of env, vec, pool and seed
+    env: EnvSpec
+    vec: Vec
+    seed: int
+    steps: int  # environment steps to learn in
+    episodes: int  # played afterwards, on seeds of their own
+    drawn: bool  # their actions are drawn, where the policy has a distribution
+
+
+def learn_and_play(lesson: Lesson) -> Episodes:
+    """Let an algorithm learn for so many steps, all in this process, and play the policy that it has then."""
+    parts = {"env": lesson.env, "vec": lesson.vec, "pool": SerialPool(), "seed": lesson.seed}
+    named = inspect.signature(lesson.algorithm.func).parameters
+    with one_thread():
+        algorithm = lesson.algorithm(**{name: part for name, part in parts.items() if name in named})
+        with closing(algorithm.plan()) as plan:
+            for metrics in plan:
+                if metrics["step"] >= lesson.steps:
+                    break
+            policy = algorithm.policy()
+        seeds = [episode_seed(lesson.seed, Stream.FRESH, 0, k) for k in range(lesson.episodes)]
+        drawn = lesson.drawn and isinstance(policy, Drawing)
+        return perform(Performance(lesson.env, policy, MAX_EPISODE_STEPS, drawn), seeds)

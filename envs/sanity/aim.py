@@ -1,0 +1,55 @@
+"""Aim: say the number that is shown, between bounds that are not -1 and 1."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.errors import require
+from envs.sanity.task import Bar, SanityTask, mean_return
+
+PASS = Bar(0.98)
+AIM = SanityTask(
+    name="aim",
+    id="envs.sanity:paddock/Aim-v0",
+    score=mean_return,
+    chance=1 / 3,  # 1 - 8^2 / 6 / 16
+    blind=2 / 3,  # always the middle: 1 - 8^2 / 12 / 16
+    best=1.0,
+    memoryless=PASS,
+    recurrent=PASS,
+    deterministic=PASS,
+    steps=50_000,
+    suspect="continuous actions: their bounds, their scale, or the deviation",
+)
+
+
+class Aim(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
+    """Say the target, in [low, high], for 1 - (difference)^2 / 16, in one step; what is beyond the bounds raises."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, low: float, high: float, render_mode: str | None = None) -> None:
+        """Make the task."""
+        require(low < high, f"low={low} must be below high={high}")
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(low, high, (1,), np.float32)
+        self.action_space = spaces.Box(low, high, (1,), np.float32)
+        self._low, self._high = low, high
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Draw a target."""
+        super().reset(seed=seed)
+        self._target = np.array([self.np_random.uniform(self._low, self._high)], np.float32)
+        return self._target, {}
+
+    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Answer; ValueError beyond the bounds."""
+        answer = float(np.asarray(action).reshape(()))
+        if not self._low <= answer <= self._high:
+            raise ValueError(f"the action {answer} is not in [{self._low}, {self._high}]")
+        return self._target, 1 - (answer - float(self._target[0])) ** 2 / 16, True, False, {}

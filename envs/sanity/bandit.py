@@ -1,0 +1,74 @@
+"""Bandit: one of ten arms pays. What fails here does not climb the reward at all."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.errors import require
+from envs.sanity.task import Bar, SanityTask, mean_return
+
+PASS = Bar(0.9)
+BANDIT = SanityTask(
+    name="bandit",
+    id="envs.sanity:paddock/Bandit-v0",
+    score=mean_return,
+    chance=0.1,
+    blind=0.1,
+    best=1.0,
+    memoryless=PASS,
+    recurrent=PASS,
+    deterministic=PASS,
+    steps=20_000,
+    suspect="the update: the sign of the gradient, or advantages",
+)
+PUFFER_PASS = Bar(0.9 - 0.5502344891639495)
+PUFFER_BANDIT = SanityTask(
+    name="puffer_bandit",
+    id="envs.sanity:paddock/PufferBandit-v0",
+    score=mean_return,
+    chance=0.1 - 0.5502344891639495,
+    blind=0.1 - 0.5502344891639495,
+    best=1.0 - 0.5502344891639495,
+    memoryless=PUFFER_PASS,
+    recurrent=PUFFER_PASS,
+    deterministic=PUFFER_PASS,
+    steps=20_000,
+    suspect="the update: the sign of the gradient, or advantages",
+)
+
+
+class Bandit(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """Pull one of so many arms: `arm` pays 1, the others 0, all with noise and an offset; one step."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, arms: int, arm: int, noise: float, offset: float, render_mode: str | None = None) -> None:
+        """Make the task.
+
+        Args:
+            noise: standard deviation of every reward.
+            offset: added to every reward.
+        """
+        require(0 <= arm < arms, f"arm={arm} must be one of {arms}, counted from 0")
+        require(noise >= 0, f"noise={noise} must not be negative; 0.5 suits most")
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+        self.action_space = spaces.Discrete(arms)
+        self._arm, self._noise, self._offset = arm, noise, offset
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Show a 1, as always."""
+        super().reset(seed=seed)
+        return np.ones(1, np.float32), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Pull an arm."""
+        reward = float(int(action) == self._arm) + self._offset
+        if self._noise:
+            reward += self._noise * float(self.np_random.standard_normal())
+        return np.ones(1, np.float32), reward, True, False, {}

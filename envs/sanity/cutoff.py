@@ -1,0 +1,73 @@
+"""Cutoff: staying pays more than leaving only for who knows that a truncated episode's value goes on."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.errors import require
+from envs.sanity.task import Bar, SanityTask, share_that_went_on
+
+CUTOFF = SanityTask(
+    name="cutoff",
+    id="envs.sanity:paddock/Cutoff-v0",
+    score=share_that_went_on,
+    chance=0.5,
+    blind=0.0,  # discounted by 0.9, five steps of 0.3 are worth 1.23, less than 2; what goes on is worth 3
+    best=1.0,
+    memoryless=Bar(0.95),
+    recurrent=Bar(0.95),
+    deterministic=Bar(high=0.05),  # 2 is more than 1.5, the return of who stays
+    steps=30_000,
+    suspect="bootstrapping: truncation is taken for an end, or the final observation is not the one valued",
+)
+CUTOFF_TWIN = SanityTask(
+    name="cutoff_twin",
+    id="envs.sanity:paddock/CutoffTwin-v0",
+    score=share_that_went_on,
+    chance=0.5,
+    blind=1.0,  # of who takes the end for a truncation
+    best=0.0,
+    memoryless=Bar(high=0.05),
+    recurrent=Bar(high=0.05),
+    deterministic=None,
+    steps=30_000,
+    suspect="bootstrapping: an end is taken for a truncation",
+)
+
+
+class Cutoff(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """Leave (0) for a reward and the end, or stay (1), for less in each step, until the episode is cut off.
+
+    The first action decides, which the observation tells by a 1; later ones do nothing. Who stays gets `stay` in each
+    of `steps` steps, after which the episode is truncated, or with `terminates` over.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, leave: float, stay: float, steps: int, terminates: bool, render_mode: str | None = None) -> None:
+        """Make the task."""
+        require(steps >= 2, f"steps={steps} must be at least 2; 5 suits most")
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._leave, self._stay, self._steps, self._terminates = leave, stay, steps, terminates
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Ask."""
+        super().reset(seed=seed)
+        self._played = 0
+        return np.ones(1, np.float32), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Leave, or stay for a step."""
+        nothing = np.zeros(1, np.float32)
+        if self._played == 0 and int(action) == 0:
+            return nothing, self._leave, True, False, {}
+        self._played += 1
+        cut = self._played == self._steps
+        return nothing, self._stay, cut and self._terminates, cut and not self._terminates, {}

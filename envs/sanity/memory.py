@@ -1,0 +1,176 @@
+"""Tasks that only memory solves; `envs.tasks.recall` has the simplest of them."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.errors import require
+from envs.sanity.task import Bar, SanityTask, mean_return, share_of_returns_from
+
+RECALL = SanityTask(
+    name="recall",
+    id="envs.tasks.recall:paddock/Recall-v0",
+    score=mean_return,
+    chance=0.0,
+    blind=0.0,
+    best=1.0,
+    memoryless=Bar(-0.1, 0.1),
+    recurrent=Bar(0.9),
+    deterministic=None,
+    steps=100_000,
+    episodes=1_500,
+    suspect="memory: how it is unrolled in learning; beyond 0.1 without memory, a state leaks",
+)
+COPY = SanityTask(
+    name="copy",
+    id="envs.sanity:paddock/Copy-v0",
+    score=share_of_returns_from(1.0),
+    chance=0.25,
+    blind=0.25,
+    best=1.0,
+    memoryless=Bar(0.2, 0.3),
+    recurrent=Bar(0.9),
+    deterministic=None,
+    steps=100_000,
+    episodes=1_500,
+    suspect="minibatches of sequences: steps out of order, or of several environments in one",
+)
+FORGET = SanityTask(
+    name="forget",
+    id="envs.sanity:paddock/Forget-v0",
+    score=mean_return,
+    chance=0.5,
+    blind=0.814,  # of a memory that goes on from episode to episode, by what it can know at best
+    best=1.0,
+    memoryless=Bar(0.44, 0.56),
+    recurrent=Bar(0.95),
+    deterministic=None,
+    steps=60_000,
+    episodes=1_500,
+    suspect="memory: the state is not reset where an episode begins",
+)
+PUFFER_MEMORY = SanityTask(
+    name="puffer_memory",
+    id="envs.sanity:paddock/PufferMemory-v0",
+    score=mean_return,
+    chance=1.5,
+    blind=2.0,
+    best=3.0,
+    memoryless=Bar(1.9, 2.1),
+    recurrent=Bar(2.8),
+    deterministic=None,
+    steps=100_000,
+    episodes=1_500,
+    suspect="memory: how it is unrolled in learning, or minibatches of sequences",
+)
+
+
+class Copy(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """See so many binary digits, wait, and say them in the same order: each that is right gives its part of 1.
+
+    Observations are [the digit as -1 or 1, or 0 where none is shown; whether one is to be said now].
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, digits: int, delay: int, render_mode: str | None = None) -> None:
+        """Make the task for so many digits and steps between the last one and the first answer."""
+        require(digits >= 1 and delay >= 0, f"digits={digits} must be at least 1, and delay={delay} not negative")
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._digits, self._answers = digits, digits + delay  # the step of the first answer
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Draw digits, and show the first."""
+        super().reset(seed=seed)
+        self._shown = self.np_random.integers(2, size=self._digits)
+        self._step = 0
+        return self._observe(), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Look on, wait, or answer."""
+        asked = self._step - self._answers
+        reward = float(int(action) == self._shown[asked]) / self._digits if asked >= 0 else 0.0
+        self._step += 1
+        return self._observe(), reward, self._step == self._answers + self._digits, False, {}
+
+    def _observe(self) -> NDArray[np.float32]:
+        shown = 2 * self._shown[self._step] - 1 if self._step < self._digits else 0
+        return np.array([shown, self._step >= self._answers], np.float32)
+
+
+class Forget(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """Say in every step whether a signal was seen at the beginning of this episode; only the last answer counts.
+
+    In half of the episodes the first observation is 1; all others are 0. Nothing tells where an episode ends: after the
+    second step and each later one it does with probability `end`, at the latest after `longest`. A memory that is not
+    emptied there cannot know whether what it saw was in this episode.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, end: float, longest: int, render_mode: str | None = None) -> None:
+        """Make the task."""
+        require(0 < end <= 1 and longest >= 2, f"end={end} must be in (0, 1], and longest={longest} at least 2")
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._end, self._longest = end, longest
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Draw whether there is a signal, and how long the episode is."""
+        super().reset(seed=seed)
+        self._signal = int(self.np_random.integers(2))
+        self._left = min(1 + int(self.np_random.geometric(self._end)), self._longest)
+        return np.array([self._signal], np.float32), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Answer, in case that it is the last step."""
+        self._left -= 1
+        over = self._left == 0
+        return np.zeros(1, np.float32), float(over and int(action) == self._signal), over, False, {}
+
+
+class PufferMemory(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """PufferLib's Memory: digits and then blanks, both of which may read 0; a first 0 and each digit recalled give 1.
+
+    Its observation has the shape that it declares, which there it has not.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, digits: int, delay: int, render_mode: str | None = None) -> None:
+        """Make the task for so many digits and blanks before the answer."""
+        require(digits >= 1 and delay >= 0, f"digits={digits} must be at least 1, and delay={delay} not negative")
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._digits, self._delay = digits, delay
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Draw digits, and show the first."""
+        super().reset(seed=seed)
+        self._shown = self.np_random.integers(2, size=self._digits)
+        self._tick = 1
+        return np.array([self._shown[0]], np.float32), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Look on, wait, or answer."""
+        seen, reward, asked = 0.0, 0.0, self._tick - self._digits - self._delay
+        if self._tick < self._digits:
+            seen, reward = float(self._shown[self._tick]), float(int(action) == 0)
+        if asked >= 0:
+            reward = float(int(action) == self._shown[asked])
+        self._tick += 1
+        over = self._tick == 2 * self._digits + self._delay
+        return np.array([seen], np.float32), reward, over, False, {}

@@ -1,0 +1,174 @@
+"""Tasks of structured spaces: observations of several parts, actions of several, and actions that may not be taken."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from envs.errors import require
+from envs.sanity.task import Bar, SanityTask, mean_return
+
+Parts = dict[str, Any]
+
+SPACES = SanityTask(
+    name="spaces",
+    id="envs.sanity:paddock/Spaces-v0",
+    score=mean_return,
+    chance=0.5,
+    blind=0.875,  # whichever of the four parts is lost
+    best=1.0,
+    memoryless=Bar(0.95),
+    recurrent=Bar(0.95),
+    deterministic=Bar(0.95),
+    steps=60_000,
+    suspect="structured spaces: a leaf is lost, or its offset, type or start is wrong; or heads of several parts",
+)
+MASKED = SanityTask(
+    name="masked",
+    id="envs.sanity:paddock/Masked-v0",
+    score=mean_return,
+    chance=0.5,  # of the two that are legal
+    blind=0.0,  # who takes any other ends the run
+    best=1.0,
+    memoryless=Bar(0.95),
+    recurrent=Bar(0.95),
+    deterministic=None,
+    steps=20_000,
+    suspect="action masks: not applied, or of another row",
+)
+PUFFER_SPACES = SanityTask(
+    name="puffer_spaces",
+    id="envs.sanity:paddock/PufferSpaces-v0",
+    score=mean_return,
+    chance=0.5,
+    blind=0.5 + 0.5 * 147 / 243,  # always 1 for the image, which always has a positive sum, and 0 for the other
+    best=1.0,
+    memoryless=Bar(0.95),
+    recurrent=Bar(0.95),
+    deterministic=Bar(0.95),
+    steps=60_000,
+    suspect="structured spaces: a leaf is lost, or its offset or type is wrong; or heads of several parts",
+)
+
+
+class Spaces(gymnasium.Env[Parts, Parts]):
+    """Answer each of four parts of what is seen, by a part of the action of another kind; each gives 0.25; one step.
+
+    image
+        [5, 5] float32; 1 if its sum is positive, else 0
+    numbers
+        [5] int8, odd; 1 if their sum is positive, else 0
+    choice
+        -1 or 0; the same
+    inner.bits
+        three bits; a number above 0 if two or three of them are set, else one that is not
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        """Make the task."""
+        self.render_mode = render_mode
+        self.observation_space = spaces.Dict(
+            image=spaces.Box(-2.5, 2.5, (5, 5), np.float32),
+            numbers=spaces.Box(-3, 3, (5,), np.int8),
+            choice=spaces.Discrete(2, start=-1),
+            inner=spaces.Dict(bits=spaces.MultiBinary(3)),
+        )
+        self.action_space = spaces.Dict(
+            image=spaces.Discrete(2),
+            numbers=spaces.Discrete(2),
+            choice=spaces.Discrete(2, start=-1),
+            bits=spaces.Box(-1.0, 1.0, (1,), np.float32),
+        )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Parts, dict[str, Any]]:
+        """Draw all parts."""
+        super().reset(seed=seed)
+        draw = self.np_random
+        noise = draw.uniform(-1, 1, (5, 5))
+        image = noise - noise.mean() + draw.choice([-0.5, 0.5])
+        self._seen = {
+            "image": image.astype(np.float32),
+            "numbers": (2 * draw.integers(-2, 2, 5) + 1).astype(np.int8),
+            "choice": np.int64(draw.integers(-1, 1)),
+            "inner": {"bits": draw.integers(2, size=3, dtype=np.int8)},
+        }
+        return self._seen, {}
+
+    def step(self, action: Mapping[str, Any]) -> tuple[Parts, float, bool, bool, dict[str, Any]]:
+        """Answer."""
+        seen = self._seen
+        right = (
+            int(action["image"]) == (seen["image"].sum() > 0),
+            int(action["numbers"]) == (seen["numbers"].sum(dtype=np.int64) > 0),
+            int(action["choice"]) == seen["choice"],
+            (float(np.asarray(action["bits"]).reshape(())) > 0) == (seen["inner"]["bits"].sum() >= 2),
+        )
+        return seen, sum(map(bool, right)) / 4, True, False, {}
+
+
+class Masked(gymnasium.Env[Parts, np.int64]):
+    """Take one of the two choices that `action_mask` allows; the cue tells which pays 1; any other raises; one step.
+
+    With a cue of 0 a third of the way along pays, with 1 two thirds; the other legal one is drawn from the rest.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, choices: int, render_mode: str | None = None) -> None:
+        """Make the task."""
+        require(choices >= 3, f"choices={choices} must be at least 3; 100 suits most")
+        self.render_mode = render_mode
+        cue, mask = spaces.Box(0.0, 1.0, (1,), np.float32), spaces.MultiBinary(choices)
+        self.observation_space = spaces.Dict(cue=cue, action_mask=mask)
+        self.action_space = spaces.Discrete(choices)
+        self._choices = choices
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Parts, dict[str, Any]]:
+        """Draw a cue, and another choice that is legal."""
+        super().reset(seed=seed)
+        cue = int(self.np_random.integers(2))
+        self._right = (cue + 1) * self._choices // 3
+        other = int(self.np_random.integers(self._choices - 1))
+        mask = np.zeros(self._choices, np.int8)
+        mask[[self._right, other + (other >= self._right)]] = 1
+        self._seen = {"cue": np.array([cue], np.float32), "action_mask": mask}
+        return self._seen, {}
+
+    def step(self, action: np.int64) -> tuple[Parts, float, bool, bool, dict[str, Any]]:
+        """Take a choice; ValueError where it is not legal."""
+        if not self._seen["action_mask"][int(action)]:
+            legal = np.flatnonzero(self._seen["action_mask"]).tolist()
+            raise ValueError(f"the action {int(action)} is not legal; allowed: {legal}")
+        return self._seen, float(int(action) == self._right), True, False, {}
+
+
+class PufferSpaces(gymnasium.Env[Parts, Parts]):
+    """PufferLib's Spaces: the signs of an image's and of five numbers' sums, 0.5 each; a sum of 0 counts as negative.
+
+    As of its version 3.0, where an image is drawn from [0, 1), so that its sum is positive without exception.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        """Make the task."""
+        self.render_mode = render_mode
+        image, flat = spaces.Box(0.0, 1.0, (5, 5), np.float32), spaces.Box(-1, 1, (5,), np.int8)
+        self.observation_space = spaces.Dict(image=image, flat=flat)
+        self.action_space = spaces.Dict(image=spaces.Discrete(2), flat=spaces.Discrete(2))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Parts, dict[str, Any]]:
+        """Draw both."""
+        super().reset(seed=seed)
+        image = self.np_random.random((5, 5), dtype=np.float32)
+        self._seen = {"image": image, "flat": self.np_random.integers(-1, 2, 5, dtype=np.int8)}
+        return self._seen, {}
+
+    def step(self, action: Mapping[str, Any]) -> tuple[Parts, float, bool, bool, dict[str, Any]]:
+        """Answer."""
+        signs = {name: part.sum(dtype=np.float64) > 0 for name, part in self._seen.items()}
+        return self._seen, sum(0.5 for name, sign in signs.items() if int(action[name]) == sign), True, False, {}

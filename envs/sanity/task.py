@@ -1,0 +1,93 @@
+"""What is known of a task of the sanity suite: its values, what passes, and what to suspect where nothing does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = Literal["memoryless", "recurrent", "deterministic"]  # of policies; the first two draw actions
+Score = Callable[[NDArray[np.float64], NDArray[Any]], float]  # of episodes' returns [E] and lengths [E]
+
+ROUNDING = 1e-4  # of a sum of rewards
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The scores that pass."""
+
+    low: float = float("-inf")
+    high: float = float("inf")
+
+    def passes(self, score: float) -> bool:
+        """Return whether a score lies between both; NaN does not."""
+        return self.low <= score <= self.high
+
+    def __str__(self) -> str:
+        if self.low == float("-inf"):
+            return f"<= {self.high:g}"
+        return f">= {self.low:g}" if self.high == float("inf") else f"{self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SanityTask:
+    """A task with its values, all by closed form or by play of every case.
+
+    Attributes:
+        name: as `tasks=` has it.
+        id: as `env.id` has it.
+        score: how well episodes were played; chance, blind, best and the bars are of it.
+        chance: the score of actions that are drawn uniformly from their space.
+        blind: the best score without the faculty.
+        best: the best score of all policies.
+        memoryless: what passes of a policy that draws and remembers nothing; None: it cannot take the task.
+        recurrent: what passes of one that draws and remembers.
+        deterministic: what passes of one that neither draws nor remembers, and climbs undiscounted returns.
+        steps: environment steps to learn in.
+        drawn: actions of the score's episodes are drawn where the policy has a distribution; else the most likely.
+        episodes: that the score is of.
+        suspect: what of an algorithm is at fault where it fails.
+    """
+
+    name: str
+    id: str
+    score: Score
+    chance: float
+    blind: float
+    best: float
+    memoryless: Bar | None
+    recurrent: Bar | None
+    deterministic: Bar | None
+    steps: int
+    drawn: bool = False
+    episodes: int = 500
+    suspect: str
+
+    def bar(self, kind: Kind) -> Bar | None:
+        """Return what passes of such policies; None where they do not take the task."""
+        bars = {"memoryless": self.memoryless, "recurrent": self.recurrent, "deterministic": self.deterministic}
+        return bars[kind]
+
+
+def mean_return(returns: NDArray[np.float64], lengths: NDArray[Any]) -> float:
+    """Return the mean of the undiscounted returns."""
+    return float(returns.mean())
+
+
+def share_of_returns_from(least: float) -> Score:
+    """Return the score that is the share of episodes with such a return."""
+    return _ShareFrom(least)
+
+
+@dataclass(frozen=True)
+class _ShareFrom:
+    least: float
+
+    def __call__(self, returns: NDArray[np.float64], lengths: NDArray[Any]) -> float:
+        return float((returns >= self.least - ROUNDING).mean())
+
+
+def share_that_went_on(returns: NDArray[np.float64], lengths: NDArray[Any]) -> float:
+    """Return the share of episodes of more than one step."""
+    return float((lengths > 1).mean())

@@ -1,0 +1,41 @@
+"""Environments whose structured observations were made beforehand, so that a step costs next to nothing of its own."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+LENGTH = 100  # steps of an episode
+
+SPACES: dict[str, spaces.Dict] = {
+    # PufferLib's own test, which is called so.
+    "Spaces": spaces.Dict(image=spaces.Box(-1, 1, (5, 5), np.float32), flat=spaces.Box(-1, 1, (5,), np.int8)),
+    "MiniGrid": spaces.Dict(direction=spaces.Discrete(4), image=spaces.Box(0, 255, (7, 7, 3), np.uint8)),
+}
+
+
+class Premade(gymnasium.Env[Any, Any]):
+    """Gives one of these observations after the other, and nothing for any action."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+    action_space = spaces.Discrete(4)
+
+    def __init__(self, space: str) -> None:
+        self.observation_space = SPACES[space]
+        self.observation_space.seed(1)
+        self._made = [self.observation_space.sample() for _ in range(LENGTH + 1)]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begin with the first."""
+        self._at = 0
+        return self._made[0], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Give the next."""
+        self._at += 1
+        return self._made[self._at], 0.0, self._at == LENGTH, False, {}
+
+
+for _name in SPACES:
+    gymnasium.register(f"bench/{_name}-v0", f"{__name__}:Premade", kwargs={"space": _name})

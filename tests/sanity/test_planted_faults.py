@@ -1,0 +1,107 @@
+"""The sanity suite finds what is broken: a fault is planted in the learner, fails its own task, and is named.
+
+The faults are those that PPO's own tests would not all see: each leaves it running, and learning something else.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from algos import ppo
+from algos.networks import actor_critic
+from algos.networks.heads import Head
+from algos.pool.serial import SerialPool
+from paddock.health.sanity import Verdict, judge, prepare_exams
+
+Patch = pytest.MonkeyPatch
+gae = ppo.gae
+
+
+def learn(task: str, *overrides: str) -> Verdict:
+    """What PPO, as it is now, makes of a task."""
+    [verdict] = judge(prepare_exams(["algo=ppo", *overrides], [task], [1]), SerialPool())
+    return verdict
+
+
+def forget_truncation(patch: Patch) -> None:
+    """Take what was cut off for what ended."""
+
+    def faulty(reward: Any, value: Any, next_value: Any, terminated: Any, truncated: Any, *rest: float) -> Any:
+        return gae(reward, value, next_value, terminated | truncated, truncated, *rest)
+
+    patch.setattr(ppo, "gae", faulty)
+
+
+def turn_the_sign(patch: Patch) -> None:
+    """Descend where it should climb."""
+    patch.setattr(ppo, "gae", lambda *arguments: -gae(*arguments))
+
+
+def reward_the_step_after(patch: Patch) -> None:
+    """Give each step the reward of the one before."""
+    patch.setattr(ppo, "gae", lambda reward, *rest: gae(np.roll(reward, 1, axis=0), *rest))
+
+
+def leave_numbers_as_they_are(patch: Patch) -> None:
+    """Give the environment numbers between -1 and 1, whatever its bounds are."""
+    to_env: Callable[..., Any] = Head.to_env
+    patch.setattr(Head, "to_env", lambda head, action: to_env(head, np.clip(action, -1, 1)))
+
+
+def swap_the_rows(patch: Patch) -> None:
+    """Give each environment the action of another one."""
+    to_env: Callable[..., Any] = Head.to_env
+    patch.setattr(Head, "to_env", lambda head, action: to_env(head, action[::-1]))
+
+
+def keep_the_memory(patch: Patch) -> None:
+    """Go on with the memory of the episode before, where a new one begins."""
+    act: Callable[..., Any] = actor_critic.TorchActor.act
+
+    def faulty(actor: Any, obs: Any, state: Any) -> Any:
+        kept = getattr(actor, "kept", None)
+        if kept is not None and kept.shape == state.shape:
+            state = np.where(state.any(axis=1, keepdims=True), state, kept)
+        out, after = act(actor, obs, state)
+        actor.kept = after
+        return out, after
+
+    patch.setattr(actor_critic.TorchActor, "act", faulty)
+
+
+FAULTS: dict[str, tuple[Callable[[Patch], None], str, list[str]]] = {
+    "the sign of advantages": (turn_the_sign, "bandit", []),
+    "no bootstrap where an episode was cut off": (forget_truncation, "cutoff", []),
+    "rewards a step late": (reward_the_step_after, "squared", []),
+    "numbers not brought to their bounds": (leave_numbers_as_they_are, "aim", []),
+    "rows swapped": (swap_the_rows, "squared", []),
+    "memory kept from episode to episode": (keep_the_memory, "forget", ["algo.lstm=true"]),
+}
+SUSPECTS = {
+    "bandit": "the sign of the gradient, or advantages",
+    "cutoff": "truncation is taken for an end",
+    "aim": "their bounds, their scale",
+    "squared": "are not of one environment and one step",
+    "forget": "the state is not reset where an episode begins",
+}
+QUICK = ("the sign of advantages", "no bootstrap where an episode was cut off")
+
+
+@pytest.mark.parametrize(
+    "fault", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS]
+)
+def test_a_planted_fault_fails_its_task_and_is_named(fault: str) -> None:
+    plant, task, overrides = FAULTS[fault]
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        verdict = learn(task, *overrides)
+    print(f"{fault}: {task} {verdict.scores[0]:.3f}, passes {verdict.bar}")
+    assert verdict.level == "FAIL"
+    assert SUSPECTS[task] in verdict.task.suspect
+
+
+@pytest.mark.parametrize("task", ["bandit", "cutoff"])
+def test_without_a_fault_the_same_task_passes(task: str) -> None:
+    assert learn(task).level == "ok"

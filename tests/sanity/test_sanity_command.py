@@ -1,0 +1,151 @@
+"""`python -m paddock.sanity`: what it runs, what it says, and how it ends."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT, Main
+
+from algos.networks.flat import MLP, FlatPolicy
+from algos.pool.serial import SerialPool
+from envs.errors import ConfigError
+from envs.sanity.suite import SUITE
+from paddock.health.sanity import TASKS, judge, prepare_exams, print_verdicts
+
+HERE = ["compute=serial", "seeds=1"]
+SETTINGS = sorted((ROOT / "conf/algo/sanity").glob("*.yaml"))
+
+
+class Constant:
+    """An algorithm that learns nothing: it always does the same."""
+
+    def __init__(self, *, env: Any, action: int) -> None:
+        if not isinstance(env.spaces[1], gymnasium.spaces.Discrete):
+            raise ConfigError(f"{type(env.spaces[1]).__name__} is not for it")
+        self.env, self.step = env, 0
+        self.mlp = MLP.for_spaces(*env.spaces, hidden=(), activation="tanh")
+        self.parameters = np.zeros(self.mlp.num_parameters, np.float32)
+        width = self.mlp.head.width
+        self.parameters[action % width - width] = 1  # a bias, which come last
+
+    def plan(self):
+        while True:
+            self.step += 1000
+            yield {"iteration": self.step // 1000, "step": self.step}
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+    def policy(self):
+        return FlatPolicy(self.mlp, self.parameters, None)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The arguments that name an algorithm of a package of one's own."""
+    (tmp_path / "algo/sanity").mkdir(parents=True)
+    algo = f"# Always the same\n_target_: {__name__}.Constant\nname: constant\naction: 6\n"
+    (tmp_path / "algo/constant.yaml").write_text(algo)
+    settings = "# How it takes the suite\ndraws: false\nremembers: false\nnum_envs: 1\nalgo: {}\ntasks: {}\n"
+    (tmp_path / "algo/sanity/constant.yaml").write_text(settings)
+    return [f"hydra.searchpath=[file://{tmp_path}]", "algo=constant", "seeds=2", "compute=serial"]
+
+
+def test_a_line_for_each_task_and_what_to_suspect_first(own: list[str], call_command: Main) -> None:
+    code, out, err = call_command("sanity", *own)
+    assert (code, err) == (1, "")
+    first, *rows, passed, suspect = out.splitlines()
+    assert first.split() == ["task", "scores", "chance", "without", "best", "passes"]
+    assert [row.split()[1] for row in rows] == [task.name for task in SUITE]
+    lines = {row.split()[1]: row for row in rows}
+    assert re.fullmatch(
+        r"ok   bandit +(0\.9\d+|1\.0\d+) +(0\.9\d+|1\.0\d+) +0\.100 +0\.100 +1\.000 +>= 0\.9", lines["bandit"]
+    )
+    said = f"suspect {TASKS['password'].suspect}"
+    assert lines["password"].startswith("FAIL") and lines["password"].endswith(f">= 0.95       {said}")
+    assert lines["blend"].startswith("ok ") and "<= 0.05" in lines["blend"]  # of those that draw nothing
+    assert lines["aim"] == "skip aim             Box is not for it"
+    assert lines["recall"].startswith("skip") and "not for policies that are deterministic" in lines["recall"]
+    assert passed.endswith(" tasks passed") and suspect.startswith("suspect first what password shows: exploration")
+
+
+def test_all_is_well_where_every_task_passes(own: list[str], call_command: Main) -> None:
+    code, out, _ = call_command("sanity", *own, "tasks=[bandit, puffer_bandit]")
+    assert code == 0 and out.splitlines()[-1] == "2 of 2 tasks passed"
+    code, out, _ = call_command("sanity", *own, "tasks=[bandit]", "algo.action=5")
+    assert code == 1 and out.splitlines()[-2:] == [
+        "0 of 1 tasks passed",
+        f"suspect first what bandit shows: {TASKS['bandit'].suspect}",
+    ]
+
+
+def test_what_raises_in_learning_fails_and_is_told(
+    own: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def raises(self: Constant) -> Any:
+        raise ValueError("no way")
+
+    monkeypatch.setattr(Constant, "policy", raises)
+    exams = prepare_exams(own[:2], ["bandit"], [1, 2])
+    assert print_verdicts(judge(exams, SerialPool()), 2) == 1
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.startswith("FAIL bandit             nan    nan") and line.endswith("(ValueError: no way)")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no algorithm is named; give algo=NAME"),
+        (["ppo"], "ppo is not an argument of sanity"),
+        (["algo=ppo", "sedes=3"], "sedes=3 is not an argument of sanity; did you mean 'seeds'?"),
+        (["algo=ppo", "seeds=0"], "seeds=0 must be a whole number, at least 1"),
+        (["algo=ppo", "tasks=[]"], r"tasks=\[\] names no task"),
+        (["algo=ppo", "tasks=bandits"], "tasks=bandits is not a task of the suite; did you mean 'bandit'?"),
+        (["algo=poet"], "algo/sanity=poet is not an option of algo/sanity"),
+        (["algo=ppo", "algo.gama=0.9"], "did you mean 'algo.gamma'?"),
+        (["algo=ppo", "algo.gamma=2"], r"algo.gamma=2 must lie in \[0, 1\]"),
+        (["algo=es", "vec=envpool"], "vec"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line(arguments: list[str], message: str, call_command: Main) -> None:
+    code, out, err = call_command("sanity", *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert re.search(message, err)
+
+
+@pytest.mark.parametrize("path", SETTINGS, ids=lambda path: path.stem)
+def test_settings_are_of_keys_and_tasks_that_there_are(path: Path) -> None:
+    settings = yaml.safe_load(path.read_text())
+    known = yaml.safe_load((path.parent.parent / path.name).read_text())
+    for own in (settings["algo"], *(task.get("algo", {}) for task in settings["tasks"].values())):
+        assert own.keys() <= known.keys()
+    assert settings["tasks"].keys() <= TASKS.keys()
+
+
+def test_an_override_holds_for_all_tasks_and_comes_before_the_settings_of_the_suite() -> None:
+    exams = prepare_exams(["algo=ppo", "algo.gamma=0.5", "vec.num_envs=3"], ["cutoff", "bandit"], [1])
+    for exam in exams:
+        [lesson] = exam.lessons
+        assert lesson.algorithm.keywords["gamma"] == 0.5 and lesson.vec.num_envs == 3
+    [plain] = prepare_exams(["algo=ppo"], ["cutoff"], [1])
+    assert plain.lessons[0].algorithm.keywords["gamma"] == 0.9 and plain.lessons[0].vec.num_envs == 8
+
+
+def test_a_policy_with_memory_is_held_to_other_bars() -> None:
+    for lstm, bar in (("false", "-0.1 to 0.1"), ("true", ">= 0.9")):
+        [exam] = prepare_exams(["algo=ppo", f"algo.lstm={lstm}"], ["recall"], [1])
+        assert str(exam.bar) == bar
+
+
+def test_the_scores_are_the_same_on_any_pool(own: list[str], call_command: Main) -> None:
+    words = [*own[:2], "tasks=[bandit, puffer_bandit]", "seeds=3"]
+    here = call_command("sanity", *words, "compute=serial")
+    assert call_command("sanity", *words, "compute=local", "compute.workers=2") == here
+    assert here[0] == 0

@@ -1,0 +1,365 @@
+"""The tasks of the sanity suite are worth what is said of them: by play of every case, by formula, and at random."""
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from math import comb
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from conftest import env_section, env_spec
+
+from envs.errors import ConfigError
+from envs.sanity import memory, mixing, suite
+from envs.sanity.task import Bar, SanityTask
+from envs.spec import EnvSpec
+from paddock.health.env_checks import check_env
+
+TASKS = {task.name: task for task in (*suite.SUITE, *suite.PUFFER)}
+RANDOM_EPISODES = 4_000
+
+Act = Callable[[Any, int], Any]  # of an observation and the number of the step
+Space = gymnasium.Space[Any]
+
+
+def make(task: SanityTask) -> gymnasium.Env[Any, Any]:
+    return env_spec(task.id).make().unwrapped
+
+
+def play(env: gymnasium.Env[Any, Any], act: Act, seed: int) -> tuple[float, int]:
+    """Return and length of an episode."""
+    obs, _ = env.reset(seed=seed)
+    total, length, over = 0.0, 0, False
+    while not over:
+        obs, reward, terminated, truncated, _ = env.step(act(obs, length))
+        total, length, over = total + reward, length + 1, terminated or truncated
+    return total, length
+
+
+def score(task: SanityTask, act: Act, seeds: range | list[int]) -> float:
+    env = make(task)
+    returns, lengths = zip(*(play(env, act, seed) for seed in seeds), strict=True)
+    return task.score(np.array(returns), np.array(lengths))
+
+
+def legal(space: Space, obs: Any) -> Any:
+    """A random action, of those that are legal."""
+    masked = isinstance(obs, dict) and "action_mask" in obs
+    return space.sample(obs["action_mask"]) if masked else space.sample()
+
+
+# Each of them
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+def test_an_episode_depends_on_its_seed_alone_and_keeps_to_its_spaces(task: SanityTask) -> None:
+    section = env_section("sanity") | {"id": task.id}
+    section.pop("_target_")
+    findings = dict(check_env(EnvSpec(**section), 300))
+    assert {name: str(finding) for name, finding in findings.items() if finding.level != "ok"} == {}
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+def test_a_random_policy_has_the_score_that_is_said(task: SanityTask) -> None:
+    env = make(task)
+    env.action_space.seed(1)
+    count = RANDOM_EPISODES // 10 if task.name == "puffer_stochastic" else RANDOM_EPISODES
+    played = [play(env, lambda obs, _: legal(env.action_space, obs), 1_000_000 + seed) for seed in range(count)]
+    singles = [task.score(np.array([a]), np.array([b])) for a, b in played]  # of which every score here is the mean
+    error = np.std(singles) / np.sqrt(count)
+    assert abs(np.mean(singles) - task.chance) <= 4 * error + 1e-9
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+def test_what_passes_is_beyond_chance_and_beyond_who_lacks_the_faculty(task: SanityTask) -> None:
+    bars = {kind: bar for kind in ("memoryless", "recurrent", "deterministic") if (bar := task.bar(kind)) is not None}  # type: ignore[arg-type]
+    without = (task.chance, task.blind)
+    needs_memory = task.memoryless is not None and any(map(task.memoryless.passes, without))
+    for kind, bar in bars.items():
+        limit = kind == "deterministic" and bar.high < float("inf")  # where the best is out of reach of such policies
+        assert bar.passes(task.best) is not (limit or (kind == "memoryless" and bar.high < task.best))
+        if not limit and not (kind == "memoryless" and needs_memory):
+            assert not bar.passes(task.chance) and not bar.passes(task.blind), kind
+
+
+def test_names_and_ids_are_each_of_one_task() -> None:
+    assert len({task.id for task in TASKS.values()}) == len(TASKS) == len(suite.SUITE) + len(suite.PUFFER)
+
+
+def test_a_bar_says_what_passes() -> None:
+    assert [str(bar) for bar in (Bar(0.9), Bar(high=0.05), Bar(0.38, 0.46))] == [">= 0.9", "<= 0.05", "0.38 to 0.46"]
+    assert Bar(0.9).passes(0.9) and not Bar(0.9).passes(float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "message"),
+    [
+        ("Bandit", {"arm": 10}, "arm=10 must be one of 10"),
+        ("Squared", {"distance": 0}, "distance=0 must be at least 1"),
+        ("Password", {"password": [0, 2]}, r"password=\[0, 2\] must be bits"),
+        ("Blend", {"zeros": 5}, "zeros=5 must be between 0 and moves=4"),
+        ("Copy", {"digits": 0}, "digits=0 must be at least 1"),
+        ("Forget", {"end": 0}, "end=0 must be in"),
+        ("Masked", {"choices": 2}, "choices=2 must be at least 3"),
+        ("Cutoff", {"steps": 1}, "steps=1 must be at least 2"),
+        ("Aim", {"low": 5.0}, "low=5.0 must be below high=5.0"),
+        ("Delay", {"delay": 0}, "delay=0 must be at least 1"),
+        ("Delay", {"numbers": 7}, "numbers=7 must be even"),
+    ],
+)
+def test_an_argument_out_of_range_is_refused(name: str, argument: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        env_spec(f"envs.sanity:paddock/{name}-v0", kwargs=argument).make()
+
+
+# One by one
+
+
+@pytest.mark.parametrize("name", ["bandit", "puffer_bandit"])
+def test_one_arm_of_the_bandit_pays(name: str) -> None:
+    task = TASKS[name]
+    scores = [score(task, lambda *_, arm=arm: arm, range(2000)) for arm in range(10)]  # type: ignore[misc]
+    noise = 0.5 / np.sqrt(2000) if name == "bandit" else 1e-9
+    others = task.best - 1
+    assert np.allclose(scores, [others] * 6 + [task.best] + [others] * 3, atol=4 * noise)
+    assert abs(task.chance - (task.best - 0.9)) < 1e-9
+
+
+def seeds_of_targets(env: gymnasium.Env[Any, Any]) -> Iterator[int]:
+    """A seed for each place of the target."""
+    seen = set()
+    for seed in range(400):
+        target = tuple(np.argwhere(env.reset(seed=seed)[0] == 1)[0])
+        if target not in seen:
+            seen.add(target)
+            yield seed
+
+
+def test_squared_is_hit_by_104_of_all_its_ways_and_blindly_by_one_of_24() -> None:
+    task = TASKS["squared"]
+    env = make(task)
+    seeds = list(seeds_of_targets(env))
+    assert len(seeds) == 24
+    ways = list(product(range(8), repeat=3))
+    returns = np.array([[play(env, lambda _, k, way=way: way[k], seed)[0] for way in ways] for seed in seeds])  # type: ignore[misc]
+    hit = returns > 2 - 1e-6
+    assert hit.sum() == 104 and task.chance == hit.mean()
+    assert returns.max() == pytest.approx(2.0) and hit.any(axis=1).all()
+    assert hit.mean(axis=0).max() == task.blind
+    # PufferLib's values: of random moves, and of those that are best without a look.
+    assert returns.mean() == pytest.approx(-0.25) and returns.mean(axis=0).max() == pytest.approx(-1 / 18)
+
+
+@pytest.mark.parametrize(("name", "word"), [("password", (1, 0, 1, 1, 0)), ("puffer_password", (0, 1, 0, 0, 0))])
+def test_one_password_of_32_pays(name: str, word: tuple[int, ...]) -> None:
+    task = TASKS[name]
+    words = list(product((0, 1), repeat=5))
+    scores = [score(task, lambda _, k, said=said: said[k], [0]) for said in words]  # type: ignore[misc]
+    assert [said for said, paid in zip(words, scores, strict=True) if paid] == [word]
+    assert np.mean(scores) == task.chance and max(scores) == task.best
+
+
+def test_blend_pays_for_three_zeros_and_without_memory_in_at_most_42_percent() -> None:
+    task = TASKS["blend"]
+    paid = {ways: score(task, lambda _, k, ways=ways: ways[k], [0]) for ways in product((0, 1), repeat=4)}  # type: ignore[misc]
+    assert all(value == (ways.count(0) == 3) for ways, value in paid.items())
+    assert np.mean(list(paid.values())) == task.chance and paid[0, 0, 0, 0] == paid[1, 1, 1, 1] == task.blind
+    zeros = np.linspace(0, 1, 1001)
+    expected = sum(value * zeros ** ways.count(0) * (1 - zeros) ** ways.count(1) for ways, value in paid.items())
+    assert zeros[np.argmax(expected)] == 0.75 and np.max(expected) == pytest.approx(27 / 64)
+    bar = task.memoryless
+    assert bar is not None and bar.low < 27 / 64 < bar.high
+
+
+def test_copy_is_the_digits_in_order_and_a_guess_without_memory() -> None:
+    task = TASKS["copy"]
+    seen: list[int] = []
+
+    def recall(obs: Any, step: int) -> int:
+        seen[:] = [] if step == 0 else seen
+        seen.append(int(obs[0] > 0))
+        return seen[step - 4] if step >= 4 else 0
+
+    assert score(task, recall, range(50)) == 1.0
+    assert score(task, lambda obs, k: 1 - recall(obs, k), range(50)) == 0.0
+    env = make(task)
+    frames = []
+    for seed in range(400):
+        obs = [env.reset(seed=seed)[0], *(env.step(0)[0] for _ in range(5))]
+        frames.append(np.array(obs))
+    shown = np.array(frames)  # what may be told from: nothing, where it is asked
+    assert (shown[:, 4:] == [0, 1]).all() and (shown[:, 2:4] == 0).all() and (shown[:, :2, 1] == 0).all()
+    kinds = {tuple(row) for row in shown[:, :2, 0]}
+    assert len(kinds) == 4
+
+
+def test_forget_is_certain_with_a_memory_that_is_emptied_and_not_without() -> None:
+    task = TASKS["forget"]
+    seen = [0]
+
+    def recall(obs: Any, step: int) -> int:
+        seen[0] = int(obs[0]) if step == 0 else seen[0]
+        return seen[0]
+
+    assert score(task, recall, range(300)) == 1.0
+    # Without an end in sight all that can be known is how long ago the last signal was: k steps.
+    longest, end = 20, 0.25
+    lengths = np.zeros(4 * 400)
+    lengths[2 : longest + 1] = end * (1 - end) ** np.arange(longest - 1)
+    lengths[longest] += 1 - lengths.sum()
+    env = make(task)
+    counted = np.bincount([play(env, recall, seed)[1] for seed in range(4000)], minlength=longest + 1) / 4000
+    assert np.abs(counted - lengths[: longest + 1]).max() < 0.03
+    asked_with = lengths[1:]  # probability that the episode of the signal ends at k
+    start, asked_without = lengths.copy(), np.zeros(len(lengths) - 1)
+    for _ in range(200):  # and that an episode without one does, none having had one in between
+        start = np.convolve(start, lengths)[: len(lengths)] / 2
+        asked_without += start[1:]
+    assert asked_with.sum() == pytest.approx(1) and asked_without.sum() == pytest.approx(1)
+    assert np.maximum(asked_with, asked_without).sum() / 2 == pytest.approx(task.blind, abs=1e-3)
+
+
+def test_staying_is_worth_more_only_for_who_bootstraps() -> None:
+    stay, leave, steps, gamma = 0.3, 2.0, 5, 0.9
+    for name, ends in (("cutoff", (False, True)), ("cutoff_twin", (True, False))):
+        env = make(TASKS[name])
+        assert play(env, lambda *_: 0, 0) == (leave, 1)
+        assert play(env, lambda *_: 1, 0) == (pytest.approx(steps * stay), steps)
+        env.reset(seed=0)
+        assert [env.step(1)[2:4] for _ in range(steps)][-1] == ends
+    cut_off = stay * (1 - gamma**steps) / (1 - gamma)
+    assert cut_off == pytest.approx(1.22853) and cut_off < leave < stay / (1 - gamma)
+    assert steps * stay < leave  # so that who does not discount leaves, too
+
+
+def test_aim_is_a_third_at_random_and_two_thirds_in_the_middle() -> None:
+    task = TASKS["aim"]
+    assert score(task, lambda obs, _: obs, range(50)) == pytest.approx(1.0)
+    targets = np.linspace(-3, 5, 100_001)
+    means = [float((1 - (targets - constant) ** 2 / 16).mean()) for constant in (0.5, 1.0, 1.5)]
+    assert max(means) == means[1] == pytest.approx(task.blind, abs=1e-4)
+    env = make(task)
+    env.reset(seed=0)
+    for beyond in (-3.001, 5.001):
+        with pytest.raises(ValueError, match="is not in"):
+            env.step(np.array([beyond], np.float32))
+
+
+def test_delay_pays_in_its_last_step_for_the_first() -> None:
+    task = TASKS["delay"]
+    env = make(task)
+    numbers = set()
+    for seed in range(100):
+        for first, then in product((0, 1), repeat=2):
+            obs, _ = env.reset(seed=seed)
+            number = int(obs[:8].argmax())
+            numbers.add(number)
+            rewards = [env.step(first if k == 0 else then)[1] for k in range(21)]
+            assert rewards == [0.0] * 20 + [float(first == number % 2)]
+    assert numbers == set(range(8))  # of which half are odd, for who always says the same
+    assert task.chance == task.blind == 0.5
+
+
+def test_spaces_gives_a_quarter_for_each_part_and_a_half_of_it_for_a_guess() -> None:
+    task = TASKS["spaces"]
+
+    def right(obs: Any) -> dict[str, Any]:
+        bits = 0.5 if obs["inner"]["bits"].sum() >= 2 else -0.5
+        signs = {name: int(obs[name].sum(dtype=np.float64) > 0) for name in ("image", "numbers")}
+        return {**signs, "choice": obs["choice"], "bits": np.array([bits], np.float32)}
+
+    def wrong(obs: Any) -> dict[str, Any]:
+        answer = right(obs)
+        return {
+            "image": 1 - answer["image"],
+            "numbers": 1 - answer["numbers"],
+            "choice": -1 - answer["choice"],
+            "bits": -answer["bits"],
+        }
+
+    assert score(task, lambda obs, _: right(obs), range(300)) == task.best
+    for part, constant in {"image": 1, "numbers": 0, "choice": -1, "bits": np.ones(1, np.float32)}.items():
+        others: Act = lambda obs, _, part=part: right(obs) | {part: wrong(obs)[part]}  # type: ignore[misc]  # noqa: E731
+        assert score(task, others, range(50)) == pytest.approx(0.75)
+        guess: Act = lambda obs, _, part=part, constant=constant: right(obs) | {part: constant}  # type: ignore[misc]  # noqa: E731
+        error = 0.125 / np.sqrt(2000)
+        assert abs(score(task, guess, range(2000)) - task.blind) <= 4 * error
+
+
+def test_masked_allows_two_choices_of_which_the_cue_tells_one() -> None:
+    task = TASKS["masked"]
+    env = make(task)
+    others = set()
+    for seed in range(500):
+        obs, _ = env.reset(seed=seed)
+        allowed = np.flatnonzero(obs["action_mask"])
+        right = 33 if obs["cue"][0] == 0 else 66
+        assert len(allowed) == 2 and right in allowed
+        others.add(int(allowed[allowed != right][0]))
+        assert env.step(np.int64(right))[1] == 1
+        assert env.step(np.int64(allowed[allowed != right][0]))[1] == 0
+        with pytest.raises(ValueError, match=r"is not legal; allowed: \["):
+            env.step(np.int64(next(k for k in range(100) if k not in allowed)))
+    assert len(others) > 90
+
+
+def test_puffers_stochastic_pays_most_at_61_percent_and_hides_it_from_its_score() -> None:
+    task = TASKS["puffer_stochastic"]
+    p, horizon = 0.7, 100
+
+    def reward(action: int, count: int, played: int) -> float:
+        """Of a move after which so many of those played were 0."""
+        share = count / played
+        return 1 - (p - share) ** 2 if (action == 0) == (share < p) else 0.0
+
+    def expected(q: float) -> float:
+        """Mean return of who plays 0 with probability q."""
+        total = 0.0
+        for played in range(1, horizon + 1):
+            for before in range(played):
+                weight = comb(played - 1, before) * q**before * (1 - q) ** (played - 1 - before)
+                total += weight * (q * reward(0, before + 1, played) + (1 - q) * reward(1, before, played))
+        return total
+
+    values = {q: expected(q) for q in (0.5, 0.6, 0.61, 0.62, p)}
+    assert values[0.5] == pytest.approx(task.chance, abs=0.001)
+    assert values[0.61] == pytest.approx(52.76, abs=0.01) and max(values, key=lambda q: values[q]) == 0.61
+    assert values[p] == pytest.approx(42.2, abs=0.1) and values[p] < values[0.5]
+    assert task.memoryless is not None and task.memoryless.passes(values[0.61])
+    best = np.zeros(horizon + 1)  # by the number of zeros, from the last move back
+    for played in range(horizon, 0, -1):
+        best = np.array(
+            [max(reward(0, k + 1, played) + best[k + 1], reward(1, k, played) + best[k]) for k in range(played)] + [0.0]
+        )
+    assert best[0] == pytest.approx(task.best, abs=0.05)
+    assert score(task, lambda *_: 0, [0]) == task.blind
+    env = mixing.PufferStochastic(p, horizon)
+    drawn = np.random.default_rng(0)
+    returns = [play(env, lambda *_: int(drawn.random() > 0.61), 0)[0] for _ in range(400)]
+    assert abs(np.mean(returns) - values[0.61]) <= 4 * np.std(returns) / np.sqrt(400)
+
+
+def test_puffers_memory_gives_3_with_memory_and_2_without() -> None:
+    task = TASKS["puffer_memory"]
+    env = memory.PufferMemory(2, 2)
+    seen: list[int] = []
+
+    def recall(obs: Any, step: int) -> int:
+        seen[:] = [] if step == 0 else seen
+        seen.append(int(obs[0]))
+        return seen[step - 3] if step >= 3 else 0
+
+    returns, lengths = zip(*(play(env, recall, seed) for seed in range(50)), strict=True)
+    assert {*returns} == {3.0} == {task.best} and {*lengths} == {5}
+    # Without memory: a 0 at the first digit, which may look like a blank, and a guess for each of the two.
+    assert np.mean([play(env, lambda *_: 0, seed)[0] for seed in range(2000)]) == pytest.approx(task.blind, abs=0.07)
+    assert task.blind == 1 + 2 * 0.5
+
+
+def test_puffers_spaces_is_half_constant() -> None:
+    task = TASKS["puffer_spaces"]
+    sums = np.array([sum(numbers) for numbers in product((-1, 0, 1), repeat=5)])
+    assert task.blind == 0.5 + 0.5 * (sums <= 0).mean() == pytest.approx(0.8025, abs=1e-4)
+    constant = score(task, lambda *_: {"image": 1, "flat": 0}, range(2000))
+    assert abs(constant - task.blind) < 4 * 0.25 / np.sqrt(2000)
