@@ -46,12 +46,14 @@ class SerialVectorEnv(VectorEnv):
             packed: whether observations come as rows; see `Vec.make`.
 
         Raises:
-            ConfigError: the environment cannot be made.
+            ConfigError: the environment cannot be made, or is to give rows and has no known size.
         """
         at_work = [0]
         self.envs: list[gymnasium.Env] = build(spec, range(num_envs), at_work)
         self.batch_size = num_envs
         layouts = Layouts.of(spec, self.envs[0].observation_space, self.envs[0].action_space)
+        if packed:
+            layouts.check_sized()
         describe(self, self.envs[0], layouts.observation_space, num_envs, autoreset)
         arrays = Arrays.allocate(layouts, num_envs, np.zeros)
         self._table = Table(arrays, layouts, autoreset, copy, packed)

@@ -39,6 +39,15 @@ class Layouts:
             action = None
         return cls(observation, action, kept, action_space)
 
+    def check_sized(self) -> None:
+        """Raise ConfigError where observations or actions have no known size, saying what gives them one."""
+        if self.observation is None:
+            try:
+                Layout.of(self.observation_space, {}, ())
+            except ConfigError as error:
+                raise ConfigError(f"observations have no fixed size: {error}") from None
+        require(self.action is not None, f"actions of {self.action_space} have no fixed size; wrap the environment")
+
     def check_rows(self, spec: EnvSpec) -> None:
         """Raise ConfigError where somebody else's environments would give other rows than the recipe's."""
         own, other = spec.observations, self.observation

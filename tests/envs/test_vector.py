@@ -500,6 +500,10 @@ def test_spaces_without_a_size_are_for_serial(make: Any) -> None:
         assert_same(ours.step(action)[0], theirs.step(action)[0])
     with pytest.raises(VectorMisuse, match="actions must be a sequence of 6; got 2"):
         ours.send(actions[0][:2])
+    with pytest.raises(ConfigError, match=r"actions of Sequence.* have no fixed size; wrap .*; or choose vec=serial"):
+        multiprocess().make(samples("start", "stacked"))
+    with pytest.raises(ConfigError, match=r"observations have no fixed size: .*at pile"):
+        SERIAL.make(env, packed=True)
     with pytest.raises(ConfigError, match=r"no fixed size.*at pile is a Sequence.*env.bounds.*vec=serial") as caught:
         multiprocess().make(env)
     assert "\n" not in str(caught.value)

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError, require
-from envs.spaces.layout import Layout
 from envs.vector.storage import Layouts, NewArray
 from envs.vector.table import Arrays
 
@@ -76,15 +75,10 @@ def size_of(layouts: Layouts, num_envs: int, workers: int) -> int:
     Raises:
         ConfigError: observations or actions are of no known size, so that no array can hold them.
     """
-    for what, space, layout in (
-        ("observations", layouts.observation_space, layouts.observation),
-        ("actions", layouts.action_space, layouts.action),
-    ):
-        if layout is None:
-            try:
-                Layout.of(space, {}, ())
-            except ConfigError as error:
-                raise ConfigError(f"{what} have no fixed size: {error}; or choose vec=serial") from None
+    try:
+        layouts.check_sized()
+    except ConfigError as error:
+        raise ConfigError(f"{error}; or choose vec=serial") from None
     sizes: list[int] = []
 
     def measure(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
