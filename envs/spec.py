@@ -152,9 +152,9 @@ class EnvSpec:
         """
         changes = dict(thaw(self.training))
         for key, value in changes.items():
-            require(key in IN_TRAINING, f"training: {key} cannot differ in training; {nearest(key, IN_TRAINING)}")
+            require(key in IN_TRAINING, f"training.{key} is not a key of training; {nearest(key, IN_TRAINING)}")
             kinds, name = IN_TRAINING[key]
-            require(isinstance(value, kinds), f"training: {key}={value} must be {name}")
+            require(isinstance(value, kinds), f"training.{key}={value} must be {name}")
         if not changes:
             return self
         return replace(

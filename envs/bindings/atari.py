@@ -5,7 +5,7 @@ this is (src/ale/vector/preprocessed_env.cpp there); `vec=atari` steps that one.
 lives nor games before it leave a trace.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import ale_py
 import cv2
@@ -22,10 +22,10 @@ SEEDS = 2**31  # the emulator takes those from 0 to here
 MAX_STEPS = 27_000  # half an hour of the game, at four frames a step
 
 
-class Atari(gymnasium.Env[NDArray[np.uint8], int]):
+class Atari(gymnasium.Env[NDArray[np.uint8], Any]):
     """One game, as a stack of small grey frames."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 15}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012, Gymnasium's
 
     def __init__(
         self,
@@ -121,13 +121,13 @@ class Atari(gymnasium.Env[NDArray[np.uint8], int]):
         given = np.clip(reward, -1, 1) if self._reward_clipping else reward
         return self._observe(), float(given), over, False, self._info()
 
-    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
+    def render(self) -> NDArray[np.uint8] | None:
         """Draw the game's last frame, in colour [210, 160, 3]."""
         return None if self.render_mode is None else self._ale.getScreenRGB()
 
     def _observe(self) -> NDArray[np.uint8]:
         """Push the latest frame on the stack."""
-        np.maximum(*self._frames, out=self._frames[0])
+        np.maximum(self._frames[0], self._frames[1], out=self._frames[0])
         self._stack[:-1] = self._stack[1:]
         self._stack[-1] = cv2.resize(self._frames[0], self._size, interpolation=cv2.INTER_AREA)
         return self._stack.copy()

@@ -96,7 +96,7 @@ def _call(path: str, function: Callable[..., Any], arguments: dict[str, Any]) ->
     except ConfigError as error:
         message = str(error)
         # A class names its keys; only the border knows where in the configuration they stand.
-        if any(message.startswith((f"{name}=", f"{name}:")) for name in arguments):
+        if any(message.startswith((f"{name}=", f"{name}:", f"{name}.")) for name in arguments):
             raise ConfigError(f"{path}.{message}") from error
         raise
 

@@ -162,7 +162,7 @@ WIDE = ["track=all", "compute=dask"]  # with as many keys as there are
 def test_the_mappings_with_keys_of_ours_are_these() -> None:
     mappings = set(mappings_of(OmegaConf.to_container(compose_alone(WIDE))))
     mirrors = {"track.mirrors", "track.mirrors.tensorboard", "track.mirrors.wandb"}
-    assert mappings == {"", *SECTIONS, *mirrors, "compute.workers", "compute.tls"}
+    assert mappings == {"", *SECTIONS, *mirrors, "compute.workers", "compute.tls", "env.training"}
 
 
 @pytest.mark.parametrize("section", sorted(mappings_of(OmegaConf.to_container(compose_alone(WIDE)))))
@@ -268,7 +268,7 @@ def test_help_explains_the_groups_and_their_options_in_a_page(call: Callable[...
     for command in ("experiment=es_cartpole", "--multirun", "--cfg job", "paddock.evaluate", "paddock.plot", "resume="):
         assert command in out
     assert "_target_" not in out and "hydra:" not in out
-    assert len(lines) < 110 and max(map(len, lines)) <= 130
+    assert len(lines) - len(OPTIONS) < 55 and max(map(len, lines)) <= 130
     assert call("-h") == out
 
 

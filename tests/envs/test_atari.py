@@ -100,6 +100,7 @@ def test_games_are_saved_in_the_midst_and_go_on_in_another_vector() -> None:
         for action in actions[:60]:
             venv.step(action)
         state = venv.state_dict()
+        assert state is not None
         assert len(set(state["length"])) > 1 and len(state["actions"]) == state["length"].sum()
         other.begin(99)
         other.step(actions[0])

@@ -103,8 +103,8 @@ class AtariVectorEnv(LockStepVectorEnv):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `VectorEnv.load_state_dict`: the running episodes are played again."""
         check_open(self, "load_state_dict")
-        length = state.get("length")
-        if state.keys() != {"key", "episode", "seed", "length", "actions"} or np.shape(length) != (self.num_envs,):
+        length: NDArray[np.int64] = np.asarray(state.get("length"))
+        if state.keys() != {"key", "episode", "seed", "length", "actions"} or length.shape != (self.num_envs,):
             raise VectorMisuse(f"load_state_dict: got keys {sorted(state)}; pass what state_dict of as many games gave")
         self._drain()
         steps = int(length.max())
