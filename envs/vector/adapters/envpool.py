@@ -24,6 +24,7 @@ from envs.vector.infos import pick_infos
 from envs.vector.storage import Layouts, allocate, numbers
 from envs.vector.table import READY, SENT, Arrays, Table
 
+SINGLE = "paddock/EnvPool-v0"  # the id of `envs.bindings.envpool`, whose kwargs name the task
 BOOKKEEPING = ("env_id", "players", "elapsed_step")  # EnvPool's own, in every info
 RESERVED = ("num_envs", "batch_size", "num_threads", "seed", "env_seed", "gym_reset_return_info", "max_num_players")
 
@@ -220,16 +221,19 @@ def _import_envpool() -> Any:
 def _read(envpool: Any, spec: EnvSpec) -> tuple[str, dict[str, Any]]:
     """EnvPool's name of the task and what to ask of it."""
     check_whole(spec, "envpool")
-    task = spec.id.rpartition(":")[2]
+    task, options, named = spec.id.rpartition(":")[2], spec.arguments, f"env.id={spec.id}"
+    if task == SINGLE:
+        task = options.pop("task", "")
+        named = f"env.kwargs.task={task}"
     known = envpool.list_all_envs()
     if task not in known:
         hint = nearest(task.rpartition("/")[2], known)
-        raise ConfigError(f"env.id={spec.id} is no task of EnvPool's; {hint} If not, choose vec=multiprocess")
+        raise ConfigError(f"{named} is no task of EnvPool's; {hint} If not, choose vec=multiprocess")
     allowed = [key for key in read_options(envpool, task) if key not in RESERVED]
-    for key in spec.arguments:
+    for key in options:
         require(key in allowed, f"env.kwargs.{key} is no option of EnvPool's {task}; {nearest(key, allowed)}")
     limit = {} if spec.max_episode_steps is None else {"max_episode_steps": spec.max_episode_steps}
-    return task, spec.arguments | limit
+    return task, options | limit
 
 
 def read_options(envpool: Any, task: str) -> list[str]:

@@ -1,0 +1,73 @@
+"""A task of EnvPool's as a Gymnasium environment, on seeds: for evaluations and for what steps one environment alone.
+
+`vec=envpool` steps the same tasks many at a time, and knows this id.
+"""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import envpool
+import gymnasium
+import numpy as np
+
+from envs.vector.adapters.envpool import BOOKKEEPING
+
+
+class EnvPoolTask(gymnasium.Env[Any, Any]):
+    """A pool of one environment; a seed makes a new one."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012, Gymnasium's
+
+    def __init__(self, *, task: str, render_mode: str | None = None, **options: Any) -> None:
+        """Find the task.
+
+        Args:
+            task: EnvPool's name of it.
+            options: of the task.
+
+        Raises:
+            ValueError: EnvPool has no such task, or refuses the options.
+        """
+        self._task, self._options = task, options
+        self._pool: Any = None
+        with warnings.catch_warnings():  # Gymnasium's, about EnvPool's limits in double precision
+            warnings.simplefilter("ignore")
+            spec = envpool.make_spec(task, num_envs=1, **options)
+            self.observation_space, self.action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; without a seed the pool's next one."""
+        super().reset(seed=seed)
+        if seed is not None or self._pool is None:
+            self._drop()
+            own = int(self.np_random.integers(2**31)) if seed is None else seed % 2**31
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._pool = envpool.make(self._task, env_type="gymnasium", num_envs=1, seed=own, **self._options)
+        observation, info = self._pool.reset()
+        return _only(observation), _only(info)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take an action."""
+        observation, reward, terminated, truncated, info = self._pool.step(np.asarray(action)[None])
+        return _only(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _only(info)
+
+    def close(self) -> None:
+        """Let the pool go; its threads end."""
+        self._drop()
+
+    def _drop(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+def _only(batch: Any) -> Any:
+    """Return what a batch of one has."""
+    if isinstance(batch, Mapping):
+        return {key: _only(part) for key, part in batch.items() if key not in BOOKKEEPING}
+    return batch[0]
+
+
+gymnasium.register("paddock/EnvPool-v0", f"{__name__}:EnvPoolTask")

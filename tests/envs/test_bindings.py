@@ -1,0 +1,41 @@
+"""Environments of others, each where its packages are: they train, and an episode depends on its seed alone."""
+
+from pathlib import Path
+
+import pytest
+from bindings import MODULES, need
+from conftest import call_main, env_section, rows
+
+from envs.spec import EnvSpec
+from paddock.health.env_checks import check_env
+
+pytestmark = pytest.mark.slow
+
+PPO = ["algo=ppo", "algo.hidden=[8]", "algo.num_steps=8", "algo.minibatch_size=16", "algo.epochs=1", "vec.num_envs=2"]
+LITTLE = ["budget.iterations=2", "algo.eval_every=1", "algo.eval_episodes=1", "algo.eval_max_steps=10"]
+
+
+@pytest.fixture(params=sorted(MODULES))
+def option(request: pytest.FixtureRequest) -> str:
+    """An option of conf/env whose packages are here."""
+    need(request.param)
+    return str(request.param)
+
+
+def test_it_trains(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # ViZDoom and MuJoCo leave files where they run
+    assert call_main(f"env={option}", *PPO, *LITTLE, "compute=serial", f"run.dir={tmp_path / 'run'}") == 0
+    written = rows(tmp_path / "run")
+    assert [row["step"] for row in written][-1] == 32 and all("eval/return_mean" in row for row in written[1:])
+
+
+def test_an_episode_depends_on_its_seed_alone(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    section = env_section(option)
+    del section["_target_"]
+    spec = EnvSpec(**section)
+    for recipe in dict.fromkeys([spec, spec.in_training()]):
+        findings = dict(check_env(recipe, 120 if option == "crafter" else 300))
+        assert {"seed", "history", "others", "speed"} <= findings.keys()
+        # What is random may never be rewarded; all else must be well.
+        assert {name: str(one) for name, one in findings.items() if one.level != "ok" and name != "rewards"} == {}
