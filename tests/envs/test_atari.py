@@ -2,11 +2,12 @@
 
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import env_section
+from conftest import call_main, env_section, rows
 from gymnasium.vector import AutoresetMode
 from test_vector import assert_same
 
@@ -174,3 +175,17 @@ def test_misuse_is_one_clear_error(misuse: Any, named: str) -> None:
 def test_a_recipe_that_ale_cannot_play_is_refused(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         ale().check(replace(atari(), **changes))
+
+
+def test_a_run_goes_on_to_the_same_bytes_and_is_the_same_on_one_game_at_a_time(tmp_path: Path) -> None:
+    game = ["env=atari_nature", "env.kwargs.game=breakout", "vec.num_envs=2", "compute=serial"]
+    small = ["algo=ppo", "algo.hidden=[8]", "algo.num_steps=24", "algo.minibatch_size=16", "algo.epochs=1"]
+    little = ["algo.eval_every=2", "algo.eval_episodes=1", "algo.eval_max_steps=20"]
+    line = [*game, *small, *little]
+    for folder, bounds, vec in (("once", [4], "atari"), ("twice", [2, 4], "atari"), ("serial", [4], "serial")):
+        for iterations in bounds:
+            code = call_main(*line, f"vec={vec}", f"budget.iterations={iterations}", f"run.dir={tmp_path / folder}")
+            assert code == 0
+    once = rows(tmp_path / "once")
+    assert rows(tmp_path / "twice") == once == rows(tmp_path / "serial")
+    assert any("train/return_mean" in row for row in once)  # episodes ended, and others were in their midst

@@ -1,7 +1,11 @@
 """Environments of others, each where its packages are: they train, and an episode depends on its seed alone."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 from bindings import MODULES, need
 from conftest import call_main, env_section, rows
@@ -39,3 +43,28 @@ def test_an_episode_depends_on_its_seed_alone(option: str, tmp_path: Path, monke
         assert {"seed", "history", "others", "speed"} <= findings.keys()
         # What is random may never be rewarded; all else must be well.
         assert {name: str(one) for name, one in findings.items() if one.level != "ok" and name != "rewards"} == {}
+
+
+def test_no_action_of_minatars_is_repeated_in_the_next_episode() -> None:
+    need("minatar")
+    section = env_section("minatar")
+    del section["_target_"]
+    spec = replace(EnvSpec(**section), kwargs={"sticky_action_prob": 0.5, "difficulty_ramping": True})
+
+    def play(env: gymnasium.Env, seed: int) -> list[Any]:
+        actions = np.random.default_rng(seed).integers(3, size=100).tolist()
+        seen: list[Any] = [env.reset(seed=seed)[0].tobytes()]
+        for action in actions:
+            observation, reward, over, _, _ = env.step(action)
+            seen.append((observation.tobytes(), reward))
+            if over:
+                break
+        return seen
+
+    leaks = replace(spec, wrappers=())
+    lived, leaking = spec.make(), leaks.make()
+    same = [
+        (play(lived, seed) == play(spec.make(), seed), play(leaking, seed) == play(leaks.make(), seed))
+        for seed in range(30)
+    ]
+    assert all(ours for ours, _ in same) and not all(theirs for _, theirs in same)
