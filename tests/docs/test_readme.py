@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bindings import need
+from bindings import need_of
 from conftest import ROOT, call_main
 
 import paddock
@@ -65,16 +65,6 @@ MAIN = [line for line in COMMANDS if re.match(r"python -m (platform|paddock) ", 
 BESIDE = [line for line in COMMANDS if line.startswith("python -m paddock.") and "my_package" not in line]
 OF_PACKAGE = [line for line in COMMANDS if "my_package" in line and not line.startswith("python -m paddock.")]
 CHECK_PACKAGE = [line for line in COMMANDS if "my_package" in line and line not in OF_PACKAGE]
-
-
-def need_bindings(command: str) -> None:
-    """Skip the test where packages that the command's environment comes from are not installed."""
-    words = shlex.split(command)
-    options = [word.partition("=")[2] for word in words if word.startswith("env=")]
-    for name in (word.partition("=")[2] for word in words if word.startswith("experiment=")):
-        options += re.findall(r"override /env: (\w+)", (ROOT / "conf" / "experiment" / f"{name}.yaml").read_text())
-    for option in options:
-        need(option)
 
 
 def shorten(command: str) -> str:
@@ -147,7 +137,7 @@ def test_the_first_command_works_in_a_process_of_its_own(here: Path) -> None:
 def test_a_command_works(command: str, here: Path, request: pytest.FixtureRequest) -> None:
     if "vec=native" in command and not built():
         pytest.skip("nothing was compiled here")
-    need_bindings(command)
+    need_of(shlex.split(command))
     _works(filled(command, request), here)
 
 
@@ -170,7 +160,7 @@ def test_a_command_beside_the_run_works(
     module = shlex.split(command)[2]
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"there is no {module}")
-    need_bindings(command)
+    need_of(shlex.split(command))
     words = filled(command, request)
     for folder in {word for word in words if word.startswith("multirun/") or word == "SWEEP"}:
         run = request.getfixturevalue("run")
