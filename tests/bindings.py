@@ -1,8 +1,13 @@
 """What options of conf/env need that `pip install -e .[test]` does not bring: a test of one is skipped without it."""
 
 import importlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
 
 MODULES: dict[str, list[str]] = {
     "atari_machado": ["ale_py", "cv2"],
@@ -28,3 +33,14 @@ def need(option: str) -> None:
                 imported.make_spec("CoinrunEasy-v0")  # which needs Qt
         except ImportError as error:
             pytest.skip(f"env={option} needs what is not installed here ({error}); docs/environments.md says how")
+
+
+def need_of(words: Sequence[str]) -> None:
+    """Skip the test where the packages of the environment that a command names are not installed."""
+    for word in words:
+        group, _, name = word.partition("=")
+        if group == "env":
+            need(name)
+        elif group == "experiment":
+            for option in re.findall(r"override /env: (\w+)", (CONF / group / f"{name}.yaml").read_text()):
+                need(option)

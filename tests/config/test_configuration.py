@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from bindings import need_of
 from conftest import ROOT, TINY, call_main
 from omegaconf import OmegaConf
 
@@ -35,6 +36,8 @@ NEEDED = {  # what an option cannot do without
     "env=terrains_cppn": ["algo=poet"],
     "experiment=es_niche": NICHE,
     "experiment=ppo_niche": NICHE,
+    "env=procgen": ["algo=ppo"],
+    "vec=atari": ["algo=ppo", "env=atari_nature"],
     "vec=envpool": ["algo=ppo"],
     "vec=gymnasium": ["algo=ppo"],
     "vec=vector": ["algo=ppo", "vec.target=envs.tasks.cartpole.CartPoleVector"],
@@ -90,6 +93,7 @@ def test_every_option_composes_and_builds_and_leaves_no_trace(
     option: str, poet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    need_of([option, *NEEDED.get(option, [])])
     parts = assemble(compose_alone([option, *(need.format(poet=poet) for need in NEEDED.get(option, []))]))
     assert set(parts.config) == {*SECTIONS, *VALUES}
     assert callable(parts.algorithm.plan)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bindings import need_of
 from conftest import ROOT, call_main
 
 import paddock
@@ -136,6 +137,7 @@ def test_the_first_command_works_in_a_process_of_its_own(here: Path) -> None:
 def test_a_command_works(command: str, here: Path, request: pytest.FixtureRequest) -> None:
     if "vec=native" in command and not built():
         pytest.skip("nothing was compiled here")
+    need_of(shlex.split(command))
     _works(filled(command, request), here)
 
 
@@ -158,6 +160,7 @@ def test_a_command_beside_the_run_works(
     module = shlex.split(command)[2]
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"there is no {module}")
+    need_of(shlex.split(command))
     words = filled(command, request)
     for folder in {word for word in words if word.startswith("multirun/") or word == "SWEEP"}:
         run = request.getfixturevalue("run")
