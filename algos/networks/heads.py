@@ -129,14 +129,7 @@ class Head(abc.ABC):
         """Actions as `VectorEnv.send` takes them: inside the bounds, or shifted to the first choice.
 
         Returns:
-            Arrays [B, *shape]; of a Dict or Tuple rows [B] of its `Layout`, see `as_batch`.
-        """
-
-    @abc.abstractmethod
-    def as_batch(self, actions: NDArray[Any]) -> Any:
-        """Return what `to_env` gave in Gymnasium's batch form: arrays [B, *shape] in dicts and tuples as the space's.
-
-        Without a copy; for whoever steps environments without a `VectorEnv`.
+            Arrays [B, *shape]; of a Dict or Tuple rows [B] of its `Layout`.
         """
 
     @abc.abstractmethod
@@ -285,9 +278,6 @@ class LeafHead(Head):
             action = action + np.array(self.low, np.int64)
         return action.reshape(-1, *self.shape).astype(self.dtype, copy=False)
 
-    def as_batch(self, actions: NDArray[Any]) -> Any:
-        return actions
-
     def masked(self, out: Floats, legal: NDArray[np.bool_]) -> Floats:
         if not self.sizes:
             return out
@@ -400,9 +390,6 @@ class MixedHead(Head):
         for at, view in zip(self.sections, flatten(self.layout.fields(rows)), strict=True):
             view[...] = at.leaf.to_env(self.part(at, action))
         return rows
-
-    def as_batch(self, actions: NDArray[Any]) -> Any:
-        return self.layout.batch(actions)
 
     def masked(self, out: Floats, legal: NDArray[np.bool_]) -> Floats:
         return np.concatenate(

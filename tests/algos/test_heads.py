@@ -38,6 +38,11 @@ KINDS = [(name, gaussian) for name in SPACES for gaussian in ("clipped", "squash
 DRAWS = 40_000
 
 
+def as_batch(head: Head, actions: Any) -> Any:
+    """What `to_env` gave, in Gymnasium's batch form."""
+    return head.layout.batch(actions) if isinstance(head, MixedHead) else actions
+
+
 def head_of(name: str, gaussian: Any = "clipped") -> Head:
     return Head.of(SPACES[name], gaussian=gaussian)
 
@@ -192,10 +197,10 @@ def test_what_is_not_legal_is_never_drawn_and_has_no_probability() -> None:
     log_std, noise = np.zeros(head.num_log_std, np.float32), head.draw(np.random.default_rng(0), (DRAWS,))
     permitted = head.masked(out, legal)
     moves = head.to_env(head.sample(permitted, log_std, noise))
-    taken = head.as_batch(moves)["move"]
+    taken = as_batch(head, moves)["move"]
     assert set(taken.tolist()) == {2, 3}  # choices begin with 1
     assert abs((taken == 2).mean() - 0.5) < 4 * np.sqrt(0.25 / DRAWS)
-    assert head.as_batch(head(permitted[:1]))["move"] == 2
+    assert as_batch(head, head(permitted[:1]))["move"] == 2
     np.testing.assert_array_equal(permitted[legal], out[legal])
     one = head.sample(permitted[:1], log_std, None)
     assert isinstance(head, MixedHead)
@@ -251,7 +256,7 @@ def test_a_leaf_alone_in_a_dict_acts_as_it_does_by_itself(name: str) -> None:
     np.testing.assert_array_equal(alone.logprob(out, log_std, action), within.logprob(out, log_std, other))
     rows = within.to_env(other)
     assert rows.dtype.kind == "V" and rows.shape == (60,)
-    np.testing.assert_array_equal(within.as_batch(rows)["only"], alone.to_env(action))
+    np.testing.assert_array_equal(as_batch(within, rows)["only"], alone.to_env(action))
 
 
 @pytest.mark.parametrize("name", ["bits", "box", "choice"])
@@ -269,7 +274,7 @@ def test_a_population_acts_the_same_with_a_leaf_alone_or_in_a_dict(name: str) ->
         population = Population(mlp, 17)
         for slot in range(17):
             population.load(slot, parameters[slot])
-        found.append(mlp.head.as_batch(population.act(obs)))
+        found.append(as_batch(mlp.head, population.act(obs)))
     np.testing.assert_array_equal(found[0], found[1]["only"])
 
 

@@ -372,10 +372,10 @@ def test_a_mask_of_bits_holds_where_nothing_is_drawn() -> None:
     rows = rows_of(spaces.Dict(action_mask=mask, speed=VECTOR), layout)
     policy, masks = FlatPolicy(mlp, parameters, None), layout.fields(rows)["action_mask"]["keys"]
     masks[:] = 1
-    free = mlp.head.as_batch(policy.act(rows)[0])
+    free = Layout.of(action, {}, ()).batch(policy.act(rows)[0])
     assert free["keys"].min(axis=0).tolist() == [0, 0] and free["keys"].max(axis=0).tolist() == [1, 1]
     masks[:] = [0, 1, 1, 1]  # the first key is held
-    held = mlp.head.as_batch(policy.act(rows)[0])
+    held = Layout.of(action, {}, ()).batch(policy.act(rows)[0])
     assert held["keys"][:, 0].all()
     np.testing.assert_array_equal(held["keys"][:, 1], free["keys"][:, 1])
     np.testing.assert_array_equal(held["lamp"], free["lamp"])
