@@ -68,16 +68,23 @@ def _likeness(name: str, other: str) -> float:
 # By the module's name. Of any other name there may be somebody else's package at the index: it is not suggested.
 PACKAGES = {
     "ale_py": "ale-py",
+    "crafter": "crafter",
     "cv2": "opencv-python",
+    "dm_control": "'dm-control' 'mujoco<4'",
+    "envpool": "envpool",
     "gymnasium_robotics": "gymnasium-robotics",
     "highway_env": "highway-env",
+    "minatar": "minatar",
     "minigrid": "minigrid",
+    "minihack": "--no-deps nle minihack",  # whose packages ask for an old Gymnasium, and work with others
     "miniworld": "miniworld",
     "mo_gymnasium": "mo-gymnasium",
     "mujoco": "mujoco",
+    "nle": "--no-deps nle",
     "pettingzoo": "pettingzoo",
     "pygame": "pygame",
     "shimmy": "shimmy",
+    "vizdoom": "vizdoom",
 }
 
 

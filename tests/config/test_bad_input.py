@@ -255,13 +255,17 @@ def test_a_mistake_in_an_option_of_the_users_own_is_named(tmp_path: Path, refuse
 
 MISSING = {
     "Box2D": (["env=bipedal"], 'pip install "gymnasium[box2d]"'),
+    "ale_py": (["env=atari_nature"], "pip install ale-py"),
+    "crafter": (["env=crafter"], "pip install crafter"),
+    "minigrid": (["env=minigrid"], "pip install minigrid"),
     "mujoco": (["env.id=Humanoid-v5"], 'pip install "gymnasium[mujoco]"'),
+    "nle": (["env=nethack"], "pip install --no-deps nle"),
     "tensorboard": (["track=tensorboard"], "pip install tensorboard"),
     "wandb": (["track=wandb"], "pip install wandb"),
 }
 
 
-BUILT_ON_IT = ("gymnasium.envs.box2d", "gymnasium.envs.mujoco", "envs.bipedal.walker")
+BUILT_ON_IT = ("gymnasium.envs.box2d", "gymnasium.envs.mujoco", "envs.bipedal.walker", "envs.bindings")
 
 
 @pytest.mark.parametrize("package", MISSING)

@@ -496,9 +496,36 @@ def test_envpool_steps_other_spaces(batch_size: int | None) -> None:
                 assert infos["lives"].tolist() == [5] * 4
 
 
+def test_a_task_of_envpools_is_an_environment_on_seeds_too() -> None:
+    pytest.importorskip("envpool", reason="EnvPool is not installed: pip install envpool")
+    spec = env_spec("envs.bindings.envpool:paddock/EnvPool-v0", kwargs={"task": "CartPole-v1"}, max_episode_steps=30)
+    alone = Serial(num_envs=N).make(spec)
+    with closing(alone), closing(EnvPool(num_envs=N, batch_size=None, threads=1).make(spec)) as pool:
+        assert alone.keyed and alone.single_observation_space == pool.single_observation_space
+        first = alone.begin(7)[0]
+        np.testing.assert_array_equal(pool.begin(7)[0], first)
+        over = np.zeros(N, bool)  # the pool's first episodes are on these seeds
+        number, started = np.zeros(N, int), first.copy()
+        for action in random_actions(alone, 60):
+            mine, other = alone.step(action), pool.step(action)
+            for ours, theirs in zip(mine[1:4], other[1:4], strict=True):
+                np.testing.assert_array_equal(ours[~over], theirs[~over])
+            ended = mine[2] | mine[3]
+            over |= ended
+            np.testing.assert_array_equal(mine[0][~over], other[0][~over])
+            number += ended
+            started[ended] = mine[0][ended]
+        assert over.all()
+        np.testing.assert_array_equal(alone.begin(7, number)[0], started)
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
+        (
+            {"id": "envs.bindings.envpool:paddock/EnvPool-v0", "kwargs": {"task": "CartPol-v1"}},
+            r"env\.kwargs\.task=CartPol-v1 is no task of EnvPool's; did you mean 'CartPole-v",
+        ),
         ({"id": "envs.bipedal:paddock/BipedalWalker-v3"}, "did you mean 'BipedalWalker-v3'"),
         ({"kwargs": {"stack": 2}, "id": "Breakout-v5"}, "did you mean 'stack_num'"),
         ({"kwargs": {"num_envs": 2}}, "env.kwargs.num_envs is no option"),
