@@ -28,12 +28,13 @@ class EnvPoolTask(gymnasium.Env[Any, Any]):
 
         Raises:
             ValueError: EnvPool has no such task, or refuses the options.
+            DependencyNotInstalled: the task needs a library of the system's.
         """
         self._task, self._options = task, options
         self._pool: Any = None
         with warnings.catch_warnings():  # Gymnasium's, about EnvPool's limits in double precision
             warnings.simplefilter("ignore")
-            spec = envpool.make_spec(task, num_envs=1, **options)
+            spec = _make_spec(task, options)
             self.observation_space, self.action_space = spec.gymnasium_observation_space, spec.gymnasium_action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -61,6 +62,16 @@ class EnvPoolTask(gymnasium.Env[Any, Any]):
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+
+
+def _make_spec(task: str, options: dict[str, Any]) -> Any:
+    try:
+        return envpool.make_spec(task, num_envs=1, **options)
+    except ImportError as error:
+        if "Qt" not in str(error):
+            raise
+        line = f"EnvPool's {task} draws with Qt 5, which is not here: apt-get install libqt5gui5"
+        raise gymnasium.error.DependencyNotInstalled(line) from error
 
 
 def _only(batch: Any) -> Any:
