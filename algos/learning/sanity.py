@@ -11,7 +11,6 @@ from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import Performance, perform
 from algos.pool.serial import SerialPool
-from algos.protocol import Drawing
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
@@ -28,7 +27,7 @@ class Lesson:
     seed: int
     steps: int  # environment steps to learn in
     episodes: int  # played afterwards, on seeds of their own
-    drawn: bool  # their actions are drawn, where the policy has a distribution
+    drawn: bool  # their actions are drawn, of a policy that can do so
 
 
 def learn_and_play(lesson: Lesson) -> Episodes:
@@ -43,5 +42,4 @@ def learn_and_play(lesson: Lesson) -> Episodes:
                     break
             policy = algorithm.policy()
         seeds = [episode_seed(lesson.seed, Stream.FRESH, 0, k) for k in range(lesson.episodes)]
-        drawn = lesson.drawn and isinstance(policy, Drawing)
-        return perform(Performance(lesson.env, policy, MAX_EPISODE_STEPS, drawn), seeds)
+        return perform(Performance(lesson.env, policy, MAX_EPISODE_STEPS, lesson.drawn), seeds)

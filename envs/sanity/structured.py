@@ -89,7 +89,7 @@ class Spaces(gymnasium.Env[Parts, Parts]):
         super().reset(seed=seed)
         draw = self.np_random
         noise = draw.uniform(-1, 1, (5, 5))
-        image = noise - noise.mean() + draw.choice([-0.5, 0.5])
+        image = noise - noise.mean() + draw.integers(2) - 0.5
         self._seen = {
             "image": image.astype(np.float32),
             "numbers": (2 * draw.integers(-2, 2, 5) + 1).astype(np.int8),
@@ -135,13 +135,13 @@ class Masked(gymnasium.Env[Parts, np.int64]):
         other = int(self.np_random.integers(self._choices - 1))
         mask = np.zeros(self._choices, np.int8)
         mask[[self._right, other + (other >= self._right)]] = 1
-        self._seen = {"cue": np.array([cue], np.float32), "action_mask": mask}
+        self._legal, self._seen = mask.astype(np.bool_), {"cue": np.array([cue], np.float32), "action_mask": mask}
         return self._seen, {}
 
     def step(self, action: np.int64) -> tuple[Parts, float, bool, bool, dict[str, Any]]:
         """Take a choice; ValueError where it is not legal."""
-        if not self._seen["action_mask"][int(action)]:
-            legal = np.flatnonzero(self._seen["action_mask"]).tolist()
+        if not self._legal[int(action)]:
+            legal = np.flatnonzero(self._legal).tolist()
             raise ValueError(f"the action {int(action)} is not legal; allowed: {legal}")
         return self._seen, float(int(action) == self._right), True, False, {}
 
@@ -165,7 +165,7 @@ class PufferSpaces(gymnasium.Env[Parts, Parts]):
         """Draw both."""
         super().reset(seed=seed)
         image = self.np_random.random((5, 5), dtype=np.float32)
-        self._seen = {"image": image, "flat": self.np_random.integers(-1, 2, 5, dtype=np.int8)}
+        self._seen: Parts = {"image": image, "flat": self.np_random.integers(-1, 2, 5, dtype=np.int8)}
         return self._seen, {}
 
     def step(self, action: Mapping[str, Any]) -> tuple[Parts, float, bool, bool, dict[str, Any]]:

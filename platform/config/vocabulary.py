@@ -124,6 +124,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {  # a command: what else it might be cal
     "paddock.status": ("jobs", "list", "ls", "ps", "queue", "runs", "stat"),
     "paddock.check": ("check_env", "checks", "env", "validate", "verify"),
     "paddock.doctor": ("diagnose", "health", "info", "version"),
+    "paddock.sanity": ("debug", "ocean", "sane", "selftest", "suite"),
     "paddock.upload": ("mirror", "push", "sync"),
 }
 

@@ -96,7 +96,7 @@ def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
         own = settings.tasks.get(task.name, {})
         keys = {**settings.algo, **own.get("algo", {})}
         algo = {**sections["algo"], **{key: value for key, value in keys.items() if key not in given}}
-        task = replace(task, steps=int(own.get("steps", task.steps)))
+        task = replace(task, steps=int(own.get("steps", task.steps)), drawn=task.drawn and settings.draws)
         exams.append(_prepare(task, bar, algo, sections["env"], sections["vec"], seeds))
     reasons = [exam.reason for exam in exams if exam.bar is not None]
     if reasons and all(reasons):  # which are the algorithm's then, and not the tasks'

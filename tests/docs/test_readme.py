@@ -40,6 +40,7 @@ ONE_PASS = ["algo.minibatch_size=16", "algo.epochs=1"]
 ONE_TRIAL = ["budget.iterations=1", "algo.eval_every=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=1"]
 TWO_MEMBERS = [*LITTLE, "algo.members=2", "algo.interval=1", "vec.num_envs=2", "algo.member.num_steps=4"]
 TINY_POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden=[4]", "algo.reproduce_every=1"]
+ONE_LESSON = ["tasks=[bandit]", "seeds=1", "compute=serial"]  # of the sanity suite
 ALWAYS_ADMIT = ["algo.reproduce_score=0", "algo.criterion_low=0", "algo.criterion_high=1000"]
 OUR_WORDS = {
     *("actor", "broadcast", "budget", "chunk", "Done", "driver", "encoding", "evaluation", "event", "experiment"),
@@ -166,6 +167,7 @@ def test_a_command_beside_the_run_works(
         run = request.getfixturevalue("run")
         (here / folder).parent.mkdir(exist_ok=True)
         (here / folder).symlink_to(run.parent)
+    words += ONE_LESSON if module == "paddock.sanity" else []
     monkeypatch.setattr(sys, "argv", [module, *words])
     assert importlib.import_module(module).main() == 0
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import Main
 
 from algos import ppo
-from algos.networks import actor_critic
-from algos.networks.heads import Head
+from algos.networks import actor_critic, inputs
+from algos.networks.heads import LeafHead
 from algos.pool.serial import SerialPool
 from paddock.health.sanity import Verdict, judge, prepare_exams
 
@@ -46,14 +47,14 @@ def reward_the_step_after(patch: Patch) -> None:
 
 def leave_numbers_as_they_are(patch: Patch) -> None:
     """Give the environment numbers between -1 and 1, whatever its bounds are."""
-    to_env: Callable[..., Any] = Head.to_env
-    patch.setattr(Head, "to_env", lambda head, action: to_env(head, np.clip(action, -1, 1)))
+    to_env: Callable[..., Any] = LeafHead.to_env
+    patch.setattr(LeafHead, "to_env", lambda head, action: to_env(head, np.clip(action, -1, 1)))
 
 
 def swap_the_rows(patch: Patch) -> None:
     """Give each environment the action of another one."""
-    to_env: Callable[..., Any] = Head.to_env
-    patch.setattr(Head, "to_env", lambda head, action: to_env(head, action[::-1]))
+    to_env: Callable[..., Any] = LeafHead.to_env
+    patch.setattr(LeafHead, "to_env", lambda head, action: to_env(head, action[::-1]))
 
 
 def keep_the_memory(patch: Patch) -> None:
@@ -71,12 +72,25 @@ def keep_the_memory(patch: Patch) -> None:
     patch.setattr(actor_critic.TorchActor, "act", faulty)
 
 
+def lose_a_leaf(patch: Patch) -> None:
+    """Leave the last part of what is seen out of what the network is given."""
+    seen = inputs.seen
+    patch.setattr(inputs, "seen", lambda layout: list(seen(layout))[:-1])
+
+
+def ignore_masks(patch: Patch) -> None:
+    """Choose among all actions, whichever are legal."""
+    patch.setattr(LeafHead, "masked", lambda head, out, legal: out)
+
+
 FAULTS: dict[str, tuple[Callable[[Patch], None], str, list[str]]] = {
     "the sign of advantages": (turn_the_sign, "bandit", []),
     "no bootstrap where an episode was cut off": (forget_truncation, "cutoff", []),
     "rewards a step late": (reward_the_step_after, "squared", []),
     "numbers not brought to their bounds": (leave_numbers_as_they_are, "aim", []),
     "rows swapped": (swap_the_rows, "squared", []),
+    "a leaf of the observation lost": (lose_a_leaf, "spaces", []),
+    "masks ignored": (ignore_masks, "masked", []),
     "memory kept from episode to episode": (keep_the_memory, "forget", ["algo.lstm=true"]),
 }
 SUSPECTS = {
@@ -84,9 +98,11 @@ SUSPECTS = {
     "cutoff": "truncation is taken for an end",
     "aim": "their bounds, their scale",
     "squared": "are not of one environment and one step",
+    "spaces": "a leaf is lost",
+    "masked": "action masks: not applied",
     "forget": "the state is not reset where an episode begins",
 }
-QUICK = ("the sign of advantages", "no bootstrap where an episode was cut off")
+QUICK = ("the sign of advantages", "no bootstrap where an episode was cut off", "masks ignored")
 
 
 @pytest.mark.parametrize(
@@ -105,3 +121,22 @@ def test_a_planted_fault_fails_its_task_and_is_named(fault: str) -> None:
 @pytest.mark.parametrize("task", ["bandit", "cutoff"])
 def test_without_a_fault_the_same_task_passes(task: str) -> None:
     assert learn(task).level == "ok"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algo=ppo", "seeds=1"],
+        *(
+            pytest.param(words, marks=pytest.mark.nightly)
+            for words in (["algo=ppo"], ["algo=ppo", "algo.lstm=true"], ["algo=a2c"], ["algo=es"])
+        ),
+    ],
+    ids=" ".join,
+)
+def test_what_is_sound_passes_every_task(words: list[str], call_command: Main) -> None:
+    code, out, err = call_command("sanity", *words, "compute=local")
+    print(out)
+    assert (code, err) == (0, "")

@@ -27,7 +27,7 @@ class Constant:
         if not isinstance(env.spaces[1], gymnasium.spaces.Discrete):
             raise ConfigError(f"{type(env.spaces[1]).__name__} is not for it")
         self.env, self.step = env, 0
-        self.mlp = MLP.for_spaces(*env.spaces, hidden=(), activation="tanh")
+        self.mlp = MLP.for_spaces(env.observations, env.spaces[1], hidden=(), activation="tanh")
         self.parameters = np.zeros(self.mlp.num_parameters, np.float32)
         width = self.mlp.head.width
         self.parameters[action % width - width] = 1  # a bias, which come last
@@ -135,7 +135,7 @@ def test_an_override_holds_for_all_tasks_and_comes_before_the_settings_of_the_su
         [lesson] = exam.lessons
         assert lesson.algorithm.keywords["gamma"] == 0.5 and lesson.vec.num_envs == 3
     [plain] = prepare_exams(["algo=ppo"], ["cutoff"], [1])
-    assert plain.lessons[0].algorithm.keywords["gamma"] == 0.9 and plain.lessons[0].vec.num_envs == 8
+    assert plain.lessons[0].algorithm.keywords["gamma"] == 0.9 and plain.lessons[0].vec.num_envs == 32
 
 
 def test_a_policy_with_memory_is_held_to_other_bars() -> None:
