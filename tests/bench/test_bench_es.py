@@ -30,8 +30,8 @@ def test_the_peer_plays_the_members_of_the_next_iteration() -> None:
         peer.append(play_member(es.problem.mlp.sizes, scale, 30, member))
     played = [play_members(task) for task in tasks]
     assert [index for index, *_ in peer] == [0, 1, 2, 3]
-    lengths = np.concatenate([length.ravel() for _, length, _ in played])
-    returns = np.concatenate([member_returns.ravel() for member_returns, _, _ in played])
+    lengths = np.concatenate([length.ravel() for _, length, *_ in played])
+    returns = np.concatenate([member_returns.ravel() for member_returns, *_ in played])
     assert [length for _, _, length, _ in peer] == lengths.tolist()
     # Actions are rounded otherwise in the last bit, and contacts amplify that.
     assert [member_return for _, member_return, _, _ in peer] == pytest.approx(returns.tolist(), abs=0.001)
