@@ -391,7 +391,7 @@ class TablePool(SerialPool):
             assert stop == start + 1
             if self.table[start] is None:
                 raise RuntimeError("gone")
-            return np.array([self.table[start]]), np.full((1, 2), 10), []
+            return np.array([self.table[start]]), np.full((1, 2), 10), [], np.zeros((1, 2, 1, 0))
 
         return super().open_batch(play, deliver, **place)
 
