@@ -21,7 +21,7 @@ SPACES = SanityTask(
     best=1.0,
     memoryless=Bar(0.95),
     recurrent=Bar(0.95),
-    deterministic=Bar(0.95),
+    deterministic=Bar(0.92),
     steps=60_000,
     suspect="structured spaces: a leaf is lost, or its offset, type or start is wrong; or heads of several parts",
 )
