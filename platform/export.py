@@ -151,7 +151,7 @@ def _compare(content: bytes, policy: Any, spec: EnvSpec) -> Comparison | None:
         return None
     obs, states, output, action = _visit(policy, spec)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    given: dict[str, Any] = _import("onnx", "algos.networks.onnx_graph").feed(policy, obs)
+    given: dict[str, Any] = policy.inputs.feed(obs)
     if len(session.get_inputs()) > len(given):
         given["state"] = states
     ours = {("action", *path): part for path, part in _leaves(action, spec)}

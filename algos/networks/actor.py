@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense import run_layers
+from algos.networks.inputs import Inputs
 
 
 class Actor(Protocol):
@@ -78,6 +79,11 @@ class ActorPolicy:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.architecture, self.weights, self._generator)
+
+    @property
+    def inputs(self) -> Inputs:
+        """What it sees of observations."""
+        return self.architecture.inputs
 
     def drawing(self, generator: np.random.Generator) -> "ActorPolicy":
         """Return the same policy with actions as training takes them: drawn, from this generator."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from algos.networks.architecture import Architecture
-from algos.networks.inputs import Inputs
+from algos.networks.inputs import Inputs, leaf_name
 from envs.errors import ConfigError, require, resolve
 from envs.spaces.parts import Leaf
 from envs.spec import thaw
@@ -120,7 +120,7 @@ class Beside(nn.Module):
         self.unflatten = Unflatten(inputs)
         shapes = [leaf.shape if len(leaf.shape) == 3 else (*leaf.shape, 1) for leaf in inputs.raw]
         self.shapes = [tuple(shape) for shape in shapes]
-        self.names = [".".join(map(str, leaf.path)) for leaf in inputs.raw]
+        self.names = [leaf_name(leaf) for leaf in inputs.raw]
         self.layers = [nn.Sequential(*convolutions(shape, generator)) for shape in self.shapes]
         self.images = nn.ModuleList(self.layers)  # which is what torch finds parameters in
 

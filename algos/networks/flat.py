@@ -106,6 +106,11 @@ class FlatPolicy:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.mlp, self.parameters, self.normalizer)
 
+    @property
+    def inputs(self) -> Inputs:
+        """What it sees of observations."""
+        return self.mlp.inputs
+
     def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
         """Map obs [B, ...] to actions [B, ...]."""
         out, state = self.outputs(obs, state)

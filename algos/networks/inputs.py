@@ -114,6 +114,18 @@ class Inputs:
             out[:, legal_at : legal_at + self.legal_width] = legal
         return out
 
+    def feed(self, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """Return what an exported policy takes for rows of observations [B, ...]: its inputs by their names.
+
+        An array is `observation` as it is. Of any other space `observation` is its numbers [B, F]; images come beside
+        them, by their paths; and where there is a mask, `legal` says which choices are, [B, W].
+        """
+        if self.plain:
+            return {"observation": rows}
+        octets, legal = self.layout.octets(rows), self.legal(rows)
+        images = {leaf_name(leaf): numbers_of(leaf, octets).reshape(-1, *leaf.shape) for leaf in self.raw}
+        return {"observation": self.numbers(rows), **images, **({} if legal is None else {"legal": legal})}
+
     @functools.cached_property
     def _features(self) -> Features:
         raw = set() if self.real_only else set(self.raw)
@@ -172,6 +184,11 @@ def seen(layout: Layout) -> tuple[Leaf, ...]:
 def masked_paths(layout: Layout) -> list[Path]:
     """Return the paths, in the action space, of what a mask is about."""
     return [leaf.path[1:] for leaf in layout.leaves if leaf.path[:1] == (MASK,)]
+
+
+def leaf_name(leaf: Leaf) -> str:
+    """Return the path of a leaf as inputs are named by it: `cameras.0`."""
+    return ".".join(map(str, leaf.path))
 
 
 def count_of(part: slice) -> int:

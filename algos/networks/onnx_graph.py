@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
@@ -18,11 +17,9 @@ from algos.networks.actor_critic import ActorCritic
 from algos.networks.encoders import Beside, Numbers, Pixels, Rows
 from algos.networks.flat import FlatPolicy
 from algos.networks.heads import LOWEST, LeafHead, dotted
-from algos.networks.inputs import Inputs
-from envs.errors import ConfigError, require
+from algos.networks.inputs import Inputs, leaf_name
+from envs.errors import require
 from envs.native.networks import Normalizer
-from envs.spaces.features import numbers_of
-from envs.spaces.parts import Leaf
 
 OPSET, IR = 17, 8  # as old as the operators allow: onnxruntime 1.13 reads it
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
@@ -34,11 +31,11 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
 
     Args:
         policy: a FlatPolicy or an ActorPolicy.
-        shape, dtype: of one observation that is an array; see `feed` of what others come in.
+        shape, dtype: of one observation that is an array; see `Inputs.feed` of what others come in.
         notes: kept in the file, by their names.
 
     Returns:
-        Inputs: as `feed` gives them, and of a policy with a memory `state` [B, S], zeros before an episode.
+        Inputs: as `Inputs.feed` gives them, and of a policy with a memory `state` [B, S], zeros before an episode.
         Outputs: `action` [B, ...] as the environment takes it, or where it is a Dict or Tuple one for each leaf, named
         by its path as `action.arm.0`; `output` [B, W] of the network, from which it is made; and `next_state` [B, S].
 
@@ -50,7 +47,7 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
     if not seen.plain:
         shape, dtype = (seen.width,), np.dtype(np.float32)
     inputs = [_value("observation", dtype, *shape)]
-    inputs += [_value(_name(leaf), np.dtype(leaf.dtype), *leaf.shape) for leaf in seen.raw]
+    inputs += [_value(leaf_name(leaf), np.dtype(leaf.dtype), *leaf.shape) for leaf in seen.raw]
     if seen.legal_width:
         inputs.append(_value("legal", np.dtype(np.bool_), seen.legal_width))
     outputs = []
@@ -85,33 +82,14 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
     return model
 
 
-def feed(policy: Any, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return what the file takes for rows of observations [B, ...]: its inputs by their names.
-
-    An array is `observation` as it is. Of any other space `observation` is its numbers [B, F], as `Inputs.numbers` has
-    them; images come beside them, by their paths; and where there is a mask, `legal` says which choices are, [B, W].
-    """
-    inputs = _inputs_of(policy)
-    if inputs.plain:
-        return {"observation": rows}
-    octets, legal = inputs.layout.octets(rows), inputs.legal(rows)
-    images = {_name(leaf): numbers_of(leaf, octets).reshape(-1, *leaf.shape) for leaf in inputs.raw}
-    return {"observation": inputs.numbers(rows), **images, **({} if legal is None else {"legal": legal})}
-
-
 def _inputs_of(policy: Any) -> Inputs:
-    if isinstance(policy, FlatPolicy):
-        return policy.mlp.inputs
-    if not isinstance(policy, ActorPolicy):
-        raise ConfigError(f"{type(policy).__name__} is no policy that can be exported; allowed: {KINDS}")
-    network = policy.architecture.network
+    known = isinstance(policy, FlatPolicy | ActorPolicy)
+    require(known, f"{type(policy).__name__} is no policy that can be exported; allowed: {KINDS}")
+    network = policy.architecture.network if isinstance(policy, ActorPolicy) else None
     own = f"the policy has an encoder of your own, {dict(network or ()).get('_target_')}, which no graph is known for"
     require(network is None, f"{own}; export it by torch.onnx")
-    return policy.architecture.inputs
-
-
-def _name(leaf: Leaf) -> str:
-    return ".".join(map(str, leaf.path))
+    inputs: Inputs = policy.inputs
+    return inputs
 
 
 class _Graph:

@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from algos.networks.inputs import blank
+from algos.networks.inputs import Inputs, blank
 from algos.protocol import Drawing
 from envs.errors import ConfigError, require
 from envs.spaces.parts import Misfit
@@ -98,6 +98,17 @@ class TrainedPolicy:
             layout = self._env.actions
             return (layout.reader(actions)(0) if alone else layout.batch(actions)), state
         return (actions[0] if alone else actions), state
+
+    def feed(self, observation: Any) -> dict[str, NDArray[Any]]:
+        """Return what the file that `Run.export` writes takes for an observation, or a batch: its inputs by name.
+
+        Raises:
+            ConfigError: the observation is not of the environment's space, or the policy is none that is exported.
+        """
+        inputs = getattr(self.policy, "inputs", None)
+        if not isinstance(inputs, Inputs):
+            raise ConfigError(f"{type(self.policy).__name__} is no policy that can be exported")
+        return inputs.feed(self._rows(observation)[0])
 
     def _rows(self, observation: Any) -> tuple[NDArray[Any], bool]:
         """Observations [B, *shape] as the policy takes them, and whether it is one alone."""

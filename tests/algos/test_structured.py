@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from omegaconf import OmegaConf
 
@@ -98,6 +99,13 @@ def test_a_run_is_read_evaluated_and_asked_for_actions(tmp_path: Path) -> None:
         }
     )
     assert batch["force"].shape == (2, 2) and np.array_equal(batch["hold"][0], batch["hold"][1])
+    run.export(tmp_path / "policy.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"), providers=["CPUExecutionProvider"])
+    names = ["action.tool", "action.force", "action.hold"]
+    tool, force, hold = session.run(names, policy.feed(observation))
+    expected = policy.act(observation)
+    assert tool[0] == expected["tool"] and np.array_equal(hold[0], expected["hold"])
+    np.testing.assert_allclose(force[0], expected["force"], atol=1e-4)
     played = run.evaluate(episodes=4, workers=2)
     assert np.array_equal(played.returns, run.evaluate(episodes=4).returns)
     assert np.array_equal(played.told["spent.steps"], played.lengths)

@@ -194,7 +194,7 @@ def test_a_policy_of_structured_observations_is_exported(name: str, kind: str) -
         state = draw.normal(size=(32, architecture.state_width)).astype(np.float32) if kind == "memory" else None
     model = onnx_graph.build_model(policy, (), layout.row.base, {})
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    given = onnx_graph.feed(policy, rows) | ({} if state is None else {"state": state})
+    given = policy.inputs.feed(rows) | ({} if state is None else {"state": state})
     assert {value.name for value in session.get_inputs()} == given.keys()
     assert len(given) == {"numbers": 1, "images": 1 if kind == "flat" else 3, "masked": 2}[name] + (state is not None)
     action_, output, *_ = session.run(["action", "output"], given)
