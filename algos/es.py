@@ -214,9 +214,8 @@ class ES:
     def _normalizer(self, observed: Moments) -> Normalizer | None:
         if not self.normalize_observations:
             return None
-        real = self.problem.mlp.inputs.is_real
-        mean, std = np.where(real, observed.mean, 0), np.where(real, observed.std(STD_FLOOR), 1)
-        return Normalizer(mean.astype(np.float32), std.astype(np.float32), self.observation_clip)
+        scale = self.problem.mlp.inputs.of_reals(observed.mean, observed.std(STD_FLOOR))
+        return Normalizer(*scale, self.observation_clip)
 
     def _report_lost(self, generation: Generation) -> None:
         """Warn of lost tasks, or end the run where there is nothing left of a population."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from envs.errors import ConfigError, nearest, require
 from envs.vector.contract import EnvError
 
-LEAF = "action_mask"  # the observation in which policies look for masks
+MASK = "action_mask"  # the observation in which policies look for masks
 
 
 class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -23,7 +23,7 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
     leaves out all choices are legal, and what is no choice has no mask.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], key: str = LEAF) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], key: str = MASK) -> None:
         """Wrap an environment.
 
         Args:
@@ -41,9 +41,9 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         inner = env.observation_space
         self._within = isinstance(inner, spaces.Dict)
         parts = dict(inner.spaces) if isinstance(inner, spaces.Dict) else {"observation": inner}
-        there = f"env.wrappers: observations have '{LEAF}' already, which is where policies look; leave the wrapper out"
-        require(LEAF not in parts, there)
-        self.observation_space = spaces.Dict({**parts, LEAF: masks})
+        there = f"env.wrappers: observations have '{MASK}' already, which is where policies look; leave the wrapper out"
+        require(MASK not in parts, there)
+        self.observation_space = spaces.Dict({**parts, MASK: masks})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode.
@@ -70,7 +70,7 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
                 "env.wrappers: key"
             )
         mask = _read(self._masks, info.get(self._key), self._key)
-        return {**(obs if self._within else {"observation": obs}), LEAF: mask}
+        return {**(obs if self._within else {"observation": obs}), MASK: mask}
 
 
 def _mask_space(action: gymnasium.Space) -> gymnasium.Space | None:

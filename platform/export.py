@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
-from algos.networks.heads import dotted
 from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, PaddockError, require
 from envs.spaces.parts import Path as LeafPath
+from envs.spaces.parts import dotted
 from envs.spaces.structures import flatten
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv

@@ -25,7 +25,6 @@ class Normalization:
         self._inputs = inputs
         self._rewards = rewards
         self._gamma = gamma
-        self._is_real = inputs.is_real if obs else np.zeros(0, np.bool_)
         self._seen = Moments.zero(inputs.width if obs else 0)
         self._returned = Moments.zero(1)
         self._running = np.zeros(num_envs)  # discounted return of each running episode
@@ -33,12 +32,17 @@ class Normalization:
     @property
     def mean(self) -> NDArray[np.float32]:
         """Of observations' numbers, [O], 0 where they are no reals; [0] where all are left as they are."""
-        return np.where(self._is_real, self._seen.mean, 0).astype(np.float32)
+        return self._scale()[0]
 
     @property
     def std(self) -> NDArray[np.float32]:
         """Of observations' numbers, [O], 1 where they are no reals; [0] where all are left as they are."""
-        return np.where(self._is_real, self._seen.std(STD_FLOOR), 1).astype(np.float32)
+        return self._scale()[1]
+
+    def _scale(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        if not self._obs:
+            return np.zeros(0, np.float32), np.zeros(0, np.float32)
+        return self._inputs.of_reals(self._seen.mean, self._seen.std(STD_FLOOR))
 
     @property
     def reward_scale(self) -> float:

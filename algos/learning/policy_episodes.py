@@ -173,7 +173,8 @@ class EverySlot:
     """One policy in every slot, acting on all rows at once."""
 
     def __init__(self, env: EnvSpec, policy: Any) -> None:
-        self.shape, self.dtype = row_of(env)
+        row = env.observations.row
+        self.shape, self.dtype = row.shape, row.base
         self._policy = policy
         self._state: Any = None
 
@@ -197,7 +198,8 @@ class Alone:
     """One policy in every slot, each as if it were alone."""
 
     def __init__(self, what: Performance, seeds: Sequence[int], slots: int) -> None:
-        self.shape, self.dtype = row_of(what.env)
+        row = what.env.observations.row
+        self.shape, self.dtype = row.shape, row.base
         self._policy_of: Callable[[int], Any] = lambda episode: policy_of_episode(what, seeds[episode])
         self._policies: list[Any] = [self._policy_of(0)] * slots
         self._states: list[Any] = [None] * slots
@@ -217,12 +219,6 @@ class Alone:
     def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
         """See `Players.numbers`."""
         return obs
-
-
-def row_of(env: EnvSpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and dtype of an observation of an environment in a batch of rows."""
-    layout = env.observations
-    return (tuple(layout.space.shape or ()) if layout.plain else ()), layout.row.base
 
 
 def _open(spec: EnvSpec, task: NativeTask | None, slots: int) -> VectorEnv:

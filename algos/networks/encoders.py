@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from algos.networks.architecture import Architecture
-from algos.networks.inputs import Inputs, leaf_name
+from algos.networks.inputs import Inputs
 from envs.errors import ConfigError, require, resolve
-from envs.spaces.parts import Leaf
+from envs.spaces.parts import Leaf, dotted
 from envs.spec import thaw
 
 Layer = TypeVar("Layer", bound=nn.Module)
@@ -90,12 +90,11 @@ class _Place:
         shape = tuple(leaf.shape)
         if dtype.kind == "U":  # letters by their numbers, zeros behind the end
             shape, dtype = (*shape, dtype.itemsize // 4), np.dtype(np.int32)
-        size = dtype.itemsize * int(np.prod(shape))
         try:
             kind = torch.from_numpy(np.zeros(0, dtype)).dtype
         except TypeError as error:
             raise ConfigError(f"env: torch has no numbers like {dtype}; leave the leaf out by env.without=") from error
-        return cls(start, size, kind, shape)
+        return cls(start, leaf.nbytes, kind, shape)
 
     def view(self, obs: Tensor) -> Tensor:
         return obs.narrow(1, self.start, self.size).view(self.dtype).view(-1, *self.shape)
@@ -120,7 +119,7 @@ class Beside(nn.Module):
         self.unflatten = Unflatten(inputs)
         shapes = [leaf.shape if len(leaf.shape) == 3 else (*leaf.shape, 1) for leaf in inputs.raw]
         self.shapes = [tuple(shape) for shape in shapes]
-        self.names = [leaf_name(leaf) for leaf in inputs.raw]
+        self.names = [dotted(leaf.path) for leaf in inputs.raw]
         self.layers = [nn.Sequential(*convolutions(shape, generator)) for shape in self.shapes]
         self.images = nn.ModuleList(self.layers)  # which is what torch finds parameters in
 
@@ -158,9 +157,8 @@ class Own(nn.Module):
         self.reals, start = [], 0
         self.paths = [leaf.path for leaf in inputs.raw]
         for leaf in [] if inputs.plain else [leaf for leaf in inputs.layout.leaves if leaf.kind == "real"]:
-            count = int(np.prod(leaf.shape))
-            self.reals.append((leaf.path, start, count, tuple(leaf.shape)))
-            start += count
+            self.reals.append((leaf.path, start, leaf.count, tuple(leaf.shape)))
+            start += leaf.count
         self._try(target, inputs)
 
     def forward(self, obs: Tensor) -> Tensor:

@@ -18,8 +18,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError, require
+from envs.masks import MASK
 from envs.native.networks import quick_tangent
 from envs.spaces.layout import Layout
+from envs.spaces.parts import dotted
 from envs.spaces.structures import flatten
 from envs.vector.contract import EnvError
 
@@ -286,7 +288,7 @@ class LeafHead(Head):
             row, k = np.argwhere(~possible)[0]
             which = f", component {k}," if len(self.sizes) > 1 else ""
             raise EnvError(
-                f"{dotted(('action_mask', *self.path))}{which} allows none of {self.sizes[k]} choices in row {row}; an "
+                f"{dotted((MASK, *self.path))}{which} allows none of {self.sizes[k]} choices in row {row}; an "
                 "environment must leave at least one as long as its episode lasts"
             )
         return np.where(legal, out, np.float32(LOWEST))
@@ -400,11 +402,6 @@ class MixedHead(Head):
         """One leaf's part of actions [B, K]; choices as whole numbers again."""
         part = action[:, at.action]
         return part.astype(np.int64, copy=False) if at.leaf.sizes else part
-
-
-def dotted(path: Path) -> str:
-    """Return a path as it is written in configuration and messages: "arm.joints.0"."""
-    return ".".join(map(str, path))
 
 
 def _walk(space: gymnasium.Space, path: Path) -> Iterator[tuple[Path, gymnasium.Space]]:

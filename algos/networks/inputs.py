@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from algos.networks.heads import Head
 from envs.errors import require
+from envs.masks import MASK
 from envs.spaces.features import Features, numbers_of
 from envs.spaces.layout import Layout
-from envs.spaces.parts import Leaf, Path, place
+from envs.spaces.parts import Leaf, Path, dotted, place
 
-MASK = "action_mask"  # the key of an observation that says which actions are legal
 MOST = 65_536  # numbers of one observation, for dense layers
 ALIGNMENT = 8  # bytes
 MIN_IMAGE = 5  # pixels a side that the smallest convolutional network needs
@@ -54,7 +54,7 @@ class Inputs:
     @property
     def shape(self) -> tuple[int, ...]:
         """Of one observation in a batch of rows: that of a Box; () of an opaque row."""
-        return tuple(self.layout.space.shape or ()) if self.plain else ()
+        return self.layout.row.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -76,14 +76,19 @@ class Inputs:
         """W where a mask says what is legal, else 0."""
         return self.head.width if self._legal else 0
 
-    @property
+    @functools.cached_property
     def offsets(self) -> tuple[list[int], int, int]:
         """Of a row of bytes: where each raw leaf begins, where what is legal does, and how long the row is."""
         starts, end = [], _aligned(4 * self.width)
         for leaf in self.raw:
             starts.append(end)
-            end = _aligned(end + _size(leaf))
+            end = _aligned(end + leaf.nbytes)
         return starts, end, _aligned(end + self.legal_width)
+
+    def of_reals(self, mean: NDArray[Any], std: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return mean and deviation [F] by which numbers are normalized: what is no real number is left as it is."""
+        real = self.is_real
+        return np.where(real, mean, 0).astype(np.float32), np.where(real, std, 1).astype(np.float32)
 
     def numbers(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Map rows [B, ...] to numbers [B, F] as they are; of a Box flattened, in its own dtype."""
@@ -109,7 +114,7 @@ class Inputs:
         if self.width:
             out[:, : 4 * self.width] = np.ascontiguousarray(numbers, np.float32).view(np.uint8)
         for leaf, start in zip(self.raw, starts, strict=True):
-            out[:, start : start + _size(leaf)] = octets[:, leaf.offset : leaf.offset + _size(leaf)]
+            out[:, start : start + leaf.nbytes] = octets[:, leaf.offset : leaf.offset + leaf.nbytes]
         if legal is not None:
             out[:, legal_at : legal_at + self.legal_width] = legal
         return out
@@ -123,7 +128,7 @@ class Inputs:
         if self.plain:
             return {"observation": rows}
         octets, legal = self.layout.octets(rows), self.legal(rows)
-        images = {leaf_name(leaf): numbers_of(leaf, octets).reshape(-1, *leaf.shape) for leaf in self.raw}
+        images = {dotted(leaf.path): numbers_of(leaf, octets).reshape(-1, *leaf.shape) for leaf in self.raw}
         return {"observation": self.numbers(rows), **images, **({} if legal is None else {"legal": legal})}
 
     @functools.cached_property
@@ -140,16 +145,14 @@ class Inputs:
             ConfigError: it fits no action.
         """
         found = []
-        for leaf in () if self.plain else self.layout.leaves:
-            if leaf.path[:1] != (MASK,):
-                continue
-            columns, count = self.head.columns.get(leaf.path[1:], slice(0, 0)), int(np.prod(leaf.shape))
-            fits = count_of(columns) == count and leaf.dtype[1:] in ("i1", "u1", "b1")
+        for leaf in masks(self.layout):
+            columns = self.head.columns.get(leaf.path[1:], slice(0, 0))
+            fits = count_of(columns) == leaf.count and leaf.dtype[1:] in ("i1", "u1", "b1")
             each = [f"{count_of(part)} for the action{place(path)}" for path, part in self.head.columns.items()]
             require(
                 fits,
-                f"env: the mask{place(leaf.path)} has {count} numbers of {leaf.dtype} and is about no choice; allowed: "
-                f"{', '.join(each) or 'none, since nothing is chosen'}, as bits; or env.without=[{MASK}]",
+                f"env: the mask{place(leaf.path)} has {leaf.count} numbers of {leaf.dtype} and is about no choice; "
+                f"allowed: {', '.join(each) or 'none, since nothing is chosen'}, as bits; or env.without=[{MASK}]",
             )
             found.append((leaf, columns))
         return found
@@ -170,9 +173,8 @@ def images(layout: Layout) -> tuple[Leaf, ...]:
 def blank(layout: Layout) -> NDArray[Any]:
     """Return rows [1] of zeros, with every action legal."""
     rows = layout.zeros(1)
-    for leaf in layout.leaves:
-        if leaf.path[:1] == (MASK,):
-            numbers_of(leaf, layout.octets(rows))[:] = 1
+    for leaf in masks(layout):
+        numbers_of(leaf, layout.octets(rows))[:] = 1
     return rows
 
 
@@ -181,23 +183,19 @@ def seen(layout: Layout) -> tuple[Leaf, ...]:
     return tuple(leaf for leaf in layout.leaves if leaf.path[:1] != (MASK,))
 
 
+def masks(layout: Layout) -> tuple[Leaf, ...]:
+    """Return the leaves of the mask; the paths behind its own are those of actions."""
+    return tuple(leaf for leaf in layout.leaves if leaf.path[:1] == (MASK,))
+
+
 def masked_paths(layout: Layout) -> list[Path]:
     """Return the paths, in the action space, of what a mask is about."""
-    return [leaf.path[1:] for leaf in layout.leaves if leaf.path[:1] == (MASK,)]
-
-
-def leaf_name(leaf: Leaf) -> str:
-    """Return the path of a leaf as inputs are named by it: `cameras.0`."""
-    return ".".join(map(str, leaf.path))
+    return [leaf.path[1:] for leaf in masks(layout)]
 
 
 def count_of(part: slice) -> int:
     """Return how many columns a slice has."""
     return int(part.stop - part.start)
-
-
-def _size(leaf: Leaf) -> int:
-    return np.dtype(leaf.dtype).itemsize * int(np.prod(leaf.shape))
 
 
 def _aligned(end: int) -> int:

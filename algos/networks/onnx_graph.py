@@ -16,10 +16,11 @@ from algos.networks.actor import ActorPolicy, Architecture, Weights
 from algos.networks.actor_critic import ActorCritic
 from algos.networks.encoders import Beside, Numbers, Pixels, Rows
 from algos.networks.flat import FlatPolicy
-from algos.networks.heads import LOWEST, LeafHead, dotted
-from algos.networks.inputs import Inputs, leaf_name
+from algos.networks.heads import LOWEST, LeafHead
+from algos.networks.inputs import Inputs
 from envs.errors import require
 from envs.native.networks import Normalizer
+from envs.spaces.parts import dotted
 
 OPSET, IR = 17, 8  # as old as the operators allow: onnxruntime 1.13 reads it
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
@@ -47,7 +48,7 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
     if not seen.plain:
         shape, dtype = (seen.width,), np.dtype(np.float32)
     inputs = [_value("observation", dtype, *shape)]
-    inputs += [_value(leaf_name(leaf), np.dtype(leaf.dtype), *leaf.shape) for leaf in seen.raw]
+    inputs += [_value(dotted(leaf.path), np.dtype(leaf.dtype), *leaf.shape) for leaf in seen.raw]
     if seen.legal_width:
         inputs.append(_value("legal", np.dtype(np.bool_), seen.legal_width))
     outputs = []

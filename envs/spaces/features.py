@@ -39,7 +39,7 @@ class Features:
         self._numbers = np.dtype(
             {
                 "names": [name for name, *_ in self._steps],
-                "formats": [(leaf.dtype, (int(np.prod(leaf.shape)),)) for leaf, _ in shown],
+                "formats": [(leaf.dtype, (leaf.count,)) for leaf, _ in shown],
                 "offsets": [leaf.offset for leaf, _ in shown],
                 "itemsize": itemsize,
             }
@@ -60,25 +60,23 @@ class Features:
 def numbers_of(leaf: Leaf, octets: Array) -> Array:
     """View a leaf's numbers [B, n] in rows of bytes [B, itemsize]."""
     dtype = np.dtype(leaf.dtype)
-    shape = len(octets), int(np.prod(leaf.shape))
-    return np.ndarray(shape, dtype, octets.data, leaf.offset, (octets.strides[0], dtype.itemsize))
+    return np.ndarray((len(octets), leaf.count), dtype, octets.data, leaf.offset, (octets.strides[0], dtype.itemsize))
 
 
 def _width(leaf: Leaf) -> int:
     """How many features a leaf has."""
-    count = int(np.prod(leaf.shape))
     if leaf.kind == "text":
         return 0
     if leaf.kind in ("choice", "tag", "length"):
-        return count * leaf.sizes[0]
-    return count // len(leaf.sizes) * sum(leaf.sizes) if leaf.kind == "choices" else count
+        return leaf.count * leaf.sizes[0]
+    return leaf.count // len(leaf.sizes) * sum(leaf.sizes) if leaf.kind == "choices" else leaf.count
 
 
 def _spread(leaf: Leaf) -> Spread:
     """What writes the features of a leaf's numbers."""
     if leaf.kind in ("choice", "choices", "tag"):
         sizes = np.array(leaf.sizes)
-        repeats = int(np.prod(leaf.shape)) // len(sizes)
+        repeats = leaf.count // len(sizes)
         value = np.tile(
             np.concatenate([np.arange(n) + start for n, start in zip(sizes, leaf.starts, strict=True)]), repeats
         )

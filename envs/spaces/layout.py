@@ -16,7 +16,7 @@ from gymnasium import Space, spaces
 from envs.errors import ConfigError, nearest, require
 from envs.spaces.columns import Fill, filler
 from envs.spaces.features import Features
-from envs.spaces.parts import Array, Choice, Kind, Leaf, Numbers, Part, Path, Read, Views, Write
+from envs.spaces.parts import Array, Choice, Kind, Leaf, Numbers, Part, Path, Read, Views, Write, dotted
 from envs.spaces.structures import Graph, Items, OneOf, Record, Text
 
 Bounds = Mapping[str, int | Sequence[int]]
@@ -236,7 +236,7 @@ def _kind(box: spaces.Box) -> Kind:
 
 
 def _key(path: Path) -> str:
-    return ".".join(map(str, path)) or "element"
+    return dotted(path) or "element"
 
 
 def _named(path: Path) -> str:

@@ -5,6 +5,7 @@ what its parts have. What comes in numbers, such as the items of a sequence, lie
 """
 
 import abc
+import math
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -47,6 +48,16 @@ class Leaf:
     shape: tuple[int, ...]
     sizes: tuple[int, ...] = ()
     starts: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many numbers a row has of it."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes of a row it takes."""
+        return np.dtype(self.dtype).itemsize * self.count
 
 
 class Source:
@@ -266,6 +277,11 @@ class Choice(Part):
 
     def refuse(self, element: Any) -> None:
         self.fit(element)
+
+
+def dotted(path: Path) -> str:
+    """Return a path as it is written in configuration: "arm.joints.0"."""
+    return ".".join(map(str, path))
 
 
 def place(path: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
-from envs.spaces.parts import Array, Index, Leaf, Misfit, Numbers, Part, Path, Read, Source, Views, Write, place
+from envs.spaces.parts import Array, Index, Leaf, Misfit, Numbers, Part, Path, Read, Source, Views, Write, dotted, place
 
 INTEGER = np.dtype(np.int64)
 
@@ -350,5 +350,5 @@ def clear(arrays: Sequence[Array], index: Any) -> None:
 
 def overflow(count: int, what: str, path: Path, most: Any) -> str:
     """Say that more came than the bound holds."""
-    key = ".".join(map(str, path)) or "element"
+    key = dotted(path) or "element"
     return f"{count} {what}{place(path)} where env.bounds holds {most} at most; raise env.bounds.{key}"
