@@ -78,21 +78,18 @@ Exit codes: 0 results depend on settings and seed alone, 1 something FAILs, 2 ba
 
 def main() -> int:
     """The command `paddock.check`; see `run_command` for the exit codes, and 1 where a check failed."""
-    code = 0
+    return run_command(HELP, _command)
 
-    def command(arguments: Sequence[str]) -> None:
-        nonlocal code
-        if any(argument.startswith("algo=") for argument in arguments):
-            before = logging.root.manager.disable
-            logging.disable(logging.WARNING)  # what a run warns of would be told for each of the many that are made
-            try:
-                code = print_findings(check_run(*read_run(arguments)))
-            finally:
-                logging.disable(before)
-        else:
-            code = print_findings(check_env(*read(arguments)))
 
-    return run_command(HELP, command) or code
+def _command(arguments: Sequence[str]) -> int:
+    if not any(argument.startswith("algo=") for argument in arguments):
+        return print_findings(check_env(*read(arguments)))
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # what a run warns of would be told for each of the many that are made
+    try:
+        return print_findings(check_run(*read_run(arguments)))
+    finally:
+        logging.disable(before)
 
 
 def read(arguments: Sequence[str]) -> tuple[EnvSpec, int]:

@@ -28,18 +28,16 @@ Exit codes: 0 all well, 1 something FAILs, 2 bad input.
 
 def main() -> int:
     """The command `paddock.doctor`; see `run_command` for the exit codes, and 1 where a check failed."""
-    code = 0
 
-    def command(arguments: Sequence[str]) -> None:
-        nonlocal code
-        code = print_findings(examine(arguments))
+    def command(arguments: Sequence[str]) -> int:
+        return print_findings(examine(arguments))
 
     try:
         from .config.command import run_command
     except ImportError:  # not even NumPy is here
         command([])
         return 1
-    return run_command(HELP, command) or code
+    return run_command(HELP, command)
 
 
 def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:

@@ -53,13 +53,7 @@ class Difference:
 
 def main() -> int:
     """The command `paddock.rerun`; see `run_command` for the exit codes, of which 1 is another one."""
-    same = True
-
-    def command(arguments: Sequence[str]) -> None:
-        nonlocal same
-        same = _command(arguments)
-
-    return run_command(HELP, command) or (0 if same else 1)
+    return run_command(HELP, lambda arguments: 0 if _command(arguments) else 1)
 
 
 def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> Difference | None:

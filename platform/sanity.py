@@ -49,13 +49,7 @@ class Request:
 
 def main() -> int:
     """The command `paddock.sanity`; see `run_command` for the exit codes, and 1 where a task failed."""
-    code = 0
-
-    def command(arguments: Sequence[str]) -> None:
-        nonlocal code
-        code = examine(read(arguments))
-
-    return run_command(HELP, command) or code
+    return run_command(HELP, lambda arguments: examine(read(arguments)))
 
 
 def examine(request: Request) -> int:

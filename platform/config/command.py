@@ -13,18 +13,19 @@ from ..runs.checkpoint import write_atomically
 Readers = Mapping[str, tuple[Callable[[str], Any], str]]  # key -> (from text, raising ValueError; what is allowed)
 
 
-def run_command(help_page: str, command: Callable[[Sequence[str]], None]) -> int:
+def run_command(help_page: str, command: Callable[[Sequence[str]], int | None]) -> int:
     """Run a command on the process's arguments, or print its help page.
 
     Returns:
-        The exit code: 0 done, 2 bad input, 130 stopped by Ctrl-C, 141 nobody reads the output any more.
+        The exit code: what the command says, or else 0 done, 2 bad input, 130 stopped by Ctrl-C, 141 nobody reads the
+        output any more.
     """
-    arguments = sys.argv[1:]
+    arguments, code = sys.argv[1:], None
     try:
         if {"--help", "-h"} & set(arguments):
             print(help_page)
         else:
-            command(arguments)
+            code = command(arguments)
         sys.stdout.flush()
     except PaddockError as error:
         return complain(error, 2)
@@ -32,7 +33,7 @@ def run_command(help_page: str, command: Callable[[Sequence[str]], None]) -> int
         return 130
     except BrokenPipeError:
         return fall_silent()
-    return 0
+    return code or 0
 
 
 def fall_silent() -> int:
