@@ -5,7 +5,6 @@ anew and brings it to its state, as a resumed run does: its laws say that this c
 """
 
 import functools
-import inspect
 import itertools
 from collections.abc import Mapping
 from contextlib import closing
@@ -15,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from algos.common.alone import make_alone
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.evolution.hyperparameters import Value
 from algos.learning.policy_episodes import play_in_company
-from algos.pool.serial import SerialPool
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
@@ -65,10 +64,7 @@ class RoundSettings:
 
     def make(self, settings: Mapping[str, Value], seed: int) -> Any:
         """A member's algorithm, at its beginning, on a pool that is this process."""
-        parts = {"env": self.env, "vec": self.vec, "pool": SerialPool(), "seed": seed}
-        named = inspect.signature(self.member.func).parameters
-        with one_thread():  # for the last bits of a network's first weights, too
-            return self.member(**settings, **{name: part for name, part in parts.items() if name in named})
+        return make_alone(self.member, self.env, self.vec, seed, **settings)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,15 @@
 """A task of the sanity suite, learned by an algorithm: what a worker does for `python -m paddock.sanity`."""
 
 import functools
-import inspect
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from algos.common.alone import make_alone
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import Performance, perform
-from algos.pool.serial import SerialPool
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
@@ -32,10 +31,8 @@ class Lesson:
 
 def learn_and_play(lesson: Lesson) -> Episodes:
     """Let an algorithm learn for so many steps, all in this process, and play the policy that it has then."""
-    parts = {"env": lesson.env, "vec": lesson.vec, "pool": SerialPool(), "seed": lesson.seed}
-    named = inspect.signature(lesson.algorithm.func).parameters
     with one_thread():
-        algorithm = lesson.algorithm(**{name: part for name, part in parts.items() if name in named})
+        algorithm = make_alone(lesson.algorithm, lesson.env, lesson.vec, lesson.seed)
         with closing(algorithm.plan()) as plan:
             for metrics in plan:
                 if metrics["step"] >= lesson.steps:
