@@ -50,6 +50,12 @@ def _read_number(infos: Mapping[str, Any], name: str, row: int) -> float:
     return float(value)
 
 
+def tell_ended(returns: NDArray[Any], lengths: NDArray[Any], ended: NDArray[np.bool_]) -> dict[str, Any]:
+    """Return what `final_info` says of episodes that ended: `episode`, with return `r` and length `l`, 0 elsewhere."""
+    told = {"r": np.where(ended, returns, 0.0), "l": np.where(ended, lengths, 0)}
+    return {"episode": told | {f"_{key}": ended.copy() for key in told}, "_episode": ended.copy()}
+
+
 def merge_infos(infos: dict[str, Any], part: dict[str, Any], at: NDArray[np.intp], rows: int) -> None:
     """Enter infos [len(at)] of some environments at their rows `at` of so many."""
     for key, value in part.items():

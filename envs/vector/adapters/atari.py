@@ -16,7 +16,7 @@ from envs.spec import EnvSpec
 from envs.vector.adapters.batched import check_whole
 from envs.vector.adapters.lockstep import LockStepVectorEnv
 from envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask, read_seeds
-from envs.vector.infos import merge_infos, pick_infos
+from envs.vector.infos import merge_infos, pick_infos, tell_ended
 
 GAME = "paddock/Atari-v0"  # the id of `envs.bindings.atari`
 SEEDS = 2**31  # ALE takes those from 0 to here
@@ -186,17 +186,14 @@ class AtariVectorEnv(LockStepVectorEnv):
         finals = np.full(N, None, object)
         for i in over:
             finals[i] = observation[i].copy()
-        lived = {"r": np.where(ended, self._return, 0.0), "l": np.where(ended, self._length, 0)}
+        told = tell_ended(self._return, self._length, ended)
         merged = _spread(infos, ~ended)
         merge_infos(merged, pick_infos({"final_info": infos}, ended), over, N)
         self._episode[ended] += 1
         seeds = np.full(len(over), -1, np.int64) if self._key is None else self._keyed(ended)
         observation, begun = self._start(ended, seeds)
         merge_infos(merged, pick_infos(begun, ended), over, N)
-        merged["final_info"] |= {
-            "episode": lived | {f"_{key}": ended.copy() for key in lived},
-            "_episode": ended.copy(),
-        }
+        merged["final_info"] |= told
         return observation, {**merged, "final_obs": finals, "_final_obs": ended.copy()}
 
 

@@ -17,7 +17,7 @@ from envs.spec import REFUSALS, EnvSpec
 from envs.vector.adapters.lockstep import LockStepVectorEnv
 from envs.vector.attributes import load_attributes, save_attributes
 from envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask
-from envs.vector.infos import merge_infos, pick_infos
+from envs.vector.infos import merge_infos, pick_infos, tell_ended
 
 
 class BatchedVectorEnv(LockStepVectorEnv):
@@ -107,9 +107,8 @@ class BatchedVectorEnv(LockStepVectorEnv):
                 observation, infos = self._restart(observation, infos, ended)
             else:
                 infos = {**infos, "final_obs": self._rows(infos["final_obs"], ended), "_final_obs": ended.copy()}
-            final = {"r": np.where(ended, self._return, 0.0), "l": np.where(ended, self._length, 0)}
-            statistics = final | {f"_{key}": ended.copy() for key in final}
-            infos["final_info"] = {**infos.get("final_info", {}), "episode": statistics, "_episode": ended.copy()}
+            told = tell_ended(self._return, self._length, ended)
+            infos["final_info"] = {**infos.get("final_info", {}), **told}
             infos["_final_info"] = ended.copy()
             self._return[ended] = 0.0
             self._length[ended] = 0
