@@ -6,7 +6,7 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
 import gymnasium
@@ -178,8 +178,7 @@ class EnvSpec:
         Raises:
             ConfigError: `bounds` and `without` do not give it a size, or name what there is not.
         """
-        observation, action = self.raw_spaces
-        return self.keep(observation)[0], action
+        return self._kept, self.raw_spaces[1]
 
     @property
     def raw_spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
@@ -226,6 +225,11 @@ class EnvSpec:
         return Layout.of(observation_space, dict(thaw(self.bounds)), self.without)
 
     @functools.cached_property
+    def _kept(self) -> gymnasium.Space:
+        """The observation space without what is left out."""
+        return self.keep(self.raw_spaces[0])[0]
+
+    @functools.cached_property
     def _made(self) -> tuple[tuple[gymnasium.Space, gymnasium.Space], bool]:
         """What an environment made for the purpose says: its spaces, and whether its episodes are limited."""
         env = self.make()
@@ -235,7 +239,7 @@ class EnvSpec:
             env.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_made", "observations", "actions")}
+        return {item.name: getattr(self, item.name) for item in fields(self)}  # without what was read from it
 
 
 def _wrap(env: gymnasium.Env, wrapper: dict[str, Any]) -> gymnasium.Env:
