@@ -54,6 +54,7 @@ class EnvSpec:
             ``reset`` leaks history, as Box2D's world does in BipedalWalker.
         bounds: by the dotted path of a part of the observation that varies in size, how much there is of it at the
             most; see `Layout.of`. Mappings in mappings are joined: `{seen: {items: 3}}` is `{"seen.items": 3}`.
+        action_bounds: the same of an action.
         without: dotted paths of parts of the observation that are left out.
         training: what differs where rollouts are played: ``kwargs`` over the others, more ``wrappers`` on the outside,
             other ``max_episode_steps``. Whole episodes, those of evaluations among them, are played without.
@@ -67,6 +68,7 @@ class EnvSpec:
     max_episode_steps: Annotated[int | None, Range("must be at least 1, or null for no other limit", low=1)]
     fresh: bool
     bounds: Mapping[str, Any] = field(default_factory=dict)
+    action_bounds: Mapping[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
@@ -81,7 +83,8 @@ class EnvSpec:
             not isinstance(self.without, str), f"without={self.without!r} must be a list of paths: [{self.without}]"
         )
         object.__setattr__(self, "kwargs", freeze(dict(self.kwargs)))
-        object.__setattr__(self, "bounds", freeze(dict(_join(dict(self.bounds), ""))))
+        for bounds in ("bounds", "action_bounds"):
+            object.__setattr__(self, bounds, freeze(dict(_join(dict(getattr(self, bounds)), ""))))
         object.__setattr__(self, "without", tuple(map(str, self.without)))
         object.__setattr__(self, "wrappers", tuple(freeze(dict(wrapper)) for wrapper in self.wrappers))
         require(not isinstance(self.metrics, str), f"metrics={self.metrics!r} must be a list: [{self.metrics}]")
@@ -141,8 +144,8 @@ class EnvSpec:
         """The recipe as plain data: what it is built from again."""
         wrappers = [dict(thaw(wrapper)) for wrapper in self.wrappers]
         own = {name: getattr(self, name) for name in ("id", "max_episode_steps", "fresh")}
-        own |= {"kwargs": self.arguments, "wrappers": wrappers, "training": dict(thaw(self.training))}
-        return own | {"bounds": dict(thaw(self.bounds)), "without": list(self.without), "metrics": list(self.metrics)}
+        own |= {name: dict(thaw(getattr(self, name))) for name in ("kwargs", "bounds", "action_bounds", "training")}
+        return own | {"wrappers": wrappers, "without": list(self.without), "metrics": list(self.metrics)}
 
     def in_training(self) -> "EnvSpec":
         """Return the recipe of the environments that rollouts are played in.
@@ -199,13 +202,9 @@ class EnvSpec:
         """How an action lies in a row.
 
         Raises:
-            ConfigError: it has no form of known size.
+            ConfigError: a part of it has no form of known size, or `action_bounds` names what there is not.
         """
-        space = self.raw_spaces[1]
-        try:
-            return Layout.of(space, {}, ())
-        except ConfigError as error:
-            raise ConfigError(f"actions of {space} have no known size; wrap the environment") from error
+        return self.lay_out_actions(self.raw_spaces[1])
 
     def keep(self, observation_space: gymnasium.Space) -> tuple[gymnasium.Space, Layout | None]:
         """Return what is kept of an observation space, and how it lies in rows; None where its size is not known.
@@ -220,6 +219,14 @@ class EnvSpec:
                 raise
             return observation_space, None
         return layout.space, layout
+
+    def lay_out_actions(self, action_space: gymnasium.Space) -> Layout:
+        """Return how an action of this space lies in a row.
+
+        Raises:
+            ConfigError: a part of it has no form of known size, or `action_bounds` names what there is not.
+        """
+        return Layout.of(action_space, dict(thaw(self.action_bounds)), (), "env.action_bounds")
 
     def _lay_out(self, observation_space: gymnasium.Space) -> Layout:
         return Layout.of(observation_space, dict(thaw(self.bounds)), self.without)

@@ -8,7 +8,7 @@ silence.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -20,6 +20,7 @@ from envs.spaces.parts import Array, Choice, Kind, Leaf, Numbers, Part, Path, Re
 from envs.spaces.structures import Graph, Items, OneOf, Record, Text
 
 Bounds = Mapping[str, int | Sequence[int]]
+Key = Literal["env.bounds", "env.action_bounds"]  # of the configuration: what sets the bounds, and errors name
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Layout:
     _root: Part = field(compare=False, repr=False)
 
     @classmethod
-    def of(cls, space: Space, bounds: Bounds, without: Sequence[str]) -> "Layout":
+    def of(cls, space: Space, bounds: Bounds, without: Sequence[str], key: Key = "env.bounds") -> "Layout":
         """Lay out a space.
 
         Args:
@@ -52,11 +53,12 @@ class Layout:
                 characters of a text of somebody's own class, (nodes, edges) of a Graph. The path of a space that is
                 nothing else is "element".
             without: dotted paths of parts to leave out.
+            key: what sets the bounds.
 
         Raises:
             ConfigError: a space without a bound or of an unknown class, or a path that there is not.
         """
-        builder = _Builder(dict(bounds), set(without))
+        builder = _Builder(dict(bounds), set(without), key)
         kept, root = builder.build(space, (), ())
         builder.finish()
         leaves = tuple(root.leaves(0))
@@ -143,8 +145,8 @@ class Layout:
 class _Builder:
     """Walks a space and lays out its parts."""
 
-    def __init__(self, bounds: dict[str, Any], without: set[str]) -> None:
-        self.bounds, self.without = bounds, without
+    def __init__(self, bounds: dict[str, Any], without: set[str], key: Key) -> None:
+        self.bounds, self.without, self.key = bounds, without, key
         self.varying: set[str] = set()  # paths that take a bound
         self.paths: set[str] = set()  # paths that can be left out
 
@@ -172,29 +174,29 @@ class _Builder:
                 built = [self.build(option, (*path, k), lead) for k, option in enumerate(space.spaces)]
                 return spaces.OneOf([kept for kept, _ in built]), OneOf(path, lead, [part for _, part in built])
             case spaces.Sequence():
-                most = self._bound(space, path, int)
+                most, key = self._bound(space, path, int)
                 kept, item = self.build(space.feature_space, (*path, "items"), (*lead, most))
-                return spaces.Sequence(kept, stack=space.stack), Items(path, lead, most, item, space.stack)
+                return spaces.Sequence(kept, stack=space.stack), Items(path, lead, most, key, item, space.stack)
             case spaces.Graph():
-                nodes, edges = self._bound(space, path, tuple)
+                (nodes, edges), key = self._bound(space, path, tuple)
                 _, node = self.build(space.node_space, (*path, "nodes"), (*lead, nodes))
                 edge = None
                 if space.edge_space is not None:
                     _, edge = self.build(space.edge_space, (*path, "edges"), (*lead, edges))
-                return space, Graph(path, lead, (nodes, edges), node, edge)
+                return space, Graph(path, lead, (nodes, edges), key, node, edge)
         # Somebody's own class, such as MiniGrid's MissionSpace: of its elements we know what NumPy calls them.
         if space.dtype is not None and np.dtype(space.dtype).kind == "U":
-            return space, Text(path, lead, self._bound(space, path, int))
+            return space, Text(path, lead, self._bound(space, path, int)[0])
         raise ConfigError(
             f"{_named(path)} is a {type(space).__name__}, whose elements have no known form; "
-            f"leave it out by env.without=[{_key(path)}], or wrap the environment"
+            f"{self._leave_out(path)}wrap the environment"
         )
 
     def finish(self) -> None:
         """Raise ConfigError for a path that there was not."""
         for path in sorted(self.bounds.keys() - self.varying):
             raise ConfigError(
-                f"env.bounds.{path} is no text, sequence or graph that takes a bound; {nearest(path, self.varying)}"
+                f"{self.key}.{path} is no text, sequence or graph that takes a bound; {nearest(path, self.varying)}"
             )
         for path in sorted(self.without - self.paths):
             raise ConfigError(f"env.without={path} is no part of the space; {nearest(path, self.paths)}")
@@ -212,21 +214,27 @@ class _Builder:
             return spaces.Dict(list(kept.items())), Record(path, of, None)  # in the order they had
         return spaces.Tuple(list(kept.values())), Record(path, of, len(parts))
 
-    def _bound(self, space: Space, path: Path, kind: type) -> Any:
-        key = _key(path)
-        self.varying.add(key)
+    def _bound(self, space: Space, path: Path, kind: type) -> tuple[Any, str]:
+        """Return how much there is at the most, and the whole key that says so."""
+        at = _key(path)
+        key = f"{self.key}.{at}"
+        self.varying.add(at)
         form = "[nodes, edges]" if kind is tuple else "n"
-        if key not in self.bounds:
+        if at not in self.bounds:
             raise ConfigError(
                 f"{_named(path)} is a {type(space).__name__}, whose elements vary in size; say how much there is "
-                f"at the most by +env.bounds.{key}={form}, or leave it out by env.without=[{key}]"
+                f"at the most by +{key}={form}, or {self._leave_out(path)}wrap the environment"
             )
-        bound = self.bounds[key]
+        bound = self.bounds[at]
         given = list(bound) if isinstance(bound, Sequence) and not isinstance(bound, str) else [bound]
         whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in given)
         if not whole or len(given) != (2 if kind is tuple else 1):
-            raise ConfigError(f"env.bounds.{key}={bound} must be {form}, at least 1")
-        return tuple(given) if kind is tuple else given[0]
+            raise ConfigError(f"{key}={bound} must be {form}, at least 1")
+        return (tuple(given) if kind is tuple else given[0]), key
+
+    def _leave_out(self, path: Path) -> str:
+        """Return a remedy, of which actions have no need: an environment wants them whole."""
+        return f"leave it out by env.without=[{_key(path)}], or " if self.key == "env.bounds" else ""
 
 
 def _kind(box: spaces.Box) -> Kind:

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
-from envs.spaces.parts import Array, Index, Leaf, Misfit, Numbers, Part, Path, Read, Source, Views, Write, dotted, place
+from envs.spaces.parts import Array, Index, Leaf, Misfit, Numbers, Part, Path, Read, Source, Views, Write, place
 
 INTEGER = np.dtype(np.int64)
 
@@ -198,12 +198,13 @@ class OneOf(Varying):
 class Items(Varying):
     """A Sequence of at most so many items; those there are not are zeros."""
 
-    def __init__(self, path: Path, lead: tuple[int, ...], most: int, item: Part, stacked: bool) -> None:
+    def __init__(self, path: Path, lead: tuple[int, ...], most: int, key: str, item: Part, stacked: bool) -> None:
         """Args:
+        key: of the configuration, which sets the bound.
         item: with the bound at the end of its lead.
         stacked: an element is a batch of items in Gymnasium's form, and not a tuple.
         """
-        self.path, self.depth, self.most, self.item, self.stacked = path, len(lead), most, item, stacked
+        self.path, self.depth, self.most, self.key, self.item, self.stacked = path, len(lead), most, key, item, stacked
         self.length = Numbers((*path, "length"), "length", INTEGER, lead, (), (most,), (0,))
         self.record = Record(path, {"length": self.length, "items": item}, None)
         self.dtype = self.record.dtype
@@ -215,7 +216,7 @@ class Items(Varying):
         def write(index: Index, element: Any) -> None:
             count = self.item.rows_in(element) if self.stacked else len(element)
             if count > self.most:
-                raise Misfit(overflow(count, "items", self.path, self.most))
+                raise _overflow(count, "items", self)
             before = int(length[index])
             at = deeper(index)
             if self.stacked:
@@ -245,11 +246,14 @@ class Items(Varying):
 class Graph(Varying):
     """A Graph of at most so many nodes and edges: both as items in Gymnasium's batch form, and pairs of nodes."""
 
-    def __init__(self, path: Path, lead: tuple[int, ...], most: tuple[int, int], node: Part, edge: Part | None) -> None:
+    def __init__(
+        self, path: Path, lead: tuple[int, ...], most: tuple[int, int], key: str, node: Part, edge: Part | None
+    ) -> None:
         """Args:
+        key: of the configuration, which sets the bound.
         node, edge: each with its bound at the end of its lead; no edge where the space has none.
         """
-        self.path, self.depth, self.most, self.node, self.edge = path, len(lead), most, node, edge
+        self.path, self.depth, self.most, self.key, self.node, self.edge = path, len(lead), most, key, node, edge
         one = ((most[0],), (0,))
         parts: dict[str | int, Part] = {
             "num_nodes": Numbers((*path, "num_nodes"), "length", INTEGER, lead, (), *one),
@@ -276,9 +280,9 @@ class Graph(Varying):
                 raise Misfit(f"edges{place(self.path)} where none are declared")
             edges = -1 if self.edge is None or element.edges is None else self.edge.rows_in(element.edges)
             if nodes > self.most[0]:
-                raise Misfit(overflow(nodes, "nodes", self.path, self.most))
+                raise _overflow(nodes, "nodes", self)
             if edges > self.most[1]:
-                raise Misfit(overflow(edges, "edges", self.path, self.most))
+                raise _overflow(edges, "edges", self)
             clear(arrays, index)
             self.node.pack(select(views["nodes"], (*at, slice(0, nodes))), element.nodes)
             views["num_nodes"][index] = nodes
@@ -348,7 +352,6 @@ def clear(arrays: Sequence[Array], index: Any) -> None:
         array[index] = "" if array.dtype.kind == "U" else 0
 
 
-def overflow(count: int, what: str, path: Path, most: Any) -> str:
-    """Say that more came than the bound holds."""
-    key = dotted(path) or "element"
-    return f"{count} {what}{place(path)} where env.bounds holds {most} at most; raise env.bounds.{key}"
+def _overflow(count: int, what: str, part: "Items | Graph") -> Misfit:
+    """More came than the bound holds."""
+    return Misfit(f"{count} {what}{place(part.path)} where {part.most} at most are declared; raise {part.key}")

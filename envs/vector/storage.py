@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError, require
 from envs.spaces.layout import Layout
-from envs.spec import EnvSpec
+from envs.spec import NOTHING, EnvSpec
 
 NewArray = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]  # (shape, dtype) to an array of zeros
 RowIndex = slice | NDArray[np.intp]  # environments: consecutive ones as a slice with start and stop, or distinct ones
@@ -30,23 +30,30 @@ class Layouts:
         """Return those of an environment with these spaces, as its recipe has it.
 
         Raises:
-            ConfigError: `env.bounds` and `env.without` do not give observations a size, or name what there is not.
+            ConfigError: `env.bounds`, `env.without` and `env.action_bounds` do not give them a size, or name what there
+                is not.
         """
         kept, observation = spec.keep(observation_space)
         try:
-            action = Layout.of(action_space, {}, ())
+            action = spec.lay_out_actions(action_space)
         except ConfigError:
+            if spec.action_bounds != NOTHING:
+                raise
             action = None
         return cls(observation, action, kept, action_space)
 
     def check_sized(self) -> None:
         """Raise ConfigError where observations or actions have no known size, saying what gives them one."""
-        if self.observation is None:
-            try:
+        try:
+            if self.observation is None:
                 Layout.of(self.observation_space, {}, ())
-            except ConfigError as error:
-                raise ConfigError(f"observations have no fixed size: {error}") from None
-        require(self.action is not None, f"actions of {self.action_space} have no fixed size; wrap the environment")
+        except ConfigError as error:
+            raise ConfigError(f"observations have no fixed size: {error}") from None
+        try:
+            if self.action is None:
+                Layout.of(self.action_space, {}, (), "env.action_bounds")
+        except ConfigError as error:
+            raise ConfigError(f"actions have no fixed size: {error}") from None
 
     def check_rows(self, spec: EnvSpec) -> None:
         """Raise ConfigError where somebody else's environments would give other rows than the recipe's."""

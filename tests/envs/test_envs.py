@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import Serial, SerialVectorEnv, VectorMisuse
+from envs.vector.storage import Layouts
 
 OFFERED = sorted(
     path
@@ -167,14 +168,20 @@ def test_spaces_without_a_known_size_are_the_environments_own_until_something_is
     assert spec.spaces == spec.raw_spaces
     with pytest.raises(ConfigError, match=r"at pile is a Sequence.*\+env.bounds.pile=n.*env.without=\[pile\]"):
         spec.observations  # noqa: B018, which is made when it is asked for
-    with pytest.raises(ConfigError, match=r"actions of Sequence.* have no known size"):
+    with pytest.raises(
+        ConfigError, match=r"the space is a Sequence.*\+env.action_bounds.element=n, or wrap the environment"
+    ):
         spec.actions  # noqa: B018
     for wrong, named in (
         ({"bounds": {"pile": 3, "pil": 3}}, "env.bounds.pil"),
         ({"bounds": {"pile": 3}, "without": ["pil"]}, "did you mean 'pile'?"),
+        (
+            {"bounds": {"pile": 3}, "action_bounds": {"element": 3, "elemen": 3}},
+            "env.action_bounds.elemen is no .*'element'",
+        ),
     ):
         with pytest.raises(ConfigError, match=named):
-            replace(spec, **wrong).spaces  # noqa: B018
+            Layouts.of(replace(spec, **wrong), *spec.raw_spaces)
     assert list(replace(spec, without=("pile",)).spaces[0].spaces) == ["near"]
     first = env_spec("toy_envs:Samples-v0", kwargs={"observation": "graph", "action": "bits"}, without=[0])
     assert first.spaces[0] == gymnasium.spaces.Tuple([gymnasium.spaces.MultiDiscrete([2, 3])])

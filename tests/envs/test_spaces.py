@@ -287,7 +287,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a text too long": ({"t": "abcd"}, "4 characters at ['t'] where 3 at most are declared"),
     "a sequence too long": (
         {"s": (0, 1, 1)},
-        "3 items at ['s'] where env.bounds holds 2 at most; raise env.bounds.s",
+        "3 items at ['s'] where 2 at most are declared; raise env.bounds.s",
     ),
     "a wrong item": ({"s": (0, 2)}, "2 at ['s']['items'] where 0 to 1 is declared"),
     "an alternative that is none": ({"o": (2, 0)}, "2 at ['o'] where one of 2 with its value is declared"),
@@ -295,7 +295,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "another's value": ({"o": (1, 1)}, "int at ['o'][1] where a text is declared"),
     "too many nodes": (
         {"g": GraphInstance(np.array([1, 2, 0]), None, None)},
-        "3 nodes at ['g'] where env.bounds holds (2, 1) at most; raise env.bounds.g",
+        "3 nodes at ['g'] where (2, 1) at most are declared; raise env.bounds.g",
     ),
     "edges where none are": (
         {"g": GraphInstance(np.array([1]), np.array([1]), np.array([[0, 0]]))},
@@ -338,7 +338,7 @@ REFUSED = {
         {},
         [],
         "the space at s is a Sequence, whose elements vary in size; say how much there is at the most by "
-        "+env.bounds.s=n, or leave it out by env.without=[s]",
+        "+env.bounds.s=n, or leave it out by env.without=[s], or wrap the environment",
     ),
     "a bound of nothing": (
         spaces.Dict(s=spaces.Sequence(spaces.Discrete(2))),

@@ -63,18 +63,16 @@ STRUCTURED = {  # with each kind of space that Gymnasium has
     "oneof": samples("oneof", "text"),
     "pile": samples("pile", "oneof", bounds={"pile": 40}),
     "stacked": samples("stacked", "bits", bounds={"element": 40}),
-    "graph": samples("graph", bounds={"0": [10, 100]}),
+    "graph": samples("graph", "pile", bounds={"0": [10, 100]}, action_bounds={"pile": 40}),
     "edgeless": samples("edgeless", bounds={"element": [10, 1]}),
-    "start": samples("start"),
+    "start": samples("start", "stacked", action_bounds={"element": 40}),
+    "choice": samples("start", "graph", action_bounds={"0": [10, 100]}),
     "bits": samples("bits", "padded"),
 }
 FROZEN_LAKE = env_spec("FrozenLake-v1")
 BOUNDS = {"pile.pile": 40, "stacked": 40, "graph.0": [10, 100], "edgeless": [10, 1]}
-GYMNASIUMS_OWN = samples(
-    "gymnasiums",
-    "mixed",
-    bounds={f"{k}{path}": bound for k, (_, bounds) in enumerate(GYMNASIUMS) for path, bound in bounds.items()},
-)
+THEIR_BOUNDS = {f"{k}{path}": bound for k, (_, bounds) in enumerate(GYMNASIUMS) for path, bound in bounds.items()}
+GYMNASIUMS_OWN = samples("gymnasiums", "gymnasiums", bounds=THEIR_BOUNDS, action_bounds=THEIR_BOUNDS)
 EVERYTHING = samples("everything", "mixed", bounds=BOUNDS)
 
 
@@ -195,7 +193,7 @@ def test_rows_have_the_same_bytes_whatever_the_workers(make: Any, workers: int) 
 def test_gymnasiums_own_cases_of_varying_size_go_through_shared_memory(make: Any) -> None:
     ours = make(multiprocess(workers=1), GYMNASIUMS_OWN)
     theirs = SyncVectorEnv([GYMNASIUMS_OWN.make] * N, autoreset_mode=AutoresetMode.SAME_STEP)
-    assert ours.observation_space == theirs.observation_space
+    assert ours.observation_space == theirs.observation_space and ours.action_space == theirs.action_space
     observation, _ = ours.reset(seed=2)
     assert_same(observation, theirs.reset(seed=2)[0])
     assert observation in ours.observation_space
@@ -203,6 +201,7 @@ def test_gymnasiums_own_cases_of_varying_size_go_through_shared_memory(make: Any
     for action in actions_for(ours, 5):
         got, expected = ours.step(action), theirs.step(action)
         assert_same(got[:4], expected[:4])
+        assert got[4]["did"].tolist() == expected[4]["did"].tolist()  # the action that each environment was given
         finals = [one for one in got[4].get("final_obs", []) if one is not None]
         assert all(one in ours.single_observation_space for one in finals)
         ends += len(finals)
@@ -255,6 +254,16 @@ def test_more_than_a_bound_holds_is_an_error(make: Any, workers: int | None) -> 
         for _ in range(20):
             vec.reset()
     assert "\n" not in str(caught.value)
+    vec = make(
+        SERIAL if workers is None else multiprocess(workers=workers),
+        samples("start", "pile", action_bounds={"pile": 2}),
+    )
+    vec.reset(seed=0)
+    [action] = actions_for(vec, 1)
+    piles = tuple(pile[:2] for pile in action["pile"])
+    with pytest.raises(VectorMisuse, match=r"3 items at \['pile'\] where 2 at most.*raise env.action_bounds.pile"):
+        vec.step(action | {"pile": (piles[0], (np.zeros(2, np.float32),) * 3, *piles[2:])})
+    vec.step(action | {"pile": piles})
 
 
 def mixed(**changes: Any) -> dict[str, Any]:
@@ -500,7 +509,10 @@ def test_spaces_without_a_size_are_for_serial(make: Any) -> None:
         assert_same(ours.step(action)[0], theirs.step(action)[0])
     with pytest.raises(VectorMisuse, match="actions must be a sequence of 6; got 2"):
         ours.send(actions[0][:2])
-    with pytest.raises(ConfigError, match=r"actions of Sequence.* have no fixed size; wrap .*; or choose vec=serial"):
+    with pytest.raises(
+        ConfigError,
+        match=r"actions .* size: the space is a Sequence.*\+env.action_bounds.element=n, or wrap .*vec=serial",
+    ):
         multiprocess().make(samples("start", "stacked"))
     with pytest.raises(ConfigError, match=r"observations have no fixed size: .*at pile"):
         SERIAL.make(env, packed=True)

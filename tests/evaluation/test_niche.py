@@ -116,6 +116,7 @@ def test_run_on_a_niche_describes_itself_and_outlives_the_run_it_is_from(
         "kwargs": {},
         "wrappers": [{"_target_": "envs.tasks.poles.PoleLength", "length": length}],
         "bounds": {},
+        "action_bounds": {},
         "without": [],
         "training": {},
         "metrics": [],
