@@ -94,10 +94,10 @@ def deterministic(row: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in row.items() if not name.startswith("system/")}
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = 180.0) -> Any:
+def wait_until(condition: Callable[[], Any], timeout_s: float = 180.0, say: Callable[[], str] = str) -> Any:
     """Poll until the condition is true; returns its value. Only a failure waits as long as the timeout.
 
-    Looking takes at most a fifth of the time: what is waited for has the processor.
+    Looking takes at most a fifth of the time: what is waited for has the processor. A failure tells what `say` does.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -106,7 +106,7 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 180.0) -> Any:
             return value
         now = time.monotonic()
         if now > deadline:
-            raise TimeoutError(f"not true within {timeout_s} s: {condition}")
+            raise TimeoutError(f"not true within {timeout_s} s: {condition} {say()}")
         time.sleep(min(max(0.01, 4 * (now - looked)), 0.5))
 
 
