@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError, require
 from envs.masks import MASK
-from envs.native.networks import quick_tangent
+from envs.native.functions import quick_tangent
 from envs.spaces.layout import Layout
 from envs.spaces.parts import dotted
 from envs.spaces.structures import flatten

@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError
 from envs.native import library
+from envs.native.functions import quick_tangent
 
 SPARE_FLOATS = 128  # of networks.h
 
 Rows = NDArray[np.float32]  # [S, width]
-
-_MINUS_TWO_OVER_LN2, _LN2_HIGH, _LN2_LOW = (
-    np.float32(float.fromhex(digits)) for digits in ("-0x1.715476p1", "0x1.62e4p-1", "0x1.7f7d1cp-20")
-)
 
 
 @dataclass(frozen=True)
@@ -184,18 +181,3 @@ def _sum_in_order(products: NDArray[np.float32]) -> Rows:
     if products.shape[2] > 1:
         return products.sum(axis=1)  # row by row; NumPy sums pairwise only along the axis that is contiguous in memory
     return np.cumsum(products, axis=1)[:, -1]
-
-
-def quick_tangent(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """tanh within 3 units in the last place: `quick_tangent` of policy.h, operation for operation."""
-    one, magic = np.float32(1), np.float32(12582912)  # 1.5 * 2^23: adding it rounds to the nearest whole number
-    size = np.minimum(np.abs(x), np.float32(10))
-    shifted = size * _MINUS_TWO_OVER_LN2 + magic
-    n = shifted - magic
-    r = (size * np.float32(-2) - n * _LN2_HIGH) - n * _LN2_LOW
-    power = ((shifted.view(np.uint32) << np.uint32(23)) + np.uint32(0x3F800000)).view(np.float32)
-    rest = one / np.float32(720) + r * (one / np.float32(5040))
-    rest = one / np.float32(24) + r * (one / np.float32(120) + r * rest)
-    rest = np.float32(0.5) + r * (one / np.float32(6) + r * rest)
-    e = power * (r + (r * r) * rest) + (power - one)  # exp(-2 size) - 1
-    return np.copysign(e / (e + np.float32(2)), x)

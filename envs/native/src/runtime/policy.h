@@ -5,27 +5,10 @@
 
 #include <string.h>
 
+#include "simd/functions.h"
 #include "simd/lanes.h"
 #include "networks.h"
 #include "rollout.h"
-
-/* tanh in single precision, within 3 units in the last place; of NaN it is NaN. */
-INLINE vf quick_tangent(vf x)
-{
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to the nearest whole number */
-    vf size = magnitude(x);
-    size = pick(size > splat(10.0f), splat(10.0f), size);
-    vf shifted = size * -0x1.715476p1f + magic; /* -2/ln 2 */
-    vf n = shifted - magic;
-    vf r = (size * -2.0f - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f; /* ln 2 in two parts */
-    vf power = (vf)(((vu)shifted << 23) + 0x3f800000u);
-    vf rest = 1.0f / 720 + r * (1.0f / 5040);
-    rest = 1.0f / 24 + r * (1.0f / 120 + r * rest);
-    rest = 1.0f / 2 + r * (1.0f / 6 + r * rest);
-    vf e = power * (r + (r * r) * rest) + (power - 1.0f); /* exp(-2 size) - 1 */
-    vf y = e / (e + 2.0f);
-    return (vf)((vi)magnitude(y) | ((vi)x & (int32_t)0x80000000));
-}
 
 /* `count` outputs of a layer: the sums first, then the bias. */
 INLINE void outputs(const vf *in, int fan_in, const vf *weights, const vf *bias, int stride, vf *out, int count)

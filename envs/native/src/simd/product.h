@@ -1,0 +1,64 @@
+/* Products of small matrices, each sum taken in order: the same bits at every width.
+ *
+ * A tile of the result stays in registers while its sums grow. Matrices lie in rows of whole vectors, unaligned or not. */
+
+#ifndef PADDOCK_PRODUCT_H
+#define PADDOCK_PRODUCT_H
+
+#include <stddef.h>
+
+#include "simd/lanes.h"
+
+typedef float vf_row __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+#define TILE_ROWS 4
+#define TILE_VECTORS (LANES == 16 ? 4 : 2) /* AVX-512 has 32 registers, the others 16 */
+
+/* c[r][v] = sum over k of a[r * row + k * next] * b[k * wide + v], and then + bias[v] if there is one. */
+INLINE void product_tile(
+    const float *a, size_t row, size_t next, int count, const float *b, size_t wide, const float *bias, float *c,
+    size_t c_wide, int rows, int vectors
+)
+{
+    vf sum[TILE_ROWS][TILE_VECTORS];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) sum[r][v] = a[r * row] * *(const vf_row *)(b + v * LANES);
+    for (int k = 1; k < count; k++) {
+        a += next, b += wide;
+        vf other[TILE_VECTORS];
+        for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(b + v * LANES);
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < vectors; v++) sum[r][v] += a[r * row] * other[v];
+    }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vectors; v++) {
+            if (bias) sum[r][v] += *(const vf_row *)(bias + v * LANES);
+            *(vf_row *)(c + r * c_wide + v * LANES) = sum[r][v];
+        }
+}
+
+/* The same for as many rows as there are, and for a width that is a multiple of LANES; `count` >= 1. */
+static void product(
+    const float *a, size_t row, size_t next, int count, const float *b, size_t wide, const float *bias, float *c,
+    size_t c_wide, int rows, int width
+)
+{
+    for (int j = 0; j < width;) {
+        const float *bias_j = bias ? bias + j : NULL;
+        const int whole = j + TILE_VECTORS * LANES <= width;
+        int r = 0;
+#define TILE(tall, vectors) \
+    product_tile(a + r * row, row, next, count, b + j, wide, bias_j, c + r * c_wide + j, c_wide, tall, vectors)
+        if (whole) {
+            for (; r + TILE_ROWS <= rows; r += TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS);
+            for (; r < rows; r++) TILE(1, TILE_VECTORS);
+        } else {
+            for (; r + TILE_ROWS <= rows; r += TILE_ROWS) TILE(TILE_ROWS, 1);
+            for (; r < rows; r++) TILE(1, 1);
+        }
+#undef TILE
+        j += whole ? TILE_VECTORS * LANES : LANES;
+    }
+}
+
+#endif
