@@ -1,7 +1,7 @@
 """What acts: actors that play the weights of a learned policy without gradients.
 
-A dense network acts in NumPy, ten times faster on a handful of rows than through torch, and its workers start
-without torch. Any other network acts in torch.
+A dense network acts in native code, or in NumPy with the same bits, many times faster on a handful of rows than through
+torch, and its workers start without torch. Any other network acts in torch.
 """
 
 from typing import Any, Protocol
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense import run_layers
 from algos.networks.inputs import Inputs
+from envs.native.forward import DenseForward
 
 
 class Actor(Protocol):
@@ -41,27 +41,28 @@ def make_actor(architecture: Architecture) -> Actor:
 class DenseActor:
     """The policy half of a dense network, whose parameters come first in the flat vector.
 
-    They are the log standard deviations of a Gaussian, then the layers.
+    They are the log standard deviations of a Gaussian, then the layers. A row's outputs have the same bits in any
+    company, on every processor.
     """
 
     def __init__(self, architecture: Architecture) -> None:
         self._architecture = architecture
-        self._layout = architecture.policy_layout
+        self._forward = DenseForward(architecture.policy_layout, architecture.activation)
         self.log_std = np.zeros(0, np.float32)
 
     def load(self, weights: Weights) -> None:
         """See `Actor.load`."""
         self._weights = weights
         self.log_std, rest = np.split(weights.parameters, [self._architecture.head.num_log_std])
-        self._layers = [(np.ascontiguousarray(matrix), bias) for matrix, bias in self._layout.layers(rest)]
+        self._forward.load(rest)
 
     def act(self, obs: NDArray[Any], state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """See `Actor.act`."""
         inputs = self._architecture.inputs
-        hidden = self._weights.normalize(obs if inputs.plain else inputs.numbers(obs))
-        if hidden.dtype != np.float32 or hidden.ndim != 2:
-            hidden = as_features(hidden)
-        *_, out = run_layers(hidden, self._layers, len(self._layers) - 1, self._architecture.activation)
+        numbers = self._weights.normalize(obs if inputs.plain else inputs.numbers(obs))
+        if numbers.dtype != np.float32 or numbers.ndim != 2:
+            numbers = as_features(numbers)
+        out = self._forward(numbers)
         legal = inputs.legal(obs)
         return out if legal is None else inputs.head.masked(out, legal), state
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError, require
 from envs.masks import MASK
-from envs.native.functions import quick_tangent
+from envs.native.functions import quick_exp, quick_log, quick_tangent
 from envs.spaces.layout import Layout
 from envs.spaces.parts import dotted
 from envs.spaces.structures import flatten
@@ -235,13 +235,13 @@ class LeafHead(Head):
         if self.is_gaussian:
             return generator.standard_normal((*lead, self.width), dtype=np.float32)
         exponential = generator.standard_exponential((*lead, self.width), dtype=np.float32)
-        return -np.log(np.maximum(exponential, np.finfo(np.float32).tiny))
+        return -quick_log(np.maximum(exponential, np.finfo(np.float32).tiny))
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
         if self.kind == "binary":
             return out > 0
         if not self.sizes:
-            return out if noise is None else out + np.exp(log_std) * noise
+            return out if noise is None else out + quick_exp(log_std) * noise
         scores = out if noise is None else out + noise
         if len(self.sizes) == 1:
             return scores.argmax(axis=1)[:, None]
@@ -250,28 +250,31 @@ class LeafHead(Head):
 
     def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
         if self.is_gaussian:
-            scaled = (action - out) / np.exp(log_std)
-            terms = -0.5 * scaled**2 - log_std - np.float32(0.5 * LOG_2PI)
-            logprob: Floats = np.sum(terms, axis=1, dtype=np.float32)
+            scaled = (action - out) * quick_exp(-log_std)
+            terms = (scaled * scaled) * np.float32(-0.5) - log_std - np.float32(0.5 * LOG_2PI)
+            logprob = sum_columns(terms)
             return logprob - self.log_slope(action) if self.kind == "squashed" else logprob
         total = np.zeros(len(out), np.float32)
         for k, block in enumerate(np.split(out, np.cumsum(self.sizes)[:-1], axis=1)):
             top = block.max(axis=1)
-            normalizer = top + np.log(np.exp(block - top[:, None]).sum(axis=1))
-            total += block[np.arange(len(block)), action[:, k]] - normalizer
+            shares = quick_exp(block - top[:, None])
+            normalizer = shares[:, 0].copy()
+            for share in shares.T[1:]:
+                normalizer += share
+            total += (block[np.arange(len(block)), action[:, k]] - top) - quick_log(normalizer)
         return total
 
     def log_slope(self, action: Floats) -> Floats:
         """Return by how much squashing spreads samples [B, K] apart: the logarithm [B] of its Jacobian determinant."""
-        slope = np.float32(2) * (np.float32(LOG_2) - action - np.logaddexp(np.float32(0), np.float32(-2) * action))
-        total: Floats = np.sum(slope + self.log_half, axis=1, dtype=np.float32)
-        return total
+        twice = np.float32(-2) * action
+        softplus = np.maximum(twice, np.float32(0)) + quick_log(np.float32(1) + quick_exp(-np.abs(twice)))
+        return sum_columns(np.float32(2) * ((np.float32(LOG_2) - action) - softplus) + self.log_half)
 
     def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
         if self.kind in ("gaussian", "bounded", "squashed"):
             low, half, high = self.bounds
             if self.kind != "gaussian":
-                action = (np.tanh(action) if self.kind == "squashed" else action) + np.float32(1)
+                action = (quick_tangent(action) if self.kind == "squashed" else action) + np.float32(1)
                 action *= half
                 action += low
             # Also of what was bounded: rounding may step over a bound by one unit in the last place.
@@ -303,7 +306,7 @@ class LeafHead(Head):
     def log_half(self) -> Floats:
         """Logarithm [K] of half the width between bounds; 0 where they are equal, and nothing has a density."""
         half = self.bounds[1]
-        return np.log(half, where=half > 0, out=np.zeros_like(half))
+        return quick_log(np.where(half > 0, half, np.float32(1)))
 
 
 @dataclass(frozen=True)
@@ -402,6 +405,14 @@ class MixedHead(Head):
         """One leaf's part of actions [B, K]; choices as whole numbers again."""
         part = action[:, at.action]
         return part.astype(np.int64, copy=False) if at.leaf.sizes else part
+
+
+def sum_columns(terms: Floats) -> Floats:
+    """Sums [B] of rows [B, K], from the first to the last: NumPy's own would depend on how rows lie in memory."""
+    total = np.zeros(len(terms), np.float32)
+    for column in terms.T:
+        total += column
+    return total
 
 
 def _walk(space: gymnasium.Space, path: Path) -> Iterator[tuple[Path, gymnasium.Space]]:

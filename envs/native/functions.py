@@ -1,10 +1,17 @@
 """Functions of single precision with the same bits everywhere: those of functions.h, operation for operation in NumPy.
 
-NumPy's own differ in their last bits from one processor to the next.
+NumPy's own differ in their last bits from one processor to the next. Native code computes them where it was built.
 """
+
+import functools
+import os
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from envs.errors import ConfigError
+from envs.native import library
 
 Floats = NDArray[np.float32]
 
@@ -25,17 +32,51 @@ _LOG = [  # Cephes' logf
 
 def quick_tangent(x: Floats) -> Floats:
     """tanh within 3 units in the last place; of NaN it is NaN."""
-    size = np.minimum(np.abs(x), np.float32(10))
-    shifted = size * -_TWO_OVER_LN2 + _ROUNDING
-    n = shifted - _ROUNDING
-    r = (size * -_TWO - n * _LN2_HIGH) - n * _LN2_LOW
-    power = ((shifted.view(np.uint32) << np.uint32(23)) + np.uint32(0x3F800000)).view(np.float32)
-    e = power * _exp_less_one(r) + (power - _ONE)  # exp(-2 size) - 1
-    return np.copysign(e / (e + _TWO), x)
+    return _apply(0, _plain_tangent, x)
 
 
 def quick_exp(x: Floats) -> Floats:
     """exp within 2 units in the last place where it is normal; 0 below -104, infinite above 88.8; of NaN it is NaN."""
+    return _apply(1, _plain_exp, x)
+
+
+def quick_log(x: Floats) -> Floats:
+    """The natural logarithm within 2 units in the last place; -inf of 0, NaN of what is negative or NaN."""
+    return _apply(2, _plain_log, x)
+
+
+def _apply(number: int, plain: Callable[[Floats], Floats], x: Floats) -> Floats:
+    """Compute a function, by its number in networks.h."""
+    compiled = _compiled(library.load, os.environ.get(library.CHOICE, ""))
+    if compiled is None:
+        return plain(np.asarray(x, np.float32))
+    x = np.asarray(x, np.float32, order="C")
+    out = np.empty(x.shape, np.float32)
+    compiled(number, x.ctypes.data, out.ctypes.data, x.size)
+    return out if x.ndim else out[()]  # NumPy's functions make a number of one, too
+
+
+@functools.cache
+def _compiled(load: Callable[[], object], choice: str) -> Callable[[int, int, int, int], None] | None:
+    """What computes them in native code, for what `library` was asked for; None where there is none."""
+    try:
+        return functools.partial(library.load().apply_function, library.widest().encode())
+    except ConfigError:
+        return None
+
+
+def _plain_tangent(x: Floats) -> Floats:
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = np.minimum(np.abs(x), np.float32(10))
+        shifted = size * -_TWO_OVER_LN2 + _ROUNDING
+        n = shifted - _ROUNDING
+        r = (size * -_TWO - n * _LN2_HIGH) - n * _LN2_LOW
+        power = ((shifted.view(np.uint32) << np.uint32(23)) + np.uint32(0x3F800000)).view(np.float32)
+        e = power * _exp_less_one(r) + (power - _ONE)  # exp(-2 size) - 1
+        return np.copysign(e / (e + _TWO), x)
+
+
+def _plain_exp(x: Floats) -> Floats:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         x = np.minimum(np.maximum(x, np.float32(-104)), np.float32(89))
         shifted = x * _ONE_OVER_LN2 + _ROUNDING
@@ -47,8 +88,7 @@ def quick_exp(x: Floats) -> Floats:
         return (_ONE + _exp_less_one(r)) * one * other
 
 
-def quick_log(x: Floats) -> Floats:
-    """The natural logarithm within 2 units in the last place; -inf of 0, NaN of what is negative or NaN."""
+def _plain_log(x: Floats) -> Floats:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         small, plain = x < _constant("0x1p-126"), (x > 0) & (x < np.float32(np.inf))
         scaled = np.where(small, x * _constant("0x1p23"), x)

@@ -14,7 +14,7 @@ from pathlib import Path
 from envs.errors import ConfigError, require
 
 FOLDER = Path(__file__).parent
-ABI = 3  # PADDOCK_ABI of native.h
+ABI = 4  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
 CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
 AGAIN = "run pip install again, or choose vec=serial"
@@ -31,6 +31,7 @@ RECORDED = {
     "mountain_car_continuous": 0x22A91CC9410CE17F,
     "walker": 0x9B2A7309F8681240,
     "networks": 0xBEA2E0DF504C0FE6,
+    "forward": 0xE03A651A55B82095,
 }
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
@@ -39,6 +40,8 @@ _FUNCTIONS = {  # result, then arguments
     "find_task": (_POINTER, ctypes.c_char_p, ctypes.c_char_p),
     "fingerprint": (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p),
     "run_networks": (None, ctypes.c_char_p, _POINTER),
+    "run_forward": (None, ctypes.c_char_p, _POINTER),
+    "apply_function": (None, ctypes.c_char_p, _INT, _POINTER, _POINTER, _LONG),
     "vector_open": (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _INT),
     "vector_close": (None, _POINTER),
     "vector_start": (_INT, _POINTER, _POINTER, _POINTER, _POINTER),

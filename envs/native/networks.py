@@ -169,14 +169,14 @@ class _Plain:
         hidden = np.asarray(obs, np.float32)
         with np.errstate(all="ignore"):  # as in native code
             for k, (weights, biases) in enumerate(self._layers):
-                hidden = _sum_in_order(hidden[:, :, None] * weights) + biases
+                hidden = sum_in_order(hidden[:, :, None] * weights) + biases
                 if k < len(self._layers) - 1:
                     relu = self._network.activation == "relu"
                     hidden = np.where(hidden < 0, np.float32(0), hidden) if relu else quick_tangent(hidden)
             return quick_tangent(hidden) if self._network.head == "bounded" else hidden
 
 
-def _sum_in_order(products: NDArray[np.float32]) -> Rows:
+def sum_in_order(products: NDArray[np.float32]) -> Rows:
     """Sums over the second axis of [S, I, W], from the first to the last."""
     if products.shape[2] > 1:
         return products.sum(axis=1)  # row by row; NumPy sums pairwise only along the axis that is contiguous in memory

@@ -1,11 +1,13 @@
 """Heads of every kind of action, alone and together: NumPy's half, torch's, and the gradient by hand say the same."""
 
+import math
 import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch import distributions
 
@@ -14,6 +16,8 @@ from algos.networks.actor_critic import logprob_and_entropy, masked
 from algos.networks.flat import MLP, Population
 from algos.networks.heads import NO_LOG_STD, Head, LeafHead, MixedHead
 from envs.errors import ConfigError
+from envs.native import library
+from envs.native.functions import quick_exp, quick_log
 from envs.spaces.layout import Layout
 from envs.vector import EnvError
 
@@ -102,6 +106,40 @@ def test_log_probability_and_entropy_are_those_of_torchs_distributions(name: str
     ours = logprob_and_entropy(head, logits, torch.from_numpy(log_std), chosen)
     torch.testing.assert_close(ours[0].double(), logprob.double(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(ours[1], entropy, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "gaussian"), KINDS)
+def test_a_row_has_the_same_bits_in_any_company_and_without_native_code(
+    name: str, gaussian: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = head_of(name, gaussian)
+    found = []
+    for load in (library.load, missing):
+        monkeypatch.setattr(library, "load", load)
+        out, log_std, action = drawn(head, 41)
+        found.append((action, head.logprob(out, log_std, action), head.to_env(action)))
+        for rows in ([7], [40, 7, 3]):
+            order = np.array(rows)
+            assert head.logprob(out[order], log_std, action[order]).tobytes() == found[-1][1][order].tobytes()
+            sideways = head.logprob(np.asfortranarray(out[order]), log_std, np.asfortranarray(action[order]))
+            assert sideways.tobytes() == found[-1][1][order].tobytes()
+            assert head.to_env(action[order]).tobytes() == found[-1][2][order].tobytes()
+    assert all(one.tobytes() == other.tobytes() for one, other in zip(*found, strict=True))
+
+
+def test_log_probabilities_are_summed_in_order() -> None:
+    single = np.float32
+    head, out = head_of("box"), np.array([[0.25, -1.5]], single)
+    log_std, action = np.array([0.3, -0.7], single), np.array([[1.0, -1.25]], single)
+    total = single(0)
+    for k in range(2):
+        scaled = (action[0, k] - out[0, k]) * quick_exp(-log_std)[k]
+        total += ((scaled * scaled) * single(-0.5) - log_std[k]) - single(0.5 * math.log(2 * math.pi))
+    assert head.logprob(out, log_std, action)[0] == total
+    head, out = head_of("choice"), np.array([[0.1, 2.5, -3.0, 2.25]], single)
+    shares = quick_exp(out[0] - single(2.5))
+    normalizer = quick_log(((shares[0] + shares[1]) + shares[2]) + shares[3])
+    assert head.logprob(out, NO_LOG_STD, np.array([[3]]))[0] == (single(2.25) - single(2.5)) - normalizer
 
 
 def test_a_squashed_density_is_finite_and_exact_far_out() -> None:

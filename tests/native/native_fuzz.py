@@ -16,7 +16,9 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 
 from envs.native import library, rollout
-from envs.native.networks import Network, Networks, Normalizer
+from envs.native.forward import DenseForward
+from envs.native.functions import quick_exp, quick_log, quick_tangent
+from envs.native.networks import DenseLayout, Network, Networks, Normalizer
 from envs.native.settings import NativeTask, native_ids, native_task
 from envs.native.vector import NativeVectorEnv
 from envs.spec import EnvSpec
@@ -199,6 +201,18 @@ def roll(task: NativeTask, draw: Draw) -> None:
     assert np.isfinite(played.mean).all() and np.isfinite(played.m2).all()
 
 
+def forward(draw: Draw) -> None:
+    """One network of any width on any number of rows, and the functions that it is made of."""
+    sizes = tuple(draw.integers(1, 70, int(draw.integers(2, 5))).tolist())
+    layout, rows = DenseLayout(sizes, out_first=bool(draw.random() < 0.5)), int(draw.integers(0, 100))
+    network = DenseForward(layout, str(draw.choice(rollout.ACTIVATIONS)))
+    with np.errstate(all="ignore"):
+        network.load(draw.normal(0, draw.choice([0, 1, 100]), layout.num_parameters).astype(np.float32))
+        assert network(draw.choice(EXTREMES, (rows, sizes[0]))).shape == (rows, sizes[-1])
+        x = draw.integers(2**32, size=rows, dtype=np.uint32).view(np.float32)
+        assert all(function(x).shape == x.shape for function in (quick_exp, quick_log, quick_tangent))
+
+
 def main(folder: str, name: str, seed: int) -> None:
     os.environ[library.CHOICE] = name
     library.FOLDER = Path(folder)
@@ -210,6 +224,8 @@ def main(folder: str, name: str, seed: int) -> None:
         times = 6 if "Terrain" in id else 1
         kinds += times * [(id, lambda task, steps=30 if walks else 60: play(task, draw, steps))]
         kinds += [(id, lambda task: roll(task, draw))]
+    for _ in range(20):
+        forward(draw)
     for id, run in kinds:
         run(recipe(id, draw))
     print(f"{len(kinds)} vectors and rollouts on {library.widest()}")

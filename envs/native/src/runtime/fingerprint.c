@@ -191,11 +191,47 @@ static uint64_t run_recorded_networks(const struct set *set)
     return hashed;
 }
 
-/* Of a task, or of "networks"; 0: there is no such task, or no memory. */
+/* One network on rows of which some are left over, and every function of numbers of all sizes. */
+static uint64_t run_recorded_forward(const struct set *set)
+{
+    enum { ROWS = FORWARD_ROWS + 7, INPUTS = 21, HIDDEN = 37, OUTPUTS = 5, HIDDEN_WHOLE = 48, NUMBERS = 1003 };
+    enum { WEIGHTS = (INPUTS + 1) * HIDDEN_WHOLE + (HIDDEN + 1) * WHOLE };
+    const int32_t sizes[] = {INPUTS, HIDDEN, OUTPUTS};
+    float weights[WEIGHTS], input[ROWS * INPUTS], output[ROWS * OUTPUTS], scratch[2 * FORWARD_ROWS * HIDDEN_WHOLE];
+    float x[NUMBERS], y[NUMBERS];
+    uint64_t hashed = 1;
+    struct inputs inputs = {KEY};
+    for (int i = 0; i < WEIGHTS; i++) weights[i] = next_number(&inputs);
+    for (int i = 0; i < ROWS * INPUTS; i++) input[i] = next_number(&inputs);
+    for (int relu = 0; relu < 2; relu++) {
+        const struct forward forward = {
+            .weights = weights, .input = input, .output = output, .scratch = scratch, .sizes = sizes, .rows = ROWS,
+            .layers = LAYERS, .relu = relu,
+        };
+        set->forward(&forward);
+        hashed = hash(hashed, output, sizeof output);
+    }
+    for (int i = 0; i < NUMBERS; i++) { /* any bits, but for those of what is no number */
+        uint32_t bits = next_input(&inputs);
+        if ((bits & 0x7f800000) == 0x7f800000) bits &= 0xbfffffff;
+        memcpy(x + i, &bits, sizeof bits);
+        if (i % 2) x[i] = next_number(&inputs) * 40;
+    }
+    for (int function = FUNCTION_TANGENT; function <= FUNCTION_LOG; function++) {
+        set->apply(function, x, y, NUMBERS);
+        for (int i = 0; i < NUMBERS; i++) /* which has many bits */
+            if (y[i] != y[i]) y[i] = 7;
+        hashed = hash(hashed, y, sizeof y);
+    }
+    return hashed;
+}
+
+/* Of a task, or of "networks" or "forward"; 0: there is no such task, or no memory. */
 uint64_t fingerprint(const char *set_name, const char *part)
 {
     const struct set *set = find_set(set_name);
     if (set && !strcmp(part, "networks")) return run_recorded_networks(set);
+    if (set && !strcmp(part, "forward")) return run_recorded_forward(set);
     const struct task *task = find_task(set_name, part);
     return !task ? 0 : task->poses ? play_walkers(task) : play_classic(task);
 }

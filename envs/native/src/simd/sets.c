@@ -51,3 +51,10 @@ const struct set *set_of(const struct task *task)
 }
 
 void run_networks(const char *set, const struct networks *networks) { find_set(set)->run(networks); }
+
+void run_forward(const char *set, const struct forward *forward) { find_set(set)->forward(forward); }
+
+void apply_function(const char *set, int function, const float *x, float *y, int64_t count)
+{
+    find_set(set)->apply(function, x, y, count);
+}

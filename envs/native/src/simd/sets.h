@@ -14,6 +14,8 @@ struct set {
     part *step;
     play_part *play;
     run_part *run;
+    forward_part *forward;
+    apply_part *apply;
 };
 
 /* NULL where the compiler has not got the set; whether the processor has it is for the caller to ask. */

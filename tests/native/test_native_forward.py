@@ -1,0 +1,129 @@
+"""One network on many rows, and exp, log and tanh: the same bits in native code, on every width, and in NumPy."""
+
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from compiled import missing, native  # noqa: F401, a fixture
+from numpy.typing import NDArray
+
+from envs.native import library
+from envs.native.forward import FORWARD_ROWS, DenseForward
+from envs.native.functions import quick_exp, quick_log, quick_tangent
+from envs.native.networks import DenseLayout, Network, Networks
+
+Array = NDArray[np.float32]
+On = Callable[[str], None]
+LAYOUTS = {
+    "cartpole": DenseLayout((4, 64, 64, 2), out_first=True),
+    "walker": DenseLayout((24, 40, 33, 4), out_first=True),
+    "one_layer": DenseLayout((3, 1)),
+    "wide": DenseLayout((2, 130, 1), out_first=True),
+}
+ROWS = (1, 2, 5, FORWARD_ROWS, FORWARD_ROWS + 1, 300)
+each_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+each_activation = pytest.mark.parametrize("activation", ["tanh", "relu"])
+
+
+def ways() -> list[str]:
+    """What can compute here: each set of instructions, and NumPy."""
+    return [*(name for name in library.SETS if library.load().has_set(name.encode())), "numpy"]
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> On:
+    load = library.load
+
+    def choose(way: str) -> None:
+        monkeypatch.setattr(library, "load", missing if way == "numpy" else load)
+        monkeypatch.setenv(library.CHOICE, "" if way == "numpy" else way)
+
+    return choose
+
+
+def case(layout: DenseLayout, rows: int = max(ROWS)) -> tuple[Array, Array]:
+    """Parameters [P] and observations [B, O] of all sizes."""
+    draw = np.random.default_rng(7)
+    obs = draw.standard_normal((rows, layout.sizes[0])) * draw.choice([1e-30, 0.1, 1.0, 50.0], (rows, 1))
+    return (0.5 * draw.standard_normal(layout.num_parameters)).astype(np.float32), obs.astype(np.float32)
+
+
+@each_layout
+@each_activation
+def test_every_way_gives_the_same_bits_for_any_number_of_rows(layout: DenseLayout, activation: str, on: On) -> None:
+    parameters, obs = case(layout)
+    found = []
+    for way in ways():
+        on(way)
+        forward = DenseForward(layout, activation)
+        forward.load(np.append(parameters, np.float32(9)))
+        found.append(forward(obs))
+        for rows in ROWS:
+            assert forward(obs[-rows:]).tobytes() == found[-1][-rows:].tobytes()
+        assert forward(np.asfortranarray(obs)).tobytes() == found[-1].tobytes()
+    assert len(found) >= 2 and found[0].shape == (len(obs), layout.sizes[-1]) and found[0].dtype == np.float32
+    assert all(out.tobytes() == found[0].tobytes() for out in found)
+
+
+@each_layout
+@each_activation
+def test_it_is_the_arithmetic_of_networks_with_parameters_of_their_own(layout: DenseLayout, activation: str) -> None:
+    parameters, obs = case(layout, 7)
+    forward = DenseForward(layout, activation)
+    forward.load(parameters)
+    networks = Networks(Network(layout.sizes, activation, "unbounded"), len(obs))
+    networks.parameters[:] = np.concatenate(
+        [part.ravel() for layer in layout.layers(parameters) for part in layer]
+    )  # [in, out], as native code has them
+    assert forward(obs).tobytes() == networks(obs).tobytes()
+
+
+def test_what_is_not_a_number_stays_in_its_row(on: On) -> None:
+    layout = LAYOUTS["walker"]
+    parameters, obs = case(layout, 40)
+    spoilt = obs.copy()
+    spoilt[3, 1], spoilt[35, 0] = np.nan, np.inf
+    for way in ways():
+        on(way)
+        forward = DenseForward(layout, "relu")
+        forward.load(parameters)
+        whole, out = forward(obs), forward(spoilt)
+        rest = np.delete(np.arange(40), [3, 35])
+        assert np.isnan(out[3]).all() and not np.isfinite(out[35]).all()
+        assert out[rest].tobytes() == whole[rest].tobytes()
+
+
+def test_weights_may_change_afterwards_and_networks_go_to_other_processes() -> None:
+    layout = LAYOUTS["cartpole"]
+    parameters, obs = case(layout, 9)
+    forward = DenseForward(layout, "tanh")
+    forward.load(parameters)
+    expected = forward(obs)
+    other = pickle.loads(pickle.dumps(forward))
+    other.load(parameters)
+    parameters[:] = 0
+    assert forward(obs).tobytes() == other(obs).tobytes() == expected.tobytes()
+    forward.load(parameters)
+    assert not forward(obs).any()
+
+
+def test_functions_have_the_same_bits_in_any_shape(on: On) -> None:
+    draw, everywhere = np.random.default_rng(1), ways()
+    x = np.concatenate(
+        [draw.standard_normal(5002) * 30, [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 3.4e38, 89, -104, 1]]
+    ).astype(np.float32)
+    for function, exact in ((quick_exp, np.exp), (quick_log, np.log), (quick_tangent, np.tanh)):
+        found = []
+        for way in everywhere:
+            on(way)
+            found.append(function(x))
+            strided = function(np.repeat(x, 2)[::2])
+            assert strided.tobytes() == found[-1].tobytes() and strided.dtype == np.float32
+            assert function(x.reshape(-1, 3)[:, 1]).tobytes() == found[-1][1::3].tobytes()
+            assert function(np.float32(0.5)) == function(np.full(1, 0.5, np.float32))[0]
+            assert function(x[:0]).shape == (0,)
+        assert all(np.array_equal(y, found[0], equal_nan=True) for y in found)
+        assert all((np.signbit(y) == np.signbit(found[0]))[~np.isnan(y)].all() for y in found)
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(found[0], exact(x.astype(np.float64)).astype(np.float32), rtol=1e-6, atol=1e-44)
