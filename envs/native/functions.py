@@ -6,6 +6,7 @@ NumPy's own differ in their last bits from one processor to the next. Native cod
 import functools
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ _ONE, _TWO, _HALF = np.float32(1), np.float32(2), np.float32(0.5)
 _ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding it rounds to the nearest whole number
 _TWO_OVER_LN2, _ONE_OVER_LN2 = _constant("0x1.715476p1"), _constant("0x1.715476p0")
 _LN2_HIGH, _LN2_LOW = _constant("0x1.62e4p-1"), _constant("0x1.7f7d1cp-20")
+_EXP = [np.float32(1 / factorial) for factorial in (1, 2, 6, 24, 120, 720, 5040)]
 _LOG = [  # Cephes' logf
     *(np.float32(c) for c in (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1)),
     *(np.float32(c) for c in (-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)),
@@ -107,9 +109,9 @@ def _plain_log(x: Floats) -> Floats:
 
 def _exp_less_one(r: Floats) -> Floats:
     """exp(r) - 1 for |r| <= ln(2) / 2."""
-    rest = _ONE / np.float32(720) + r * (_ONE / np.float32(5040))
-    rest = _ONE / np.float32(24) + r * (_ONE / np.float32(120) + r * rest)
-    rest = _HALF + r * (_ONE / np.float32(6) + r * rest)
+    rest: Any = _EXP[5] + r * _EXP[6]
+    rest = _EXP[3] + r * (_EXP[4] + r * rest)
+    rest = _EXP[1] + r * (_EXP[2] + r * rest)
     return r + (r * r) * rest
 
 

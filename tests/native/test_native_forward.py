@@ -121,7 +121,7 @@ def test_functions_have_the_same_bits_in_any_shape(on: On) -> None:
             strided = function(np.repeat(x, 2)[::2])
             assert strided.tobytes() == found[-1].tobytes() and strided.dtype == np.float32
             assert function(x.reshape(-1, 3)[:, 1]).tobytes() == found[-1][1::3].tobytes()
-            assert function(np.float32(0.5)) == function(np.full(1, 0.5, np.float32))[0]
+            assert function(np.full((), 0.5, np.float32)) == function(np.full(1, 0.5, np.float32))[0]
             assert function(x[:0]).shape == (0,)
         assert all(np.array_equal(y, found[0], equal_nan=True) for y in found)
         assert all((np.signbit(y) == np.signbit(found[0]))[~np.isnan(y)].all() for y in found)

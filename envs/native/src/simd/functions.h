@@ -42,8 +42,9 @@ INLINE vf quick_exp(vf x)
     vf shifted = x * 0x1.715476p0f + ROUNDING; /* 1/ln 2 */
     vf n = shifted - ROUNDING;
     vf r = (x - n * LN2_HIGH) - n * LN2_LOW;
-    vi whole = (vi)shifted - 0x4b400000, half = whole >> 1; /* two factors, as one would leave the range of powers */
-    vf one = (vf)((half + 127) << 23), other = (vf)((whole - half + 127) << 23);
+    /* Two factors, as one would leave the range of powers; of NaN they are any, and sums may wrap around. */
+    vi whole = (vi)((vu)shifted - 0x4b400000u), half = whole >> 1;
+    vf one = (vf)(((vu)half + 127) << 23), other = (vf)(((vu)whole - (vu)half + 127) << 23);
     return (1.0f + exp_less_one(r)) * one * other;
 }
 
@@ -53,8 +54,8 @@ INLINE vf quick_log(vf x)
 {
     vi small = x < splat(0x1p-126f), plain = (x > splat(0)) & (x < splat(__builtin_inff()));
     vf scaled = pick(small, x * 0x1p23f, x);
-    vi power = ((vi)scaled - 0x3f3504f3) >> 23; /* sqrt(1/2) <= m < sqrt(2) */
-    vf f = (vf)((vi)scaled - (power << 23)) - 1.0f;
+    vi power = (vi)((vu)scaled - 0x3f3504f3u) >> 23; /* sqrt(1/2) <= m < sqrt(2) */
+    vf f = (vf)((vu)scaled - ((vu)power << 23)) - 1.0f;
     vf e = __builtin_convertvector(power - (small & 23), vf);
     vf z = f * f;
     vf y = 7.0376836292e-2f * f - 1.1514610310e-1f;
