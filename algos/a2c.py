@@ -13,7 +13,7 @@ from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.collectors import Actors, Mode, rollout_times
 from algos.learning.learner import Learner
 from algos.learning.returns import n_step
-from algos.learning.rollout import Rollout, RolloutConfig, episode_metrics, playable
+from algos.learning.rollout import Fused, Rollout, RolloutConfig, episode_metrics, playable
 from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture
@@ -35,6 +35,7 @@ class A2C:
     rollouts: Mode
     num_actors: PositiveInt
     num_steps: Annotated[int, POSITIVE]
+    fused: Fused
     learning_rate: PositiveFloat
     max_grad_norm: PositiveFloat
     gamma: UnitFloat
@@ -65,7 +66,7 @@ class A2C:
         architecture = Architecture.for_spaces(self.env.observations, head, hidden=tuple(self.hidden), **network)
         options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False, "adam_epsilon": 1e-5}
         self.learner = Learner(architecture, self.seed, **options)
-        config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, groups=1)
+        config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, groups=1, fused=self.fused)
         self.actors = Actors(config, self.pool, self.rollouts, self.num_actors, 0, self.learner.weights(0))
         first = self.learner.weights(0)
         self.evaluation = AsyncEvaluation(config, self.pool, self.eval_episodes, self.eval_max_steps, first)

@@ -26,7 +26,7 @@ from algos.learning.learner import BatchValues, Learner, check_compiler, check_d
 from algos.learning.losses import ManualGradient, SurrogateLoss
 from algos.learning.normalize import Normalization
 from algos.learning.returns import gae, vtrace
-from algos.learning.rollout import Rollout, RolloutConfig, episode_metrics, playable
+from algos.learning.rollout import Fused, Rollout, RolloutConfig, episode_metrics, playable
 from algos.networks.actor import ActorPolicy
 from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture, Weights
@@ -54,6 +54,7 @@ class PPO:
     staleness: Staleness
     num_steps: PositiveInt
     groups: int
+    fused: Fused
     epochs: PositiveInt
     minibatch_size: PositiveInt
     learning_rate: PositiveFloat
@@ -122,7 +123,7 @@ class PPO:
         )
         self.team = Learners(make, self._update, self.learners, self.device, self.threads)
         self.learner = self.team.first
-        config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, self.groups)
+        config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, self.groups, self.fused)
         self.normalization = Normalization(
             self.vec.num_envs * (self.num_actors if self.rollouts == "actors" else 1),
             architecture.inputs,

@@ -8,8 +8,8 @@ where they cannot, plays the actions of the running episodes again.
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,17 @@ from algos.learning.episodes import own_metrics
 from algos.learning.resume_point import ResumePoint, State, side_by_side
 from algos.networks.actor import make_actor
 from algos.networks.architecture import Architecture, Weights
+from algos.networks.player import make_player
 from envs.errors import require
+from envs.native.steps import Steps
 from envs.spec import EnvSpec
 from envs.vector import Vec, VectorEnv, VectorMisuse
 from envs.vector.contract import keyed_seed
 from envs.vector.infos import read_numbers
 
 log = logging.getLogger(__name__)
+
+Fused = Literal["auto", "never"]
 
 MAX_EPISODE_STEPS = 100_000  # where nothing else limits an episode, so that its actions can be kept
 
@@ -71,6 +75,7 @@ class RolloutConfig:
     seed: int
     num_steps: int  # T
     groups: int  # parts of the environments that are acted on in turn, while the others step
+    fused: Fused  # whether native environments may choose and step in one call, which changes no number
 
 
 def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
@@ -97,6 +102,7 @@ class Collector:
         self._index = actor
         self._venv: VectorEnv = config.vec.make(config.env.in_training(), copy=False, packed=True)
         self._actor = make_actor(config.architecture)
+        self._player = make_player(config.architecture, self._venv) if config.fused == "auto" else None
         self._at: ResumePoint | None = None  # where the environments stand; None: nobody knows
         N = config.vec.num_envs
         size = N // config.groups
@@ -119,11 +125,36 @@ class Collector:
         if not self.is_at(start):
             start = self._enter(start, iteration)
         self._at = None  # until the rollout is whole
+        generator = keyed_generator(config.seed, Stream.ACTION, iteration, self._index)
+        noise, state = head.draw(generator, (T, N)), start.state.copy()
+        if self._player is not None:
+            self._player.load(weights)
+            steps = self._player.play(noise)
+        else:
+            steps = self._step(weights, noise, state)
+        self._obs = steps.obs[T]
+        ended = steps.terminated | steps.truncated
+        episode = start.episode + ended.sum(axis=0)
+        length = np.where(ended.any(axis=0), ended[::-1].argmax(axis=0), start.length + T)
+        # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
+        played = (steps.action.astype(head.compact_dtype),) if config.vec.seeded_slots else ()
+        end = ResumePoint(episode, length, state, (self._save(),), played)
+        self._at = end.light
+        values = {field.name: getattr(steps, field.name) for field in fields(steps)} | {"obs": steps.obs[:T]}
+        return Rollout(
+            weights.version, last_obs=steps.obs[T], start=start.light, restarts=self._venv.restarts, **values
+        ), end
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._venv.close()
+
+    def _step(self, weights: Weights, noise: NDArray[np.float32], state: NDArray[np.float32]) -> Steps:
+        """Choose and step, group by group; the policy's memory [N, S] is changed."""
+        config, head = self._config, self._config.architecture.head
+        T, N = noise.shape[:2]
         self._actor.load(weights)
         log_std = self._actor.log_std
-        generator = keyed_generator(config.seed, Stream.ACTION, iteration, self._index)
-        noise = head.draw(generator, (T, N))
-
         obs = np.empty((T + 1, *self._obs.shape), self._obs.dtype)
         obs[0] = self._obs
         out = np.empty((T, N, head.width), np.float32)
@@ -131,7 +162,6 @@ class Collector:
         reward = np.empty((T, N), np.float32)
         terminated = np.empty((T, N), np.bool_)
         truncated = np.empty((T, N), np.bool_)
-        state = start.state.copy()
         finals: list[tuple[int, int, Any]] = []
         returns: list[float] = []
         lengths: list[int] = []
@@ -163,40 +193,22 @@ class Collector:
                     action[t, rows] = head.sample(out[t, rows], log_std, noise[t, rows])
                     policy_s += clock() - between
                     self._venv.send(head.to_env(action[t, rows]), rows)
-        truncated &= ~terminated
-        self._obs = obs[T]
-        ended = terminated | truncated
-        episode = start.episode + ended.sum(axis=0)
-        length = np.where(ended.any(axis=0), ended[::-1].argmax(axis=0), start.length + T)
-        # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
-        played = (action.astype(head.compact_dtype),) if config.vec.seeded_slots else ()
-        end = ResumePoint(episode, length, state, (self._save(),), played)
-        self._at = end.light
         flat = (T * N, -1)
-        rollout = Rollout(
-            version=weights.version,
-            obs=obs[:T],
+        return Steps(
+            obs=obs,
             action=action,
             logprob=head.logprob(out.reshape(flat), log_std, action.reshape(flat)).reshape(T, N),
             reward=reward,
             terminated=terminated,
-            truncated=truncated,
-            last_obs=obs[T],
+            truncated=truncated & ~terminated,
             final_at=np.array([(t, n) for t, n, _ in finals], np.int64).reshape(-1, 2),
             final_obs=np.array([final for *_, final in finals], obs.dtype).reshape(-1, *obs.shape[2:]),
-            start=start.light,
             returns=np.array(returns, np.float64),
             lengths=np.array(lengths, np.int64),
             told=np.array(told, np.float64).reshape(len(told), len(config.env.metrics)),
             env_s=env_s,
             policy_s=policy_s,
-            restarts=self._venv.restarts,
         )
-        return rollout, end
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._venv.close()
 
     def _save(self) -> State | None:
         """Return what `_load` goes on from; None where the environments cannot save themselves."""

@@ -32,6 +32,7 @@ RECORDED = {
     "walker": 0x9B2A7309F8681240,
     "networks": 0xBEA2E0DF504C0FE6,
     "forward": 0xE03A651A55B82095,
+    "steps": 0xD0E36246B7C56B31,
 }
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
@@ -47,6 +48,7 @@ _FUNCTIONS = {  # result, then arguments
     "vector_start": (_INT, _POINTER, _POINTER, _POINTER, _POINTER),
     "vector_begin": (_INT, _POINTER, _LONG, _POINTER, _POINTER),
     "vector_step": (_LONG, _POINTER, _POINTER, _POINTER),
+    "vector_play": (_LONG, _POINTER, _POINTER, _POINTER),
     "vector_saved_bytes": (ctypes.c_size_t, _POINTER),
     "vector_save": (None, _POINTER, _POINTER),
     "vector_load": (_INT, _POINTER, _POINTER),

@@ -30,6 +30,7 @@ from envs.vector.storage import Layouts, RowIndex
 from envs.vector.table import FREE, NEW, SENT, Arrays, Table
 
 BITS = 2**64
+NO_MEMORY = -2  # of vector_play
 
 
 class ArrayRows(ctypes.Structure):
@@ -155,6 +156,22 @@ class NativeVectorEnv(VectorEnv):
         if refused >= 0:
             raise self._refusal(refused, actions)
         return table.batch(table.everyone)
+
+    def play(self, steps: ctypes.Structure) -> None:
+        """Have native code choose actions and step, again and again; see `envs.native.steps`.
+
+        Raises:
+            VectorMisuse: an environment has no episode or an action that was not received, or native code chose what is
+                no action; some environments have stepped then.
+        """
+        check_open(self, "play")
+        if self._table.flags != self._free:
+            raise VectorMisuse("play: an environment has no episode, or a send was not received; call begin or recv")
+        refused = self._c.vector_play(self._vector, ctypes.addressof(steps), self._own_at)
+        if refused >= 0:
+            raise self._refusal(refused, self.arrays.action)
+        if refused == NO_MEMORY:
+            raise VectorMisuse(f"play: no memory for {self.num_envs} rows of a network's values; take fewer")
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as arrays and plain data: a vector of the same recipe that loads it gives the same bits."""

@@ -64,6 +64,23 @@ def parameters(algo: Any) -> np.ndarray:
     return algo.learner.parameters()
 
 
+@pytest.mark.parametrize("variant", ["inline", "prefetch", "continuous", "a2c"])
+def test_native_rollouts_in_one_call_change_neither_rows_nor_checkpoints(variant: str) -> None:
+    found = []
+    for fused, threads in (("auto", 2), ("never", 1)):
+        words = ["vec=native", f"algo.fused={fused}", f"vec.threads={threads}", "vec.num_envs=18"]
+        algo = algorithm(*arguments(variant, *words))
+        found.append((advance(algo, 5), leaves(algo.state_dict())))
+    assert found[0] == found[1] and all(np.isfinite(list(row.values())).all() for row in found[0][0])
+
+
+def leaves(state: Any, at: str = "") -> dict[str, bytes]:
+    """Everything in a state, as bytes."""
+    if isinstance(state, dict):
+        return {path: leaf for key, part in state.items() for path, leaf in leaves(part, f"{at}.{key}").items()}
+    return {at: state.tobytes() if isinstance(state, np.ndarray) else repr(state).encode()}
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_interrupted_after_any_yield_it_goes_on_the_same(variant: str) -> None:
     whole = algorithm(*arguments(variant))

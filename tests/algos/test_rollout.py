@@ -69,7 +69,7 @@ def config(
         lstm=lstm,
         initial_log_std=0.0,
     )
-    given = {"num_steps": 16, "groups": 1} | changes
+    given: dict[str, Any] = {"num_steps": 16, "groups": 1, "fused": "auto"} | changes
     return RolloutConfig(env, vec or Serial(num_envs=num_envs), architecture, seed=3, **given)
 
 

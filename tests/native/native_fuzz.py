@@ -20,6 +20,7 @@ from envs.native.forward import DenseForward
 from envs.native.functions import quick_exp, quick_log, quick_tangent
 from envs.native.networks import DenseLayout, Network, Networks, Normalizer
 from envs.native.settings import NativeTask, native_ids, native_task
+from envs.native.steps import Drawing, StepPlayer
 from envs.native.vector import NativeVectorEnv
 from envs.spec import EnvSpec
 from envs.vector import VectorMisuse
@@ -201,6 +202,35 @@ def roll(task: NativeTask, draw: Draw) -> None:
     assert np.isfinite(played.mean).all() and np.isfinite(played.m2).all()
 
 
+def steps(task: NativeTask, draw: Draw) -> None:
+    """Steps of one random policy whose actions are drawn, some of which are not numbers."""
+    (inputs,), space, num_envs = task.observation_space.shape or (), task.action_space, int(draw.choice([1, 5, 19, 40]))
+    discrete = isinstance(space, Discrete)
+    outputs = int(space.n) if isinstance(space, Discrete) else space.shape[0]  # type: ignore[index]
+    layout = DenseLayout((inputs, *draw.integers(1, 40, draw.integers(0, 3)).tolist(), outputs), out_first=True)
+    nothing = np.zeros(0 if discrete else outputs, np.float32)
+    drawn: Any = "choices" if discrete else str(draw.choice(["clipped", "squashed"]))
+    activation = str(draw.choice(rollout.ACTIVATIONS))
+    venv = NativeVectorEnv(task, num_envs, threads=int(draw.integers(1, 4)))
+    player = StepPlayer(venv, Drawing(layout, activation, drawn, nothing - 1, nothing + 1, nothing + 1, nothing))
+    venv.begin(int(draw.integers(2**40)))
+    for _ in range(3):
+        parameters = draw.normal(0, draw.choice([0, 1, 100]), layout.num_parameters).astype(np.float32)
+        parameters[draw.random(parameters.shape) < 0.002] = draw.choice([np.nan, np.inf, -np.inf, 1e38, 1e-45])
+        mean, std = draw.normal(size=(2, inputs)).astype(np.float32)
+        normalizer = Normalizer(mean, np.abs(std) + np.float32(1e-6), 5.0) if draw.random() < 0.5 else None
+        T = int(draw.integers(1, 30))
+        with np.errstate(all="ignore"):
+            player.load(parameters, draw.normal(0, 3, len(nothing)).astype(np.float32), normalizer)
+        try:
+            played = player.play(draw.normal(0, draw.choice([0, 1, 1e30]), (T, num_envs, outputs)).astype(np.float32))
+        except VectorMisuse:
+            continue
+        assert np.isfinite(played.obs).all() and np.isfinite(played.reward).all()
+        assert np.isfinite(played.final_obs).all() and (played.lengths > 0).all()
+    venv.close()
+
+
 def forward(draw: Draw) -> None:
     """One network of any width on any number of rows, and the functions that it is made of."""
     sizes = tuple(draw.integers(1, 70, int(draw.integers(2, 5))).tolist())
@@ -222,8 +252,8 @@ def main(folder: str, name: str, seed: int) -> None:
     for id in ids:
         walks = "Walker" in id or "Terrain" in id
         times = 6 if "Terrain" in id else 1
-        kinds += times * [(id, lambda task, steps=30 if walks else 60: play(task, draw, steps))]
-        kinds += [(id, lambda task: roll(task, draw))]
+        kinds += times * [(id, lambda task, count=30 if walks else 60: play(task, draw, count))]
+        kinds += [(id, lambda task: roll(task, draw)), (id, lambda task: steps(task, draw))]
     for _ in range(20):
         forward(draw)
     for id, run in kinds:

@@ -24,10 +24,12 @@ PROGRAM = r"""
 #include <string.h>
 #include "walker/ground.h"
 #include "runtime/rollout.h"
+#include "runtime/steps.h"
 #include "runtime/vector.h"
 
 #define N 70
 #define E 60
+#define T 20
 
 const struct task *find_task(const char *set, const char *name);
 struct vector *vector_open(const struct task *, int, const void *, int, int, int);
@@ -59,6 +61,41 @@ static int step(const struct task *task, const void *settings)
     int failed = vector_load(vector, saved);
     free(saved);
     vector_close(vector);
+    return failed;
+}
+
+/* Steps of one policy whose actions are drawn. */
+static int play_drawn(const struct task *task, const void *settings, int drawn)
+{
+    static float seen[(T + 1) * N * MAX_OBSERVATION], last[T * N * MAX_OBSERVATION];
+    static float noise[T * N * 4], actions[T * N * 4];
+    static float logprob[T * N], paid[T * N], log_std[4], ones[4] = {1, 1, 1, 1}, low[4] = {-1, -1, -1, -1};
+    static int64_t choices[T * N], lengths[T * N];
+    static double returns[T * N];
+    static uint8_t ended[T * N], cut[T * N];
+    const int outputs = task->choices ? task->choices : task->actions;
+    const int32_t sizes[] = {task->observations, 13, outputs};
+    const int64_t P = (task->observations + 1) * 13 + 14 * outputs;
+    float *parameters = malloc(sizeof *parameters * P);
+    for (int64_t k = 0; k < P; k++) parameters[k] = (float)(k % 17 - 8) / 8;
+    for (int k = 0; k < T * N * outputs; k++) noise[k] = (float)(k % 23 - 11) / 5;
+    const void *given = task->choices ? (const void *)choice : action;
+    struct rows rows = {observation, final, given, reward, terminated, truncated, running_return, running_length,
+                        final_return, final_length, episode};
+    struct steps steps = {
+        .parameters = parameters, .sizes = sizes, .log_std = log_std, .deviation = ones, .inverse = ones, .low = low,
+        .half = ones, .high = ones, .log_half = log_std, .noise = noise, .observation = seen,
+        .action = task->choices ? (void *)choices : actions, .logprob = logprob, .reward = paid, .terminated = ended,
+        .truncated = cut, .final_return = returns, .final_length = lengths, .final = last, .count = T, .layers = 2,
+        .drawn = drawn,
+    };
+    struct vector *vector = vector_open(task, N, settings, 9, 1, 3);
+    int failed = !vector || vector_begin(vector, 7, numbers, &rows) || vector_play(vector, &steps, &rows) != -1;
+    parameters[P - 1] = 0.0f / 0.0f; /* of the last output, whose actions are none then, if they are numbers */
+    const int64_t refused = failed ? 0 : vector_play(vector, &steps, &rows);
+    failed |= refused != (task->choices ? -1 : 0);
+    vector_close(vector);
+    free(parameters);
     return failed;
 }
 
@@ -97,6 +134,8 @@ int main(int count, char **words)
         if (!task) return 2;
         const void *settings = strcmp(words[k], "walker") ? (const void *)classic : &course;
         if (step(task, settings) || play(task, settings)) return 3;
+        if (play_drawn(task, settings, task->choices ? DRAWN_CHOICE : DRAWN_CLIPPED)) return 4;
+        if (!task->choices && play_drawn(task, settings, DRAWN_SQUASHED)) return 5;
     }
     puts("played");
     return 0;

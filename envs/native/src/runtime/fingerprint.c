@@ -226,12 +226,76 @@ static uint64_t run_recorded_forward(const struct set *set)
     return hashed;
 }
 
-/* Of a task, or of "networks" or "forward"; 0: there is no such task, or no memory. */
+#define COUNT 30 /* steps of one policy whose actions are drawn */
+#define MOST_SEEN 6
+#define MOST_OUTPUTS 3
+
+struct drawn {
+    float observation[(COUNT + 1) * ENVS * MOST_SEEN], final[COUNT * ENVS * MOST_SEEN];
+    float noise[COUNT * ENVS * MOST_OUTPUTS], logprob[COUNT * ENVS], reward[COUNT * ENVS];
+    int64_t action[COUNT * ENVS], final_length[COUNT * ENVS];
+    double final_return[COUNT * ENVS];
+    uint8_t terminated[COUNT * ENVS], truncated[COUNT * ENVS];
+};
+
+/* 0: no memory. */
+static uint64_t play_drawn(const struct task *task, const float *parameters, int drawn, uint64_t hashed)
+{
+    const struct classic_settings settings = {.gravity = 10};
+    const int32_t sizes[] = {task->observations, 19, task->choices ? task->choices : task->actions};
+    const float mean[MOST_SEEN] = {0.25f, -0.5f}, std[MOST_SEEN] = {0.75f, 1.5f, 2.5f, 0.625f, 1.25f, 3.0f};
+    const float log_std = -0.5f, deviation = 0.625f, inverse = 1.75f, low = -1, half = 1.5f, high = 2, log_half = 0.375f;
+    const int64_t first[ENVS] = {0};
+    struct inputs inputs = {KEY};
+    struct buffers *b = calloc(1, sizeof *b);
+    struct drawn *d = calloc(1, sizeof *d);
+    struct vector *vector = vector_open(task, ENVS, &settings, 11, 1, 1);
+    if (b && d && vector) {
+        const struct rows rows = {
+            b->observation, b->final, task->choices ? (const void *)b->choice : b->action, b->reward, b->terminated,
+            b->truncated, b->running_return, b->running_length, b->final_return, b->final_length, b->episode,
+        };
+        struct steps steps = {
+            .parameters = parameters, .sizes = sizes, .mean = mean, .std = std, .log_std = &log_std,
+            .deviation = &deviation, .inverse = &inverse, .low = &low, .half = &half, .high = &high,
+            .log_half = &log_half, .noise = d->noise, .observation = d->observation, .action = d->action,
+            .logprob = d->logprob, .reward = d->reward, .terminated = d->terminated, .truncated = d->truncated,
+            .final_return = d->final_return, .final_length = d->final_length, .final = d->final, .count = COUNT,
+            .layers = LAYERS, .relu = task->choices == 2, .drawn = drawn, .clip = 2,
+        };
+        for (size_t i = 0; i < sizeof d->noise / sizeof *d->noise; i++) d->noise[i] = next_number(&inputs);
+        vector_begin(vector, KEY, first, &rows);
+        const int refused = vector_play(vector, &steps, &rows) != -1;
+        hashed = refused ? 0 : hash(hash(hashed, d, sizeof *d), b->observation, sizeof b->observation);
+    } else
+        hashed = 0;
+    vector_close(vector);
+    free(b);
+    free(d);
+    return hashed;
+}
+
+static uint64_t play_recorded_policies(const struct set *set)
+{
+    float parameters[MOST_PARAMETERS];
+    uint64_t hashed = 1;
+    struct inputs inputs = {KEY};
+    for (int i = 0; i < MOST_PARAMETERS; i++) parameters[i] = next_number(&inputs);
+    for (const struct task *const *task = set->tasks; hashed && *task; task++) {
+        if ((*task)->poses) continue;
+        hashed = play_drawn(*task, parameters, (*task)->choices ? DRAWN_CHOICE : DRAWN_CLIPPED, hashed);
+        if (hashed && !(*task)->choices) hashed = play_drawn(*task, parameters, DRAWN_SQUASHED, hashed);
+    }
+    return hashed;
+}
+
+/* Of a task, or of "networks", "forward" or "steps"; 0: there is no such task, or no memory. */
 uint64_t fingerprint(const char *set_name, const char *part)
 {
     const struct set *set = find_set(set_name);
     if (set && !strcmp(part, "networks")) return run_recorded_networks(set);
     if (set && !strcmp(part, "forward")) return run_recorded_forward(set);
+    if (set && !strcmp(part, "steps")) return play_recorded_policies(set);
     const struct task *task = find_task(set_name, part);
     return !task ? 0 : task->poses ? play_walkers(task) : play_classic(task);
 }

@@ -4,6 +4,7 @@
 #include "classic/cartpole.h"
 #include "classic/mountain_car.h"
 #include "classic/pendulum.h"
+#include "drawn.h"
 #include "forward.h"
 #include "player.h"
 #include "simd/sets.h"
@@ -15,7 +16,7 @@ static const struct task *const all_tasks[] = {
 };
 
 static const struct set this_set = {
-    .name = SET_NAME, .tasks = all_tasks, .step = step_groups, .play = play_lanes, .run = run_rows,
+    .name = SET_NAME, .tasks = all_tasks, .step = step_groups, .play_steps = play_steps, .play = play_lanes, .run = run_rows,
     .forward = forward_rows, .apply = apply,
 };
 

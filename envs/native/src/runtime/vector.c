@@ -207,6 +207,16 @@ int64_t vector_step(struct vector *vector, const uint8_t *chosen, const struct r
     return -1;
 }
 
+int64_t vector_play(struct vector *vector, struct steps *steps, const struct rows *rows)
+{
+    steps->refused = INT64_MAX;
+    steps->failed = 0;
+    steps->policy_ticks = steps->env_ticks = 0;
+    share_groups(vector, set_of(vector->task)->play_steps, &(struct steps_job){steps, rows});
+    if (steps->failed) return -2;
+    return steps->refused == INT64_MAX ? -1 : steps->refused % vector->num_envs;
+}
+
 static size_t saved_each(const struct vector *vector) { return GENERATOR_BYTES + vector->task->saved_bytes; }
 
 size_t vector_saved_bytes(const struct vector *vector)

@@ -6,12 +6,13 @@
 #include "runtime/native.h"
 #include "runtime/networks.h"
 #include "runtime/rollout.h"
+#include "runtime/steps.h"
 #include "runtime/vector.h"
 
 struct set {
     const char *name;
     const struct task *const *tasks; /* ended by a NULL */
-    part *step;
+    part *step, *play_steps;
     play_part *play;
     run_part *run;
     forward_part *forward;

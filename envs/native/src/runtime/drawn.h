@@ -1,0 +1,232 @@
+/* One policy for many environments, another in each lane: what it does is drawn, step after step, for a group at a time.
+ *
+ * Actions, their log-probabilities and what environments take are those of `LeafHead` in algos/networks/heads.py. */
+
+#ifndef PADDOCK_DRAWN_H
+#define PADDOCK_DRAWN_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy.h"
+#include "steps.h"
+
+#define LOG_2 0.693147180559945309f
+#define HALF_LOG_2PI 0.918938533204672742f
+
+INLINE uint64_t read_ticks(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    uint64_t ticks;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+#else
+    return 0;
+#endif
+}
+
+/* `count` outputs of a layer whose weights are the same in every lane: the sums first, then the bias. */
+INLINE void shared_outputs(
+    const vf *in, int fan_in, const float *weights, const float *bias, int stride, vf *out, int count
+)
+{
+    vf sum[8];
+    for (int k = 0; k < count; k++) sum[k] = in[0] * weights[k];
+    for (int i = 1; i < fan_in; i++) {
+        weights += stride;
+        for (int k = 0; k < count; k++) sum[k] += in[i] * weights[k];
+    }
+    for (int k = 0; k < count; k++) out[k] = sum[k] + bias[k];
+}
+
+static void shared_dense(const vf *in, int fan_in, const float *weights, int fan_out, vf *out)
+{
+    const float *bias = weights + (size_t)fan_in * fan_out;
+    int j = 0;
+    for (; j + 8 <= fan_out; j += 8) shared_outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 8);
+    for (; j + 4 <= fan_out; j += 4) shared_outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 4);
+    for (; j + 2 <= fan_out; j += 2) shared_outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 2);
+    for (; j < fan_out; j++) shared_outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 1);
+}
+
+/* Rows of `width` numbers each into lanes; lanes without a row are 0. */
+INLINE void gather_rows(const float *rows, int width, int count, vf *lanes)
+{
+    float *at = (float *)lanes;
+    if (count < LANES) memset(lanes, 0, (size_t)width * sizeof *lanes);
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < width; k++) at[k * LANES + i] = rows[i * width + k];
+}
+
+/* Runs the layers on `one`, whose values are gone then; returns where the outputs are, `one` or `other`. */
+INLINE vf *run_shared(const struct steps *steps, vf *one, vf *other)
+{
+    const float *parameters = steps->parameters;
+    const int32_t *sizes = steps->sizes;
+    for (int k = 0; k < steps->layers; k++) {
+        shared_dense(one, sizes[k], parameters, sizes[k + 1], other);
+        parameters += (size_t)(sizes[k] + 1) * sizes[k + 1];
+        for (int j = 0; k + 1 < steps->layers && j < sizes[k + 1]; j++)
+            other[j] = steps->relu ? pick(other[j] < splat(0), splat(0), other[j]) : quick_tangent(other[j]);
+        vf *swap = one;
+        one = other, other = swap;
+    }
+    return one;
+}
+
+/* Draw choices of `width` outputs; the noise is gone then. */
+INLINE vf draw_choices(const vf *out, vf *noise, int width, vf *logprob)
+{
+    vf top = out[0];
+    for (int k = 0; k < width; k++) noise[k] = out[k] + noise[k];
+    for (int k = 1; k < width; k++) top = pick(out[k] > top, out[k], top);
+    vf choice = greatest(noise, width), total = quick_exp(out[0] - top), chosen = out[0];
+    for (int k = 1; k < width; k++) {
+        total += quick_exp(out[k] - top);
+        chosen = pick(choice == splat((float)k), out[k], chosen);
+    }
+    *logprob = splat(0) + ((chosen - top) - quick_log(total));
+    return choice;
+}
+
+/* Draw numbers; what the environments take of them is left in `noise`. */
+INLINE void draw_numbers(const struct steps *steps, const vf *out, vf *noise, int width, vf *action, vf *logprob)
+{
+    vf density = splat(0), slope = splat(0);
+    for (int k = 0; k < width; k++) {
+        vf a = out[k] + steps->deviation[k] * noise[k];
+        vf scaled = (a - out[k]) * steps->inverse[k];
+        density += ((scaled * scaled) * -0.5f - steps->log_std[k]) - HALF_LOG_2PI;
+        action[k] = a;
+        if (steps->drawn == DRAWN_SQUASHED) {
+            vf twice = a * -2.0f;
+            vf softplus = pick(twice > splat(0), twice, splat(0)) + quick_log(1.0f + quick_exp(-magnitude(twice)));
+            slope += 2.0f * ((LOG_2 - a) - softplus) + steps->log_half[k];
+            a = (quick_tangent(a) + 1.0f) * steps->half[k] + steps->low[k];
+        }
+        a = pick(a < splat(steps->low[k]), splat(steps->low[k]), a);
+        noise[k] = pick(a > splat(steps->high[k]), splat(steps->high[k]), a);
+    }
+    *logprob = steps->drawn == DRAWN_SQUASHED ? density - slope : density;
+}
+
+/* What each thread takes for its share. */
+struct stage {
+    vf *one, *other, *third; /* a layer's values each, or an action's */
+};
+
+/* Choose for `count` environments from `base` on, LANES at most, in step t; the first whose action is none, or -1. */
+static int choose_some(
+    const struct vector *vector, const struct steps *steps, const struct rows *rows, int64_t t, int base, int count,
+    const struct stage *stage
+)
+{
+    const int inputs = steps->sizes[0], width = steps->sizes[steps->layers];
+    const int64_t at = t * vector->num_envs + base;
+    vf *one = stage->one, logprob;
+    gather_rows(rows->observation + (size_t)base * inputs, inputs, count, one);
+    for (int k = 0; steps->mean && k < inputs; k++) {
+        vf x = (one[k] - steps->mean[k]) / steps->std[k];
+        x = pick(x < splat(-steps->clip), splat(-steps->clip), x);
+        one[k] = pick(x > splat(steps->clip), splat(steps->clip), x);
+    }
+    const vf *out = run_shared(steps, one, stage->other);
+    vf *noise = out == one ? stage->other : one;
+    gather_rows(steps->noise + at * width, width, count, noise);
+    if (steps->drawn == DRAWN_CHOICE) {
+        const vf choice = draw_choices(out, noise, width, &logprob);
+        int64_t *drawn = (int64_t *)steps->action + at, *sent = (int64_t *)rows->action + base;
+        for (int i = 0; i < count; i++) drawn[i] = sent[i] = (int64_t)(int32_t)choice[i];
+        memcpy(steps->logprob + at, &logprob, (size_t)count * sizeof(float));
+        return -1;
+    }
+    draw_numbers(steps, out, noise, width, stage->third, &logprob);
+    memcpy(steps->logprob + at, &logprob, (size_t)count * sizeof(float));
+    const float *own = (const float *)stage->third, *taken = (const float *)noise;
+    float *drawn = (float *)steps->action + at * width, *sent = (float *)rows->action + (size_t)base * width;
+    int wrong = -1;
+    for (int i = count - 1; i >= 0; i--)
+        for (int k = 0; k < width; k++) {
+            drawn[i * width + k] = own[k * LANES + i];
+            sent[i * width + k] = taken[k * LANES + i];
+            if (!__builtin_isfinite(taken[k * LANES + i])) wrong = i;
+        }
+    return wrong < 0 ? -1 : base + wrong;
+}
+
+/* Note what step t gave environments `base` up to `base` + `count`, from the vector's rows. */
+INLINE void note_step(
+    const struct vector *vector, const struct steps *steps, const struct rows *rows, int64_t t, int base, int count
+)
+{
+    const size_t width = (size_t)vector->task->observations, own = (size_t)base * width;
+    const int64_t at = t * vector->num_envs + base, next = at + vector->num_envs;
+    memcpy(steps->observation + next * width, rows->observation + own, (size_t)count * width * sizeof(float));
+    for (int i = 0; i < count; i++) {
+        const uint8_t terminated = rows->terminated[base + i], truncated = rows->truncated[base + i] & !terminated;
+        steps->reward[at + i] = (float)rows->reward[base + i];
+        steps->terminated[at + i] = terminated, steps->truncated[at + i] = truncated;
+        if (!(terminated | truncated)) continue;
+        steps->final_return[at + i] = rows->final_return[base + i];
+        steps->final_length[at + i] = rows->final_length[base + i];
+        if (truncated) memcpy(steps->final + (at + i) * width, rows->final + own + i * width, width * sizeof(float));
+    }
+}
+
+/* Play all steps of one group; those of its actions that are none end it. */
+static void play_group(
+    const struct vector *vector, const struct steps_job *job, int group, const struct stage *stage, uint64_t ticks[2]
+)
+{
+    struct steps *steps = job->steps;
+    const struct rows *rows = job->rows;
+    const int lanes = vector->task->lanes, base = group * lanes, left = vector->num_envs - base;
+    const int count = left < lanes ? left : lanes;
+    const size_t width = (size_t)vector->task->observations, own = (size_t)base * width;
+    memcpy(steps->observation + own, rows->observation + own, (size_t)count * width * sizeof(float));
+    uint64_t before = read_ticks();
+    for (int64_t t = 0; t < steps->count; t++) {
+        int wrong = -1;
+        for (int way = 0; wrong < 0 && way < count; way += LANES)
+            wrong = choose_some(
+                vector, steps, rows, t, base + way, count - way < LANES ? count - way : LANES, stage
+            );
+        const uint64_t between = read_ticks();
+        ticks[0] += between - before;
+        if (wrong >= 0) {
+            const int64_t place = t * vector->num_envs + wrong;
+            int64_t first = __atomic_load_n(&steps->refused, __ATOMIC_RELAXED);
+            while (place < first &&
+                   !__atomic_compare_exchange_n(&steps->refused, &first, place, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+            return;
+        }
+        vector->step(vector, &(struct step){NULL, rows}, group, group + 1);
+        note_step(vector, steps, rows, t, base, count);
+        before = read_ticks();
+        ticks[1] += before - between;
+    }
+}
+
+static void play_steps(const struct vector *vector, const void *argument, int first, int last)
+{
+    const struct steps_job *job = argument;
+    struct steps *steps = job->steps;
+    size_t widest = 0;
+    for (int k = 0; k <= steps->layers; k++)
+        if ((size_t)steps->sizes[k] > widest) widest = (size_t)steps->sizes[k];
+    vf *memory = aligned_alloc(sizeof(vf), 3 * widest * sizeof(vf));
+    if (!memory) {
+        __atomic_store_n(&steps->failed, 1, __ATOMIC_RELAXED);
+        return;
+    }
+    const struct stage stage = {memory, memory + widest, memory + 2 * widest};
+    uint64_t ticks[2] = {0};
+    for (int g = first; g < last; g++) play_group(vector, job, g, &stage, ticks);
+    free(memory);
+    __atomic_fetch_add(&steps->policy_ticks, ticks[0], __ATOMIC_RELAXED);
+    __atomic_fetch_add(&steps->env_ticks, ticks[1], __ATOMIC_RELAXED);
+}
+
+#endif

@@ -1,0 +1,44 @@
+/* T steps of a vector's environments by one policy: numbers that depend neither on threads nor on the order of groups. */
+
+#ifndef PADDOCK_STEPS_H
+#define PADDOCK_STEPS_H
+
+#include "vector.h"
+
+enum { DRAWN_CHOICE, DRAWN_CLIPPED, DRAWN_SQUASHED };
+
+/* W outputs, A numbers in an action, O in an observation; envs/native/steps.py has the same fields. */
+struct steps {
+    const float *parameters; /* [P] of the policy's layers, laid out as in `MLP` */
+    const int32_t *sizes;    /* [layers + 1] widths from observation to outputs */
+    const float *mean, *std; /* [O] of observations; NULL: they are taken as they are */
+    const float *log_std, *deviation, *inverse; /* [A] of a Gaussian: its logarithm, itself, one over it */
+    const float *low, *half, *high, *log_half;  /* [A] bounds of numbers, half the width between them, its logarithm */
+    const float *noise;                /* [T, N, W] */
+    float *observation;                /* [T + 1, N, O] */
+    void *action;                      /* [T, N] int64_t choices, or [T, N, A] float: as drawn */
+    float *logprob, *reward;           /* [T, N] */
+    uint8_t *terminated, *truncated;   /* [T, N]; truncated: and not terminated */
+    double *final_return;              /* [T, N], where an episode ended */
+    int64_t *final_length;             /* [T, N], likewise */
+    float *final;                      /* [T, N, O], where an episode was truncated */
+    int64_t count;                     /* T */
+    int32_t layers, relu, drawn;       /* relu: or else tanh between layers */
+    float clip;                        /* of normalized observations, in deviations */
+    /* Set by the call. */
+    int64_t refused;                   /* t * N + n of the first action that is none; INT64_MAX: there is none such */
+    int32_t failed;                    /* no memory */
+    uint64_t policy_ticks, env_ticks;  /* of all threads, of the processor's clock */
+};
+
+/* The job of `play_steps`, a part of each width. */
+struct steps_job {
+    struct steps *steps;
+    const struct rows *rows;
+};
+
+/* Play from where the vector is, which same-step restarts keep going. -1; or the environment of the first action that is
+ * none, where others may have stepped on; or -2: no memory. */
+int64_t vector_play(struct vector *vector, struct steps *steps, const struct rows *rows);
+
+#endif

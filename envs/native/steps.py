@@ -1,0 +1,149 @@
+"""T steps of native environments by one dense policy whose actions are drawn, in one call of native code.
+
+What they give is, bit for bit, what `DenseForward`, the heads of `algos.networks.heads` and `NativeVectorEnv` give one
+step after another. Threads own environments: each plays all T steps of some, and waits for no other. No number depends
+on how many there are.
+"""
+
+import ctypes
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.native.functions import quick_exp
+from envs.native.networks import DenseLayout, Normalizer
+from envs.native.vector import NativeVectorEnv
+
+DRAWN = ("choices", "clipped", "squashed")  # DRAWN_... of steps.h
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A dense network, and how actions are drawn from its outputs."""
+
+    layout: DenseLayout
+    activation: str  # between layers: "tanh" or "relu"
+    drawn: Literal["choices", "clipped", "squashed"]  # one of W choices, or W numbers of a Gaussian, kept in bounds so
+    low: Floats  # [W] bounds of numbers; [0] of choices, as are the next three
+    half: Floats  # half the width between them
+    high: Floats
+    log_half: Floats  # its logarithm
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What T steps of N environments gave."""
+
+    obs: NDArray[Any]  # [T + 1, N, *shape]
+    action: NDArray[Any]  # [T, N, K], as drawn
+    logprob: Floats  # [T, N]
+    reward: Floats  # [T, N]
+    terminated: NDArray[np.bool_]  # [T, N]
+    truncated: NDArray[np.bool_]  # [T, N], and not terminated
+    final_at: NDArray[np.int64]  # [F, 2], the steps (t, n) that truncated an episode
+    final_obs: NDArray[Any]  # [F, *shape], and the observations that they led to
+    returns: NDArray[np.float64]  # [E], of the episodes that ended, by t, then n
+    lengths: NDArray[np.int64]  # [E]
+    told: NDArray[np.float64]  # [E, M], what environments told of themselves
+    env_s: float  # seconds in environments
+    policy_s: float  # seconds choosing actions
+
+
+class _CSteps(ctypes.Structure):
+    """`struct steps` of steps.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("parameters", "sizes", "mean", "std")),
+        *((name, ctypes.c_void_p) for name in ("log_std", "deviation", "inverse", "low", "half", "high", "log_half")),
+        *((name, ctypes.c_void_p) for name in ("noise", "observation", "action", "logprob", "reward")),
+        *((name, ctypes.c_void_p) for name in ("terminated", "truncated", "final_return", "final_length", "final")),
+        ("count", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("layers", "relu", "drawn")),
+        ("clip", ctypes.c_float),
+        ("refused", ctypes.c_int64),
+        ("failed", ctypes.c_int32),
+        *((name, ctypes.c_uint64) for name in ("policy_ticks", "env_ticks")),
+    )
+
+
+class StepPlayer:
+    """Plays one vector of environments by policies of one shape."""
+
+    def __init__(self, venv: NativeVectorEnv, drawing: Drawing) -> None:
+        self._venv, self._drawing = venv, drawing
+        sizes = np.array(drawing.layout.sizes, np.int32)
+        self._kept: dict[str, NDArray[Any]] = {"sizes": sizes}  # by their names in steps.h
+        self._kept |= {name: getattr(drawing, name) for name in ("low", "half", "high", "log_half")}
+        self._normalizer: Normalizer | None = None
+
+    def load(self, parameters: Floats, log_std: Floats, normalizer: Normalizer | None) -> None:
+        """Play by these parameters from now on.
+
+        Args:
+            parameters: [P] of the policy's layers, or longer.
+            log_std: [W] of a Gaussian, or [0].
+            normalizer: of observations; None: as they are.
+        """
+        layers = self._drawing.layout.layers(parameters)
+        self._kept["parameters"] = np.concatenate([part.ravel() for layer in layers for part in layer])
+        self._kept["log_std"] = log_std.astype(np.float32)
+        self._kept["deviation"], self._kept["inverse"] = quick_exp(log_std), quick_exp(-log_std)
+        self._normalizer = normalizer
+
+    def play(self, noise: Floats) -> Steps:
+        """Play T steps of every environment from where it is, with noise [T, N, W] as the head draws it.
+
+        Raises:
+            VectorMisuse: an action is not finite; some environments have stepped then.
+        """
+        drawing, venv = self._drawing, self._venv
+        (T, N, W), width = noise.shape, drawing.layout.sizes[0]
+        choices = drawing.drawn == "choices"
+        assert drawing.layout.sizes[-1] == W and venv.num_envs == N, noise.shape
+        # Where nothing is written, no memory is taken.
+        made = {
+            "noise": np.ascontiguousarray(noise),
+            "observation": np.empty((T + 1, N, width), np.float32),
+            "action": np.empty((T, N, 1 if choices else W), np.int64 if choices else np.float32),
+            "logprob": np.empty((T, N), np.float32),
+            "reward": np.empty((T, N), np.float32),
+            "terminated": np.empty((T, N), np.bool_),
+            "truncated": np.empty((T, N), np.bool_),
+            "final_return": np.empty((T, N)),
+            "final_length": np.empty((T, N), np.int64),
+            "final": np.empty((T, N, width), np.float32),
+        }
+        scaled = self._normalizer
+        moments = {} if scaled is None else {"mean": scaled.mean, "std": scaled.std}
+        pointers = {name: array.ctypes.data for name, array in (self._kept | made | moments).items()}
+        steps = _CSteps(
+            **pointers,
+            count=T,
+            layers=len(drawing.layout.sizes) - 1,
+            relu=drawing.activation == "relu",
+            drawn=DRAWN.index(drawing.drawn),
+            clip=0.0 if scaled is None else scaled.clip,
+        )
+        before = time.perf_counter()
+        venv.play(steps)
+        seconds = time.perf_counter() - before
+        truncated, shape = made["truncated"], venv.single_observation_space.shape or ()
+        ended = made["terminated"] | truncated
+        ticks = steps.policy_ticks + steps.env_ticks
+        share = steps.policy_ticks / ticks if ticks else 0.0
+        return Steps(
+            obs=made["observation"].reshape(T + 1, N, *shape),
+            final_at=np.argwhere(truncated),
+            final_obs=made["final"][truncated].reshape(-1, *shape),
+            returns=made["final_return"][ended],
+            lengths=made["final_length"][ended],
+            told=np.zeros((int(ended.sum()), 0)),
+            env_s=seconds * (1 - share),
+            policy_s=seconds * share,
+            **{name: made[name] for name in ("action", "logprob", "reward", "terminated", "truncated")},
+        )
