@@ -47,6 +47,24 @@ class DenseForward:
         return self._network.run(obs)
 
 
+class PackedWeights:
+    """Layers as native code reads them: [in, whole vectors] and, as a last row, the bias; what is behind a row is 0."""
+
+    def __init__(self, layout: DenseLayout) -> None:
+        self._layout = layout
+        whole = [-(-size // WHOLE) * WHOLE for size in layout.sizes]
+        shapes = [(fan_in + 1, wide) for fan_in, wide in zip(layout.sizes[:-1], whole[1:], strict=True)]
+        ends = np.cumsum([rows * wide for rows, wide in shapes])
+        self.array = np.zeros(ends[-1], np.float32)
+        parts = np.split(self.array, ends[:-1])
+        self._layers = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    def load(self, flat: NDArray[np.float32]) -> None:
+        """Take over parameters [P], or longer."""
+        for rows, (weights, bias) in zip(self._layers, self._layout.layers(flat), strict=True):
+            rows[:-1, : len(bias)], rows[-1, : len(bias)] = weights, bias
+
+
 class _CForward(ctypes.Structure):
     """`struct forward` of networks.h."""
 
@@ -64,28 +82,18 @@ class _Compiled:
         self._call = library.load().run_forward
         self._set = library.widest().encode()
         self._layout, sizes = layout, layout.sizes
-        whole = [-(-size // WHOLE) * WHOLE for size in sizes]
-        # Weights of each layer, then its bias as a last row.
-        shapes = [(fan_in + 1, wide) for fan_in, wide in zip(sizes[:-1], whole[1:], strict=True)]
-        ends = np.cumsum([rows * wide for rows, wide in shapes])
-        self._weights = np.zeros(ends[-1], np.float32)
-        parts = np.split(self._weights, ends[:-1])
-        self._layers = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-        self._scratch = np.zeros(2 * FORWARD_ROWS * max(whole), np.float32)
+        self._weights = PackedWeights(layout)
+        self.load = self._weights.load  # see `DenseForward.load`
+        self._scratch = np.zeros(2 * FORWARD_ROWS * (max(sizes) + WHOLE), np.float32)
         self._sizes = np.array(sizes, np.int32)
         self._struct = _CForward(
-            weights=self._weights.ctypes.data,
+            weights=self._weights.array.ctypes.data,
             scratch=self._scratch.ctypes.data,
             sizes=self._sizes.ctypes.data,
             layers=len(sizes) - 1,
             relu=activation == "relu",
         )
         self._at = ctypes.byref(self._struct)
-
-    def load(self, flat: NDArray[np.float32]) -> None:
-        """See `DenseForward.load`."""
-        for rows, (weights, bias) in zip(self._layers, self._layout.layers(flat), strict=True):
-            rows[:-1, : len(bias)], rows[-1, : len(bias)] = weights, bias
 
     def run(self, obs: Rows) -> Rows:
         """See `DenseForward.__call__`."""

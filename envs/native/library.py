@@ -32,7 +32,7 @@ RECORDED = {
     "walker": 0x9B2A7309F8681240,
     "networks": 0xBEA2E0DF504C0FE6,
     "forward": 0xE03A651A55B82095,
-    "steps": 0xD0E36246B7C56B31,
+    "steps": 0x614AD512211635FB,
 }
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64

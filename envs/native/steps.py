@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.native.forward import PackedWeights
 from envs.native.functions import quick_exp
 from envs.native.networks import DenseLayout, Normalizer
 from envs.native.vector import NativeVectorEnv
@@ -58,7 +59,7 @@ class _CSteps(ctypes.Structure):
     """`struct steps` of steps.h."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("parameters", "sizes", "mean", "std")),
+        *((name, ctypes.c_void_p) for name in ("weights", "sizes", "mean", "std")),
         *((name, ctypes.c_void_p) for name in ("log_std", "deviation", "inverse", "low", "half", "high", "log_half")),
         *((name, ctypes.c_void_p) for name in ("noise", "observation", "action", "logprob", "reward")),
         *((name, ctypes.c_void_p) for name in ("terminated", "truncated", "final_return", "final_length", "final")),
@@ -76,8 +77,12 @@ class StepPlayer:
 
     def __init__(self, venv: NativeVectorEnv, drawing: Drawing) -> None:
         self._venv, self._drawing = venv, drawing
+        self._weights = PackedWeights(drawing.layout)
         sizes = np.array(drawing.layout.sizes, np.int32)
-        self._kept: dict[str, NDArray[Any]] = {"sizes": sizes}  # by their names in steps.h
+        self._kept: dict[str, NDArray[Any]] = {
+            "weights": self._weights.array,
+            "sizes": sizes,
+        }  # by their names in steps.h
         self._kept |= {name: getattr(drawing, name) for name in ("low", "half", "high", "log_half")}
         self._normalizer: Normalizer | None = None
 
@@ -89,8 +94,7 @@ class StepPlayer:
             log_std: [W] of a Gaussian, or [0].
             normalizer: of observations; None: as they are.
         """
-        layers = self._drawing.layout.layers(parameters)
-        self._kept["parameters"] = np.concatenate([part.ravel() for layer in layers for part in layer])
+        self._weights.load(parameters)
         self._kept["log_std"] = log_std.astype(np.float32)
         self._kept["deviation"], self._kept["inverse"] = quick_exp(log_std), quick_exp(-log_std)
         self._normalizer = normalizer

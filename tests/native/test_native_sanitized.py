@@ -75,15 +75,15 @@ static int play_drawn(const struct task *task, const void *settings, int drawn)
     static uint8_t ended[T * N], cut[T * N];
     const int outputs = task->choices ? task->choices : task->actions;
     const int32_t sizes[] = {task->observations, 13, outputs};
-    const int64_t P = (task->observations + 1) * 13 + 14 * outputs;
-    float *parameters = malloc(sizeof *parameters * P);
-    for (int64_t k = 0; k < P; k++) parameters[k] = (float)(k % 17 - 8) / 8;
+    const int64_t P = (task->observations + 1) * 16 + 14 * 16;
+    float *weights = malloc(sizeof *weights * P);
+    for (int64_t k = 0; k < P; k++) weights[k] = (float)(k % 17 - 8) / 8;
     for (int k = 0; k < T * N * outputs; k++) noise[k] = (float)(k % 23 - 11) / 5;
     const void *given = task->choices ? (const void *)choice : action;
     struct rows rows = {observation, final, given, reward, terminated, truncated, running_return, running_length,
                         final_return, final_length, episode};
     struct steps steps = {
-        .parameters = parameters, .sizes = sizes, .log_std = log_std, .deviation = ones, .inverse = ones, .low = low,
+        .weights = weights, .sizes = sizes, .log_std = log_std, .deviation = ones, .inverse = ones, .low = low,
         .half = ones, .high = ones, .log_half = log_std, .noise = noise, .observation = seen,
         .action = task->choices ? (void *)choices : actions, .logprob = logprob, .reward = paid, .terminated = ended,
         .truncated = cut, .final_return = returns, .final_length = lengths, .final = last, .count = T, .layers = 2,
@@ -91,11 +91,11 @@ static int play_drawn(const struct task *task, const void *settings, int drawn)
     };
     struct vector *vector = vector_open(task, N, settings, 9, 1, 3);
     int failed = !vector || vector_begin(vector, 7, numbers, &rows) || vector_play(vector, &steps, &rows) != -1;
-    parameters[P - 1] = 0.0f / 0.0f; /* of the last output, whose actions are none then, if they are numbers */
+    weights[P - 17 + outputs] = 0.0f / 0.0f; /* a bias: numbers are none then */
     const int64_t refused = failed ? 0 : vector_play(vector, &steps, &rows);
     failed |= refused != (task->choices ? -1 : 0);
     vector_close(vector);
-    free(parameters);
+    free(weights);
     return failed;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "forward.h"
 #include "policy.h"
 #include "steps.h"
 
@@ -43,12 +44,13 @@ INLINE void shared_outputs(
 
 static void shared_dense(const vf *in, int fan_in, const float *weights, int fan_out, vf *out)
 {
-    const float *bias = weights + (size_t)fan_in * fan_out;
+    const int stride = (int)whole(fan_out);
+    const float *bias = weights + (size_t)fan_in * stride;
     int j = 0;
-    for (; j + 8 <= fan_out; j += 8) shared_outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 8);
-    for (; j + 4 <= fan_out; j += 4) shared_outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 4);
-    for (; j + 2 <= fan_out; j += 2) shared_outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 2);
-    for (; j < fan_out; j++) shared_outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 1);
+    for (; j + 8 <= fan_out; j += 8) shared_outputs(in, fan_in, weights + j, bias + j, stride, out + j, 8);
+    for (; j + 4 <= fan_out; j += 4) shared_outputs(in, fan_in, weights + j, bias + j, stride, out + j, 4);
+    for (; j + 2 <= fan_out; j += 2) shared_outputs(in, fan_in, weights + j, bias + j, stride, out + j, 2);
+    for (; j < fan_out; j++) shared_outputs(in, fan_in, weights + j, bias + j, stride, out + j, 1);
 }
 
 /* Rows of `width` numbers each into lanes; lanes without a row are 0. */
@@ -60,20 +62,51 @@ INLINE void gather_rows(const float *rows, int width, int count, vf *lanes)
         for (int k = 0; k < width; k++) at[k * LANES + i] = rows[i * width + k];
 }
 
-/* Runs the layers on `one`, whose values are gone then; returns where the outputs are, `one` or `other`. */
-INLINE vf *run_shared(const struct steps *steps, vf *one, vf *other)
+/* What each thread takes for its share. */
+struct stage {
+    vf *one, *other, *third; /* a layer's values each, or an action's */
+    struct forward forward;  /* of few rows */
+    float *input;            /* that many rows of what goes in, and of what comes out */
+    size_t widest;
+};
+
+/* Outputs of environments from `base` on, another in each lane; where they are, `one` or `other`. */
+INLINE vf *run_lanes(const struct steps *steps, const float *observation, int count, const struct stage *stage)
 {
-    const float *parameters = steps->parameters;
     const int32_t *sizes = steps->sizes;
+    const float *weights = steps->weights;
+    vf *one = stage->one, *other = stage->other;
+    gather_rows(observation, sizes[0], count, one);
+    for (int k = 0; steps->mean && k < sizes[0]; k++) {
+        vf x = (one[k] - steps->mean[k]) / steps->std[k];
+        x = pick(x < splat(-steps->clip), splat(-steps->clip), x);
+        one[k] = pick(x > splat(steps->clip), splat(steps->clip), x);
+    }
     for (int k = 0; k < steps->layers; k++) {
-        shared_dense(one, sizes[k], parameters, sizes[k + 1], other);
-        parameters += (size_t)(sizes[k] + 1) * sizes[k + 1];
+        shared_dense(one, sizes[k], weights, sizes[k + 1], other);
+        weights += ((size_t)sizes[k] + 1) * whole(sizes[k + 1]);
         for (int j = 0; k + 1 < steps->layers && j < sizes[k + 1]; j++)
             other[j] = steps->relu ? pick(other[j] < splat(0), splat(0), other[j]) : quick_tangent(other[j]);
         vf *swap = one;
         one = other, other = swap;
     }
     return one;
+}
+
+/* The same for few environments, a lane for each output of a layer: lanes without an environment cost nothing then. */
+INLINE vf *run_few(const struct steps *steps, const float *observation, int count, const struct stage *stage)
+{
+    const int inputs = steps->sizes[0], width = steps->sizes[steps->layers];
+    for (int i = 0; steps->mean && i < count; i++)
+        for (int k = 0; k < inputs; k++) {
+            float x = (observation[i * inputs + k] - steps->mean[k]) / steps->std[k];
+            x = x < -steps->clip ? -steps->clip : x;
+            stage->input[i * inputs + k] = x > steps->clip ? steps->clip : x;
+        }
+    float *out = stage->input + (size_t)count * inputs;
+    forward_some(&stage->forward, steps->mean ? stage->input : observation, out, count, stage->widest);
+    gather_rows(out, width, count, stage->one);
+    return stage->one;
 }
 
 /* Draw choices of `width` outputs; the noise is gone then. */
@@ -112,11 +145,6 @@ INLINE void draw_numbers(const struct steps *steps, const vf *out, vf *noise, in
     *logprob = steps->drawn == DRAWN_SQUASHED ? density - slope : density;
 }
 
-/* What each thread takes for its share. */
-struct stage {
-    vf *one, *other, *third; /* a layer's values each, or an action's */
-};
-
 /* Choose for `count` environments from `base` on, LANES at most, in step t; the first whose action is none, or -1. */
 static int choose_some(
     const struct vector *vector, const struct steps *steps, const struct rows *rows, int64_t t, int base, int count,
@@ -125,15 +153,10 @@ static int choose_some(
 {
     const int inputs = steps->sizes[0], width = steps->sizes[steps->layers];
     const int64_t at = t * vector->num_envs + base;
-    vf *one = stage->one, logprob;
-    gather_rows(rows->observation + (size_t)base * inputs, inputs, count, one);
-    for (int k = 0; steps->mean && k < inputs; k++) {
-        vf x = (one[k] - steps->mean[k]) / steps->std[k];
-        x = pick(x < splat(-steps->clip), splat(-steps->clip), x);
-        one[k] = pick(x > splat(steps->clip), splat(steps->clip), x);
-    }
-    const vf *out = run_shared(steps, one, stage->other);
-    vf *noise = out == one ? stage->other : one;
+    const float *observation = rows->observation + (size_t)base * inputs;
+    const vf *out = 2 * count > LANES ? run_lanes(steps, observation, count, stage)
+                                      : run_few(steps, observation, count, stage);
+    vf *noise = out == stage->one ? stage->other : stage->one, logprob;
     gather_rows(steps->noise + at * width, width, count, noise);
     if (steps->drawn == DRAWN_CHOICE) {
         const vf choice = draw_choices(out, noise, width, &logprob);
@@ -175,37 +198,45 @@ INLINE void note_step(
     }
 }
 
-/* Play all steps of one group; those of its actions that are none end it. */
-static void play_group(
-    const struct vector *vector, const struct steps_job *job, int group, const struct stage *stage, uint64_t ticks[2]
+/* Environments that step side by side, so that what is written of a step lies together. */
+#define SIDE_BY_SIDE 64
+
+/* Note the first action that is none, of those that several threads may find. */
+INLINE void refuse(struct steps *steps, int64_t place)
+{
+    int64_t first = __atomic_load_n(&steps->refused, __ATOMIC_RELAXED);
+    while (place < first &&
+           !__atomic_compare_exchange_n(&steps->refused, &first, place, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+
+/* Play all steps of some groups; an action that is none ends it. */
+static void play_block(
+    const struct vector *vector, const struct steps_job *job, int first, int last, const struct stage *stage,
+    uint64_t ticks[2]
 )
 {
     struct steps *steps = job->steps;
     const struct rows *rows = job->rows;
-    const int lanes = vector->task->lanes, base = group * lanes, left = vector->num_envs - base;
-    const int count = left < lanes ? left : lanes;
+    const int base = first * vector->task->lanes, end = last * vector->task->lanes;
+    const int count = (end < vector->num_envs ? end : vector->num_envs) - base;
     const size_t width = (size_t)vector->task->observations, own = (size_t)base * width;
     memcpy(steps->observation + own, rows->observation + own, (size_t)count * width * sizeof(float));
     uint64_t before = read_ticks();
     for (int64_t t = 0; t < steps->count; t++) {
-        int wrong = -1;
-        for (int way = 0; wrong < 0 && way < count; way += LANES)
-            wrong = choose_some(
-                vector, steps, rows, t, base + way, count - way < LANES ? count - way : LANES, stage
-            );
-        const uint64_t between = read_ticks();
-        ticks[0] += between - before;
-        if (wrong >= 0) {
-            const int64_t place = t * vector->num_envs + wrong;
-            int64_t first = __atomic_load_n(&steps->refused, __ATOMIC_RELAXED);
-            while (place < first &&
-                   !__atomic_compare_exchange_n(&steps->refused, &first, place, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-            return;
+        for (int i = 0; i < count; i += LANES) {
+            const int some = count - i < LANES ? count - i : LANES;
+            const int wrong = choose_some(vector, steps, rows, t, base + i, some, stage);
+            if (wrong >= 0) {
+                refuse(steps, t * vector->num_envs + wrong);
+                return;
+            }
         }
-        vector->step(vector, &(struct step){NULL, rows}, group, group + 1);
+        const uint64_t between = read_ticks();
+        vector->step(vector, &(struct step){NULL, rows}, first, last);
         note_step(vector, steps, rows, t, base, count);
-        before = read_ticks();
-        ticks[1] += before - between;
+        const uint64_t after = read_ticks();
+        ticks[0] += between - before, ticks[1] += after - between;
+        before = after;
     }
 }
 
@@ -215,16 +246,29 @@ static void play_steps(const struct vector *vector, const void *argument, int fi
     struct steps *steps = job->steps;
     size_t widest = 0;
     for (int k = 0; k <= steps->layers; k++)
-        if ((size_t)steps->sizes[k] > widest) widest = (size_t)steps->sizes[k];
+        if (whole(steps->sizes[k]) > widest) widest = whole(steps->sizes[k]);
     vf *memory = aligned_alloc(sizeof(vf), 3 * widest * sizeof(vf));
-    if (!memory) {
+    float *few = malloc(widest * (2 * FORWARD_ROWS + 2 * LANES) * sizeof *few);
+    if (!memory || !few) {
+        free(memory);
+        free(few);
         __atomic_store_n(&steps->failed, 1, __ATOMIC_RELAXED);
         return;
     }
-    const struct stage stage = {memory, memory + widest, memory + 2 * widest};
+    const struct stage stage = {
+        .one = memory, .other = memory + widest, .third = memory + 2 * widest, .input = few + 2 * FORWARD_ROWS * widest,
+        .widest = widest,
+        .forward = {
+            .weights = steps->weights, .scratch = few, .sizes = steps->sizes, .layers = steps->layers,
+            .relu = steps->relu,
+        },
+    };
     uint64_t ticks[2] = {0};
-    for (int g = first; g < last; g++) play_group(vector, job, g, &stage, ticks);
+    const int side = vector->task->lanes < SIDE_BY_SIDE ? SIDE_BY_SIDE / vector->task->lanes : 1;
+    for (int g = first; g < last; g += side)
+        play_block(vector, job, g, last - g < side ? last : g + side, &stage, ticks);
     free(memory);
+    free(few);
     __atomic_fetch_add(&steps->policy_ticks, ticks[0], __ATOMIC_RELAXED);
     __atomic_fetch_add(&steps->env_ticks, ticks[1], __ATOMIC_RELAXED);
 }

@@ -239,7 +239,7 @@ struct drawn {
 };
 
 /* 0: no memory. */
-static uint64_t play_drawn(const struct task *task, const float *parameters, int drawn, uint64_t hashed)
+static uint64_t play_drawn(const struct task *task, const float *weights, int drawn, uint64_t hashed)
 {
     const struct classic_settings settings = {.gravity = 10};
     const int32_t sizes[] = {task->observations, 19, task->choices ? task->choices : task->actions};
@@ -256,7 +256,7 @@ static uint64_t play_drawn(const struct task *task, const float *parameters, int
             b->truncated, b->running_return, b->running_length, b->final_return, b->final_length, b->episode,
         };
         struct steps steps = {
-            .parameters = parameters, .sizes = sizes, .mean = mean, .std = std, .log_std = &log_std,
+            .weights = weights, .sizes = sizes, .mean = mean, .std = std, .log_std = &log_std,
             .deviation = &deviation, .inverse = &inverse, .low = &low, .half = &half, .high = &high,
             .log_half = &log_half, .noise = d->noise, .observation = d->observation, .action = d->action,
             .logprob = d->logprob, .reward = d->reward, .terminated = d->terminated, .truncated = d->truncated,

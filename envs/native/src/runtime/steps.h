@@ -9,7 +9,7 @@ enum { DRAWN_CHOICE, DRAWN_CLIPPED, DRAWN_SQUASHED };
 
 /* W outputs, A numbers in an action, O in an observation; envs/native/steps.py has the same fields. */
 struct steps {
-    const float *parameters; /* [P] of the policy's layers, laid out as in `MLP` */
+    const float *weights;    /* of the policy's layers, laid out as for `struct forward` */
     const int32_t *sizes;    /* [layers + 1] widths from observation to outputs */
     const float *mean, *std; /* [O] of observations; NULL: they are taken as they are */
     const float *log_std, *deviation, *inverse; /* [A] of a Gaussian: its logarithm, itself, one over it */
