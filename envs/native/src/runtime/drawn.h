@@ -217,7 +217,7 @@ static void play_block(
 {
     struct steps *steps = job->steps;
     const struct rows *rows = job->rows;
-    const int base = first * vector->task->lanes, end = last * vector->task->lanes;
+    const int base = first * vector->places, end = last * vector->places;
     const int count = (end < vector->num_envs ? end : vector->num_envs) - base;
     const size_t width = (size_t)vector->task->observations, own = (size_t)base * width;
     memcpy(steps->observation + own, rows->observation + own, (size_t)count * width * sizeof(float));
@@ -264,7 +264,7 @@ static void play_steps(const struct vector *vector, const void *argument, int fi
         },
     };
     uint64_t ticks[2] = {0};
-    const int side = vector->task->lanes < SIDE_BY_SIDE ? SIDE_BY_SIDE / vector->task->lanes : 1;
+    const int side = vector->places < SIDE_BY_SIDE ? SIDE_BY_SIDE / vector->places : 1;
     for (int g = first; g < last; g += side)
         play_block(vector, job, g, last - g < side ? last : g + side, &stage, ticks);
     free(memory);

@@ -118,20 +118,23 @@ INLINE unsigned keep_all_books(
     return truncated;
 }
 
-/* Step groups of `lanes` environments with observations of `width` numbers; what is known of them makes it faster. */
-INLINE void step_some(const struct vector *vector, const struct step *step, int first, int last, int lanes, int width)
+/* Step groups of `lanes` lanes, the first `places` of which have environments, with observations of `width` numbers;
+ * what is known of them makes it faster. */
+INLINE void step_some(
+    const struct vector *vector, const struct step *step, int first, int last, int lanes, int places, int width
+)
 {
     const struct task *task = vector->task;
     const struct rows *rows = step->rows;
     const int64_t limit = vector->time_limit ? vector->time_limit : INT64_MAX;
-    const unsigned all = 0xffffffffu >> (32 - lanes);
+    const unsigned all = 0xffffffffu >> (32 - places);
     const size_t action_bytes = task->choices ? sizeof(int64_t) : task->actions * sizeof(float);
     float action[MAX_ACTION * MAX_LANES] __attribute__((aligned(64))) = {0};
     float observation[MAX_OBSERVATION * MAX_LANES] __attribute__((aligned(64)));
     double reward[MAX_LANES] __attribute__((aligned(64)));
     for (int g = first; g < last; g++) {
-        int base = g * lanes;
-        unsigned mask = !step->chosen && base + lanes <= vector->num_envs ? all : lanes_of(vector, g, step->chosen);
+        int base = g * places;
+        unsigned mask = !step->chosen && base + places <= vector->num_envs ? all : lanes_of(vector, g, step->chosen);
         if (!mask) continue;
         gather_actions(task, (const char *)rows->action + base * action_bytes, lanes, mask, action);
         void *group = vector->groups + vector->stride * g;
@@ -141,7 +144,7 @@ INLINE void step_some(const struct vector *vector, const struct step *step, int 
         else scatter(observation, lanes, width, mask, row);
         if (mask != all) late = keep_books(rows, base, mask, ended, reward, limit);
         else
-            for (int i = 0; i < lanes; i += LANES)
+            for (int i = 0; i < places; i += LANES)
                 late |= keep_all_books(rows, base + i, ended >> i, reward + i, limit) << i;
         ended |= late;
         if (ended && vector->same_step) restart_lanes(vector, g, ended, rows);
@@ -152,8 +155,8 @@ static void step_groups(const struct vector *vector, const void *job, int first,
 {
     /* Numbers that are known are the faster ones; only CartPole's step is so short that it matters. */
     const struct task *task = vector->task;
-    if (task->lanes == LANES && task->observations == 4) step_some(vector, job, first, last, LANES, 4);
-    else step_some(vector, job, first, last, task->lanes, task->observations);
+    if (task->lanes == LANES && task->observations == 4) step_some(vector, job, first, last, LANES, LANES, 4);
+    else step_some(vector, job, first, last, task->lanes, vector->places, task->observations);
 }
 
 #endif

@@ -16,7 +16,7 @@ static const struct task *const all_tasks[] = {
 };
 
 static const struct set this_set = {
-    .name = SET_NAME, .tasks = all_tasks, .step = step_groups, .play_steps = play_steps, .play = play_lanes, .run = run_rows,
+    .name = SET_NAME, .lanes = LANES, .tasks = all_tasks, .step = step_groups, .play_steps = play_steps, .play = play_lanes, .run = run_rows,
     .forward = forward_rows, .apply = apply,
 };
 

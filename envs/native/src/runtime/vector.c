@@ -63,18 +63,24 @@ struct vector *vector_open(
 {
     struct vector *vector = num_envs > 0 && num_envs <= INT_MAX - MAX_LANES ? calloc(1, sizeof *vector) : NULL;
     if (!vector) return NULL;
-    int num_groups = (num_envs + task->lanes - 1) / task->lanes;
+    /* Whole registers of environments in a group, but not so many that other threads have nothing to do. */
+    const struct set *set = set_of(task);
+    const int64_t shared = (int64_t)(threads > 1 ? threads : 1) * set->lanes;
+    const int64_t registers = (num_envs + shared - 1) / shared, ways = task->lanes / set->lanes;
+    const int places = set->lanes * (int)(registers < ways ? registers : ways);
+    int num_groups = (num_envs + places - 1) / places;
     *vector = (struct vector){
         .task = task,
         .settings = settings,
-        .step = set_of(task)->step,
+        .step = set->step,
         .stride = (task->group_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT,
         .num_envs = num_envs,
+        .places = places,
         .time_limit = time_limit,
         .same_step = same_step,
     };
     vector->groups = zeroed(num_groups, vector->stride);
-    vector->generators = zeroed((size_t)num_groups * task->lanes, sizeof *vector->generators);
+    vector->generators = zeroed((size_t)num_groups * places, sizeof *vector->generators);
     int failed = !vector->groups || !vector->generators;
     if (threads > 1 && num_groups > 1 && !failed)
         failed = !(vector->crew = open_crew(threads < num_groups ? threads : num_groups));
@@ -88,9 +94,9 @@ struct vector *vector_open(
 
 unsigned lanes_of(const struct vector *vector, int group, const uint8_t *chosen)
 {
-    int lanes = vector->task->lanes, base = group * lanes, count = vector->num_envs - base;
+    int places = vector->places, base = group * places, count = vector->num_envs - base;
     unsigned mask = 0;
-    for (int i = 0; i < lanes && i < count; i++) mask |= (unsigned)(!chosen || chosen[base + i]) << i;
+    for (int i = 0; i < places && i < count; i++) mask |= (unsigned)(!chosen || chosen[base + i]) << i;
     return mask;
 }
 
@@ -99,7 +105,7 @@ static void start_lanes(const struct vector *vector, int group, unsigned mask, c
 {
     const struct task *task = vector->task;
     float observation[MAX_OBSERVATION * MAX_LANES] __attribute__((aligned(ALIGNMENT)));
-    int base = group * task->lanes, width = task->observations;
+    int base = group * vector->places, width = task->observations;
     task->start(group_at(vector, group), vector->settings, vector->generators + base, mask, observation);
     for (; mask; mask &= mask - 1) {
         int lane = __builtin_ctz(mask);
@@ -112,7 +118,7 @@ static void start_lanes(const struct vector *vector, int group, unsigned mask, c
 
 void restart_lanes(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
 {
-    int base = group * vector->task->lanes, width = vector->task->observations;
+    int base = group * vector->places, width = vector->task->observations;
     for (unsigned rest = mask; rest; rest &= rest - 1) {
         int i = base + __builtin_ctz(rest);
         memcpy(rows->final + (size_t)i * width, rows->observation + (size_t)i * width, width * sizeof(float));
@@ -131,7 +137,7 @@ static void start_groups(const struct vector *vector, const void *job, int first
         unsigned mask = lanes_of(vector, g, start->chosen);
         if (!mask) continue;
         for (unsigned rest = mask; rest; rest &= rest - 1) {
-            int i = g * vector->task->lanes + __builtin_ctz(rest);
+            int i = g * vector->places + __builtin_ctz(rest);
             struct generator *generator = &vector->generators[i];
             if (!start->seeds) seed_generator(generator, keyed_seed(vector->key, i, start->rows->episode[i]));
             else if (start->seeds[i] >= 0) seed_generator(generator, (uint64_t)start->seeds[i]);
@@ -241,8 +247,8 @@ void vector_save(const struct vector *vector, void *saved)
     at += sizeof head;
     for (int i = 0; i < vector->num_envs; i++, at += saved_each(vector)) {
         memcpy(at, &vector->generators[i], GENERATOR_BYTES);
-        int lanes = vector->task->lanes;
-        vector->task->save(group_at(vector, i / lanes), i % lanes, at + GENERATOR_BYTES);
+        int places = vector->places;
+        vector->task->save(group_at(vector, i / places), i % places, at + GENERATOR_BYTES);
     }
 }
 
@@ -260,8 +266,8 @@ int vector_load(struct vector *vector, const void *saved)
     for (int i = 0; i < vector->num_envs; i++, at += saved_each(vector)) {
         memcpy(&vector->generators[i], at, GENERATOR_BYTES);
         mend_generator(&vector->generators[i]);
-        int lanes = vector->task->lanes;
-        vector->task->load(group_at(vector, i / lanes), vector->settings, i % lanes, at + GENERATOR_BYTES);
+        int places = vector->places;
+        vector->task->load(group_at(vector, i / places), vector->settings, i % places, at + GENERATOR_BYTES);
     }
     return 0;
 }

@@ -30,8 +30,9 @@ struct vector {
     part *step;           /* of the task's width; its job is a struct step */
     unsigned char *groups;
     size_t stride; /* bytes from one group to the next */
-    struct generator *generators; /* [num_groups, lanes] */
+    struct generator *generators; /* [num_groups, places] */
     int num_envs, num_groups, time_limit, same_step;
+    int places; /* environments in a group: the task's lanes, or fewer where threads would have none */
     int keyed; /* whether restarts are seeded with `key` */
     int64_t key;
     struct crew *crew; /* NULL where the caller works alone */

@@ -11,6 +11,7 @@
 
 struct set {
     const char *name;
+    int lanes; /* floats of a register */
     const struct task *const *tasks; /* ended by a NULL */
     part *step, *play_steps;
     play_part *play;

@@ -8,7 +8,8 @@ int walker_poses(const struct vector *vector, int environment, float poses[5][3]
 {
     const struct task *task = vector->task;
     if (task->poses == NULL) return -1;
-    task->poses(vector->groups + vector->stride * (size_t)(environment / task->lanes), environment % task->lanes, poses);
+    const int group = environment / vector->places;
+    task->poses(vector->groups + vector->stride * (size_t)group, environment % vector->places, poses);
     return 0;
 }
 
@@ -17,5 +18,6 @@ const struct ground *walker_ground(const struct vector *vector, int environment)
 {
     const struct task *task = vector->task;
     if (task->ground == NULL) return NULL;
-    return task->ground(vector->groups + vector->stride * (size_t)(environment / task->lanes), environment % task->lanes);
+    const int group = environment / vector->places;
+    return task->ground(vector->groups + vector->stride * (size_t)group, environment % vector->places);
 }
