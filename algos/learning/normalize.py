@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from algos.learning.episodes import Moments
 from algos.learning.rollout import Rollout
 from algos.networks.inputs import Inputs
+from envs.native.series import discount, moments
 
 STD_FLOOR = 1e-4  # an observation that never moves is not blown up
 
@@ -54,11 +55,7 @@ class Normalization:
         if not self._rewards:
             return rollout.reward
         ended = rollout.terminated | rollout.truncated
-        returns = np.empty(rollout.reward.shape)
-        for t, reward in enumerate(rollout.reward):
-            self._running = self._running * self._gamma + reward
-            returns[t] = self._running
-            self._running = np.where(ended[t], 0.0, self._running)
+        returns, self._running = discount(rollout.reward, ended, self._gamma, self._running)
         self._returned = self._returned.merge(moments_of(returns.reshape(-1, 1)))
         return np.clip(rollout.reward / np.float32(self.reward_scale), -clip, clip).astype(np.float32)
 
@@ -67,7 +64,7 @@ class Normalization:
         if self._obs:
             T, N = rollout.reward.shape
             rows = rollout.obs.reshape(T * N, *rollout.obs.shape[2:])
-            self._seen = self._seen.merge(moments_of(self._inputs.numbers(rows).astype(np.float64)))
+            self._seen = self._seen.merge(moments_of(self._inputs.numbers(rows)))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything."""
@@ -79,7 +76,6 @@ class Normalization:
         self._running = state["running"]
 
 
-def moments_of(sample: NDArray[np.float64]) -> Moments:
+def moments_of(sample: NDArray[Any]) -> Moments:
     """The moments of rows [B, O]."""
-    mean = sample.mean(axis=0)
-    return Moments(len(sample), mean, ((sample - mean) ** 2).sum(axis=0))
+    return Moments(len(sample), *moments(sample))

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.native.series import carry_back
+
 Floats = NDArray[np.floating[Any]]  # float32 throughout
 Flags = NDArray[np.bool_]
 
@@ -34,7 +36,7 @@ def gae(
     """
     delta = reward + np.float32(gamma) * np.where(terminated, np.float32(0), next_value) - value
     carry = np.where(terminated | truncated, np.float32(0), np.float32(gamma * gae_lambda))
-    return _carry_back(delta, carry)
+    return carry_back(delta, carry)
 
 
 def n_step(
@@ -78,18 +80,8 @@ def vtrace(
     alive = np.where(terminated, np.float32(0), np.float32(gamma))
     delta = rho * (reward + alive * next_value - value)
     carry = np.where(terminated | truncated, np.float32(0), np.float32(gamma * gae_lambda)) * rho
-    target = value + _carry_back(delta, carry)
+    target = value + carry_back(delta, carry)
     # What followed a step is judged by its target, except where the episode or the rollout broke off there.
     following = np.concatenate([target[1:], next_value[-1:]])
     following = np.where(truncated, next_value, following)
     return target, rho * (reward + alive * following - value)
-
-
-def _carry_back(delta: Floats, carry: Floats) -> Floats:
-    """Sums [T, B] of each step's delta and what the steps after it are worth there."""
-    sums = np.empty_like(delta)
-    running = np.zeros(delta.shape[1:], np.float32)
-    for t in range(len(delta) - 1, -1, -1):
-        running = delta[t] + carry[t] * running
-        sums[t] = running
-    return sums

@@ -3,15 +3,12 @@
 NumPy's own differ in their last bits from one processor to the next. Native code computes them where it was built.
 """
 
-import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
 from envs.native import library
 
 Floats = NDArray[np.float32]
@@ -49,22 +46,13 @@ def quick_log(x: Floats) -> Floats:
 
 def _apply(number: int, plain: Callable[[Floats], Floats], x: Floats) -> Floats:
     """Compute a function, by its number in networks.h."""
-    compiled = _compiled(library.load, os.environ.get(library.CHOICE, ""))
-    if compiled is None:
+    name = library.usable()
+    if name is None:
         return plain(np.asarray(x, np.float32))
     x = np.asarray(x, np.float32, order="C")
     out = np.empty(x.shape, np.float32)
-    compiled(number, x.ctypes.data, out.ctypes.data, x.size)
+    library.load().apply_function(name.encode(), number, x.ctypes.data, out.ctypes.data, x.size)
     return out if x.ndim else out[()]  # NumPy's functions make a number of one, too
-
-
-@functools.cache
-def _compiled(load: Callable[[], object], choice: str) -> Callable[[int, int, int, int], None] | None:
-    """What computes them in native code, for what `library` was asked for; None where there is none."""
-    try:
-        return functools.partial(library.load().apply_function, library.widest().encode())
-    except ConfigError:
-        return None
 
 
 def _plain_tangent(x: Floats) -> Floats:

@@ -8,6 +8,7 @@ import ctypes
 import functools
 import os
 import warnings
+from collections.abc import Callable
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -32,6 +33,7 @@ RECORDED = {
     "walker": 0x9B2A7309F8681240,
     "networks": 0xBEA2E0DF504C0FE6,
     "forward": 0xE03A651A55B82095,
+    "series": 0x97099829BF509ADF,
     "steps": 0x614AD512211635FB,
 }
 
@@ -43,6 +45,9 @@ _FUNCTIONS = {  # result, then arguments
     "run_networks": (None, ctypes.c_char_p, _POINTER),
     "run_forward": (None, ctypes.c_char_p, _POINTER),
     "apply_function": (None, ctypes.c_char_p, _INT, _POINTER, _POINTER, _LONG),
+    "carry_back": (None, _POINTER, _POINTER, _POINTER, _LONG, _LONG),
+    "discount": (None, _POINTER, _POINTER, ctypes.c_double, _POINTER, _POINTER, _LONG, _LONG),
+    "moments": (None, _POINTER, _INT, _LONG, _LONG, _POINTER, _POINTER),
     "vector_open": (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _INT),
     "vector_close": (None, _POINTER),
     "vector_start": (_INT, _POINTER, _POINTER, _POINTER, _POINTER),
@@ -139,6 +144,20 @@ def widest() -> str:
     if refused:
         warnings.warn(f"{refused[0]}; {name} is used", RuntimeWarning, stacklevel=2)
     return name
+
+
+def usable() -> str | None:
+    """Name the set that `widest` does; None where nothing was built, or all of it is refused."""
+    return _usable(load, os.environ.get(CHOICE, ""))
+
+
+@functools.cache
+def _usable(load: Callable[[], object], choice: str) -> str | None:
+    try:
+        load()
+        return widest()
+    except ConfigError:
+        return None
 
 
 def passed_over() -> list[str]:

@@ -64,7 +64,7 @@ def test_every_set_computes_the_recorded_bits(unchosen: None) -> None:
 def test_every_task_and_the_networks_are_recorded() -> None:
     header = (ROOT / "envs" / "native" / "src" / "runtime" / "tasks.h").read_text()
     tasks = re.findall(r"&(\w+)_task\b", header)
-    assert len(tasks) == 6 and library.RECORDED.keys() == {*tasks, "networks", "forward", "steps"}
+    assert len(tasks) == 6 and library.RECORDED.keys() == {*tasks, "networks", "forward", "steps", "series"}
     assert library.load().fingerprint(b"baseline", b"chess") == library.load().fingerprint(b"sse9", b"walker") == 0
 
 

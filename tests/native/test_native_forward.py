@@ -1,7 +1,8 @@
-"""One network on many rows, and exp, log and tanh: the same bits in native code, on every width, and in NumPy."""
+"""One network on many rows, exp, log, tanh, sums along time: the same bits natively, on every width, and in NumPy."""
 
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from envs.native import library
 from envs.native.forward import FORWARD_ROWS, DenseForward
 from envs.native.functions import quick_exp, quick_log, quick_tangent
 from envs.native.networks import DenseLayout, Network, Networks
+from envs.native.series import carry_back, discount, moments
 
 Array = NDArray[np.float32]
 On = Callable[[str], None]
@@ -127,3 +129,31 @@ def test_functions_have_the_same_bits_in_any_shape(on: On) -> None:
         assert all((np.signbit(y) == np.signbit(found[0]))[~np.isnan(y)].all() for y in found)
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(found[0], exact(x.astype(np.float64)).astype(np.float32), rtol=1e-6, atol=1e-44)
+
+
+@pytest.mark.parametrize(("T", "B"), [(1, 1), (7, 3), (100, 1), (40, 33)])
+def test_series_have_the_same_bits_in_native_code(T: int, B: int, on: On) -> None:
+    draw = np.random.default_rng(2)
+    found: list[list[Any]] = []
+    delta, carry = (draw.standard_normal((T, B)).astype(np.float32) for _ in range(2))
+    ended, before = draw.random((T, B)) < 0.1, draw.standard_normal(B)
+    for way in ways()[-2:]:
+        on(way)
+        given = before.copy()
+        sums, (returns, running) = carry_back(delta, carry), discount(delta, ended, 0.9, given)
+        assert np.array_equal(given, before)
+        assert carry_back(np.asfortranarray(delta), carry).tobytes() == sums.tobytes()
+        parts = [moments(rows) for rows in (delta, returns, np.asfortranarray(returns), delta[:, :1])]
+        found.append([sums, returns, running, *(array for part in parts for array in part)])
+    assert all(one.tobytes() == other.tobytes() for one, other in zip(*found, strict=True))
+    sums, returns, running, mean, m2 = found[0][:5]
+    assert sums[-1].tobytes() == delta[-1].tobytes()
+    assert np.array_equal(sums[:-1], delta[:-1] + carry[:-1] * sums[1:])
+    assert np.array_equal(running, np.where(ended[-1], 0, returns[-1]))
+    expected = before
+    for t in range(T):
+        expected = expected * 0.9 + delta[t]
+        assert np.array_equal(returns[t], expected)
+        expected = np.where(ended[t], 0, expected)
+    np.testing.assert_allclose(mean, delta.astype(np.float64).mean(axis=0), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(m2, len(delta) * delta.astype(np.float64).var(axis=0), rtol=1e-11, atol=1e-25)

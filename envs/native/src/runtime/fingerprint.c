@@ -226,6 +226,32 @@ static uint64_t run_recorded_forward(const struct set *set)
     return hashed;
 }
 
+void carry_back(const float *, const float *, float *, int64_t, int64_t);
+void discount(const float *, const uint8_t *, double, double *, double *, int64_t, int64_t);
+void moments(const void *, int, int64_t, int64_t, double *, double *);
+
+static uint64_t sum_recorded_series(void)
+{
+    enum { STEPS = 90, COLUMNS = 7, NUMBERS = STEPS * COLUMNS };
+    float delta[NUMBERS], carry[NUMBERS], sums[NUMBERS];
+    double running[COLUMNS], returns[NUMBERS], mean[COLUMNS], m2[COLUMNS];
+    uint8_t ended[NUMBERS];
+    struct inputs inputs = {KEY};
+    for (int i = 0; i < NUMBERS; i++) {
+        delta[i] = next_number(&inputs), carry[i] = 0.45f * next_number(&inputs);
+        ended[i] = next_input(&inputs) % 16 == 0;
+    }
+    for (int k = 0; k < COLUMNS; k++) running[k] = next_number(&inputs);
+    carry_back(delta, carry, sums, STEPS, COLUMNS);
+    discount(delta, ended, 0.99, running, returns, STEPS, COLUMNS);
+    uint64_t hashed = hash(hash(hash(1, sums, sizeof sums), returns, sizeof returns), running, sizeof running);
+    for (int single = 0; single < 2; single++) {
+        moments(single ? (const void *)sums : returns, single, STEPS, COLUMNS, mean, m2);
+        hashed = hash(hash(hashed, mean, sizeof mean), m2, sizeof m2);
+    }
+    return hashed;
+}
+
 #define COUNT 30 /* steps of one policy whose actions are drawn */
 #define MOST_SEEN 6
 #define MOST_OUTPUTS 3
@@ -289,12 +315,13 @@ static uint64_t play_recorded_policies(const struct set *set)
     return hashed;
 }
 
-/* Of a task, or of "networks", "forward" or "steps"; 0: there is no such task, or no memory. */
+/* Of a task, or of "networks", "forward", "steps" or "series"; 0: there is no such task, or no memory. */
 uint64_t fingerprint(const char *set_name, const char *part)
 {
     const struct set *set = find_set(set_name);
     if (set && !strcmp(part, "networks")) return run_recorded_networks(set);
     if (set && !strcmp(part, "forward")) return run_recorded_forward(set);
+    if (set && !strcmp(part, "series")) return sum_recorded_series();
     if (set && !strcmp(part, "steps")) return play_recorded_policies(set);
     const struct task *task = find_task(set_name, part);
     return !task ? 0 : task->poses ? play_walkers(task) : play_classic(task);
