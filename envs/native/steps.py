@@ -78,13 +78,14 @@ class StepPlayer:
     def __init__(self, venv: NativeVectorEnv, drawing: Drawing) -> None:
         self._venv, self._drawing = venv, drawing
         self._weights = PackedWeights(drawing.layout)
-        sizes = np.array(drawing.layout.sizes, np.int32)
-        self._kept: dict[str, NDArray[Any]] = {
-            "weights": self._weights.array,
-            "sizes": sizes,
-        }  # by their names in steps.h
-        self._kept |= {name: getattr(drawing, name) for name in ("low", "half", "high", "log_half")}
-        self._normalizer: Normalizer | None = None
+        self._steps = _CSteps(
+            layers=len(drawing.layout.sizes) - 1,
+            relu=drawing.activation == "relu",
+            drawn=DRAWN.index(drawing.drawn),
+        )
+        self._kept: dict[str, NDArray[Any]] = {}  # what native code reads, by their names in steps.h
+        bounds = {name: getattr(drawing, name) for name in ("low", "half", "high", "log_half")}
+        self._show(weights=self._weights.array, sizes=np.array(drawing.layout.sizes, np.int32), **bounds)
 
     def load(self, parameters: Floats, log_std: Floats, normalizer: Normalizer | None) -> None:
         """Play by these parameters from now on.
@@ -95,9 +96,12 @@ class StepPlayer:
             normalizer: of observations; None: as they are.
         """
         self._weights.load(parameters)
-        self._kept["log_std"] = log_std.astype(np.float32)
-        self._kept["deviation"], self._kept["inverse"] = quick_exp(log_std), quick_exp(-log_std)
-        self._normalizer = normalizer
+        if log_std.size:
+            self._show(log_std=log_std.copy(), deviation=quick_exp(log_std), inverse=quick_exp(-log_std))
+        self._steps.mean = self._steps.std = None
+        if normalizer is not None:
+            self._show(mean=normalizer.mean, std=normalizer.std)
+            self._steps.clip = normalizer.clip
 
     def play(self, noise: Floats) -> Steps:
         """Play T steps of every environment from where it is, with noise [T, N, W] as the head draws it.
@@ -105,13 +109,12 @@ class StepPlayer:
         Raises:
             VectorMisuse: an action is not finite; some environments have stepped then.
         """
-        drawing, venv = self._drawing, self._venv
+        drawing, venv, steps = self._drawing, self._venv, self._steps
         (T, N, W), width = noise.shape, drawing.layout.sizes[0]
         choices = drawing.drawn == "choices"
         assert drawing.layout.sizes[-1] == W and venv.num_envs == N, noise.shape
         # Where nothing is written, no memory is taken.
         made = {
-            "noise": np.ascontiguousarray(noise),
             "observation": np.empty((T + 1, N, width), np.float32),
             "action": np.empty((T, N, 1 if choices else W), np.int64 if choices else np.float32),
             "logprob": np.empty((T, N), np.float32),
@@ -122,17 +125,10 @@ class StepPlayer:
             "final_length": np.empty((T, N), np.int64),
             "final": np.empty((T, N, width), np.float32),
         }
-        scaled = self._normalizer
-        moments = {} if scaled is None else {"mean": scaled.mean, "std": scaled.std}
-        pointers = {name: array.ctypes.data for name, array in (self._kept | made | moments).items()}
-        steps = _CSteps(
-            **pointers,
-            count=T,
-            layers=len(drawing.layout.sizes) - 1,
-            relu=drawing.activation == "relu",
-            drawn=DRAWN.index(drawing.drawn),
-            clip=0.0 if scaled is None else scaled.clip,
-        )
+        for name, array in made.items():
+            setattr(steps, name, array.ctypes.data)
+        noise = np.ascontiguousarray(noise)
+        steps.noise, steps.count = noise.ctypes.data, T
         before = time.perf_counter()
         venv.play(steps)
         seconds = time.perf_counter() - before
@@ -151,3 +147,9 @@ class StepPlayer:
             policy_s=seconds * share,
             **{name: made[name] for name in ("action", "logprob", "reward", "terminated", "truncated")},
         )
+
+    def _show(self, **arrays: Floats | NDArray[np.int32]) -> None:
+        """Let native code read these arrays, which are kept until others have their names."""
+        for name, array in arrays.items():
+            self._kept[name] = np.ascontiguousarray(array)
+            setattr(self._steps, name, self._kept[name].ctypes.data)

@@ -161,10 +161,12 @@ class NativeVectorEnv(VectorEnv):
         """Have native code choose actions and step, again and again; see `envs.native.steps`.
 
         Raises:
-            VectorMisuse: an environment has no episode or an action that was not received, or native code chose what is
-                no action; some environments have stepped then.
+            VectorMisuse: ended episodes do not restart, an environment has no episode or an action that was not
+                received, or native code chose what is no action; some environments have stepped then.
         """
         check_open(self, "play")
+        if self.autoreset is not AutoresetMode.SAME_STEP:
+            raise VectorMisuse("play: ended episodes have to restart in the same step; make the vector with SAME_STEP")
         if self._table.flags != self._free:
             raise VectorMisuse("play: an environment has no episode, or a send was not received; call begin or recv")
         refused = self._c.vector_play(self._vector, ctypes.addressof(steps), self._own_at)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from compiled import native  # noqa: F401, a fixture
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from algos.learning.collectors import play_here, play_on_pool
 from algos.learning.resume_point import ResumePoint
@@ -179,6 +180,30 @@ def test_the_first_action_that_is_none_is_the_one_that_is_named() -> None:
         collector.close()
         said.append(str(error.value))
     assert said[0] == said[1] and "environment 0 " not in said[0]
+
+
+def test_a_vector_that_is_not_ready_plays_nothing() -> None:
+    of = config("Pendulum-v1", 3)
+    noise = np.zeros((2, 3, 1), np.float32)
+    for autoreset, ready, named in (
+        (AutoresetMode.SAME_STEP, False, "an environment has no episode"),
+        (AutoresetMode.DISABLED, True, "have to restart in the same step"),
+    ):
+        venv = of.vec.make(of.env, autoreset)
+        player = make_player(of.architecture, venv)
+        assert player is not None
+        player.load(weights(of, 0))
+        if ready:
+            venv.begin(1)
+        with pytest.raises(VectorMisuse, match=f"^play: .*{named}"):
+            player.play(noise)
+        venv.begin(1)
+        venv.send(np.zeros((3, 1), np.float32))
+        with pytest.raises(VectorMisuse, match=r"^play: "):
+            player.play(noise)
+        venv.close()
+        with pytest.raises(VectorMisuse, match=r"^play: .* is closed"):
+            player.play(noise)
 
 
 def test_all_native_environments_are_fused_and_others_are_not() -> None:

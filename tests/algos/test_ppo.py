@@ -37,6 +37,7 @@ VARIANTS = {
     "lstm": ["algo.lstm=true"],
     "continuous": ["env=pendulum", "env.max_episode_steps=30"],
     "squashed": ["env=pendulum", "env.max_episode_steps=30", "algo.gaussian=squashed"],
+    "native": ["vec=native", "algo.rollouts=prefetch"],
     "box2d": ["env=bipedal", "env.max_episode_steps=30"],
     "vtrace": ["algo.rollouts=actors", "algo.advantage=vtrace", "algo.staleness=2"],
     "a2c": ["algo=a2c", "~algo.minibatch_size", "~algo.normalize_observations", "~algo.normalize_rewards"],
