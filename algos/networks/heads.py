@@ -235,7 +235,8 @@ class LeafHead(Head):
         if self.is_gaussian:
             return generator.standard_normal((*lead, self.width), dtype=np.float32)
         exponential = generator.standard_exponential((*lead, self.width), dtype=np.float32)
-        return -quick_log(np.maximum(exponential, np.finfo(np.float32).tiny))
+        noise = quick_log(np.maximum(exponential, np.finfo(np.float32).tiny, out=exponential))
+        return np.negative(noise, out=noise)
 
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
         if self.kind == "binary":
