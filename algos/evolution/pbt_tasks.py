@@ -18,7 +18,7 @@ from algos.common.alone import make_alone
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.evolution.hyperparameters import Value
-from algos.learning.policy_episodes import play_in_company
+from algos.learning.policy_episodes import Performance, perform, threads_of
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
@@ -91,5 +91,6 @@ def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
             state = algorithm.state_dict()
         # All members meet the same episodes, so that none is lucky.
         seeds = [episode_seed(rounds.seed, Stream.EVALUATION, number, k) for k in range(rounds.eval_episodes)]
-        played = play_in_company(rounds.env, algorithm.policy(), seeds, rounds.eval_max_steps)
+        what = Performance(rounds.env, algorithm.policy(), rounds.eval_max_steps, stochastic=False, in_company=True)
+        played = perform(what, seeds, threads_of(rounds.vec))
         return RoundResult(state, metrics, played.returns, played.lengths, played.told)

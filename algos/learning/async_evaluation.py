@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from algos.common.keys import Stream, episode_seed
-from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes, summarize
-from algos.learning.policy_episodes import COMPANY, play_in_company
+from algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
 from algos.learning.rollout import RolloutConfig
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Weights
+from algos.networks.native_policy import network_of
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool
+from envs.vector import Native
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,10 @@ class AsyncEvaluation:
         self.best_return, self.best = float(state["best"]["return"]), Weights(**state["best"]["weights"])
 
     def _play(self) -> None:
-        size = min(COMPANY, self._episodes)  # short tasks hold up few others
+        config, network = self._config, network_of(self._config.architecture)
+        anyway = isinstance(config.vec, Native)
+        natively = NativePlayer.exact(config.env, network, native_anyway=anyway) is not None
+        size = min(FULL if natively else COMPANY, self._episodes)  # short tasks hold up few others
         shared = self._pool.broadcast(self._evaluated)
         tasks = [(shared, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
         try:
@@ -125,5 +129,7 @@ def evaluate_on_worker(config: RolloutConfig, max_steps: int, task: tuple[Broadc
     shared, first, last = task
     weights = shared.value
     seeds = [episode_seed(config.seed, Stream.EVALUATION, weights.version, k) for k in range(first, last)]
-    with one_thread():
-        return play_in_company(config.env, ActorPolicy(config.architecture, weights), seeds, max_steps)
+    policy = ActorPolicy(config.architecture, weights)
+    native = isinstance(config.vec, Native)
+    what = Performance(config.env, policy, max_steps, stochastic=False, in_company=True, native=native)
+    return perform(what, seeds, threads_of(config.vec))

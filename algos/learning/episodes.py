@@ -76,6 +76,10 @@ class Episodes:
     moments: list[Moments | None]  # [E], of the observations, where they were asked for
     told: NDArray[np.float64]  # [E, M], the environment's own numbers; NaN where it was cut off before it told
 
+    def part(self, episodes: slice) -> "Episodes":
+        """Return some of them."""
+        return Episodes(self.returns[episodes], self.lengths[episodes], self.moments[episodes], self.told[episodes])
+
     @classmethod
     def join(cls, parts: "Sequence[Episodes]", metrics: int) -> "Episodes":
         """All of the parts, one after another.

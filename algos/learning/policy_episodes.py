@@ -1,4 +1,9 @@
-"""Whole episodes of one policy: in the company of others, which is fast, or so that nothing else has a part in them."""
+"""Whole episodes of policies: natively where that gives the same numbers, else step by step.
+
+`perform` decides, for evaluations beside training, those of `paddock.evaluate`, and members of PBT. Beside training in
+native environments (`vec=native`), evaluations play in those. ES and POET, whose environments are those that `vec`
+says, play by `NativePlayer.of`.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -13,6 +18,7 @@ from algos.common.keys import Stream, keyed_generator
 from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes, Moments, Players, play
 from algos.networks.flat import FlatPolicy, Population
+from algos.networks.native_policy import NativePolicy
 from algos.pool.broadcast import Broadcast
 from envs.cores import usable_cores
 from envs.errors import ConfigError
@@ -26,6 +32,7 @@ from envs.vector.serial import SerialVectorEnv
 
 COMPANY = 4  # environments side by side where a policy acts on all rows at once
 LANES = 8  # of native environments, and of networks that act on each row by itself; others gain nothing by company
+FULL = 128  # episodes that keep native code's registers full for most of the time that they take
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +43,10 @@ class Performance:
     policy: Any  # with `act`; with `drawing` too, if stochastic
     max_steps: int  # after which an episode is cut off
     stochastic: bool  # actions are drawn, from noise keyed by the episode's seed
+    # Where it plays step by step, whether it acts on COMPANY rows at once: faster in torch, whose last bits may then
+    # depend on the rows beside. Else an episode depends on its seed alone.
+    in_company: bool = False
+    native: bool = False  # in native environments, as `vec=native` has them, even where their numbers are others
 
 
 @dataclass(frozen=True)
@@ -52,7 +63,21 @@ class NativePlayer:
         if not isinstance(vec, Native):
             return None
         task = native_task(env)
-        return cls(task, network, vec.threads or usable_cores()) if native.supports(task, network) else None
+        return cls(task, network, threads_of(vec)) if native.supports(task, network) else None
+
+    @classmethod
+    def exact(
+        cls, env: EnvSpec, network: Network | None, threads: int = 1, native_anyway: bool = False
+    ) -> "NativePlayer | None":
+        """Return what plays to the same numbers as the environment itself, whatever `vec` is; None: nothing does.
+
+        Args:
+            native_anyway: other numbers will do too, those of the native environment.
+        """
+        task = exact_task(env, native_anyway) if network is not None else None
+        if task is None or network is None or not native.supports(task, network):
+            return None
+        return cls(task, network, threads)
 
     def play(
         self,
@@ -84,11 +109,16 @@ class NativePlayer:
         return Episodes(played.returns, played.lengths, moments, np.zeros((len(seeds), 0)))
 
 
-def exact_task(spec: EnvSpec) -> NativeTask | None:
-    """Return the native version of an environment, if it is here and gives the same numbers."""
+def threads_of(vec: Vec) -> int:
+    """Return how many threads play native episodes, as `vec.threads` of native environments says; of others one."""
+    return vec.threads or usable_cores() if isinstance(vec, Native) else 1
+
+
+def exact_task(spec: EnvSpec, native_anyway: bool = False) -> NativeTask | None:
+    """Return the native version of an environment, if it is here and gives the same numbers, or may give others."""
     try:
         task = native_task(spec)
-        if not task.exact or spec.metrics:
+        if spec.metrics or not (task.exact or native_anyway):
             return None
         library.load()
     except ConfigError:
@@ -96,44 +126,78 @@ def exact_task(spec: EnvSpec) -> NativeTask | None:
     return task
 
 
-def play_in_company(env: EnvSpec, policy: Any, seeds: Sequence[int], max_steps: int) -> Episodes:
-    """Play one episode from each seed, all by one policy, whose last bits may depend on the rows beside.
-
-    Args:
-        max_steps: after which an episode is cut off.
-    """
-    with closing(SerialVectorEnv(env, COMPANY, AutoresetMode.DISABLED, packed=True)) as venv:
-        return play(venv, EverySlot(env, policy), seeds, cap=max_steps, metrics=env.metrics)
+def goes_natively(what: Performance) -> bool:
+    """Whether native code plays it, if all that it does is finite; many episodes in a task then take little longer."""
+    policy = None if what.stochastic else NativePolicy.of(what.policy)
+    return policy is not None and NativePlayer.exact(what.env, policy.network, native_anyway=what.native) is not None
 
 
 def perform(what: Performance, seeds: Sequence[int], threads: int = 1) -> Episodes:
-    """Play one episode from each seed, natively where that gives the same numbers.
+    """Play one episode from each seed; see `perform_all`."""
+    return perform_all([what], seeds, threads)[0]
 
-    Each row goes through the policy by itself and each slot has a memory of its own, so that an episode depends on its
-    seed alone: not on the company it is played in, nor on where.
+
+def perform_all(what: Sequence[Performance], seeds: Sequence[int], threads: int = 1) -> list[Episodes]:
+    """Play one episode from each seed in each performance.
+
+    Those of one environment and one shape of network go natively in one call, if they go natively; which is where that
+    gives the same numbers.
 
     Args:
         threads: of native episodes; they change no number.
     """
-    task, policy, cap = exact_task(what.env), what.policy, what.max_steps
-    flat = isinstance(policy, FlatPolicy)
-    if flat and task is not None and native.supports(task, policy.mlp.network):
-        player = NativePlayer(task, policy.mlp.network, threads)
-        return player.play(policy.parameters[None], [0] * len(seeds), policy.normalizer, seeds, cap=cap)
-    slots = min(LANES, len(seeds)) if flat or task is not None else 1
+    together: dict[Any, list[tuple[int, NativePolicy]]] = {}
+    for k, one in enumerate(what):
+        policy = None if one.stochastic else NativePolicy.of(one.policy)
+        if policy is not None:
+            key = one.env, one.native, one.max_steps, policy.network, id(policy.normalizer)
+            together.setdefault(key, []).append((k, policy))
+    played: dict[int, Episodes | None] = {}
+    for (env, anyway, max_steps, network, _), members in together.items():
+        player = NativePlayer.exact(env, network, threads, anyway)
+        if player is not None:
+            parts = _play_members(player, [policy for _, policy in members], seeds, max_steps)
+            played |= {k: part for (k, _), part in zip(members, parts, strict=True)}
+    return [played.get(k) or _step(one, seeds) for k, one in enumerate(what)]
+
+
+def perform_share(task: tuple[Broadcast[Sequence[Performance]], Sequence[int]]) -> list[Episodes]:
+    """Play some of the episodes, on a worker."""
+    shared, seeds = task
+    return perform_all(shared.value, seeds)
+
+
+def _play_members(
+    player: NativePlayer, policies: Sequence[NativePolicy], seeds: Sequence[int], cap: int
+) -> list[Episodes | None]:
+    """Play one episode from each seed with each policy; None for one whose actions were not finite.
+
+    What steps instead refuses them as the environment does, in words.
+    """
+    count, parameters = len(seeds), np.stack([policy.parameters for policy in policies])
+    member = [m for m in range(len(policies)) for _ in range(count)]
+    whole = player.play(parameters, member, policies[0].normalizer, [*seeds] * len(policies), cap=cap)
+    parts = [whole.part(slice(m * count, (m + 1) * count)) for m in range(len(policies))]
+    return [None if np.isnan(part.returns).any() else part for part in parts]
+
+
+def _step(what: Performance, seeds: Sequence[int]) -> Episodes:
+    """Play one episode from each seed, step by step.
+
+    But in company, each row goes through the policy by itself and each slot has a memory of its own, so that an episode
+    depends on its seed alone: not on the company it is played in, nor on where.
+    """
+    task, policy = exact_task(what.env, what.native), what.policy
+    slots = min(LANES, len(seeds)) if isinstance(policy, FlatPolicy) or task is not None else 1
     players: Players
-    if flat:
+    if what.in_company:
+        slots, players = COMPANY, EverySlot(what.env, policy)
+    elif isinstance(policy, FlatPolicy):
         players = Members(Population(policy.mlp, slots), lambda _: policy.parameters, policy.normalizer)
     else:
         players = Alone(what, seeds, slots)
     with one_thread(), closing(_open(what.env, task, slots)) as venv:
-        return play(venv, players, seeds, cap=cap, metrics=what.env.metrics)
-
-
-def perform_share(task: tuple[Broadcast[Performance], Sequence[int]]) -> Episodes:
-    """Play some of the episodes, on a worker."""
-    shared, seeds = task
-    return perform(shared.value, seeds)
+        return play(venv, players, seeds, cap=what.max_steps, metrics=what.env.metrics)
 
 
 def policy_of_episode(what: Performance, seed: int) -> Any:

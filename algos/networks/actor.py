@@ -86,6 +86,11 @@ class ActorPolicy:
         """What it sees of observations."""
         return self.architecture.inputs
 
+    @property
+    def draws(self) -> bool:
+        """Whether actions are drawn."""
+        return self._generator is not None
+
     def drawing(self, generator: np.random.Generator) -> "ActorPolicy":
         """Return the same policy with actions as training takes them: drawn, from this generator."""
         return ActorPolicy(self.architecture, self.weights, generator)

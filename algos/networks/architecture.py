@@ -120,8 +120,12 @@ class Weights:
     std: NDArray[np.float32]  # [O] or [0]
     clip: float  # deviations
 
+    @property
+    def normalizer(self) -> Normalizer | None:
+        """What normalizes observations; None: nothing does."""
+        return Normalizer(self.mean, self.std, self.clip) if self.mean.size else None
+
     def normalize(self, obs: NDArray[Any]) -> NDArray[Any]:
         """Observations [B, *shape] to mean 0 and deviation 1, flattened; as they are where nothing is normalized."""
-        if not self.mean.size:
-            return obs
-        return Normalizer(self.mean, self.std, self.clip)(obs.reshape(len(obs), -1))
+        normalizer = self.normalizer
+        return obs if normalizer is None else normalizer(obs.reshape(len(obs), -1))

@@ -8,14 +8,15 @@ import ctypes
 import functools
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Any
 
 from envs.errors import ConfigError, require
 
 FOLDER = Path(__file__).parent
-ABI = 4  # PADDOCK_ABI of native.h
+ABI = 5  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
 CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
 AGAIN = "run pip install again, or choose vec=serial"
@@ -31,7 +32,7 @@ RECORDED = {
     "mountain_car": 0xC0373F2AA05A01DA,
     "mountain_car_continuous": 0x22A91CC9410CE17F,
     "walker": 0x9B2A7309F8681240,
-    "networks": 0xBEA2E0DF504C0FE6,
+    "networks": 0x9878932BB75CF1FF,
     "forward": 0xE03A651A55B82095,
     "series": 0x97099829BF509ADF,
     "steps": 0x614AD512211635FB,
@@ -96,17 +97,31 @@ def load() -> ctypes.CDLL:
         "vec=native needs the native environments, which were not built: there was no C compiler when Paddock was "
         "installed, or its code was copied without them; install gcc and run pip install again, or choose vec=serial",
     )
+    return open_library(found[0], ABI, _FUNCTIONS, "vec=native: the native environments")
+
+
+def open_library(
+    path: Path, abi: int, functions: Mapping[str, Sequence[Any]], what: str, again: str = AGAIN
+) -> ctypes.CDLL:
+    """Load a library of ours, and say what its functions take and give.
+
+    Args:
+        functions: of each its result, then its arguments.
+        what, again: what it is and what mends it, for errors.
+
+    Raises:
+        ConfigError: it was built from other sources, or cannot be loaded.
+    """
     try:
-        library = ctypes.CDLL(str(found[0]))
+        library = ctypes.CDLL(str(path))
     except OSError as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"vec=native: the native environments cannot be loaded ({reason}); {AGAIN}") from error
+        raise ConfigError(f"{what} cannot be loaded ({' '.join(str(error).split())}); {again}") from error
     number = library.native_abi() if hasattr(library, "native_abi") else "none"
     require(
-        number == ABI,
-        f"vec=native: {found[0]} was built from other sources (its interface is {number}, this is {ABI}); {AGAIN}",
+        number == abi,
+        f"{what}: {path} was built from other sources (its interface is {number}, this is {abi}); {again}",
     )
-    for name, (result, *arguments) in _FUNCTIONS.items():
+    for name, (result, *arguments) in functions.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
@@ -148,13 +163,15 @@ def widest() -> str:
 
 def usable() -> str | None:
     """Name the set that `widest` does; None where nothing was built, or all of it is refused."""
-    return _usable(load, os.environ.get(CHOICE, ""))
+    try:
+        return _usable(load(), os.environ.get(CHOICE, ""))
+    except ConfigError:
+        return None
 
 
 @functools.cache
-def _usable(load: Callable[[], object], choice: str) -> str | None:
+def _usable(library: ctypes.CDLL, choice: str) -> str | None:
     try:
-        load()
         return widest()
     except ConfigError:
         return None

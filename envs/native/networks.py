@@ -54,8 +54,10 @@ class Network:
 
     sizes: tuple[int, ...]  # widths from observation to output
     activation: str  # between layers: "tanh" or "relu"
-    head: str  # "discrete": the greatest output's number; "bounded": tanh, scaled to the bounds; others: not native
-    low: tuple[float, ...] = ()  # [A] bounds of a bounded action
+    # "discrete": the greatest output's number; "bounded": tanh, scaled to the bounds; "clipped": as it is, but for what
+    # lies outside them; others: not native.
+    head: str
+    low: tuple[float, ...] = ()  # [A] bounds of an action that is bounded or clipped
     high: tuple[float, ...] = ()
 
     @functools.cached_property

@@ -20,7 +20,7 @@ from envs.native import library
 from envs.native.networks import Network, Normalizer
 from envs.native.settings import NativeTask
 
-HEADS = ("discrete", "bounded")  # HEAD_... of rollout.h
+HEADS = ("discrete", "bounded", "clipped")  # HEAD_... of rollout.h
 ACTIVATIONS = ("tanh", "relu")
 MOST_PARAMETERS = 500_000  # for each lane has its own: 64 MB at most
 
@@ -30,7 +30,7 @@ class NativeRollout(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("task", "settings", "parameters")),
-        *((name, ctypes.c_int64) for name in ("episodes", "num_parameters", "limit")),
+        *((name, ctypes.c_int64) for name in ("members", "episodes", "num_parameters", "limit")),
         *((name, ctypes.c_void_p) for name in ("seeds", "member", "observe", "sizes", "low", "high", "mean", "std")),
         *((name, ctypes.c_int32) for name in ("layers", "relu", "head", "threads")),
         ("clip", ctypes.c_float),
@@ -116,6 +116,7 @@ def play_episodes(
     rollout = NativeRollout(
         task=library.find(task.name),
         settings=ctypes.addressof(task.settings),
+        members=rows,
         episodes=episodes,
         num_parameters=network.num_parameters,
         layers=len(network.sizes) - 1,

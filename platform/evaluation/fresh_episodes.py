@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.learning.episodes import Episodes
-from algos.learning.policy_episodes import Performance, perform, perform_share
+from algos.learning.policy_episodes import Performance, goes_natively, perform, perform_share
+from algos.pool.broadcast import Broadcast
 from algos.protocol import Drawing, LearnsInEnv
 from envs.cores import usable_cores
 from envs.errors import ConfigError, require
@@ -127,17 +128,17 @@ def _play_all(what: Performance, seeds: Sequence[int], workers: int | None) -> E
     except Exception as error:  # of whatever a policy is made of
         why = f"{type(what.policy).__name__} cannot be sent to another process ({type(error).__name__}: {error})"
         raise ConfigError(f"workers={workers}: {why}; leave workers= out") from error
-    size = -(-len(seeds) // (4 * workers))
+    size = -(-len(seeds) // (workers if goes_natively(what) else 4 * workers))
     parts: dict[int, Any] = {}
     with closing(
         recipe.open({"algos", "envs", what.env.id.partition(":")[0]} if ":" in what.env.id else {"algos", "envs"})
     ) as pool:
-        shared = pool.broadcast(what)
+        shared: Broadcast[Sequence[Performance]] = pool.broadcast([what])
         tasks = [(shared, seeds[start : start + size]) for start in range(0, len(seeds), size)]
         for done in pool.imap_unordered(perform_share, tasks):
             if done.error is not None:
                 raise done.error
-            parts[done.index] = done.value
+            (parts[done.index],) = done.value
     return Episodes.join([parts[index] for index in sorted(parts)], len(what.env.metrics))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.evolution.niche import Niche
-from algos.learning.policy_episodes import Performance, perform_share
+from algos.learning.policy_episodes import FULL, Performance, goes_natively, perform_share
 from algos.pool.protocol import Pool
 from algos.protocol import KeepsNiches
 from envs.errors import require
@@ -147,22 +147,31 @@ def play_matrix(algorithm: Any, pool: Pool, seeds: Sequence[int], max_steps: int
     known = algorithm.archive | algorithm.niches
     niches = tuple(known[number] for number in sorted(known))
     agents = [algorithm.policy(niche.number) for niche in niches]
-    cells = [(agent, env) for env in range(len(niches)) for agent in range(len(niches))]
-    each = [Performance(niches[env].problem.env, agents[agent], max_steps, stochastic=False) for agent, env in cells]
-    scores, steps, lost = np.full((len(niches), len(niches)), np.nan), 0, []
-    ends = pool.imap_unordered(perform_share, [(pool.broadcast(what), seeds) for what in each])
-    for count, done in enumerate(ends, 1):
+    columns: list[Sequence[Performance]] = [
+        [Performance(niche.problem.env, agent, max_steps, stochastic=False) for agent in agents] for niche in niches
+    ]
+    sizes = [max(1, FULL // len(seeds)) if goes_natively(column[0]) else 1 for column in columns]
+    shares = [
+        (env, slice(first, first + size)) for env, size in enumerate(sizes) for first in range(0, len(agents), size)
+    ]
+    scores, steps, lost, count = np.full((len(niches), len(niches)), np.nan), 0, [], 0
+    tasks = [(pool.broadcast(columns[env][some]), seeds) for env, some in shares]
+    for done in pool.imap_unordered(perform_share, tasks):
+        env, some = shares[done.index]
         if done.error is None:
-            scores[cells[done.index]] = done.value.returns.mean()
-            steps += int(done.value.lengths.sum())
+            scores[some, env] = [played.returns.mean() for played in done.value]
+            steps += sum(int(played.lengths.sum()) for played in done.value)
         else:
             lost.append(done)
+        count += len(columns[env][some])
         if sys.stderr.isatty():
-            print(f"\rplayed {count:,} of {len(cells):,}", end="\n" if count == len(cells) else "", file=sys.stderr)
+            end = "\n" if count == scores.size else ""
+            print(f"\rplayed {count:,} of {scores.size:,}", end=end, file=sys.stderr)
     if lost:
         first = min(lost, key=lambda done: done.index).error
         what = "%d of %d scores are NaN, as their tasks were lost; the first: %s: %s"
-        log.warning(what, len(lost), len(cells), type(first).__name__, first)
+        cells = sum(len(columns[env][some]) for env, some in (shares[done.index] for done in lost))
+        log.warning(what, cells, scores.size, type(first).__name__, first)
     return Matrix(niches, scores, steps, time.perf_counter() - started)
 
 

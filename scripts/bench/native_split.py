@@ -123,7 +123,7 @@ def render(report: Report) -> str:
 @contextmanager
 def built(folder: Path, width: str) -> Iterator[ctypes.CDLL]:
     """Have `library.load` find a library with the counters, for these instructions."""
-    module = _extension()
+    module = extension()
     compile_ = [_compiler(), *module["extra-compile-args"], COUNTERS, f"-I{SOURCES}", "-fPIC", "-c"]
     objects = [str(folder / Path(source).with_suffix(".o").name) for source in module["sources"]]
     running = [
@@ -144,7 +144,7 @@ def built(folder: Path, width: str) -> Iterator[ctypes.CDLL]:
         library.load.cache_clear()
 
 
-def _extension() -> Report:
+def extension() -> Report:
     """What pyproject.toml says of the library."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
     return next(one for one in table if one["name"] == "envs.native._lanes")
@@ -180,7 +180,7 @@ def _play(c: ctypes.CDLL, env_id: str, seconds: float) -> tuple[Split, int]:
 def _limit(folder: Path, width: str) -> tuple[dict[str, int] | None, float]:
     """Vector instructions of an iteration, part by part, and how many of them the processor does in a cycle at most."""
     lanes, flags = WIDTHS[width]
-    compile_ = [_compiler(), *_extension()["extra-compile-args"], *flags]
+    compile_ = [_compiler(), *extension()["extra-compile-args"], *flags]
     compile_ += [
         COUNTERS,
         f"-DLANES={lanes}",

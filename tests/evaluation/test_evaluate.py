@@ -268,13 +268,14 @@ WALK = ["env=bipedal", "env.max_episode_steps=80", "vec=serial", "vec.num_envs=2
 WALKERS = {
     "es": [*TINY, "algo.population=2", "algo.initial_std=0.5", *WALK],
     "ppo": ["algo=ppo", "algo.num_steps=8", "algo.minibatch_size=16", *WALK],
+    "squashed": ["algo=ppo", "algo.gaussian=squashed", "algo.num_steps=8", "algo.minibatch_size=16", *WALK],
     "lstm": ["algo=ppo", "algo.lstm=true", "algo.hidden=[4]", "algo.num_steps=8", "algo.minibatch_size=16", *WALK],
 }
 
 
 @pytest.mark.parametrize("kind", WALKERS)
 def test_walkers_are_evaluated_natively_to_the_same_bits(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, main: Main, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, made = tmp_path / "run", EnvSpec.make
     words = [word for word in WALKERS[kind] if word != "env=cartpole"]
@@ -294,21 +295,25 @@ def test_walkers_are_evaluated_natively_to_the_same_bits(
 
     monkeypatch.setattr(EnvSpec, "make", counted)
     natively = evaluate(run, episodes=11)
+    assert main(run, "episodes=11", "json=natively.json")[0] == 0
     assert not stepped
     filmed = evaluate(run, episodes=2, video=tmp_path / "film.mp4")
     assert filmed.film is not None
     assert len(stepped) == filmed.film.frames + 1  # as the walker's reset steps, too
     assert (filmed.film.frames, filmed.film.return_) == (filmed.lengths[0], filmed.returns[0])
-    monkeypatch.setattr(policy_episodes, "exact_task", lambda spec: None)
+    monkeypatch.setattr(policy_episodes, "exact_task", lambda spec, native_anyway=False: None)
     in_box2d = evaluate(run, episodes=11)
+    assert main(run, "episodes=11", "json=box2d.json")[0] == 0 and len(stepped) > filmed.film.frames + 1
+    assert Path("natively.json").read_bytes() == Path("box2d.json").read_bytes()
     assert natively.returns.tobytes() == in_box2d.returns.tobytes()
     assert natively.lengths.tolist() == in_box2d.lengths.tolist() and len(set(natively.returns)) > 5
 
 
 def test_any_number_of_workers_gives_the_same_episodes(ppo: Path, run: Path) -> None:
-    for which in (run, ppo):
-        alone = evaluate(which, episodes=5)
-        assert evaluate(which, episodes=5, workers=2).returns.tolist() == alone.returns.tolist()
+    natively = ["env.id=envs.native:paddock/NativeCartPole-v1"]
+    for which, env in ((run, []), (ppo, []), (ppo, natively)):
+        alone = evaluate(which, episodes=5, env=env)
+        assert evaluate(which, episodes=5, env=env, workers=2).returns.tolist() == alone.returns.tolist()
 
 
 def test_an_episode_that_never_ends_is_cut_off_and_told(changed: Callable[..., Path], main: Main) -> None:

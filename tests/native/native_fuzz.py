@@ -176,7 +176,8 @@ def roll(task: NativeTask, draw: Draw) -> None:
     sizes = (inputs, *draw.integers(1, 40, draw.integers(0, 3)).tolist(), outputs)
     space: Any = task.action_space
     bounds = {} if discrete else {"low": tuple(space.low.tolist()), "high": tuple(space.high.tolist())}
-    network = Network(sizes, str(draw.choice(rollout.ACTIVATIONS)), rollout.HEADS[not discrete], **bounds)
+    head = "discrete" if discrete else str(draw.choice(["bounded", "clipped"]))
+    network = Network(sizes, str(draw.choice(rollout.ACTIVATIONS)), head, **bounds)
     assert rollout.supports(task, network)
     members, episodes = int(draw.integers(1, 9)), int(draw.integers(1, 50))
     parameters = draw.normal(0, draw.choice([0, 1, 100]), (members, network.num_parameters)).astype(np.float32)

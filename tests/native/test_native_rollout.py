@@ -179,6 +179,18 @@ def test_an_episode_gives_the_same_bits_in_any_company_order_and_number_of_threa
 
 
 @each_task
+@pytest.mark.parametrize("hidden", [(), (9, 20)])
+def test_one_network_for_all_plays_as_a_copy_of_it_for_each(env: EnvSpec, hidden: tuple[int, ...]) -> None:
+    crowd = Crowd.of(env, hidden).normalized
+    copies = replace(crowd, parameters=np.repeat(crowd.parameters[:1], E, axis=0)).natively(threads=2)
+    player = native_player(crowd.problem)
+    assert player is not None
+    seeds, observe = [100 + e for e in range(E)], [e % 3 != 1 for e in range(E)]
+    shared = player.play(crowd.parameters[:1], [0] * E, crowd.normalizer, seeds, cap=None, observe=observe)
+    assert same_bits(shared, copies)
+
+
+@each_task
 def test_an_episode_gives_the_same_bits_on_every_width(env: EnvSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     crowd, compiled = Crowd.of(env, (5, 12)).normalized, library.load()
     sets = [name for name in (b"baseline", b"avx2", b"avx512") if compiled.has_set(name)]

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "recorded.h"
 #include "walker/ground.h"
 #include "simd/sets.h"
 
@@ -16,31 +17,6 @@
 #define POINTS 48
 #define STEP (14 / 30.0)
 #define HEIGHT (100 / 30.0)
-
-struct inputs {
-    uint64_t state;
-};
-
-/* Knuth's linear congruential generator; the upper half of its state. */
-static uint32_t next_input(struct inputs *inputs)
-{
-    inputs->state = inputs->state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(inputs->state >> 32);
-}
-
-/* A multiple of 2^-10 in [-2, 2). */
-static float next_number(struct inputs *inputs) { return (float)((int32_t)(next_input(inputs) >> 20) - 2048) * 0x1p-10f; }
-
-static uint64_t hash(uint64_t before, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
-        uint64_t word = 0;
-        memcpy(&word, (const char *)data + i, bytes - i < sizeof word ? bytes - i : sizeof word);
-        before = (before ^ word) * 0x9e3779b97f4a7c15u;
-        before ^= before >> 29;
-    }
-    return before;
-}
 
 struct buffers {
     float observation[ENVS * MAX_OBSERVATION], final[ENVS * MAX_OBSERVATION], action[ENVS * MAX_ACTION];
@@ -141,7 +117,9 @@ static uint64_t play_walkers(const struct task *task)
 #define MOST_PARAMETERS 700
 
 /* Whole episodes of networks, whose actions, moments and sums are of the set's width. */
-static uint64_t play_networks(const struct task *task, const float *parameters, int relu, uint64_t hashed)
+static uint64_t play_networks(
+    const struct task *task, const float *parameters, int members, int relu, int head, uint64_t hashed
+)
 {
     enum { EPISODES = ENVS + 3 };
     const struct classic_settings settings = {.gravity = 10};
@@ -153,13 +131,13 @@ static uint64_t play_networks(const struct task *task, const float *parameters, 
     int32_t member[EPISODES];
     uint8_t observe[EPISODES];
     double returns[EPISODES] = {0}, means[EPISODES * MAX_OBSERVATION] = {0}, m2[EPISODES * MAX_OBSERVATION] = {0};
-    for (int i = 0; i < EPISODES; i++) seeds[i] = KEY + i, member[i] = i % SLOTS, observe[i] = i % 2;
+    for (int i = 0; i < EPISODES; i++) seeds[i] = KEY + i, member[i] = i % members, observe[i] = i % 2;
     const struct rollout rollout = {
-        .task = task, .settings = &settings, .parameters = parameters, .episodes = EPISODES,
+        .task = task, .settings = &settings, .parameters = parameters, .members = members, .episodes = EPISODES,
         .num_parameters = (sizes[0] + 1) * sizes[1] + (sizes[1] + 1) * sizes[2], .limit = 40, .seeds = seeds,
         .member = member, .observe = observe, .sizes = sizes, .low = low, .high = high, .mean = mean, .std = std,
-        .layers = LAYERS, .relu = relu, .head = task->choices ? HEAD_DISCRETE : HEAD_BOUNDED, .threads = 1, .clip = 2,
-        .returns = returns, .lengths = lengths, .moment_mean = means, .moment_m2 = m2,
+        .layers = LAYERS, .relu = relu, .head = head, .threads = 1, .clip = 2, .returns = returns, .lengths = lengths,
+        .moment_mean = means, .moment_m2 = m2,
     };
     if (play_episodes(&rollout)) return 0;
     const size_t shown = EPISODES * task->observations * sizeof(double);
@@ -186,8 +164,12 @@ static uint64_t run_recorded_networks(const struct set *set)
         set->run(&networks);
         hashed = hash(hashed, output, sizeof output);
     }
-    for (const struct task *const *task = set->tasks; hashed && *task; task++)
-        if (!(*task)->poses) hashed = play_networks(*task, parameters, !(*task)->choices, hashed);
+    for (const struct task *const *task = set->tasks; hashed && *task; task++) {
+        if ((*task)->poses) continue;
+        const int choices = (*task)->choices;
+        hashed = play_networks(*task, parameters, SLOTS, !choices, choices ? HEAD_DISCRETE : HEAD_BOUNDED, hashed);
+        if (hashed && !choices) hashed = play_networks(*task, parameters, 1, 0, HEAD_CLIPPED, hashed);
+    }
     return hashed;
 }
 

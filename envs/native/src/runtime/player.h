@@ -21,7 +21,7 @@ struct player {
     double total[MAX_LANES], reward[MAX_LANES];
     unsigned playing, observed; /* places */
     int places, ways; /* places: in use */
-    vf *parameters;   /* [ways, P] */
+    vf *parameters;   /* [ways, P]; NULL where there is one member, whose own are read */
     vf *one, *other;  /* the values of a layer and of the next */
     void *group;
 };
@@ -54,11 +54,12 @@ static struct player *open_player(const struct rollout *rollout)
     /* Whole registers of places, but not so many that other threads have nothing to do. */
     int64_t registers = (rollout->episodes + rollout->threads * LANES - 1) / (rollout->threads * LANES);
     player->places = LANES * (registers < player->ways ? (int)registers : player->ways);
-    player->parameters = aligned_zeros((size_t)player->ways * (size_t)rollout->num_parameters * sizeof(vf));
+    const size_t own = rollout->members == 1 ? 0 : (size_t)player->ways * (size_t)rollout->num_parameters;
+    player->parameters = own ? aligned_zeros(own * sizeof(vf)) : NULL;
     player->one = aligned_zeros(widest * sizeof(vf));
     player->other = aligned_zeros(widest * sizeof(vf));
     player->group = aligned_zeros(rollout->task->group_bytes);
-    if (player->parameters && player->one && player->other && player->group &&
+    if ((player->parameters || !own) && player->one && player->other && player->group &&
         !rollout->task->open(player->group, rollout->settings))
         return player;
     close_player(player);
@@ -74,10 +75,12 @@ static void deal_episodes(struct player *player, const struct rollout *rollout, 
         int64_t episode = __atomic_load_n(next, __ATOMIC_RELAXED);
         if (episode < rollout->episodes) episode = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
         if (episode >= rollout->episodes) break;
-        const float *own = rollout->parameters + (size_t)rollout->member[episode] * rollout->num_parameters;
         const int way = place / LANES, lane = place % LANES;
-        float *parameters = (float *)(player->parameters + way * rollout->num_parameters) + lane;
-        for (int64_t k = 0; k < rollout->num_parameters; k++) parameters[k * LANES] = own[k];
+        if (player->parameters) {
+            const float *own = rollout->parameters + (size_t)rollout->member[episode] * rollout->num_parameters;
+            float *parameters = (float *)(player->parameters + way * rollout->num_parameters) + lane;
+            for (int64_t k = 0; k < rollout->num_parameters; k++) parameters[k * LANES] = own[k];
+        }
         seed_generator(&player->generator[place], (uint64_t)rollout->seeds[episode]);
         player->episode[place] = episode;
         player->length[place] = 0;
@@ -111,7 +114,8 @@ static unsigned act_all(struct player *player, const struct rollout *rollout)
     unsigned finite = 0;
     for (int way = 0; way < player->ways; way++) {
         if (!(player->playing >> way * LANES & ALL_LANES)) continue;
-        const vf *parameters = player->parameters + way * rollout->num_parameters;
+        const float *parameters = rollout->parameters;
+        if (player->parameters) parameters = (const float *)(player->parameters + way * rollout->num_parameters);
         vi fine = choose_actions(
             rollout, parameters, player->obs + way, player->action + way, player->ways, player->one, player->other
         );

@@ -10,26 +10,47 @@
 #include "networks.h"
 #include "rollout.h"
 
+/* Number i of the parameters: of all lanes the same one, or of each its own, [P] vectors. */
+INLINE vf parameter(const float *parameters, size_t i, int shared)
+{
+    return shared ? splat(parameters[i]) : ((const vf *)parameters)[i];
+}
+
 /* `count` outputs of a layer: the sums first, then the bias. */
-INLINE void outputs(const vf *in, int fan_in, const vf *weights, const vf *bias, int stride, vf *out, int count)
+INLINE void outputs(
+    const vf *in, int fan_in, const float *weights, const float *bias, int stride, vf *out, int count, int shared
+)
 {
     vf sum[8];
-    for (int k = 0; k < count; k++) sum[k] = in[0] * weights[k];
+    for (int k = 0; k < count; k++) sum[k] = in[0] * parameter(weights, k, shared);
     for (int i = 1; i < fan_in; i++) {
-        weights += stride;
-        for (int k = 0; k < count; k++) sum[k] += in[i] * weights[k];
+        weights += (size_t)stride * (shared ? 1 : LANES);
+        for (int k = 0; k < count; k++) sum[k] += in[i] * parameter(weights, k, shared);
     }
-    for (int k = 0; k < count; k++) out[k] = sum[k] + bias[k];
+    for (int k = 0; k < count; k++) out[k] = sum[k] + parameter(bias, k, shared);
 }
 
 /* Constant counts keep the sums in registers. */
-static void dense(const vf *in, int fan_in, const vf *weights, int fan_out, vf *out)
+INLINE void dense(const vf *in, int fan_in, const float *weights, int fan_out, vf *out, int shared)
 {
-    const vf *bias = weights + (size_t)fan_in * fan_out;
+    const size_t each = shared ? 1 : LANES;
+    const float *bias = weights + (size_t)fan_in * fan_out * each;
     int j = 0;
-    for (; j + 8 <= fan_out; j += 8) outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 8);
-    for (; j + 4 <= fan_out; j += 4) outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 4);
-    for (; j < fan_out; j++) outputs(in, fan_in, weights + j, bias + j, fan_out, out + j, 1);
+#define OUTPUTS(count) outputs(in, fan_in, weights + j * each, bias + j * each, fan_out, out + j, count, shared)
+    for (; j + 8 <= fan_out; j += 8) OUTPUTS(8);
+    for (; j + 4 <= fan_out; j += 4) OUTPUTS(4);
+    for (; j < fan_out; j++) OUTPUTS(1);
+#undef OUTPUTS
+}
+
+static void dense_shared(const vf *in, int fan_in, const float *weights, int fan_out, vf *out)
+{
+    dense(in, fan_in, weights, fan_out, out, 1);
+}
+
+static void dense_own(const vf *in, int fan_in, const float *weights, int fan_out, vf *out)
+{
+    dense(in, fan_in, weights, fan_out, out, 0);
 }
 
 INLINE vf unaligned(const float *at)
@@ -108,12 +129,13 @@ INLINE vf greatest(const vf *out, int count)
     return choice;
 }
 
-/* Actions for observations, whose rows are `stride` vectors apart; parameters are [P] vectors, `one` and `other` have
- * room for the widest layer. Returns the lanes whose actions are finite. */
+/* Actions for observations, whose rows are `stride` vectors apart; `one` and `other` have room for the widest layer.
+ * Parameters are [P], or where there are several members [P] vectors. Returns the lanes whose actions are finite. */
 static vi choose_actions(
-    const struct rollout *rollout, const vf *parameters, const vf *obs, vf *action, int stride, vf *one, vf *other
+    const struct rollout *rollout, const float *parameters, const vf *obs, vf *action, int stride, vf *one, vf *other
 )
 {
+    const int shared = rollout->members == 1;
     const int last = rollout->layers - 1;
     const int32_t *sizes = rollout->sizes;
     for (int i = 0; i < sizes[0]; i++) {
@@ -126,8 +148,8 @@ static vi choose_actions(
         one[i] = x;
     }
     for (int k = 0; k <= last; k++) {
-        dense(one, sizes[k], parameters, sizes[k + 1], other);
-        parameters += (size_t)(sizes[k] + 1) * sizes[k + 1];
+        (shared ? dense_shared : dense_own)(one, sizes[k], parameters, sizes[k + 1], other);
+        parameters += (size_t)(sizes[k] + 1) * sizes[k + 1] * (shared ? 1 : LANES);
         for (int j = 0; k < last && j < sizes[k + 1]; j++)
             other[j] = rollout->relu ? pick(other[j] < splat(0), splat(0), other[j]) : quick_tangent(other[j]);
         vf *swap = one;
@@ -141,7 +163,8 @@ static vi choose_actions(
     vi finite = splat_i(-1);
     for (int j = 0; j < width; j++) {
         float low = rollout->low[j], high = rollout->high[j];
-        vf x = (quick_tangent(one[j]) + 1.0f) * (0.5f * (high - low)) + low;
+        vf x = one[j];
+        if (rollout->head == HEAD_BOUNDED) x = (quick_tangent(x) + 1.0f) * (0.5f * (high - low)) + low;
         x = pick(x < splat(low), splat(low), x);
         action[j * stride] = x = pick(x > splat(high), splat(high), x);
         finite &= magnitude(x) <= splat(3.4028235e38f);

@@ -5,14 +5,14 @@
 
 #include "native.h"
 
-enum { HEAD_DISCRETE, HEAD_BOUNDED };
+enum { HEAD_DISCRETE, HEAD_BOUNDED, HEAD_CLIPPED };
 
 /* E episodes of M networks with P parameters each, laid out as in `MLP`; envs/native/rollout.py has the same fields. */
 struct rollout {
     const struct task *task;
     const void *settings;
     const float *parameters;         /* [M, P] */
-    int64_t episodes, num_parameters, limit; /* limit: steps of an episode, 0 for none */
+    int64_t members, episodes, num_parameters, limit; /* limit: steps of an episode, 0 for none */
     const int64_t *seeds;            /* [E] */
     const int32_t *member;           /* [E] row of parameters */
     const uint8_t *observe;          /* [E] whether the moments of its observations are wanted */

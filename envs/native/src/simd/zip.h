@@ -1,0 +1,39 @@
+/* Vectors merged lane by lane, and square blocks turned by it. */
+
+#ifndef PADDOCK_ZIP_H
+#define PADDOCK_ZIP_H
+
+#include "simd/lanes.h"
+
+#if LANES == 4
+#define LOW_LANES 0, 4, 1, 5
+#define HIGH_LANES 2, 6, 3, 7
+#elif LANES == 8
+#define LOW_LANES 0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH_LANES 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define LOW_LANES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_LANES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#endif
+#ifdef __clang__
+#define ZIP_LOW(a, b) __builtin_shufflevector(a, b, LOW_LANES)
+#define ZIP_HIGH(a, b) __builtin_shufflevector(a, b, HIGH_LANES)
+#else
+#define ZIP_LOW(a, b) __builtin_shuffle(a, b, (vi){LOW_LANES})
+#define ZIP_HIGH(a, b) __builtin_shuffle(a, b, (vi){HIGH_LANES})
+#endif
+
+/* Row i, lane j becomes row j, lane i. */
+INLINE void transpose(vf block[LANES])
+{
+    vf other[LANES];
+    for (int width = 1; width < LANES; width *= 2) {
+        for (int i = 0; i < LANES / 2; i++) {
+            other[2 * i] = ZIP_LOW(block[i], block[i + LANES / 2]);
+            other[2 * i + 1] = ZIP_HIGH(block[i], block[i + LANES / 2]);
+        }
+        for (int i = 0; i < LANES; i++) block[i] = other[i];
+    }
+}
+
+#endif

@@ -1,0 +1,324 @@
+"""Whole episodes of policies: native code plays those that it can, to the bytes of those that are stepped."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from conftest import deterministic
+
+from algos.learning import policy_episodes
+from algos.learning.episodes import Episodes
+from algos.learning.policy_episodes import Performance, goes_natively, perform, perform_all, threads_of
+from algos.networks.actor import ActorPolicy
+from algos.networks.architecture import Architecture, Weights
+from algos.networks.flat import MLP, FlatPolicy
+from algos.networks.heads import Head
+from algos.networks.native_policy import NativePolicy
+from algos.pool.serial import SerialPool
+from envs.cores import usable_cores
+from envs.errors import ConfigError, PaddockError
+from envs.native import library
+from envs.native import rollout as native
+from envs.native.networks import Normalizer
+from envs.spec import EnvSpec
+from envs.vector import Native, Serial
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm, read_plain
+from paddock.evaluation import matrix
+from paddock.evaluation.matrix import play_matrix
+
+SEEDS = list(range(100, 119))  # no multiple of any width
+
+
+def spec(id: str, max_episode_steps: int | None = None, **kwargs: Any) -> EnvSpec:
+    return EnvSpec(id=id, kwargs=kwargs, wrappers=(), max_episode_steps=max_episode_steps, fresh=False)
+
+
+WALKER = spec("envs.bipedal:paddock/BipedalWalker-v3", 50)
+HARDCORE = spec("envs.bipedal:paddock/BipedalWalkerHardcore-v3", 50)
+CARTPOLE, PENDULUM = (
+    spec("envs.native:paddock/NativeCartPole-v1", 90),
+    spec("envs.native:paddock/NativePendulum-v1", 30),
+)
+
+
+def is_built() -> bool:
+    try:
+        library.load()
+    except ConfigError:
+        return False
+    return True
+
+
+natively = pytest.mark.skipif(not is_built(), reason="there is no compiled library")
+
+
+def actor(
+    env: EnvSpec,
+    key: int = 0,
+    *,
+    hidden: tuple[int, ...] = (16, 12),
+    activation: Literal["tanh", "relu"] = "tanh",
+    gaussian: Literal["clipped", "squashed"] = "clipped",
+    normalized: bool = True,
+    shared: bool = False,
+    lstm: bool = False,
+) -> ActorPolicy:
+    """What PPO would have learned, at random; of a dense network the value's parameters are left out."""
+    architecture = Architecture.for_spaces(
+        env.observations,
+        Head.of(env.spaces[1], gaussian=gaussian),
+        encoder="auto",
+        hidden=hidden,
+        activation=activation,
+        shared=shared,
+        lstm=lstm,
+        initial_log_std=0.0,
+    )
+    draw = np.random.default_rng(key)
+    count = architecture.head.num_log_std + architecture.policy_layout.num_parameters
+    if lstm:
+        from algos.networks.actor_critic import ActorCritic
+
+        count = sum(p.numel() for p in ActorCritic(architecture, seed=0).parameters())
+    mean, std = draw.uniform(-0.1, 0.1, architecture.inputs.width), draw.uniform(0.1, 0.5, architecture.inputs.width)
+    if not normalized:
+        mean = std = np.zeros(0)
+    parameters = 0.4 * draw.standard_normal(count)
+    weights = Weights(key, parameters.astype(np.float32), mean.astype(np.float32), std.astype(np.float32), 1.5)
+    return ActorPolicy(architecture, weights)
+
+
+def flat(env: EnvSpec, key: int = 0, normalizer: Normalizer | None = None) -> FlatPolicy:
+    """What ES would have learned, at random."""
+    mlp = MLP.for_spaces(env.observations, env.spaces[1], (16,), "tanh")
+    parameters = 0.4 * np.random.default_rng(key).standard_normal(mlp.num_parameters)
+    return FlatPolicy(mlp, parameters.astype(np.float32), normalizer)
+
+
+def performance(env: EnvSpec, policy: Any, **changes: Any) -> Performance:
+    return Performance(**{"env": env, "policy": policy, "max_steps": 1000, "stochastic": False} | changes)
+
+
+def as_bytes(played: Episodes) -> tuple[bytes, ...]:
+    return tuple(array.tobytes() for array in (played.returns, played.lengths, played.told))
+
+
+@pytest.fixture
+def stepped(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From now on nothing has a native version, and every environment is stepped as it is made."""
+    return lambda: monkeypatch.setattr(policy_episodes, "exact_task", lambda spec, native_anyway=False: None)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Episodes in each call of native code."""
+    played, counts = native.play_episodes, []
+
+    def count(task: Any, network: Any, parameters: Any, member: Any, seeds: Any, **settings: Any) -> Any:
+        counts.append(len(seeds))
+        return played(task, network, parameters, member, seeds, **settings)
+
+    monkeypatch.setattr(native, "play_episodes", count)
+    return counts
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {"normalized": False},
+    "normalized": {},
+    "relu": {"activation": "relu", "hidden": (33,), "shared": True},
+    "squashed": {"gaussian": "squashed"},
+}
+
+
+@natively
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("env", [WALKER, CARTPOLE, PENDULUM], ids=["walker", "cartpole", "pendulum"])
+def test_learned_policies_play_natively_to_the_bytes_of_steps(
+    env: EnvSpec, shape: str, stepped: Callable[[], None], calls: list[int]
+) -> None:
+    """Of steps in Box2D, too, alone and side by side."""
+    what = performance(env, actor(env, 1, **SHAPES[shape]))
+    whole = perform(what, SEEDS)
+    assert calls == [len(SEEDS)] and len(set(whole.returns)) > 5
+    for threads in (2, 3):
+        assert as_bytes(perform(what, SEEDS, threads)) == as_bytes(whole)
+    few = perform(replace(what, max_steps=7), SEEDS)
+    calls.clear()
+    stepped()
+    for in_company in (False, True):
+        again = perform(replace(what, in_company=in_company), SEEDS[:6])
+        assert as_bytes(again) == as_bytes(whole.part(slice(6)))
+    assert as_bytes(perform(replace(what, max_steps=7), SEEDS)) == as_bytes(few)
+    assert not calls and few.lengths.max() == 7
+
+
+@natively
+def test_several_policies_in_one_call_play_as_each_alone(calls: list[int]) -> None:
+    normalizer = Normalizer(np.zeros(24, np.float32), np.full(24, 0.5, np.float32), 1.0)
+    each = [
+        *(performance(WALKER, flat(WALKER, key)) for key in range(3)),
+        performance(CARTPOLE, actor(CARTPOLE)),
+        performance(WALKER, flat(WALKER, 3, normalizer)),
+        performance(WALKER, flat(WALKER, 4)),
+        performance(HARDCORE, flat(HARDCORE, 4)),
+        performance(WALKER, actor(WALKER)),
+        performance(WALKER, actor(WALKER, lstm=True, hidden=(4,))),
+        performance(CARTPOLE, actor(CARTPOLE), stochastic=True),
+    ]
+    seeds = SEEDS[:5]
+    together = perform_all(each, seeds)
+    assert calls == [20, 5, 5, 5, 5]
+    alone = [perform(one, seeds) for one in each]
+    assert [as_bytes(played) for played in together] == [as_bytes(played) for played in alone]
+    assert len({played.returns.tobytes() for played in together}) == len(each)
+    assert perform_all([], seeds) == []
+
+
+@natively
+def test_what_is_none_for_native_code_is_stepped(calls: list[int]) -> None:
+    metrics = replace(CARTPOLE, metrics=("success",))
+    wrapped = replace(CARTPOLE, wrappers=({"_target_": "gymnasium.wrappers.TransformReward", "func": "abs"},))
+    assert goes_natively(performance(CARTPOLE, actor(CARTPOLE)))
+    others = [
+        performance(spec("CartPole-v1"), actor(CARTPOLE)),  # whose last bits are others
+        performance(spec("Pendulum-v1"), actor(PENDULUM)),
+        performance(spec("BipedalWalker-v3"), actor(WALKER)),  # which remembers earlier episodes
+        performance(metrics, actor(CARTPOLE)),
+        performance(wrapped, actor(CARTPOLE)),
+        performance(CARTPOLE, actor(CARTPOLE), stochastic=True),
+        performance(CARTPOLE, actor(CARTPOLE).drawing(np.random.default_rng(0))),
+        performance(CARTPOLE, actor(CARTPOLE, lstm=True, hidden=(4,))),
+        performance(CARTPOLE, actor(CARTPOLE, hidden=(300, 2000))),
+        performance(CARTPOLE, SimpleNamespace(act=None)),
+    ]
+    assert not any(goes_natively(what) for what in others)
+    drawn = perform(others[5], SEEDS[:3])
+    assert not calls and as_bytes(drawn) != as_bytes(perform(performance(CARTPOLE, actor(CARTPOLE)), SEEDS[:3]))
+
+
+def test_only_one_choice_or_numbers_of_one_kind_are_for_native_code() -> None:
+    from gymnasium import spaces
+
+    from algos.networks.native_policy import network_of
+    from envs.spaces.layout import Layout
+
+    box = spaces.Box(-1, 1, (3,), np.float32)
+    actions: list[tuple[Any, bool]] = [
+        (spaces.Discrete(3), True),
+        (box, True),
+        (spaces.MultiDiscrete([2, 3]), False),
+        (spaces.MultiBinary(2), False),
+        (spaces.Tuple((spaces.Discrete(2), box)), False),
+    ]
+    seen: list[tuple[Any, bool]] = [
+        (box, True),
+        (spaces.Box(-1, 1, (3,), np.float64), False),  # which is rounded after it was normalized
+        (spaces.Dict({"a": box}), False),
+    ]
+    for (action, acts), (observation, sees) in itertools.product(actions, seen):
+        architecture = Architecture.for_spaces(
+            Layout.of(observation, {}, ()),
+            Head.of(action),
+            encoder="auto",
+            hidden=(4,),
+            activation="tanh",
+            shared=False,
+            lstm=False,
+            initial_log_std=0.0,
+        )
+        assert (network_of(architecture) is not None) == (acts and sees)
+
+
+@natively
+@pytest.mark.parametrize("env", [WALKER, PENDULUM], ids=["walker", "pendulum"])
+def test_an_action_that_is_not_finite_is_named(env: EnvSpec) -> None:
+    policy = actor(env)
+    policy.parameters[-1] = np.nan  # the bias of the last output
+    broken = performance(env, ActorPolicy(policy.architecture, policy.weights))
+    with pytest.raises(PaddockError, match=r"the action of environment 0 is \[.*nan.*\]; pass finite numbers"):
+        perform(broken, SEEDS)
+
+
+def test_native_episodes_have_the_threads_of_native_environments() -> None:
+    assert threads_of(Native(num_envs=2, threads=3)) == 3
+    assert threads_of(Native(num_envs=2, threads=0)) == usable_cores()
+    assert threads_of(Serial(num_envs=2)) == 1
+
+
+SHORT = ["vec=native", "vec.num_envs=2", "vec.threads=1", "env.max_episode_steps=40"]
+WALK, CART = ["env=bipedal", *SHORT], ["env=cartpole", "env.id=envs.native:paddock/NativeCartPole-v1", *SHORT]
+EVALUATED = ["algo.num_steps=8", "algo.hidden=[8]", "algo.eval_every=1", "algo.eval_episodes=9"]
+MEMBERS = ["algo=pbt", "algo.members=2", "algo.interval=1", "algo.eval_episodes=9", "algo.member.num_steps=8"]
+RUNS = {
+    "ppo": ["algo=ppo", "algo.minibatch_size=8", "algo.normalize_observations=true", *EVALUATED, *WALK],
+    "ppo on carts": ["algo=ppo", "algo.minibatch_size=8", *EVALUATED, *CART],
+    "a2c": ["algo=a2c", *EVALUATED, *WALK],
+    "pbt": [*MEMBERS, "algo.member.minibatch_size=8", *WALK],
+}
+
+
+@natively
+@pytest.mark.parametrize("run", RUNS)
+def test_rows_are_the_same_with_evaluations_played_natively_or_step_by_step(
+    run: str, stepped: Callable[[], None], calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows() -> tuple[list[dict[str, float]], int]:
+        calls.clear()
+        algorithm = build_algorithm(read_plain(compose_alone(RUNS[run])), SerialPool())
+        plan = algorithm.plan()
+        found = [deterministic(next(plan)) for _ in range(3)]
+        plan.close()
+        return found, len(calls)
+
+    whole, count = rows()
+    assert count and sum("eval/return_mean" in row for row in whole) >= 2
+    monkeypatch.setattr("algos.learning.async_evaluation.FULL", 4)
+    parts, more = rows()
+    assert parts == whole and more >= count
+    stepped()
+    assert rows() == (whole, 0)
+
+
+@natively
+@pytest.mark.parametrize("vec", ["native", "serial"])
+def test_runs_in_native_environments_are_evaluated_in_them(vec: str, calls: list[int]) -> None:
+    words = ["algo=ppo", "algo.minibatch_size=8", "env=cartpole", *EVALUATED, *SHORT, f"vec={vec}"]
+    words = [word for word in words if vec == "native" or not word.startswith("vec.threads")]
+    plan = build_algorithm(read_plain(compose_alone(words)), SerialPool()).plan()
+    rows = [next(plan) for _ in range(3)]
+    plan.close()
+    assert sum("eval/return_mean" in row for row in rows) >= 2 and bool(calls) == (vec == "native")
+
+
+@natively
+def test_a_matrix_is_the_same_in_one_call_for_several_agents_or_step_by_step(
+    stepped: Callable[[], None], calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    envs = [spec("envs.bipedal:paddock/Terrain-v0", 40, ground=k, roughness=3.0 * k, length=60) for k in range(3)]
+    niches = {k: SimpleNamespace(number=k, problem=SimpleNamespace(env=env)) for k, env in enumerate(envs)}
+    poet = SimpleNamespace(archive={}, niches=niches, policy=lambda k: flat(envs[k], k))
+    whole = play_matrix(poet, SerialPool(), SEEDS[:4], 1000)
+    assert calls == [12, 12, 12] and len(np.unique(whole.scores)) == 9
+    monkeypatch.setattr(matrix, "FULL", 8)
+    parts = play_matrix(poet, SerialPool(), SEEDS[:4], 1000)
+    assert calls[3:] == [8, 4, 8, 4, 8, 4]
+    stepped()
+    steps = play_matrix(poet, SerialPool(), SEEDS[:4], 1000)
+    assert parts.scores.tobytes() == whole.scores.tobytes() == steps.scores.tobytes()
+    assert parts.steps == whole.steps == steps.steps
+
+
+def test_parameters_are_those_that_the_network_computes_with() -> None:
+    """By hand: one input, two outputs; torch has weights [out, in], native code [in, out]."""
+    policy = actor(PENDULUM, hidden=(2,), normalized=False)
+    found = NativePolicy.of(policy)
+    assert found is not None and found.normalizer is None and found.network.head == "clipped"
+    log_std, rest = policy.parameters[:1], policy.parameters[1:]
+    assert len(log_std) == policy.architecture.head.num_log_std
+    first, bias, last, end = rest[:6].reshape(2, 3), rest[6:8], rest[8:10], rest[10:]
+    assert found.parameters.tolist() == [*first.T.ravel(), *bias, *last, *end]
