@@ -5,23 +5,24 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import torch
-from threadpoolctl import threadpool_limits
+import numpy as np
 
 from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.collectors import Actors, Mode, rollout_times
-from algos.learning.learner import Learner
+from algos.learning.learner import Batch, DenseLearner, Learner, check_report, check_rollout, check_values, is_dense
 from algos.learning.returns import n_step
 from algos.learning.rollout import Fused, Rollout, RolloutConfig, episode_metrics, playable
 from algos.networks.actor import ActorPolicy
-from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture
+from algos.networks.dense.shape import REPORTED, Surrogate
 from algos.networks.heads import Gaussian, Head
 from algos.pool.protocol import Pool
 from envs.ranges import POSITIVE, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, check_fields
 from envs.spec import EnvSpec
 from envs.vector import Vec
+
+ADAM_EPSILON = 1e-5
 
 
 @dataclass(kw_only=True, eq=False)
@@ -64,8 +65,7 @@ class A2C:
         }
         head = Head.of(self.env.spaces[1], gaussian=self.gaussian)
         architecture = Architecture.for_spaces(self.env.observations, head, hidden=tuple(self.hidden), **network)
-        options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False, "adam_epsilon": 1e-5}
-        self.learner = Learner(architecture, self.seed, **options)
+        self.learner = self._make_learner(architecture)
         config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, groups=1, fused=self.fused)
         self.actors = Actors(config, self.pool, self.rollouts, self.num_actors, 0, self.learner.weights(0))
         first = self.learner.weights(0)
@@ -73,8 +73,7 @@ class A2C:
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One rollout and one step along its gradient an iteration, for ever."""
-        torch.set_num_threads(1)
-        with threadpool_limits(1), closing(self.evaluation), closing(self.actors.rollouts()) as rollouts:
+        with self.learner.at_work(), closing(self.evaluation), closing(self.actors.rollouts()) as rollouts:
             clock = Clock()
             for rollout in rollouts:
                 clock.lap("wait")
@@ -116,20 +115,26 @@ class A2C:
         """The policy as it is now."""
         return ActorPolicy(self.learner.architecture, self.actors.newest)
 
+    def _make_learner(self, architecture: Architecture) -> Learner:
+        if is_dense(architecture, "auto", "cpu", "float32", compiled=False):
+            return DenseLearner(architecture, self.seed, adam_epsilon=ADAM_EPSILON, threads=1)
+        from algos.learning.torch_learner import TorchLearner  # a second to import, and dense networks never need it
+
+        options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False}
+        return TorchLearner(architecture, self.seed, adam_epsilon=ADAM_EPSILON, **options)
+
     def _learn(self, rollout: Rollout) -> dict[str, float]:
+        check_rollout(rollout)
         values, ends = self.learner.evaluate_batch(rollout, self.actors.newest), (rollout.terminated, rollout.truncated)
-        target = torch.from_numpy(n_step(rollout.reward, values.next_value, *ends, self.gamma)).flatten()
-        out, value = self.learner.outputs(values, torch.arange(rollout.reward.size))
-        head, log_std = self.learner.architecture.head, self.learner.network.log_std
-        logprob, entropy = logprob_and_entropy(head, out, log_std, values.action.flatten(0, 1))
-        policy_loss = -((target - value.detach()) * logprob).mean()
-        value_loss = 0.5 * ((target - value) ** 2).mean()
-        loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy.mean()
-        norm = self.learner.apply_loss(loss, self.learning_rate, self.max_grad_norm)
-        report = {
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy.mean(),
-            "gradient_norm": norm,
-        }
-        return {f"a2c/{name}": float(value.detach()) for name, value in report.items()}
+        check_values(values)
+        target = n_step(rollout.reward, values.next_value, *ends, self.gamma)
+        advantage = target - values.value
+        # The gradient of the policy is that of PPO's surrogate where nothing has been learned yet: all ratios are 1.
+        batch = Batch(values.logprob, advantage, target, values.value)
+        objective = Surrogate(np.inf, None, self.value_coef, self.entropy_coef, normalize_advantages=False)
+        rows = [np.arange(rollout.reward.size)]
+        report = self.learner.descend(values, batch, rows, objective, self.learning_rate, self.max_grad_norm)
+        check_report(report)
+        told = dict(zip(REPORTED, report[0].tolist(), strict=True))
+        told["policy_loss"] = -float((advantage * values.logprob).mean())
+        return {f"a2c/{name}": told[name] for name in ("policy_loss", "value_loss", "entropy", "gradient_norm")}

@@ -11,29 +11,36 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
-from torch import Tensor
 
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.collectors import Actors, Mode, Staleness, rollout_times
-from algos.learning.distributed import Learners, check_learners
 from algos.learning.flow import minibatches
-from algos.learning.learner import BatchValues, Learner, check_compiler, check_device
-from algos.learning.losses import ManualGradient, SurrogateLoss
+from algos.learning.learner import (
+    Alone,
+    Backend,
+    Batch,
+    BatchValues,
+    DenseLearner,
+    Learner,
+    check_report,
+    check_rollout,
+    check_values,
+    is_dense,
+)
 from algos.learning.normalize import Normalization
 from algos.learning.returns import gae, vtrace
 from algos.learning.rollout import Fused, Rollout, RolloutConfig, episode_metrics, playable
 from algos.networks.actor import ActorPolicy
-from algos.networks.actor_critic import logprob_and_entropy
 from algos.networks.architecture import Architecture, Weights
+from algos.networks.dense.shape import REPORTED, Surrogate
 from algos.networks.flat import Activation
 from algos.networks.heads import Gaussian, Head
 from algos.pool.protocol import Pool
 from envs.errors import require
+from envs.native.functions import quick_exp
 from envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
 from envs.spec import EnvSpec
 from envs.vector import Vec
@@ -84,6 +91,7 @@ class PPO:
     gaussian: Gaussian
     initial_log_std: float
     device: str
+    backend: Backend
     learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
     precision: Literal["float32", "bfloat16"]
     compiled: bool
@@ -113,16 +121,8 @@ class PPO:
             lstm=self.lstm,
             initial_log_std=self.initial_log_std,
         )
-        make = functools.partial(
-            Learner,
-            architecture,
-            self.seed,
-            precision=self.precision,
-            compiled=self.compiled,
-            adam_epsilon=self.adam_epsilon,
-        )
-        self.team = Learners(make, self._update, self.learners, self.device, self.threads)
-        self.learner = self.team.first
+        self.team = self._team(architecture)
+        self.learner: Learner = self.team.first
         config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, self.groups, self.fused)
         self.normalization = Normalization(
             self.vec.num_envs * (self.num_actors if self.rollouts == "actors" else 1),
@@ -144,9 +144,7 @@ class PPO:
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """One rollout and its update an iteration, for ever; the state is complete at every yield."""
-        torch.set_num_threads(self.threads)
         with (
-            threadpool_limits(self.threads),
             self.team.at_work(),
             closing(self.evaluation),
             closing(self.actors.rollouts()) as rollouts,
@@ -229,7 +227,7 @@ class PPO:
             "rollout": f"{self.num_steps} steps x {actors.num_envs} environments = {batch:,}, "
             f"{self.epochs} epochs in minibatches of {min(self.minibatch_size, batch):,}",
             "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
-            f"{len(self.learner.theta):,} parameters, {architecture.head.describe()} actions",
+            f"{len(self.learner.parameters()):,} parameters, {architecture.head.describe()} actions",
         }
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:
@@ -237,6 +235,7 @@ class PPO:
         progress = min(self.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
         rate = self.learning_rate * (1 - progress)
         clip = self.clip_coef * (1 - progress) if self.anneal_clip else self.clip_coef
+        check_rollout(rollout)
         reward = self.normalization.rewards(rollout, self.reward_clip)
         metrics = self.team.learn(rollout, reward, self.actors.newest, self.iteration, rate, clip)
         return {
@@ -259,112 +258,62 @@ class PPO:
     ) -> dict[str, float]:
         """What each learner does with a rollout; uses no more of this object than its settings."""
         values = learner.evaluate_batch(rollout, weights)
-        batch = self._batch(learner, rollout, reward, values)
+        check_values(values)
+        batch, stale_kl = self._batch(rollout, reward, values)
+        objective = Surrogate(clip, self.value_clip_coef, self.value_coef, self.entropy_coef, self.normalize_advantages)
         shuffle = keyed_generator(self.seed, Stream.SHUFFLE, iteration)
-        reports: list[Tensor] = []
-        norms: list[Tensor] = []
-        manual = self._manual_gradient(learner, values, batch, clip)
-        for _ in range(self.epochs):
-            parts = []
-            for rows in minibatches(*self._sizes(*rollout.reward.shape), shuffle):
-                if manual is not None:
-                    parts.append(torch.tensor(manual.fill(rows)))
-                    norms.append(learner.apply_gradient(rate, self.max_grad_norm))
-                    continue
-                loss, report = self._loss(learner, values, batch, rows, clip)
-                norms.append(learner.apply_loss(loss, rate, self.max_grad_norm))
-                parts.append(torch.stack(report).detach())
-            reports.append(torch.stack(parts))
-            learner.context.all_reduce(reports[-1])
+        reports: list[NDArray[np.float64]] = []
+        # Nothing looks between the epochs unless they may end early.
+        at_once = self.epochs if self.target_kl is None else 1
+        for _ in range(0, self.epochs, at_once):
+            rows = [row for _ in range(at_once) for row in minibatches(*self._sizes(*rollout.reward.shape), shuffle)]
+            reports.append(learner.descend(values, batch, rows, objective, rate, self.max_grad_norm))
             if self.target_kl is not None and float(reports[-1][:, 3].mean()) > self.target_kl:
                 break
-        means = torch.column_stack([torch.cat(reports), torch.stack(norms)]).mean(0).tolist()
-        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
-        target = batch.target.cpu().numpy()
-        spread = float(target.var())
+        report = np.concatenate(reports)
+        check_report(report)
+        spread = float(batch.target.var())
         return {
-            **{f"ppo/{name}": value for name, value in zip(names, means, strict=True)},
-            "ppo/explained_variance": 1 - float((target - values.value).var()) / spread if spread > 0 else 0.0,
-            "ppo/descents": len(norms),
-            "ppo/stale_kl": batch.stale_kl,
+            **{f"ppo/{name}": float(value) for name, value in zip(REPORTED, report.mean(axis=0), strict=True)},
+            "ppo/explained_variance": 1 - float((batch.target - batch.value).var()) / spread if spread > 0 else 0.0,
+            "ppo/descents": len(report),
+            "ppo/stale_kl": stale_kl,
         }
 
     def _sizes(self, T: int, N: int) -> tuple[int, int]:
         """Rows of a rollout and of a minibatch: steps, or with an LSTM environments."""
         return (N, max(self.minibatch_size // T, 1)) if self.lstm else (T * N, self.minibatch_size)
 
-    def _batch(self, learner: Learner, rollout: Rollout, reward: NDArray[np.float32], values: BatchValues) -> "Batch":
+    def _batch(self, rollout: Rollout, reward: NDArray[np.float32], values: BatchValues) -> tuple[Batch, float]:
+        """What is learned from, and the divergence of the policy now from the one that acted."""
         value, following = values.value, values.next_value
-        old = torch.from_numpy(rollout.logprob).to(learner.device)
-        flat = values.out.flatten(0, 1), learner.network.log_std.detach(), values.action.flatten(0, 1)
-        now, _ = logprob_and_entropy(learner.architecture.head, *flat)
-        difference = now.view_as(old) - old
+        difference = values.logprob - rollout.logprob
+        ratio = quick_exp(difference)
         ends = rollout.terminated, rollout.truncated
         if self.advantage == "vtrace":
-            ratio = difference.exp().cpu().numpy()
             target, advantage = vtrace(reward, value, following, *ends, self.gamma, self.gae_lambda, ratio)
         else:
             advantage = gae(reward, value, following, *ends, self.gamma, self.gae_lambda)
             target = value + advantage
-        return Batch(
-            logprob=old,
-            advantage=torch.from_numpy(advantage).to(learner.device),
-            target=torch.from_numpy(target).to(learner.device),
-            value=torch.from_numpy(value).to(learner.device),
-            stale_kl=float((difference.exp() - 1 - difference).mean()),
-        )
+        return Batch(rollout.logprob, advantage, target, value), float((ratio - 1 - difference).mean())
 
-    def _manual_gradient(
-        self, learner: Learner, values: BatchValues, batch: "Batch", clip: float
-    ) -> ManualGradient | None:
-        """What does the work of `_loss` without torch, where the network is one that torch is slow for."""
-        if learner.dense is None:
-            return None
-        surrogate = SurrogateLoss(
-            learner.architecture.head,
-            clip,
-            self.value_clip_coef,
-            self.value_coef,
-            self.entropy_coef,
-            self.normalize_advantages,
-        )
-        return ManualGradient(
-            surrogate, learner.dense, values, [batch.logprob, batch.advantage, batch.target, batch.value]
-        )
+    def _team(self, architecture: Architecture) -> Any:
+        """The learner, or several as one; see `Alone`."""
+        if self.learners == 1 and is_dense(architecture, self.backend, self.device, self.precision, self.compiled):
+            learner = DenseLearner(architecture, self.seed, adam_epsilon=self.adam_epsilon, threads=self.threads)
+            return Alone(learner, self._update, self.device)
+        # Torch takes a second to import, and dense networks never need it.
+        from algos.learning.distributed import Learners, check_learners
+        from algos.learning.torch_learner import TorchLearner, check_compiler, check_device
 
-    def _loss(
-        self, learner: Learner, values: BatchValues, batch: "Batch", minibatch: NDArray[np.int64], clip: float
-    ) -> tuple[Tensor, list[Tensor]]:
-        """This learner's part of a minibatch's loss and of what is reported of it; both add up over learners.
-
-        Reported are losses, entropy, divergence and clipped share.
-        """
-        pick = learner.pick
-        everyone = torch.from_numpy(minibatch).to(learner.device)
-        rows = torch.from_numpy(learner.context.share(minibatch)).to(learner.device)
-        out, value = learner.outputs(values, rows)
-        action = pick(values.action, rows)
-        logprob, entropy = logprob_and_entropy(learner.architecture.head, out, learner.network.log_std, action)
-        difference = logprob - pick(batch.logprob, rows)
-        ratio = difference.exp()
-        advantage, all_advantages = pick(batch.advantage, rows), pick(batch.advantage, everyone)
-        count = len(all_advantages)
-        if self.normalize_advantages and count > 1:
-            advantage = (advantage - all_advantages.mean()) / (all_advantages.std() + 1e-8)
-        policy_loss = -torch.min(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip)).sum() / count
-        target = pick(batch.target, rows)
-        errors = (value - target) ** 2
-        if self.value_clip_coef is not None:
-            before = pick(batch.value, rows)
-            clipped = before + (value - before).clamp(-self.value_clip_coef, self.value_clip_coef)
-            errors = torch.max(errors, (clipped - target) ** 2)
-        value_loss = 0.5 * errors.sum() / count
-        spread = entropy.sum() / count
-        loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * spread
-        with torch.no_grad():
-            divergence = (ratio - 1 - difference).sum() / count  # Schulman 2020, "Approximating KL divergence"
-            clipped_share = ((ratio - 1).abs() > clip).float().sum() / count
-        return loss, [policy_loss, value_loss, spread, divergence, clipped_share]
+        require(self.backend != "dense", "backend=dense is for learners=1; use backend=auto")
+        check_device(self.device)
+        check_learners(self.learners, self.device)
+        if self.compiled:
+            check_compiler(self.device)
+        settings = {name: getattr(self, name) for name in ("precision", "compiled", "adam_epsilon", "threads")}
+        make = functools.partial(TorchLearner, architecture, self.seed, **settings)
+        return Learners(make, self._update, self.learners, self.device)
 
     def _weights(self) -> Weights:
         normal = self.normalization
@@ -372,20 +321,19 @@ class PPO:
 
     def _check(self) -> None:
         check_fields(self)
-        ahead = self.rollouts == "prefetch" or (self.rollouts == "actors" and self.staleness > 0)
-        shared = f"threads={self.threads}: what plays ahead (rollouts={self.rollouts}) and what learns would share them"
-        alone = self.threads == 1 or not (ahead and self.pool.in_process)
-        require(alone, f"{shared} in one process, by chance; use threads=1, rollouts=inline or compute=local")
         require(
             not self.anneal_clip or self.anneal_steps is not None,
             "anneal_clip=true needs anneal_steps=, the steps it falls over",
         )
-        check_device(self.device)
-        check_learners(self.learners, self.device)
-        if self.compiled:
-            check_compiler(self.device)
 
     def _check_shares(self) -> None:
+        ahead = self.rollouts == "prefetch" or (self.rollouts == "actors" and self.staleness > 0)
+        shared = f"threads={self.threads}: what plays ahead (rollouts={self.rollouts}) and what learns would share them"
+        own = isinstance(self.learner, DenseLearner) or self.threads == 1  # those of torch are the process's
+        require(
+            own or not (ahead and self.pool.in_process),
+            f"{shared} in one process, by chance; use threads=1, rollouts=inline or compute=local",
+        )
         rows = min(self._sizes(self.num_steps, self.actors.num_envs))
         require(
             self.learners <= rows,
@@ -397,14 +345,3 @@ class PPO:
         # To other learners only the settings go, which are all that an update reads.
         parts = ("env", "vec", "pool")
         return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in parts}
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What a rollout is learned from, [T, N] each."""
-
-    logprob: Tensor  # of the actions when they were taken
-    advantage: Tensor
-    target: Tensor  # of the values
-    value: Tensor  # before the update
-    stale_kl: float  # divergence of the policy now from the one that acted

@@ -1,4 +1,4 @@
-"""The native library for tests: the installed one, or one that is built now where that is older than its sources."""
+"""The native libraries for tests: the installed ones, or ones built now where those are older than their sources."""
 
 import shutil
 import subprocess
@@ -11,35 +11,40 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
+from algos.networks.dense import library as dense_library
 from envs.errors import ConfigError
 from envs.native import library
 
-NATIVE = ROOT / "envs" / "native"
+NATIVE, DENSE = ROOT / "envs" / "native", ROOT / "algos" / "networks" / "dense"
+LANES, LEARNING = "envs.native._lanes", "algos.networks.dense._dense"
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 
 
 def is_fresh(path: Path) -> bool:
     """Whether neither sources nor flags were changed after the library was built."""
-    given = [*NATIVE.rglob("*.[ch]"), ROOT / "pyproject.toml"]
+    given = [*NATIVE.rglob("*.[ch]"), *DENSE.rglob("*.[ch]"), ROOT / "pyproject.toml"]
     return all(path.stat().st_mtime >= source.stat().st_mtime for source in given)
 
 
-def extension() -> dict[str, Any]:
-    """What pyproject.toml says of the library."""
+def extension(name: str = LANES) -> dict[str, Any]:
+    """What pyproject.toml says of a library."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
-    return next(one for one in table if one["name"] == "envs.native._lanes")
+    return next(one for one in table if one["name"] == name)
 
 
 def build(
-    folder: Path, compiler: str | None = COMPILER, more: Mapping[str, Sequence[str]] = MappingProxyType({})
+    folder: Path,
+    compiler: str | None = COMPILER,
+    more: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    name: str = LANES,
 ) -> None:
-    """Build the library as pyproject.toml says, into a folder of its own.
+    """Build a library as pyproject.toml says, into a folder of its own.
 
     Args:
         more: flags by the stem of the source that is compiled with them too.
     """
     assert compiler is not None
-    module = extension()
+    module = extension(name)
     sources = [Path(source) for source in module["sources"]]
     objects = [str(folder / source.with_suffix(".o").name) for source in sources]
     command = [
@@ -54,7 +59,7 @@ def build(
         for source, target in zip(sources, objects, strict=True)
     ]
     assert not any([process.wait() for process in running])
-    target = str(folder / f"_lanes{library.EXTENSION_SUFFIXES[0]}")
+    target = str(folder / f"{name.rpartition('.')[2]}{library.EXTENSION_SUFFIXES[0]}")
     subprocess.run([compiler, "-shared", *module["extra-link-args"], *objects, "-o", target], check=True)
 
 
@@ -65,21 +70,22 @@ def missing() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Have `library.load` find a library as new as its sources."""
-    try:
-        library.load()
-        found = any(is_fresh(path) for path in library.FOLDER.glob("_lanes*"))
-    except ConfigError:
-        found = False
-    if found:
-        yield
-        return
-    if COMPILER is None:
-        pytest.skip("there is no C compiler (cc, gcc)")
-    folder = tmp_path_factory.mktemp("native")
-    build(folder)
+    """Have both libraries' `load` find one as new as its sources."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(library, "FOLDER", folder)
-        library.load.cache_clear()
+        for name, module in ((LANES, library), (LEARNING, dense_library)):
+            try:
+                module.load()
+                found = any(is_fresh(path) for path in module.FOLDER.glob(f"{name.rpartition('.')[2]}.*"))
+            except ConfigError:
+                found = False
+            if found:
+                continue
+            if COMPILER is None:
+                pytest.skip("there is no C compiler (cc, gcc)")
+            folder = tmp_path_factory.mktemp("native")
+            build(folder, name=name)
+            patch.setattr(module, "FOLDER", folder)
+            module.load.cache_clear()
         yield
     library.load.cache_clear()
+    dense_library.load.cache_clear()

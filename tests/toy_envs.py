@@ -1,6 +1,7 @@
 """Environments with every kind of space, and with every kind of fault; `toy_envs:Parts-v0` and so on."""
 
 import copy
+import math
 import os
 import signal
 import sys
@@ -228,6 +229,22 @@ class Workshop(gymnasium.Env):
             "order": "".join(draw.choice(list("abcdef"), int(draw.integers(1, 7)))),
             "state": (self.at, draw.uniform(-9, 9, 3)),
         }
+
+
+class Spoil(gymnasium.Wrapper):
+    """Gives, in its tenth step, a reward or an observation that is no number."""
+
+    def __init__(self, env: gymnasium.Env, part: str) -> None:
+        super().__init__(env)
+        self.part, self.count = part, 0
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = self.env.step(action)
+        self.count += 1
+        if self.count == 10:
+            reward = math.nan if self.part == "reward" else reward
+            observation = observation * np.float32(math.inf) if self.part == "observation" else observation
+        return observation, reward, *rest
 
 
 class KeepActions(gymnasium.Wrapper):

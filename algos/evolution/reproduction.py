@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
 from algos.evolution.jobs import LOST, AgentJobs, Offer, Scored, best_offer
@@ -136,8 +137,7 @@ class Reproduction:
             for ground in grounds
         }
         distances = [
-            [float(np.linalg.norm(characters[child.number] - characters[other.number])) for other in known]
-            for child in children
+            [_distance(characters[child.number], characters[other.number]) for other in known] for child in children
         ]
         return distances, sum(end.steps for end in scored.values())
 
@@ -174,3 +174,8 @@ class Reproduction:
             if score > self.settings.criterion_high
             else None
         )
+
+
+def _distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Euclidean; NumPy's norm is a product of BLAS, whose last bits depend on the processor."""
+    return float(np.sqrt(((one - other) ** 2).sum()))

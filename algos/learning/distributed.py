@@ -21,10 +21,9 @@ from typing import Any
 import cloudpickle
 import torch
 import torch.distributed
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from algos.learning.learner import DistributedContext, Learner
+from algos.learning.torch_learner import DistributedContext, TorchLearner
 from envs.errors import PaddockError, require
 from envs.process import ChildProcess, describe_end
 
@@ -36,7 +35,7 @@ REMEDY = "start the run again to go on from its last checkpoint"
 # Signals to the whole group are for the first learner, which finishes its iteration together with the others.
 IGNORED = (signal.SIGINT, signal.SIGTERM)
 
-Make = Callable[..., Learner]  # builds a learner, given its device and its context
+Make = Callable[..., TorchLearner]  # builds a learner, given its device and its context
 Update = Callable[..., Any]  # update(learner, *lesson), the same in every process
 
 
@@ -47,20 +46,18 @@ class LearnerLost(PaddockError):
 class Learners:
     """The first learner, and the processes of the others while they work."""
 
-    def __init__(self, make: Make, update: Update, count: int, device: str, threads: int) -> None:
+    def __init__(self, make: Make, update: Update, count: int, device: str) -> None:
         """Build the first learner; no process is started.
 
         Args:
             make: called with `device` and `context`.
             update: what a lesson does to a learner, which alone knows which share is its own; can be pickled.
             device: cpu for all, or cuda: one GPU each.
-            threads: of each learner's arithmetic.
         """
         self._make = make
         self._update = update
         self._count = count
         self._devices = [f"cuda:{rank}" if count > 1 and device == "cuda" else device for rank in range(count)]
-        self._threads = threads
         self._others: list[_Process] = []
         self._group: Any = None
         self.first = make(device=self._devices[0], context=DistributedContext(0, count, self._all_reduce))
@@ -74,9 +71,10 @@ class Learners:
     def at_work(self) -> Iterator[None]:
         """The others' processes run in this context, from the first learner's present state on."""
         try:
-            if self._count > 1:
-                self._start()
-            yield
+            with self.first.at_work():
+                if self._count > 1:
+                    self._start()
+                yield
         finally:
             for other in self._others:
                 other.end()
@@ -104,7 +102,7 @@ class Learners:
         with tempfile.TemporaryDirectory(prefix="paddock-learners-") as folder:
             meeting = os.path.join(folder, "meeting")
             for rank, device in enumerate(self._devices[1:], 1):
-                post = Post(rank, self._count, device, self._threads, meeting, self._make, self._update, state)
+                post = Post(rank, self._count, device, meeting, self._make, self._update, state)
                 self._others.append(_Process(post))
             for other in self._others:
                 self._hear(other, START_S)
@@ -157,7 +155,6 @@ class Post:
     rank: int
     count: int
     device: str
-    threads: int
     meeting: str  # path of the file through which learners find each other
     make: Make
     update: Update
@@ -191,7 +188,6 @@ def follow(connection: Connection) -> None:
     """What another learner's process runs: learn by every lesson from the first one, until it closes the connection."""
     try:
         post: Post = connection.recv()
-        torch.set_num_threads(post.threads)
         group: Any = None
 
         def all_reduce(tensor: Tensor) -> None:
@@ -200,9 +196,9 @@ def follow(connection: Connection) -> None:
             except RuntimeError as error:
                 raise ConnectionError from error
 
-        with threadpool_limits(post.threads):
-            learner = post.make(device=post.device, context=DistributedContext(post.rank, post.count, all_reduce))
-            learner.load_state_dict(post.state)
+        learner = post.make(device=post.device, context=DistributedContext(post.rank, post.count, all_reduce))
+        learner.load_state_dict(post.state)
+        with learner.at_work():
             connection.send(0)
             group = meet(post.meeting, post.rank, post.count, post.device)
             connection.send(0)
@@ -256,5 +252,5 @@ def check_learners(count: int, device: str) -> None:
         require(count <= gpus, f"learners={count} on device=cuda: torch sees {gpus} GPUs here; use learners={gpus}")
 
 
-def _checksum(learner: Learner) -> int:
+def _checksum(learner: TorchLearner) -> int:
     return zlib.crc32(learner.parameters().data)

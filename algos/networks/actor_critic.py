@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from algos.networks.architecture import Architecture, Weights
+from algos.networks.dense.draw import draw_parameters
+from algos.networks.dense.shape import DenseShape
 from algos.networks.encoders import legal_in, linear, make_encoder, undrawn
 from algos.networks.heads import LOG_2, LOG_2PI, LOWEST, Head, LeafHead, MixedHead
 
@@ -35,6 +37,9 @@ class ActorCritic(nn.Module):
         self.architecture = architecture
         with one_thread():
             self._draw(architecture, torch.Generator().manual_seed(seed % 2**63))
+        if architecture.is_dense:  # as where there is no torch, to the same bits on every processor
+            drawn = draw_parameters(DenseShape.of(architecture), architecture.initial_log_std, seed)
+            nn.utils.vector_to_parameters(torch.from_numpy(drawn), self.parameters())
 
     def _draw(self, architecture: Architecture, generator: torch.Generator) -> None:
         self.policy_encoder, width = make_encoder(architecture, generator)

@@ -42,7 +42,8 @@ def check_box2d() -> Finding:
 
 
 def check_native() -> Finding:
-    """The native environments are built, give the recorded bits, and can be made and stepped."""
+    """The native environments and dense networks are built, give the recorded bits, and the former can be stepped."""
+    from algos.networks.dense import library as dense
     from envs.native import library
     from envs.spec import EnvSpec
     from envs.vector import Native
@@ -53,6 +54,10 @@ def check_native() -> Finding:
         refused = [reason for name in library.available() if (reason := library.refusal(name))]
         if refused:
             return Finding("FAIL", "; ".join(refused), library.OTHER_COMPILER)
+        refused = [name for name in library.available() if dense.is_refused(name)]
+        if refused:
+            said = f"dense networks: {', '.join(refused)} instructions compute other bits than recorded"
+            return Finding("FAIL", said, library.OTHER_COMPILER)
         instructions = library.widest()
         env = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
         vec = Native(num_envs=1, threads=1).make(env)

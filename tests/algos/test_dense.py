@@ -1,58 +1,257 @@
-"""Gradients by hand: of dense networks they are torch's; test_ppo.py has the objective's."""
+"""Dense networks learn without torch: by torch's gradients in double precision, and to the same bits everywhere."""
 
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
+from torch import nn
 
-from algos.learning.learner import Learner
+from algos.learning.learner import Batch, DenseLearner, slope_of
+from algos.learning.torch_learner import TorchLearner
+from algos.networks.actor_critic import ActorCritic, logprob_and_entropy
 from algos.networks.architecture import Architecture
-from algos.networks.dense import DenseNetwork
-from algos.networks.heads import Head
+from algos.networks.dense import compiled, make_backend
+from algos.networks.dense.compiled import CompiledDense
+from algos.networks.dense.draw import draw_orthogonal, draw_parameters
+from algos.networks.dense.plain import PlainDense
+from algos.networks.dense.shape import AdamState, DenseBackend, DenseShape, Sample, Surrogate
+from algos.networks.heads import Head, LeafHead
+from envs.native import library
 from envs.spaces.layout import Layout
 
-ACTIONS = {
-    "discrete": spaces.Discrete(3),
-    "multi_discrete": spaces.MultiDiscrete([2, 3, 4]),
-    "box": spaces.Box(-1, 1, (2,), np.float32),
+BOX = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32))
+ACTIONS: dict[str, tuple[spaces.Space, Any]] = {
+    "choice": (spaces.Discrete(3), "clipped"),
+    "choices": (spaces.MultiDiscrete([2, 3, 4]), "clipped"),
+    "box": (BOX, "clipped"),
+    "squashed": (BOX, "squashed"),
+    "mixed": (spaces.Dict(move=spaces.Discrete(3, start=1), aim=BOX, keys=spaces.MultiBinary(3)), "squashed"),
+}
+OBJECTIVES = {
+    "usual": Surrogate(0.2, None, 0.5, 0.01, normalize_advantages=True),
+    "clipped values": Surrogate(0.02, 0.3, 0.25, 0.3, normalize_advantages=True),
+    "plain": Surrogate(np.inf, None, 0.5, 0.0, normalize_advantages=False),
+}
+ROWS = 150
+
+
+def architecture(action: str, masked: bool = False, **changes: Any) -> Architecture:
+    given: dict[str, Any] = {"hidden": (8, 7), "activation": "tanh", "shared": False} | changes
+    space, gaussian = ACTIONS[action]
+    head = Head.of(space, gaussian=gaussian)
+    numbers = spaces.Box(-9, 9, (5,), np.float32)
+    seen: spaces.Space = numbers
+    if masked:
+        [[path, part]] = [(path, part) for path, part in head.columns.items()][:1]
+        mask: spaces.Space = spaces.MultiBinary(part.stop - part.start)
+        seen = spaces.Dict(action_mask=spaces.Dict({str(path[0]): mask}) if path else mask, numbers=numbers)
+    return Architecture.for_spaces(
+        Layout.of(seen, {}, ()), head, encoder="mlp", lstm=False, initial_log_std=-0.2, **given
+    )
+
+
+def lesson(arch: Architecture, rows: int = ROWS) -> tuple[AdamState, Sample]:
+    """Parameters some way from the first, and something to learn; where masks are, some outputs are not legal."""
+    shape, generator = DenseShape.of(arch), np.random.default_rng(3)
+    theta = draw_parameters(shape, -0.2, seed=1)
+    theta += generator.normal(0, 0.2, len(theta)).astype(np.float32)
+    obs = generator.standard_normal((rows, shape.width)).astype(np.float32)
+    legal = np.ones((rows, shape.outputs), np.bool_)
+    if shape.masked:
+        first = next(iter(arch.head.columns.values()))
+        legal[:, first] = generator.random((rows, first.stop - first.start)) < 0.5
+        sizes = next(leaf.sizes for leaf in arch.head.leaves if leaf.sizes)
+        legal[:, first.start + np.cumsum(sizes) - 1] = True  # of each component the last choice
+        legal[:, first.start] = False  # never
+        obs[:, shape.numbers :] = legal
+    out = np.where(legal, generator.standard_normal(legal.shape), -1e30).astype(np.float32)
+    log_std = np.full(shape.log_stds, -0.2, np.float32)
+    action = arch.head.sample(out, log_std, arch.head.draw(generator, (rows,)))
+    noise, advantage, target, value = generator.standard_normal((4, rows)).astype(np.float32)
+    adam = AdamState(theta, np.zeros_like(theta), np.zeros_like(theta), 0, 1e-5)
+    old = -np.float32(shape.outputs) * np.float32(0.4) + noise
+    action = action.astype(np.float32)
+    return adam, Sample(obs, action, old, advantage, target, value, slope_of(arch.head, action))
+
+
+def backends(shape: DenseShape, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, DenseBackend]]:
+    """Every way to compute it that there is here; the first is NumPy's."""
+    yield "NumPy", PlainDense(shape)
+    monkeypatch.setattr(compiled, "usable_cores", lambda: 3)
+    for name in library.available():
+        monkeypatch.setenv(library.CHOICE, name)
+        for threads in (1, 2, 3):
+            yield f"{name}, {threads} threads", CompiledDense(shape, threads)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"shared": True, "activation": "relu"}, {"hidden": ()}, {"masked": True}, {"masked": True, "shared": True}],
+    ids=lambda changes: " ".join(changes) or "plain",
+)
+def test_gradients_and_reports_are_those_of_torch_in_double_precision(
+    changes: dict[str, Any], action: str, objective: str
+) -> None:
+    if changes.get("masked") and action in ("box", "squashed"):
+        changes = {**changes, "masked": False}  # nothing is chosen
+    arch, settings = architecture(action, **changes), OBJECTIVES[objective]
+    shape = DenseShape.of(arch)
+    adam, sample = lesson(arch)
+    rows = np.random.default_rng(1).permutation(ROWS)[:100]
+    network = ActorCritic(arch, 0).double()
+    nn.utils.vector_to_parameters(torch.from_numpy(adam.parameters).double(), network.parameters())
+    loss, expected = torch_loss(network, arch, sample, rows, settings)
+    loss.backward()
+    theirs = np.concatenate([np.asarray(p.grad).ravel() for p in network.parameters() if p.grad is not None])
+
+    report = make_backend(shape, 1).update(adam, sample, [rows], settings, 0.001, None)[0]
+    gradient = adam.momentum / np.float32(1 - np.float32(0.9))
+    np.testing.assert_allclose(gradient, theirs, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(report, [*expected, float(np.linalg.norm(theirs))], rtol=2e-4, atol=2e-5)
+    if shape.masked:
+        never = next(iter(arch.head.columns.values())).start
+        layers = DenseShape.of(arch).policy
+        at = shape.log_stds + sum((a + 1) * b for c in (shape.trunk, layers) for a, b in itertools.pairwise(c))
+        assert gradient[at - shape.outputs + never] == 0  # of a bias that no action may depend on
+
+
+def torch_loss(
+    network: ActorCritic, arch: Architecture, sample: Sample, rows: np.ndarray, settings: Surrogate
+) -> tuple[torch.Tensor, list[float]]:
+    """PPO's loss as it is written down, and what is reported of it."""
+    obs, action, old, advantage, target, before = (
+        torch.from_numpy(getattr(sample, name)[rows]).double()
+        for name in ("observation", "action", "logprob", "advantage", "target", "value")
+    )
+    out, value = network(obs)
+    whole = isinstance(arch.head, LeafHead) and bool(arch.head.sizes)
+    logprob, entropy = logprob_and_entropy(arch.head, out, network.log_std, action.long() if whole else action)
+    ratio = (logprob - old).exp()
+    if settings.normalize_advantages:
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    clip = settings.clip_coef
+    policy = -torch.min(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip)).mean()
+    squares = (value - target) ** 2
+    if settings.value_clip_coef is not None:
+        limit = settings.value_clip_coef
+        squares = torch.max(squares, (before + (value - before).clamp(-limit, limit) - target) ** 2)
+    squares = 0.5 * squares.mean()
+    loss = policy + settings.value_coef * squares - settings.entropy_coef * entropy.mean()
+    divergence = (ratio - 1 - (logprob - old)).mean()
+    told = (policy, squares, entropy.mean(), divergence, ((ratio - 1).abs() > clip).double().mean())
+    return loss, [float(each.detach()) for each in told]
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {"action": "box"},
+    "shared": {"action": "choices", "shared": True, "hidden": (33, 20)},
+    "masked": {"action": "mixed", "masked": True, "activation": "relu", "hidden": (17,)},
+    "linear": {"action": "squashed", "hidden": ()},
+    "wide": {"action": "choice", "hidden": (64, 64)},
 }
 
 
-def learner(**changes: Any) -> Learner:
-    given: dict[str, Any] = {"hidden": (8, 7), "activation": "tanh", "shared": False} | changes
-    head = Head.of(ACTIONS[given.pop("action", "discrete")])
-    seen = Layout.of(spaces.Box(-1, 1, (5,), np.float32), {}, ())
-    arch = Architecture.for_spaces(seen, head, encoder="mlp", lstm=False, initial_log_std=-0.2, **given)
-    made = Learner(arch, 0, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
-    made.theta += 0.1 * torch.randn(made.theta.shape, generator=torch.Generator().manual_seed(1))
-    return made
-
-
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("hidden", [(8, 7), (6,), ()])
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_a_dense_network_computes_what_torchs_does(
-    action: str, shared: bool, hidden: tuple[int, ...], activation: str
+@pytest.mark.parametrize("case", CASES)
+def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
+    case: str,
+    native: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = learner(action=action, shared=shared, hidden=hidden, activation=activation)
-    dense = made.dense
-    assert isinstance(dense, DenseNetwork)
-    generator = np.random.default_rng(0)
-    obs = generator.standard_normal((9, 5)).astype(np.float32)
-    out, value = made.network(torch.from_numpy(obs))
-    ours = dense.forward(obs)
-    np.testing.assert_allclose(ours[0], out.detach(), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(ours[1], value.detach(), rtol=1e-4, atol=1e-6)
+    arch = architecture(**CASES[case])
+    shape = DenseShape.of(arch)
+    for size, objective in zip((7, 64, 150), OBJECTIVES.values(), strict=True):
+        found: dict[str, bytes] = {}
+        for name, backend in backends(shape, monkeypatch):
+            adam, sample = lesson(arch)
+            order = np.random.default_rng(2).permutation(ROWS)
+            rows = [order[first : first + size] for first in range(0, ROWS, size)]
+            told: list[np.ndarray] = [
+                backend.update(adam, sample, part, objective, 0.003, 0.5) for part in (rows[:1], rows[1:] + rows)
+            ]
+            told += backend.evaluate(adam.parameters, sample.observation, sample.action)
+            told += backend.evaluate(adam.parameters, sample.observation[:1], None)
+            found[name] = b"".join(np.ascontiguousarray(x).tobytes() for x in (*told, *vars(adam).values()))
+            assert adam.steps == 2 * len(rows) and np.isfinite(adam.parameters).all()
+        first = found.pop("NumPy")
+        assert [name for name, bits in found.items() if bits != first] == [], size
 
-    by_out = generator.standard_normal(out.shape).astype(np.float32)
-    by_value = generator.standard_normal(9).astype(np.float32)
-    made.gradient.zero_()
-    torch.autograd.backward([out, value], [torch.from_numpy(by_out), torch.from_numpy(by_value)])
-    expected = made.gradient.clone().numpy()
-    made.gradient.fill_(7.0)
-    dense.backward(by_out, by_value)
-    dense.log_std_gradient[:] = 0  # which the objective fills
-    np.testing.assert_allclose(made.gradient.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
+    native: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arch = architecture("choice")
+    for wrong, value in (("advantage", np.nan), ("observation", np.inf), ("target", 1e30), ("logprob", -np.inf)):
+        found = []
+        for _, backend in backends(DenseShape.of(arch), monkeypatch):
+            adam, sample = lesson(arch)
+            getattr(sample, wrong)[3] = value
+            report = backend.update(adam, sample, [np.arange(ROWS)], OBJECTIVES["usual"], 0.003, 0.5)
+            found.append((np.isfinite(report), np.isfinite(adam.parameters)))
+        assert not found[0][0].all()
+        assert all(a.tobytes() == b.tobytes() for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
+@pytest.mark.parametrize("words", [{}, {"action": "mixed", "masked": True, "shared": True}], ids=["plain", "masked"])
+def test_both_learners_begin_alike_and_learn_the_same(words: dict[str, Any]) -> None:
+    arch = architecture(**({"action": "box"} | words))
+    _, sample = lesson(arch)
+    ours: Any = DenseLearner(arch, 5, adam_epsilon=1e-5, threads=2)
+    theirs: Any = TorchLearner(arch, 5, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
+    assert ours.parameters().tobytes() == theirs.parameters().tobytes()
+    assert ours.weights(3).version == 3
+    batch = Batch(*(getattr(sample, name)[:, None] for name in ("logprob", "advantage", "target", "value")))
+    order = np.random.default_rng(2).permutation(ROWS)
+    rows = [order[first : first + 64] for first in range(0, ROWS, 64)]
+    told = []
+    for learner in (ours, theirs):
+        values = learner_values(learner, sample)
+        for _ in range(5):
+            told.append(learner.descend(values, batch, rows, OBJECTIVES["clipped values"], 0.003, 0.5))
+    np.testing.assert_allclose(told[:5], told[5:], rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(ours.parameters(), theirs.parameters(), atol=2e-4)
+    state = ours.state_dict()
+    theirs.load_state_dict(state)
+    assert state["descents"] == 15 and theirs.state_dict().keys() == state.keys()
+    again = DenseLearner(arch, 6, adam_epsilon=1e-5, threads=1)
+    again.load_state_dict(theirs.state_dict())
+    for learner in (again, ours):
+        learner.descend(learner_values(learner, sample), batch, rows, OBJECTIVES["usual"], 0.003, None)
+    assert again.parameters().tobytes() == ours.parameters().tobytes()
+
+
+def learner_values(learner: Any, sample: Sample) -> Any:
+    """What `evaluate_batch` keeps of a rollout, made of a sample."""
+    if isinstance(learner, DenseLearner):
+        return SimpleNamespace(inputs=(sample.observation, sample.action, sample.slope))
+    obs, action = torch.from_numpy(sample.observation), torch.from_numpy(sample.action)[:, None]
+    return SimpleNamespace(inputs=SimpleNamespace(obs=obs, action=action))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(64, 24), (4, 64), (1, 64), (40, 40)])
+def test_drawn_matrices_are_orthogonal(rows: int, columns: int) -> None:
+    drawn = draw_orthogonal(rows, columns, np.random.default_rng(0))
+    product = drawn @ drawn.T if rows <= columns else drawn.T @ drawn
+    assert drawn.shape == (rows, columns)
+    np.testing.assert_allclose(product, np.eye(min(rows, columns)), atol=1e-14)
+    other = draw_orthogonal(rows, columns, np.random.default_rng(1))
+    assert abs((drawn * other).sum()) < 0.5 * min(rows, columns)
+
+
+def test_first_parameters_have_the_gains_that_ppo_wants() -> None:
+    arch = architecture("box", hidden=(64, 32))
+    theta, shape = draw_parameters(DenseShape.of(arch), -0.2, seed=2**70), DenseShape.of(arch)
+    network = ActorCritic(arch, 2**70)
+    assert nn.utils.parameters_to_vector(network.parameters()).detach().numpy().tobytes() == theta.tobytes()
+    assert (theta[: shape.log_stds] == np.float32(-0.2)).all()
+    for layer, gain in ((network.policy_head, 0.01), (network.value_head, 1.0)):
+        assert float(torch.linalg.matrix_norm(layer.weight.detach(), 2)) == pytest.approx(gain, rel=1e-6)
+        assert not layer.bias.detach().any()

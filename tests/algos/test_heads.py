@@ -1,4 +1,4 @@
-"""Heads of every kind of action, alone and together: NumPy's half, torch's, and the gradient by hand say the same."""
+"""Heads of every kind of action, alone and together: NumPy's half and torch's say the same."""
 
 import math
 import pickle
@@ -11,7 +11,6 @@ from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch import distributions
 
-from algos.learning.losses import SurrogateLoss
 from algos.networks.actor_critic import logprob_and_entropy, masked
 from algos.networks.flat import MLP, Population
 from algos.networks.heads import NO_LOG_STD, Head, LeafHead, MixedHead
@@ -164,45 +163,6 @@ def test_squashed_samples_have_the_density_that_is_told() -> None:
     inside = np.arctanh((fine - 1) / 2).astype(np.float32)[:, None]
     density = np.exp(head.logprob(out[:8000], log_std, inside).astype(np.float64))
     np.testing.assert_allclose(shares, density.reshape(8, 1000).sum(axis=1) / 2000, atol=4 * np.sqrt(0.25 / DRAWS))
-
-
-@pytest.mark.parametrize("legal", [False, True], ids=["free", "masked"])
-@pytest.mark.parametrize("bonus", [0.0, 0.3])
-@pytest.mark.parametrize(("name", "gaussian"), KINDS)
-def test_the_gradient_by_hand_is_torchs(name: str, gaussian: str, bonus: float, legal: bool) -> None:
-    head = head_of(name, gaussian)
-    generator, B = np.random.default_rng(2), 40
-    out, log_std, action = drawn(head, B)
-    allowed = np.ones(out.shape, np.bool_)
-    if legal:
-        allowed = some_legal(head, B)
-        action = head.sample(head.masked(out, allowed), log_std, head.draw(generator, (B,)))
-    value, advantage, target, before = generator.standard_normal((4, B)).astype(np.float32)
-    old = head.logprob(head.masked(out, allowed), log_std, action)
-    old = old + generator.normal(0, 0.3, B).astype(np.float32)
-    surrogate = SurrogateLoss(head, 0.2, 0.2, 0.5, bonus, True)
-    known = np.stack([old, advantage, target, before])
-    by_out, by_value, by_log_std, report = surrogate.gradient(head.masked(out, allowed), value, log_std, action, known)
-
-    logits, values, deviations = (torch.from_numpy(x).double().requires_grad_() for x in (out, value, log_std))
-    permitted = masked(logits, torch.from_numpy(allowed))
-    logprob, entropy = logprob_and_entropy(head, permitted, deviations, torch.from_numpy(action))
-    ratio = (logprob - torch.from_numpy(old)).exp()
-    scaled = torch.from_numpy((advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8))
-    policy = -torch.min(scaled * ratio, scaled * ratio.clamp(0.8, 1.2)).mean()
-    kept = torch.from_numpy(before) + (values - torch.from_numpy(before)).clamp(-0.2, 0.2)
-    wanted = torch.from_numpy(target)
-    squares = torch.max((values - wanted) ** 2, (kept - wanted) ** 2).mean()
-    (policy + 0.25 * squares - bonus * entropy.mean()).backward()
-    theirs = [np.asarray(leaf.grad) for leaf in (logits, values, deviations)]
-    np.testing.assert_allclose(by_out, theirs[0], rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(by_value, theirs[1], rtol=1e-4, atol=1e-6)
-    if by_log_std is not None:
-        np.testing.assert_allclose(by_log_std, theirs[2], rtol=1e-4, atol=1e-5)
-    assert (by_log_std is None) == (head.num_log_std == 0)
-    assert report[0] == pytest.approx(float(policy.detach()), rel=1e-4, abs=1e-6)
-    assert report[2] == pytest.approx(float(entropy.mean().detach()), rel=1e-4)
-    assert not by_out[~allowed].any() and not theirs[0][~allowed].any()
 
 
 # Masks

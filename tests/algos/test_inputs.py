@@ -11,8 +11,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from algos.learning.learner import Learner
-from algos.learning.losses import SurrogateLoss
+from algos.learning.torch_learner import TorchLearner
 from algos.networks.actor import ActorPolicy, DenseActor, make_actor
 from algos.networks.actor_critic import ActorCritic, TorchActor, as_tensor
 from algos.networks.architecture import Architecture, Weights
@@ -124,8 +123,7 @@ def test_normalization_leaves_all_but_real_numbers_alone() -> None:
 def test_a_learner_and_its_actor_agree(name: str, lstm: bool) -> None:
     layout = Layout.of(SPACES[name], {}, ())
     arch = architecture(layout, lstm=lstm)
-    made = Learner(arch, 0, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
-    assert (made.dense is not None) == (name == "numbers" and not lstm)
+    made = TorchLearner(arch, 0, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
     rows, actor, weights = rows_of(SPACES[name], layout), make_actor(arch), made.weights(0)
     actor.load(weights)
     state = np.zeros((B, arch.state_width), np.float32)
@@ -135,8 +133,6 @@ def test_a_learner_and_its_actor_agree(name: str, lstm: bool) -> None:
         expected, _, remembered = made.network.step(seen, torch.from_numpy(state))
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(after, remembered, rtol=1e-4, atol=1e-5)
-    if made.dense is not None:
-        np.testing.assert_allclose(made.dense.forward(seen.numpy())[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_population_acts_on_rows() -> None:
@@ -285,31 +281,6 @@ def test_what_is_not_legal_is_never_taken_and_moves_no_parameter(changes: dict[s
     bias = network.policy_head.bias
     shares[0].square().sum().backward()
     assert bias.grad is not None and (bias.grad[blocked] == 0).all()
-
-
-def test_the_gradient_by_hand_is_torchs_under_a_mask() -> None:
-    layout = Layout.of(MASKED, {}, ())
-    arch, (rows, legal) = architecture(layout), masked_rows(layout)
-    made = Learner(arch, 0, device="cpu", precision="float32", compiled=False, adam_epsilon=1e-5)
-    assert made.dense is not None
-    seen = arch.prepare(rows, made.weights(0))
-    action = legal.argmax(axis=1)[:, None]
-    out, value = made.dense.forward(seen)
-    surrogate = SurrogateLoss(arch.head, 0.2, None, 0.5, 0.01, False)
-    known = np.stack([np.full(B, -0.7), np.linspace(-1, 1, B), np.zeros(B), value]).astype(np.float32)
-    by_out, by_value, _, report = surrogate.gradient(out, value, made.dense.log_std, action, known)
-    assert np.isfinite(report).all() and (by_out[~legal] == 0).all()
-    made.dense.backward(by_out, by_value)
-    by_hand = made.gradient.clone()
-    made.gradient.zero_()
-    torch_out, torch_value = made.network(torch.from_numpy(seen))
-    logs = torch.log_softmax(torch_out, 1)
-    logprob = logs.gather(1, torch.from_numpy(action)).squeeze(1)
-    ratio, advantage = (logprob + 0.7).exp(), torch.from_numpy(known[1])
-    spread = -(logs.exp() * logs).sum(1).mean()
-    policy_loss = -torch.min(advantage * ratio, advantage * ratio.clamp(0.8, 1.2)).mean()
-    (policy_loss + 0.5 * 0.5 * (torch_value**2).mean() - 0.01 * spread).backward()
-    np.testing.assert_allclose(by_hand, made.gradient, rtol=2e-3, atol=2e-6)
 
 
 @pytest.mark.parametrize("flat", [True, False])

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from omegaconf import OmegaConf
 
 from algos.learning.distributed import LearnerLost, Learners
-from algos.learning.learner import Learner
+from algos.learning.torch_learner import TorchLearner
 from algos.networks.architecture import Architecture
 from algos.networks.heads import Head
 from algos.pool.serial import SerialPool
@@ -93,18 +93,18 @@ def test_two_gpus_learn_what_one_learns() -> None:
 # What goes wrong
 
 
-def drift(learner: Learner) -> None:
+def drift(learner: TorchLearner) -> None:
     with torch.no_grad():
         learner.theta[0] += learner.context.rank
 
 
-def fail(learner: Learner) -> None:
+def fail(learner: TorchLearner) -> None:
     if learner.context.rank == 1:
         raise ValueError("no more")
     learner.context.all_reduce(learner.gradient)
 
 
-def die(learner: Learner) -> None:
+def die(learner: TorchLearner) -> None:
     if learner.context.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     learner.context.all_reduce(learner.gradient)
@@ -119,14 +119,14 @@ def die(learner: Learner) -> None:
     ],
     ids=["drifted", "failed", "killed"],
 )
-def test_a_learner_that_is_lost_is_one_error_at_once(update: Callable[[Learner], None], said: str) -> None:
-    def build_learner(**where: Any) -> Learner:
+def test_a_learner_that_is_lost_is_one_error_at_once(update: Callable[[TorchLearner], None], said: str) -> None:
+    def build_learner(**where: Any) -> TorchLearner:
         network: dict[str, Any] = {"encoder": "mlp", "activation": "tanh", "shared": False, "lstm": False}
         shape = Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), Head.of(spaces.Discrete(2))
         architecture = Architecture.for_spaces(*shape, hidden=(4,), initial_log_std=0.0, **network)
-        return Learner(architecture, 0, precision="float32", compiled=False, adam_epsilon=1e-5, **where)
+        return TorchLearner(architecture, 0, precision="float32", compiled=False, adam_epsilon=1e-5, **where)
 
-    learners = Learners(build_learner, update, 2, "cpu", 1)
+    learners = Learners(build_learner, update, 2, "cpu")
     with learners.at_work(), pytest.raises(LearnerLost, match=said) as caught:
         learners.learn()
     assert "\n" not in str(caught.value)

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,13 @@ import numpy as np
 import pytest
 from conftest import Command, assert_same_run, call_main, deterministic, kill_and_resume, rows
 
+from algos.learning.learner import DenseLearner, Diverged
+from algos.learning.rollout import Rollout
+from algos.networks.architecture import Weights
 from algos.pool.serial import SerialPool
 from algos.ppo import PPO
+from envs.errors import ConfigError
+from envs.vector import EnvError
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
 from paddock.runs.results import read_columns, read_metrics, read_runs
@@ -126,8 +132,8 @@ def test_explained_variance_is_of_the_values_targets(variant: str, monkeypatch: 
 
     monkeypatch.setattr(algo, "_batch", batch)
     rows = advance(algo, 5)
-    for row, (made, judged) in zip(rows, met, strict=True):
-        target = made.target.numpy()
+    for row, ((made, _), judged) in zip(rows, met, strict=True):
+        target = made.target
         expected = 1 - np.var(target - judged.value) / np.var(target)
         assert row["ppo/explained_variance"] == pytest.approx(expected, rel=1e-4)
 
@@ -199,19 +205,64 @@ def test_bad_settings_are_one_line(words: list[str], named: str) -> None:
     ],
     ids=lambda words: " ".join(words) or "plain",
 )
-def test_by_hand_or_by_torch_the_parameters_are_the_same(words: list[str]) -> None:
-    manual, by_torch = (algorithm(*arguments("inline", "algo.learning_rate=0.003", *words)) for _ in range(2))
-    assert manual.learner.dense is not None
-    by_torch.learner.dense = None
-    for row, expected in zip(advance(manual, 3), advance(by_torch, 3), strict=True):
+def test_with_torch_or_without_the_parameters_are_the_same(words: list[str]) -> None:
+    dense, by_torch = (
+        algorithm(*arguments("inline", "algo.learning_rate=0.003", f"algo.backend={backend}", *words))
+        for backend in ("dense", "torch")
+    )
+    assert isinstance(dense.learner, DenseLearner) and not isinstance(by_torch.learner, DenseLearner)
+    for row, expected in zip(advance(dense, 3), advance(by_torch, 3), strict=True):
         assert row == pytest.approx(expected, rel=1e-3, abs=1e-4)
-    np.testing.assert_allclose(parameters(manual), parameters(by_torch), atol=3e-5)
+    np.testing.assert_allclose(parameters(dense), parameters(by_torch), atol=3e-5)
+
+
+@pytest.mark.parametrize(
+    "words", [["algo.lstm=true"], ["algo.precision=bfloat16"], ["algo.learners=2"], ["algo.hidden=[513]"]]
+)
+def test_what_is_not_dense_or_too_wide_is_left_to_torch(words: list[str]) -> None:
+    assert not isinstance(algorithm(*arguments("inline", *words)).learner, DenseLearner)
 
 
 @pytest.mark.parametrize("words", [["algo.lstm=true"], ["algo.precision=bfloat16"], ["algo.learners=2"]])
-def test_what_is_not_dense_is_left_to_torch(words: list[str]) -> None:
-    algo = algorithm(*arguments("inline", *words))
-    assert algo.learner.dense is None
+def test_what_is_not_dense_cannot_be_asked_to_be(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="backend=dense is for"):
+        algorithm(*arguments("inline", "algo.backend=dense", *words))
+
+
+@pytest.mark.parametrize(
+    ("algo", "words"), [("inline", ["algo.backend=dense"]), ("inline", ["algo.backend=torch"]), ("a2c", [])]
+)
+def test_what_is_no_number_is_named_and_not_learned_from(algo: str, words: list[str]) -> None:
+    for part, said in (
+        ("reward", r"environment 0 gave the reward nan in step 9 of a rollout"),
+        ("observation", r"environment 0 gave an observation with (-?inf|nan) in step 10 of a rollout; mend it"),
+    ):
+        spoilt = f"env.wrappers=[{{_target_: toy_envs.Spoil, part: {part}}}]"
+        made = algorithm(*arguments(algo, *words, spoilt, "vec.num_envs=2"))
+        with pytest.raises(EnvError, match=said):
+            advance(made, 1)
+        assert np.isfinite(parameters(made)).all()
+    made = algorithm(*arguments(algo, *words, "algo.learning_rate=1e38", "algo.max_grad_norm=1e38"))
+    with pytest.raises(Diverged, match=r"learning has diverged; lower algo.learning_rate") as caught:
+        advance(made, 20)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("variant", ["inline", "continuous", "squashed", "a2c"])
+def test_the_learner_finds_the_log_probabilities_that_actors_found(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algo, met = algorithm(*arguments(variant)), []
+    evaluate = algo.learner.evaluate_batch
+
+    def evaluate_as_another(rollout: Rollout, weights: Weights) -> Any:
+        values = evaluate(replace(rollout, version=-1), weights)
+        met.append(values.logprob.tobytes() == rollout.logprob.tobytes())
+        return values
+
+    monkeypatch.setattr(algo.learner, "evaluate_batch", evaluate_as_another)
+    advance(algo, 3)
+    assert met == [True] * 3
 
 
 # Whole runs
@@ -331,6 +382,8 @@ def test_an_episode_that_never_ends_is_cut_off_and_counted(algo: str, tmp_path: 
 
 def test_what_plays_ahead_and_what_learns_share_no_threads(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["algo=ppo", "env=cartpole", "algo.rollouts=prefetch", "algo.threads=2", "dry_run=true"]
-    assert call_main(*words, "compute=serial", f"run.root={tmp_path}") == 2
+    by_torch = [*words, "algo.backend=torch"]
+    assert call_main(*by_torch, "compute=serial", f"run.root={tmp_path}") == 2
     assert "use threads=1, rollouts=inline or compute=local" in capfd.readouterr().err
-    assert call_main(*words, "compute=local", f"run.root={tmp_path}") == 0
+    assert call_main(*by_torch, "compute=local", f"run.root={tmp_path}") == 0
+    assert call_main(*words, "compute=serial", f"run.root={tmp_path}") == 0  # dense networks have threads of their own

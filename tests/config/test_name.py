@@ -309,7 +309,9 @@ def wheel(tmp_path_factory) -> Path:
         if path.is_file():
             shutil.copy(path, source)
     for folder in (*FLOORS, "conf"):
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", "_lanes*"))
+        shutil.copytree(
+            ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", "_lanes*", "_dense.*")
+        )
     settings = (source / "pyproject.toml").read_text()
     assert '"-O3"' in settings
     (source / "pyproject.toml").write_text(settings.replace('"-O3"', '"-O0"'))  # which compiles in a sixth of the time

@@ -14,6 +14,7 @@ import pytest
 from compiled import COMPILER, build, native  # noqa: F401, a fixture
 from conftest import ROOT, env_spec
 
+from algos.networks.dense import library as dense_library
 from envs.errors import ConfigError
 from envs.native import library
 from envs.native.networks import Network, Networks
@@ -58,7 +59,8 @@ def test_every_set_computes_the_recorded_bits(unchosen: None) -> None:
         assert library.refusal(name) == "", (
             "after a change of the arithmetic that is meant: scripts/native_fingerprint.py"
         )
-    assert library.widest() == sets[0] and library.passed_over() == []
+        assert not dense_library.is_refused(name)
+    assert library.widest() == dense_library.widest() == sets[0] and library.passed_over() == []
 
 
 def test_every_task_and_the_networks_are_recorded() -> None:
@@ -73,7 +75,7 @@ def test_the_recorded_numbers_are_what_the_script_prints() -> None:
     printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
     given: dict[str, Any] = {}
     exec(printed, given)
-    assert given["RECORDED"] == library.RECORDED
+    assert given["RECORDED"] == library.RECORDED and given["LEARNING"] == dense_library.RECORDED
 
 
 def test_fused_sets_are_passed_over_with_a_line_that_names_set_and_task(fused: list[str]) -> None:

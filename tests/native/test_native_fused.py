@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from compiled import COMPILER, build, extension, native  # noqa: F401, a fixture
 
+from algos.networks.dense import library as dense_library
 from envs.native import library
 
 FUSED = re.compile(r"\t(vfn?m(add|sub)\w*|fn?ml[as]\w*|fn?m(add|sub)\w*)\b")  # of x86-64, then of AArch64
@@ -48,8 +49,10 @@ def processor_flags(compiler: str | None) -> list[str]:
     return ["-mavx2", "-mfma"] if machine.startswith("x86_64") else []
 
 
-def test_the_library_holds_no_fused_instruction() -> None:
+def test_the_libraries_hold_no_fused_instruction() -> None:
     assert fused(library.built()[0]) == []
+    [learning] = dense_library.FOLDER.glob("_dense.*")
+    assert fused(learning) == []
 
 
 def test_the_flags_keep_the_vectorizer_from_fusing_and_others_are_seen_to_fuse(tmp_path: Path) -> None:

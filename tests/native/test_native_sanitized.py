@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from compiled import COMPILER, NATIVE, extension, native  # noqa: F401, a fixture
+from compiled import COMPILER, LEARNING, NATIVE, extension, native  # noqa: F401, a fixture
 from conftest import ROOT
 
 from envs.native import library
@@ -99,7 +99,7 @@ static int play_drawn(const struct task *task, const void *settings, int drawn)
     return failed;
 }
 
-static int play(const struct task *task, const void *settings)
+static int play(const struct task *task, const void *settings, int head, int members)
 {
     static float low[MAX_ACTION], high[MAX_ACTION];
     static double returns[E], means[E * MAX_OBSERVATION], m2[E * MAX_OBSERVATION];
@@ -109,14 +109,14 @@ static int play(const struct task *task, const void *settings)
     const int outputs = task->choices ? task->choices : task->actions;
     const int32_t sizes[] = {task->observations, 5, outputs};
     const int64_t P = (task->observations + 1) * 5 + 6 * outputs;
-    float *parameters = malloc(sizeof *parameters * P * 3);
-    for (int64_t k = 0; k < 3 * P; k++) parameters[k] = (float)(k % 17 - 8) / 8;
+    float *parameters = malloc(sizeof *parameters * P * members);
+    for (int64_t k = 0; k < members * P; k++) parameters[k] = (float)(k % 17 - 8) / 8;
     for (int a = 0; a < MAX_ACTION; a++) low[a] = -1, high[a] = 1;
-    for (int e = 0; e < E; e++) seeds[e] = e, member[e] = e % 3, observe[e] = e % 2;
+    for (int e = 0; e < E; e++) seeds[e] = e, member[e] = e % members, observe[e] = e % 2;
     struct rollout rollout = {
-        .task = task, .settings = settings, .parameters = parameters, .episodes = E, .num_parameters = P, .limit = 12,
-        .seeds = seeds, .member = member, .observe = observe, .sizes = sizes, .low = low, .high = high, .layers = 2,
-        .head = task->choices ? HEAD_DISCRETE : HEAD_BOUNDED, .threads = 3, .returns = returns, .lengths = lengths,
+        .task = task, .settings = settings, .parameters = parameters, .members = members, .episodes = E,
+        .num_parameters = P, .limit = 12, .seeds = seeds, .member = member, .observe = observe, .sizes = sizes,
+        .low = low, .high = high, .layers = 2, .head = head, .threads = 3, .returns = returns, .lengths = lengths,
         .moment_mean = means, .moment_m2 = m2,
     };
     int failed = play_episodes(&rollout);
@@ -133,9 +133,11 @@ int main(int count, char **words)
         const struct task *task = find_task(words[1], words[k]);
         if (!task) return 2;
         const void *settings = strcmp(words[k], "walker") ? (const void *)classic : &course;
-        if (step(task, settings) || play(task, settings)) return 3;
-        if (play_drawn(task, settings, task->choices ? DRAWN_CHOICE : DRAWN_CLIPPED)) return 4;
-        if (!task->choices && play_drawn(task, settings, DRAWN_SQUASHED)) return 5;
+        if (step(task, settings)) return 3;
+        if (play(task, settings, task->choices ? HEAD_DISCRETE : HEAD_BOUNDED, 3)) return 4;
+        if (play(task, settings, task->choices ? HEAD_DISCRETE : HEAD_CLIPPED, 1)) return 5;
+        if (play_drawn(task, settings, task->choices ? DRAWN_CHOICE : DRAWN_CLIPPED)) return 6;
+        if (!task->choices && play_drawn(task, settings, DRAWN_SQUASHED)) return 7;
     }
     puts("played");
     return 0;
@@ -238,3 +240,34 @@ def test_threads_share_nothing_but_what_they_may(tmp_path: Path) -> None:
     objects = compile_all(tmp_path, flags, ["baseline"], tmp_path / "program.c")
     subprocess.run([COMPILER, *flags, "-pthread", *objects, "-o", "program"], cwd=tmp_path, check=True)
     assert run([tmp_path / "program", "baseline", *TASKS], TSAN_OPTIONS="halt_on_error=1") == "played\n"
+
+
+LEARNING_PROGRAM = """
+#include <stdio.h>
+
+#include "dense.h"
+
+uint64_t fingerprint_dense(const char *name);
+
+int main(int count, char **words)
+{
+    for (int k = 1; k < count; k++)
+        if (!find_dense(words[k]) || !fingerprint_dense(words[k])) return 2;
+    puts("learned");
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("flags", [CHECKED, ("-fsanitize=thread",)], ids=["memory", "threads"])
+def test_learning_touches_nothing_but_its_own(flags: tuple[str, ...], tmp_path: Path) -> None:
+    if not links(tmp_path, *flags):
+        pytest.skip(f"there is no C compiler (cc, gcc) with {' '.join(flags)}, or it does not run here")
+    assert COMPILER is not None
+    program, module = tmp_path / "program", extension(LEARNING)
+    program.with_suffix(".c").write_text(LEARNING_PROGRAM)
+    sources = [*(ROOT / source for source in module["sources"]), program.with_suffix(".c")]
+    folders = [f"-I{NATIVE / 'src'}", f"-I{ROOT / 'algos/networks/dense/src'}"]
+    command = [COMPILER, *module["extra-compile-args"], "-O1", "-g1", *flags, *folders, "-o", program, *sources, "-lm"]
+    subprocess.run(list(map(str, command)), check=True)
+    assert run([program, *widest()]) == "learned\n"

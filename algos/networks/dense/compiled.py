@@ -1,0 +1,129 @@
+"""Dense networks in C: `src/dense.h` says what is shared with it. Calls release the interpreter lock."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.networks.dense import library
+from algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
+from envs.cores import usable_cores
+from envs.errors import require
+
+_POINTER = ctypes.c_void_p
+
+
+class _Network(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("sizes", "choices", "leaf")),
+        ("layers", ctypes.c_int32 * 3),
+        *((name, ctypes.c_int32) for name in ("relu", "masked", "components", "log_stds")),
+    )
+
+
+class _Evaluation(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("parameters", "observation", "action", "value", "logprob")),
+        ("rows", ctypes.c_int64),
+        ("threads", ctypes.c_int32),
+    )
+
+
+class _Update(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("parameters", "momentum", "variance", "observation", "action")),
+        *((name, _POINTER) for name in ("logprob", "advantage", "target", "value", "slope")),
+        *((name, _POINTER) for name in ("order", "ends", "rates", "deviations", "report")),
+        ("minibatches", ctypes.c_int64),
+        *((name, ctypes.c_float) for name in ("clip", "value_clip", "value_coef", "entropy_coef", "max_norm")),
+        *((name, ctypes.c_float) for name in ("epsilon", "momentum_decay", "variance_decay")),
+        *((name, ctypes.c_int32) for name in ("normalize_advantages", "threads")),
+    )
+
+
+class CompiledDense:
+    """`DenseBackend` in C, on so many threads, which change no number."""
+
+    def __init__(self, shape: DenseShape, threads: int) -> None:
+        """Raises ConfigError where there is no library for this processor."""
+        self._library, self._set = library.load(), library.widest().encode()
+        self._shape, self._threads = shape, min(threads, usable_cores())  # they wait for each other
+        sizes = [width for chain in shape.chains for width in chain]
+        self._arrays = [np.array(each, np.int32) for each in (sizes, shape.choices, shape.leaf)]
+        self._network = _Network(
+            *(array.ctypes.data for array in self._arrays),
+            (ctypes.c_int32 * 3)(*(max(len(chain) - 1, 0) for chain in shape.chains)),
+            shape.activation == "relu",
+            shape.masked,
+            len(shape.choices),
+            shape.log_stds,
+        )
+
+    def evaluate(self, parameters: Floats, observation: Floats, action: Floats | None) -> tuple[Floats, Floats]:
+        """See `DenseBackend.evaluate`."""
+        rows, shape = len(observation), self._shape
+        value, logprob = np.empty(rows, np.float32), np.zeros(rows, np.float32)
+        parameters, observation = _floats(parameters), _floats(observation, rows, shape.width)
+        taken = None if action is None else _floats(action, rows, len(shape.choices))
+        evaluation = _Evaluation(
+            parameters.ctypes.data,
+            observation.ctypes.data,
+            None if taken is None else taken.ctypes.data,
+            value.ctypes.data,
+            logprob.ctypes.data,
+            rows,
+            self._threads,
+        )
+        failed = self._library.evaluate_dense(self._set, ctypes.byref(self._network), ctypes.byref(evaluation))
+        require(not failed, f"no memory to evaluate networks of {shape.policy}")
+        return value, logprob
+
+    def update(
+        self,
+        adam: AdamState,
+        sample: Sample,
+        minibatches: list[NDArray[np.int64]],
+        objective: Surrogate,
+        rate: float,
+        max_norm: float | None,
+    ) -> NDArray[np.float64]:
+        """See `DenseBackend.update`."""
+        shape, rows = self._shape, len(sample.value)
+        report = np.zeros((len(minibatches), len(REPORTED)))
+        kept: list[NDArray[Any]] = [
+            _floats(sample.observation, rows, shape.width),
+            _floats(sample.action, rows, len(shape.choices)),
+            *(_floats(each, rows) for each in (sample.logprob, sample.advantage, sample.target, sample.value)),
+            _floats(sample.slope, rows),
+            np.concatenate(minibatches).astype(np.int64, copy=False),
+            np.cumsum([len(each) for each in minibatches], dtype=np.int64),
+            *adam.scales(rate, len(minibatches)),
+            report,
+        ]
+        state = [_floats(array, len(adam.parameters)) for array in (adam.parameters, adam.momentum, adam.variance)]
+        update = _Update(
+            *(array.ctypes.data for array in (*state, *kept)),
+            len(minibatches),
+            objective.clip_coef,
+            -1 if objective.value_clip_coef is None else objective.value_clip_coef,
+            objective.value_coef,
+            objective.entropy_coef,
+            -1 if max_norm is None else max_norm,
+            adam.epsilon,
+            adam.momentum_decay,
+            adam.variance_decay,
+            objective.normalize_advantages,
+            self._threads,
+        )
+        failed = self._library.update_dense(self._set, ctypes.byref(self._network), ctypes.byref(update))
+        require(not failed, f"no memory to learn with networks of {shape.policy}")
+        adam.steps += len(minibatches)
+        return report
+
+
+def _floats(array: NDArray[Any], *shape: int) -> Floats:
+    """The array as C reads it, which the caller's own parameters already are."""
+    own = np.ascontiguousarray(array, np.float32)
+    assert not shape or own.shape == shape, (own.shape, shape)
+    return own

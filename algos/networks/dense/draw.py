@@ -1,0 +1,37 @@
+"""The parameters that dense networks begin with, drawn to the same bits on every processor."""
+
+import itertools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.networks.dense.shape import DenseShape, Floats
+
+GAIN, POLICY_GAIN, VALUE_GAIN = 2**0.5, 0.01, 1.0  # of hidden layers, the policy's outputs and the value
+
+
+def draw_parameters(shape: DenseShape, initial_log_std: float, seed: int) -> Floats:
+    """Return flat parameters [P]: weights are orthogonal, biases 0."""
+    generator = np.random.default_rng(seed % 2**63)
+    parts = [np.full(shape.log_stds, initial_log_std, np.float32)]
+    for sizes, last in zip(shape.chains, (GAIN, POLICY_GAIN, VALUE_GAIN), strict=True):
+        for k, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
+            gain = last if k == len(sizes) - 2 else GAIN
+            weights = gain * draw_orthogonal(fan_out, fan_in, generator)
+            parts += [weights.astype(np.float32).ravel(), np.zeros(fan_out, np.float32)]
+    return np.concatenate(parts)
+
+
+def draw_orthogonal(rows: int, columns: int, generator: np.random.Generator) -> NDArray[np.float64]:
+    """Return a random matrix whose rows, or columns if they are fewer, are orthonormal (Saxe et al. 2014).
+
+    By Gram and Schmidt, twice over, as a library's factorization has other last bits on other processors.
+    """
+    count, length = sorted((rows, columns))
+    vectors = generator.standard_normal((count, length))
+    for k, vector in enumerate(vectors):
+        for _ in range(2):
+            shares = (vectors[:k] * vector).sum(axis=1)
+            vector -= (shares[:, None] * vectors[:k]).sum(axis=0)
+        vector /= np.sqrt((vector * vector).sum())
+    return vectors if rows <= columns else vectors.T

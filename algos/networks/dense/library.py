@@ -1,0 +1,62 @@
+"""The shared library in which dense networks learn: found beside this file, and called without the interpreter lock.
+
+It is used with the set of instructions that the environments' library chose. As there, one that makes other bits of
+recorded inputs than were recorded is refused, for a narrower one.
+"""
+
+import ctypes
+import functools
+import warnings
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from envs.errors import require
+from envs.native import library as environments
+
+FOLDER = Path(__file__).parent
+ABI = 1  # DENSE_ABI of dense.h
+# What fingerprint.c computes; after a change of the arithmetic that is meant, scripts/native_fingerprint.py prints it.
+RECORDED = 0xC524AE9149F4F0AA
+
+_POINTER = ctypes.c_void_p
+_FUNCTIONS = {  # result, then arguments
+    "fingerprint_dense": (ctypes.c_uint64, ctypes.c_char_p),
+    "evaluate_dense": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
+    "update_dense": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
+}
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """The library, loaded once a process.
+
+    Raises:
+        ConfigError: it was not built, was built from other sources, or cannot be loaded.
+    """
+    found = [path for path in (FOLDER / f"_dense{suffix}" for suffix in EXTENSION_SUFFIXES) if path.exists()]
+    require(bool(found), "the library of dense networks was not built; install gcc and run pip install again")
+    return environments.open_library(found[0], ABI, _FUNCTIONS, "dense networks", "run pip install again")
+
+
+def widest() -> str:
+    """The widest set of instructions that the environments use too, and whose bits are right.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    chosen, *narrower = [name for name in environments.SETS if name in environments.available()]
+    wanted = environments.widest()
+    while chosen != wanted:
+        chosen, *narrower = narrower
+    while is_refused(chosen):
+        told = f"dense networks: {chosen} instructions are refused, as they compute other bits than recorded"
+        require(bool(narrower), f"{told}; {environments.OTHER_COMPILER}")
+        warnings.warn(f"{told}; {narrower[0]} is used", RuntimeWarning, stacklevel=2)
+        chosen, *narrower = narrower
+    return chosen
+
+
+@functools.cache
+def is_refused(name: str) -> bool:
+    """Return whether a set of instructions makes other bits of recorded inputs than were recorded."""
+    return int(load().fingerprint_dense(name.encode())) != RECORDED

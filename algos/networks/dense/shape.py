@@ -1,0 +1,165 @@
+"""What a dense policy and value network is made of, where it is computed without torch, and what it learns from."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.networks.architecture import Architecture
+from algos.networks.flat import Activation
+
+Floats = NDArray[np.float32]
+
+REPORTED = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
+
+
+@dataclass(frozen=True)
+class DenseShape:
+    """Three chains of layers: a trunk, which may be empty, then the policy's and the value's on what it gives.
+
+    Flat parameters are in torch's order: log standard deviations, then of each layer its weights [out, in] and bias.
+    """
+
+    trunk: tuple[int, ...]  # widths from input to output; () for none
+    policy: tuple[int, ...]
+    value: tuple[int, ...]
+    activation: Activation
+    masked: bool  # behind the numbers of an observation lies which outputs are legal
+    choices: tuple[int, ...]  # of each component of an action; 0 for a number drawn from a Gaussian
+    leaf: tuple[int, ...]  # which leaf of the action space each component belongs to
+
+    @classmethod
+    def of(cls, architecture: Architecture) -> "DenseShape":
+        """Return that of a dense architecture."""
+        *trunk, width = architecture.policy_layout.sizes
+        apart = trunk[-1:] if architecture.shared else trunk
+        choices: list[int] = []
+        leaf: list[int] = []
+        for k, head in enumerate(architecture.head.leaves):
+            own = head.sizes or (0,) * head.components
+            choices += own
+            leaf += [k] * len(own)
+        return cls(
+            tuple(trunk) if architecture.shared else (),
+            (*apart, width),
+            (*apart, 1),
+            architecture.activation,
+            architecture.inputs.legal_width > 0,
+            tuple(choices),
+            tuple(leaf),
+        )
+
+    @property
+    def chains(self) -> tuple[tuple[int, ...], ...]:
+        """Widths of each chain."""
+        return self.trunk, self.policy, self.value
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of an observation."""
+        return (self.trunk or self.policy)[0]
+
+    @property
+    def outputs(self) -> int:
+        """W."""
+        return self.policy[-1]
+
+    @property
+    def width(self) -> int:
+        """Of a row of observations: its numbers and, where there is a mask, what is legal."""
+        return self.numbers + (self.outputs if self.masked else 0)
+
+    @property
+    def log_stds(self) -> int:
+        """Log standard deviations."""
+        return self.choices.count(0)
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """PPO's objective: the clipped surrogate, clipped squares of the values, and the entropy."""
+
+    clip_coef: float
+    value_clip_coef: float | None
+    value_coef: float
+    entropy_coef: float
+    normalize_advantages: bool
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is learned from, R rows."""
+
+    observation: Floats  # [R, width]
+    action: Floats  # [R, K]; choices as whole numbers
+    logprob: Floats  # [R], of the actions when they were taken
+    advantage: Floats  # [R]
+    target: Floats  # [R], of the values
+    value: Floats  # [R], before the update
+    slope: Floats  # [R], the logarithm by which squashing spreads actions, which log-densities are less by
+
+
+@dataclass
+class AdamState:
+    """Parameters, and Adam's moments of their gradients; changed in place."""
+
+    parameters: Floats  # [P]
+    momentum: Floats  # [P]
+    variance: Floats  # [P]
+    steps: int
+    epsilon: float
+    momentum_decay: float = 0.9
+    variance_decay: float = 0.999
+
+    def scales(self, rate: float, steps: int) -> tuple[Floats, Floats]:
+        """What the next so many steps are long [M], and what roots of variances are multiplied by there [M].
+
+        Powers are products, since a library's last bits may differ.
+        """
+        rates, deviations = np.empty(steps, np.float32), np.empty(steps, np.float32)
+        powers = [_power(decay, self.steps) for decay in (self.momentum_decay, self.variance_decay)]
+        for k in range(steps):
+            powers = [
+                power * decay for power, decay in zip(powers, (self.momentum_decay, self.variance_decay), strict=True)
+            ]
+            rates[k], deviations[k] = rate / (1 - powers[0]), 1 / np.sqrt(1 - powers[1])
+        return rates, deviations
+
+
+class DenseBackend(Protocol):
+    """What evaluates dense networks and lets them learn."""
+
+    def evaluate(self, parameters: Floats, observation: Floats, action: Floats | None) -> tuple[Floats, Floats]:
+        """Map rows of observations [R, width] to values [R] and log-probabilities [R] of actions [R, K].
+
+        Log-densities are those before squashing; without actions all are 0.
+        """
+        ...
+
+    def update(
+        self,
+        adam: AdamState,
+        sample: Sample,
+        minibatches: list[NDArray[np.int64]],
+        objective: Surrogate,
+        rate: float,
+        max_norm: float | None,
+    ) -> NDArray[np.float64]:
+        """Take one step of Adam a minibatch; returns what is REPORTED of each [M, 6].
+
+        Args:
+            minibatches: rows of the sample.
+            max_norm: gradients are scaled down to it; None: they are left as they are.
+        """
+        ...
+
+
+def _power(base: float, exponent: int) -> float:
+    result: Any = 1.0
+    while exponent:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return float(result)

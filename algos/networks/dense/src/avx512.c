@@ -1,0 +1,19 @@
+/* Learning with AVX-512. */
+
+#include "dense.h"
+
+#if defined(__x86_64__)
+#include "simd/target.h"
+#ifdef __clang__
+TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl")
+#else
+TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+#endif
+#define LANES 16
+#define SET avx512_dense
+#define SET_NAME "avx512"
+#include "learn.h"
+TARGET_END
+#else
+const struct dense_set *const avx512_dense = 0;
+#endif

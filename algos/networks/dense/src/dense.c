@@ -1,0 +1,25 @@
+/* What is exported: learning with the set of instructions that the caller names, which the processor has to have. */
+
+#include <string.h>
+
+#include "dense.h"
+
+const struct dense_set *find_dense(const char *name)
+{
+    const struct dense_set *const sets[] = {baseline_dense, avx2_dense, avx512_dense};
+    for (int k = 0; k < 3; k++)
+        if (sets[k] && !strcmp(name, sets[k]->name)) return sets[k];
+    return 0;
+}
+
+int native_abi(void) { return DENSE_ABI; }
+
+int evaluate_dense(const char *set, const struct network *network, const struct evaluation *evaluation)
+{
+    return find_dense(set)->evaluate(network, evaluation);
+}
+
+int update_dense(const char *set, const struct network *network, const struct update *update)
+{
+    return find_dense(set)->update(network, update);
+}

@@ -1,0 +1,181 @@
+/* The clipped surrogate, the clipped squares of the values and the entropy, and their gradients by a network's outputs:
+ * a lane for each row. */
+
+#ifndef PADDOCK_LOSS_H
+#define PADDOCK_LOSS_H
+
+#include <math.h>
+
+#include "layers.h"
+
+#define HALF_LOG_2PI 0.91893853320467274178f
+
+/* Of a part of a minibatch, in the order of rows. */
+struct sums {
+    double policy, value, entropy, divergence, clipped;
+};
+
+/* Of a minibatch. */
+struct scale {
+    float mean, deviation; /* of advantages: what is taken from them, and what they are divided by */
+    float share;           /* 1 / rows */
+};
+
+/* Room for LANES rows. */
+struct rows {
+    vf *output, *share, *log; /* [outputs] */
+    vf *action, *scaled;      /* [components] */
+    vf *pull;                 /* [log_stds], gradients */
+};
+
+static int open_rows(struct rows *rows, const struct plan *plan)
+{
+    const size_t vector = sizeof(vf);
+    *rows = (struct rows){
+        zeros(plan->outputs * vector), zeros(plan->outputs * vector), zeros(plan->outputs * vector),
+        zeros(plan->network->components * vector), zeros(plan->network->components * vector),
+        zeros(plan->network->log_stds * vector),
+    };
+    return rows->output && rows->share && rows->log && rows->action && rows->scaled && rows->pull ? 0 : -1;
+}
+
+static void close_rows(struct rows *rows)
+{
+    free(rows->output);
+    free(rows->share);
+    free(rows->log);
+    free(rows->action);
+    free(rows->scaled);
+    free(rows->pull);
+}
+
+/* Take LANES rows of outputs and actions, of which `lanes` are there: the others repeat the first, and nobody looks at
+ * them. */
+INLINE void take_lanes(
+    const struct plan *plan, struct rows *rows, const float *outputs, int wide, const float *const *actions, int lanes
+)
+{
+    for (int i = 0; i < LANES; i++) {
+        const int b = i < lanes ? i : 0;
+        for (int j = 0; j < plan->outputs; j++) ((float *)&rows->output[j])[i] = outputs[(size_t)b * wide + j];
+        for (int c = 0; c < plan->network->components; c++) ((float *)&rows->action[c])[i] = actions[b][c];
+    }
+}
+
+/* Log-probabilities, or log-densities, of actions; what the gradient needs is kept. */
+INLINE vf log_probability(const struct network *network, const float *log_std, struct rows *rows, vf *entropy)
+{
+    vf total = splat(0), own = splat(0);
+    const vf *output = rows->output;
+    vf *share = rows->share, *log = rows->log;
+    *entropy = splat(0);
+    for (int c = 0; c < network->components; c++) {
+        if (c > 0 && network->leaf[c] != network->leaf[c - 1]) total += own, own = splat(0);
+        const int count = network->choices[c];
+        if (!count) {
+            const vf deviation = splat(*log_std++);
+            vf scaled = (rows->action[c] - output[0]) * quick_exp(-deviation);
+            rows->scaled[c] = scaled;
+            own += ((scaled * scaled) * -0.5f - deviation) - HALF_LOG_2PI;
+            *entropy += deviation + (0.5f + HALF_LOG_2PI);
+            output++, share++, log++;
+            continue;
+        }
+        vf top = output[0], sum = splat(0), chosen = splat(0), spread = splat(0);
+        for (int j = 1; j < count; j++) top = pick(output[j] > top, output[j], top);
+        for (int j = 0; j < count; j++) {
+            share[j] = quick_exp(output[j] - top);
+            sum = j ? sum + share[j] : share[j];
+        }
+        vf normal = quick_log(sum);
+        for (int j = 0; j < count; j++) {
+            log[j] = (output[j] - top) - normal;
+            share[j] /= sum;
+            chosen = pick(rows->action[c] == splat((float)j), log[j], chosen);
+            spread += share[j] * log[j];
+        }
+        rows->scaled[c] = -spread; /* the entropy */
+        *entropy -= spread;
+        own += chosen;
+        output += count, share += count, log += count;
+    }
+    return total + own;
+}
+
+/* Replace outputs by the loss's gradients by them, given those by the log-probabilities. */
+INLINE void outputs_gradient(
+    const struct network *network, const float *log_std, struct rows *rows, vf by_logprob, float bonus
+)
+{
+    vf *output = rows->output, *pulls = rows->pull;
+    const vf *share = rows->share, *log = rows->log;
+    for (int c = 0; c < network->components; c++) {
+        const int count = network->choices[c];
+        if (!count) {
+            vf pull = by_logprob * rows->scaled[c];
+            *pulls++ = pull * rows->scaled[c] - by_logprob;
+            *output++ = pull * quick_exp(-splat(*log_std++));
+            share++, log++;
+            continue;
+        }
+        for (int j = 0; j < count; j++) {
+            vf chosen = keep(rows->action[c] == splat((float)j), splat(1));
+            output[j] = by_logprob * (chosen - share[j]) + (bonus * share[j]) * (log[j] + rows->scaled[c]);
+        }
+        output += count, share += count, log += count;
+    }
+}
+
+/* The gradients of `count` rows' part of a minibatch's mean loss: by outputs and values, where those were, and by the
+ * log standard deviations, onto what is there. */
+static void lose(
+    const struct plan *plan, const struct update *update, const float *log_std, const int64_t *order, int count,
+    const struct scale *scale, struct rows *rows, float *outputs, int wide, float *values, int values_wide,
+    float *by_log_std, struct sums *sums
+)
+{
+    const struct network *network = plan->network;
+    const float low = 1 - update->clip, high = 1 + update->clip, limit = update->value_clip;
+    for (int first = 0; first < count; first += LANES) {
+        const int lanes = count - first < LANES ? count - first : LANES;
+        float old[LANES], advantages[LANES], targets[LANES], befores[LANES], slopes[LANES], now[LANES];
+        const float *actions[LANES];
+        for (int i = 0; i < LANES; i++) {
+            const int b = first + (i < lanes ? i : 0);
+            const int64_t row = order[b];
+            old[i] = update->logprob[row], advantages[i] = update->advantage[row], targets[i] = update->target[row];
+            befores[i] = update->value[row], slopes[i] = update->slope[row], now[i] = values[(size_t)b * values_wide];
+            actions[i] = update->action + row * network->components;
+        }
+        take_lanes(plan, rows, outputs + (size_t)first * wide, wide, actions, lanes);
+        vf entropy, value = *(const vf_row *)now, target = *(const vf_row *)targets, before = *(const vf_row *)befores;
+        vf advantage = (*(const vf_row *)advantages - scale->mean) / scale->deviation;
+        vf logprob = log_probability(network, log_std, rows, &entropy) - *(const vf_row *)slopes;
+        vf difference = logprob - *(const vf_row *)old, ratio = quick_exp(difference);
+        vf free = advantage * ratio, bound = advantage * clamp(ratio, splat(low), splat(high));
+        vf by_logprob = pick(free <= bound, free, splat(0)) * -scale->share;
+        outputs_gradient(network, log_std, rows, by_logprob, update->entropy_coef * scale->share);
+
+        vf error = value - target, square = error * error, by_value = error;
+        if (limit >= 0) {
+            vf moved = value - before, kept = clamp(moved, splat(-limit), splat(limit));
+            vf other = (before + kept) - target, worse = other * other;
+            by_value = pick(worse > square, pick(kept == moved, other, splat(0)), error);
+            square = most(square, worse);
+        }
+        by_value *= update->value_coef * scale->share;
+
+        vf policy = least(free, bound), divergence = (ratio - 1.0f) - difference;
+        vi clipped = magnitude(ratio - 1.0f) > splat(update->clip);
+        for (int i = 0; i < lanes; i++) {
+            const size_t b = first + i;
+            sums->policy += policy[i], sums->value += square[i], sums->entropy += entropy[i];
+            sums->divergence += divergence[i], sums->clipped += clipped[i] & 1;
+            values[b * values_wide] = by_value[i];
+            for (int j = 0; j < plan->outputs; j++) outputs[b * wide + j] = ((const float *)&rows->output[j])[i];
+            for (int j = 0; j < network->log_stds; j++) by_log_std[j] += ((const float *)&rows->pull[j])[i];
+        }
+    }
+}
+
+#endif
