@@ -21,14 +21,16 @@ import contextlib
 import functools
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +100,7 @@ HALVES = [*WORKERS, "algo.groups=2"]
 
 @dataclass(frozen=True)
 class Contender:
-    """Who plays a recipe, and the settings that he may choose from."""
+    """Who plays a recipe, and the settings that he may choose from: those that he does not refuse."""
 
     title: str
     file: str  # in scripts/peers/
@@ -106,6 +108,7 @@ class Contender:
     grid: list[Any]
     updates: int
     python: str = sys.executable
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables of his process
 
     def trial(self) -> Report:
         """A shorter recipe to try settings with: as much learning for a step, in as many environments."""
@@ -121,8 +124,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name in options.rows:
         report["rows"][name] = ROWS[name](options)
         print(f"\n{render(report['rows'][name])}", flush=True)
-    claims = [claim for row in report["rows"].values() for claim in row["claims"]]
-    return finish(report, options.json, all(claim["reached"] for claim in claims))
+    claims = [one for row in report["rows"].values() for one in row["claims"]]
+    return finish(report, options.json, all(one["reached"] for one in claims))
 
 
 def bench_cartpole(options: argparse.Namespace) -> Report:
@@ -130,10 +133,10 @@ def bench_cartpole(options: argparse.Namespace) -> Report:
     updates = 6 if options.quick else 20
     contenders = [
         Contender("paddock", "paddock_ppo.py", CLASSIC, [[]] if options.quick else [[], AHEAD], updates),
-        *_peers(CLASSIC, updates, options.quick),
+        *peers(CLASSIC, updates, options.quick),
     ]
     row = measure(f"CartPole-v1, CleanRL's classic recipe: {describe(CLASSIC)}", contenders, options.repeats)
-    return row | {"claims": _claims(row, "paddock")}
+    return row | {"claims": compare(row, "paddock")}
 
 
 def bench_walker(options: argparse.Namespace) -> Report:
@@ -144,10 +147,10 @@ def bench_walker(options: argparse.Namespace) -> Report:
     contenders = [
         Contender("paddock", "paddock_ppo.py", recipe, grid, updates),
         Contender("paddock, env=bipedal", "paddock_ppo.py", recipe | {"env": BIPEDAL}, grid, updates),
-        *_peers(recipe, updates, options.quick),
+        *peers(recipe, updates, options.quick),
     ]
     row = measure(f"BipedalWalker-v3, RL-Zoo's recipe: {describe(recipe)}", contenders, options.repeats)
-    return row | {"claims": _claims(row, "paddock")}
+    return row | {"claims": compare(row, "paddock")}
 
 
 def bench_own(options: argparse.Namespace) -> Report:
@@ -162,11 +165,11 @@ def bench_own(options: argparse.Namespace) -> Report:
         f"CartPole-v1, settings of each one's choice; Paddock's: {describe(OWN)}", contenders, options.repeats
     )
     if "pufferlib" in row["contenders"]:
-        return row | {"claims": _claims(row, "paddock", {"pufferlib": 1.0})}
+        return row | {"claims": compare(row, "paddock", {"pufferlib": 1.0})}
     row["skipped"].setdefault("pufferlib", "give an interpreter that has it: --pufferlib PYTHON")
     ours = row["contenders"]["paddock"]["median"]
-    claim = f"paddock / the published {PUBLISHED[0]:,}-{PUBLISHED[1]:,} of PufferLib on two cores, not measured here"
-    return row | {"claims": [_claim(claim, [ours / PUBLISHED[1]], 1.0)]}
+    what = f"paddock / the published {PUBLISHED[0]:,}-{PUBLISHED[1]:,} of PufferLib on two cores, not measured here"
+    return row | {"claims": [claim(what, [ours / PUBLISHED[1]], 1.0)]}
 
 
 def bench_goal(options: argparse.Namespace) -> Report:
@@ -182,14 +185,14 @@ def bench_goal(options: argparse.Namespace) -> Report:
                 runs["sb3"].append(sb3_reaches_goal(seed))
             except Missing as missing:
                 skipped["sb3"] = str(missing)
-    contenders = {title: _of_runs(reached) | {"setting": None} for title, reached in runs.items() if reached}
+    contenders = {title: summarize(reached) | {"setting": None} for title, reached in runs.items() if reached}
     return {
         "title": f"CartPole-v1 to a mean return of {GOAL:.0f} over {GOAL_EPISODES} episodes, seeds {seeds}: "
         "experiment=ppo_cartpole, and SB3 with RL-Zoo's settings",
         "unit": "seconds",
         "contenders": contenders,
         "skipped": skipped,
-        "claims": [_claim("10 s / paddock", [GOAL_S / contenders["paddock"]["median"]], 1.0)],
+        "claims": [claim("10 s / paddock", [GOAL_S / contenders["paddock"]["median"]], 1.0)],
     }
 
 
@@ -206,7 +209,7 @@ def bench_structured(name: str, options: argparse.Namespace) -> Report:
             Contender("pufferlib", "pufferlib_ppo.py", recipe, [[64, 0]], max(2, updates // 3), options.pufferlib)
         )
     row = measure(f"{name}, observations made beforehand: {describe(recipe)}", contenders, options.repeats)
-    return row | {"claims": _claims(row, "paddock", {"paddock, flattened": 1.5, "pufferlib": 1.5})}
+    return row | {"claims": compare(row, "paddock", {"paddock, flattened": 1.5, "pufferlib": 1.5})}
 
 
 ROWS: dict[str, Callable[[argparse.Namespace], Report]] = {
@@ -223,16 +226,28 @@ class Missing(Exception):
     """A peer is not installed."""
 
 
+class Refused(Exception):
+    """A setting is none of a contender's."""
+
+
 class Player:
     """A contender's process, which answers one request at a time."""
 
-    def __init__(self, file: str, python: str = sys.executable) -> None:
+    def __init__(
+        self, file: str, python: str = sys.executable, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """Start it; it has not imported anything yet when this returns."""
         self._file = file
         command = [python, "-W", "ignore", str(PEERS / file)]
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+            command,
+            cwd=ROOT,
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
         )
 
     def ask(self, **request: Any) -> Report:
@@ -240,6 +255,7 @@ class Player:
 
         Raises:
             Missing: it ended by an ImportError.
+            Refused: it does not take the recipe with this setting.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -247,7 +263,10 @@ class Player:
             self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if answer:
-            return json.loads(answer)
+            given: Report = json.loads(answer)
+            if "refused" in given:
+                raise Refused(given["refused"])
+            return given
         self._process.wait()
         self._log.seek(0)
         last = (self._log.read().strip().splitlines() or ["no output"])[-1]
@@ -267,7 +286,7 @@ def measure(title: str, contenders: list[Contender], repeats: int) -> Report:
     chosen: dict[str, Any] = {}
     skipped: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
-        players = {contender.title: Player(contender.file, contender.python) for contender in contenders}
+        players = {who.title: Player(who.file, who.python, who.environment) for who in contenders}
         for player in players.values():
             stack.callback(player.close)
 
@@ -276,24 +295,31 @@ def measure(title: str, contenders: list[Contender], repeats: int) -> Report:
             return run | {"rate": run["steps"] / run["seconds"]}
 
         for who in contenders:
+            # With one setting this is where it gets warm, and shows whether it is installed.
+            trial, updates = who.trial(), math.ceil(who.updates / 4)
+            tried: list[tuple[float, Any]] = []
             try:
-                # With one setting this is where it gets warm, and shows whether it is installed.
-                trial, updates = who.trial(), math.ceil(who.updates / 4)
-                tried = [play(who, trial, setting, updates, 0)["rate"] for setting in who.grid * TRIES]
+                for setting in who.grid * TRIES:
+                    try:
+                        tried.append((play(who, trial, setting, updates, 0)["rate"], setting))
+                    except Refused as refused:
+                        skipped[who.title] = str(refused)
             except Missing as missing:
                 skipped[who.title] = str(missing)
                 continue
-            chosen[who.title], rates[who.title] = who.grid[tried.index(max(tried)) % len(who.grid)], []
+            if tried:
+                skipped.pop(who.title, None)
+                chosen[who.title], rates[who.title] = max(tried, key=lambda one: one[0])[1], []
         for repeat in range(repeats):
             for who in contenders:
                 if who.title in chosen:
                     rates[who.title].append(play(who, who.recipe, chosen[who.title], who.updates, repeat + 1))
-    contestants = {name: _of_runs(runs) | {"setting": chosen[name]} for name, runs in rates.items()}
+    contestants = {name: summarize(runs) | {"setting": chosen[name]} for name, runs in rates.items()}
     return {"title": title, "unit": "steps/s", "contenders": contestants, "skipped": skipped}
 
 
 def reach_goal(seed: int, overrides: list[str]) -> Report:
-    """One run of experiment=ppo_cartpole, as a user starts it.
+    """One run of experiment=ppo_cartpole, as a user starts it; any of its settings may be overridden.
 
     Its seconds count from where its loop first asks for a rollout, evaluations and checkpoints with them.
     """
@@ -348,29 +374,35 @@ def render(row: Report) -> str:
         low, middle, high = (f"{value:,.{digits}f}" for value in (min(side["all"]), side["median"], max(side["all"])))
         more = f"{side['process_s']:10.1f}{side['steps']:10,.0f}" if extra else ""
         shares = ", ".join(f"{SPLIT[name]} {share:.0%}" for name, share in side["split"].items())
-        setting = "" if side["setting"] in (None, []) else f"   with {_phrase(side['setting'])}"
+        setting = "" if side["setting"] in (None, []) else f"   with {phrase(side['setting'])}"
         lines.append(f"{title:24}{f'{middle} ({low}-{high})':>30}{more}   {shares}{setting}")
     lines += [f"{title:24}left out: {why}" for title, why in row["skipped"].items()]
-    for claim in row["claims"]:
-        ratios = " ".join(f"{ratio:.2f}" for ratio in claim["ratios"])
-        verdict = "reached" if claim["reached"] else "MISSED"
-        lines.append(f"{claim['what']}: median {claim['ratio']:.2f} of {ratios}; target {claim['target']:g} {verdict}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *map(render_claim, row["claims"])])
+
+
+def render_claim(one: Report) -> str:
+    """A claim in one line."""
+    ratios = " ".join(f"{ratio:.2f}" for ratio in one["ratios"])
+    verdict = "reached" if one["reached"] else "MISSED"
+    return f"{one['what']}: median {one['ratio']:.2f} of {ratios}; target {one['target']:g} {verdict}"
 
 
 def describe(recipe: Report) -> str:
     """A recipe in one line."""
     batch = f"{recipe['num_envs']} x {recipe['num_steps']} steps, minibatches of {recipe['minibatch_size']}"
-    return f"{batch}, {recipe['epochs']} epochs, 2 x 64 tanh each" + (", normalized" if recipe["normalize"] else "")
+    epochs, hidden = recipe["epochs"], "-".join(map(str, recipe.get("hidden", (64, 64))))
+    network = f"{epochs} epoch{'s' if epochs > 1 else ''}, {hidden} tanh each"
+    return f"{batch}, {network}" + (", normalized" if recipe["normalize"] else "")
 
 
-def _peers(recipe: Report, updates: int, quick: bool) -> Iterator[Contender]:
+def peers(recipe: Report, updates: int, quick: bool) -> Iterator[Contender]:
+    """Who plays anybody's recipe."""
     threads = THREADS[:1] if quick else THREADS
     yield Contender("sb3", "sb3_ppo.py", recipe, threads, updates)
     yield Contender("single file", "single_file_ppo.py", recipe, threads, updates)
 
 
-def _of_runs(runs: list[Report]) -> Report:
+def summarize(runs: list[Report]) -> Report:
     """Medians of some runs, with all rates."""
     every = [run["rate"] for run in runs]
     names = runs[0].get("split", {})
@@ -383,29 +415,31 @@ def _of_runs(runs: list[Report]) -> Report:
     }
 
 
-def _claims(row: Report, ours: str, targets: dict[str, float] | None = None) -> list[Report]:
+def compare(row: Report, ours: str, targets: dict[str, float] | None = None) -> list[Report]:
     """What is claimed of our rate over each peer's that was there."""
     sides = row["contenders"]
     claims = []
     for peer, target in (targets or {"sb3": 2.0, "single file": 1.0}).items():
         if peer in sides:
             ratios = [mine / other for mine, other in zip(sides[ours]["all"], sides[peer]["all"], strict=True)]
-            claims.append(_claim(f"{ours} / {peer}", ratios, target))
+            claims.append(claim(f"{ours} / {peer}", ratios, target))
     return claims
 
 
-def _claim(what: str, ratios: list[float], target: float) -> Report:
+def claim(what: str, ratios: list[float], target: float) -> Report:
+    """What is claimed: that the median of these ratios reaches the target."""
     ratio = median(ratios)
     return {"what": what, "ratios": ratios, "ratio": ratio, "target": target, "reached": ratio >= target}
 
 
-def _phrase(setting: Any) -> str:
-    """A setting in words: our overrides, threads, or PufferLib's environments and workers."""
+def phrase(setting: Any) -> str:
+    """A setting in words: our overrides, threads, or PufferLib's environments, workers and threads."""
     if isinstance(setting, int):
         return f"{setting} thread{'s' if setting > 1 else ''}"
     if all(isinstance(part, str) for part in setting):
         return " ".join(setting)
-    return f"{setting[0]} environments, {setting[1] or 'no'} workers"
+    more = f", {phrase(setting[2])}" if len(setting) > 2 else ""
+    return f"{setting[0]} environments, {setting[1] or 'no'} workers{more}"
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

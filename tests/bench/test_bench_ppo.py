@@ -110,10 +110,10 @@ def test_claims_compare_runs_of_the_same_turn() -> None:
         return {"all": rates}
 
     row = {"contenders": {"paddock": side([10, 30, 20]), "sb3": side([5, 10, 11]), "single file": side([20, 20, 19])}}
-    twice, ahead = bench_ppo._claims(row, "paddock")
+    twice, ahead = bench_ppo.compare(row, "paddock")
     assert (twice["ratio"], twice["target"], twice["reached"]) == (2.0, 2.0, True)  # of 2, 3 and 20/11
     assert (ahead["ratio"], ahead["target"], ahead["reached"]) == (pytest.approx(20 / 19), 1.0, True)
-    assert bench_ppo._claims({"contenders": {"paddock": side([1])}}, "paddock") == []
+    assert bench_ppo.compare({"contenders": {"paddock": side([1])}}, "paddock") == []
 
 
 @pytest.mark.parametrize(("measured", "reached"), [(60_000.0, True), (50_000.0, False)])
@@ -144,7 +144,7 @@ def test_exit_code_says_whether_every_target_was_reached(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], ratio: float, code: int
 ) -> None:
     def fake(options: Namespace) -> dict[str, Any]:
-        claims = [bench_ppo._claim("ours / theirs", [ratio], 1.0), bench_ppo._claim("ours / others", [3.0], 2.0)]
+        claims = [bench_ppo.claim("ours / theirs", [ratio], 1.0), bench_ppo.claim("ours / others", [3.0], 2.0)]
         return {"title": "a row", "unit": "steps/s", "contenders": {}, "skipped": {}, "claims": claims}
 
     monkeypatch.setitem(bench_ppo.ROWS, "cartpole", fake)

@@ -1,7 +1,8 @@
 """Paddock's PPO with a recipe of scripts/bench/ppo.py, driven as the peers beside it are.
 
-Reads JSON lines and answers each with steps, seconds, and the share of the time that environments, policy and learning
-took. A setting is a list of overrides, such as vec=multiprocess.
+Reads requests as JSON lines. One with "updates" asks for the speed: steps, seconds, and the share of the time that
+environments, policy and learning took. One with "goal" asks for training until an evaluation has that mean return. A
+setting is a list of overrides, such as vec=multiprocess.
 """
 
 import json
@@ -9,10 +10,12 @@ import sys
 import time
 from typing import Any
 
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from algos.pool.serial import SerialPool
 from algos.ppo import PPO
+from envs.errors import ConfigError
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm
 
@@ -40,6 +43,10 @@ def overrides(recipe: dict[str, Any]) -> list[str]:
         "algo.normalize_rewards": recipe["normalize"],
         "algo.eval_every": 1_000_000,
     }
+    if "hidden" in recipe:
+        values["algo.hidden"] = str(recipe["hidden"]).replace(" ", "")
+    if "anneal_steps" in recipe:
+        values["algo.anneal_steps"] = recipe["anneal_steps"]
     env = ["env=gymnasium", f"env.id={recipe['env']}", "env.fresh=false"]
     return ["algo=ppo", *env, *(f"{key}={'null' if value is None else value}" for key, value in values.items())]
 
@@ -52,8 +59,11 @@ def build(recipe: dict[str, Any], setting: list[str], seed: int) -> PPO:
 
 
 def train(recipe: dict[str, Any], setting: list[str], updates: int, seed: int) -> dict[str, Any]:
-    """One update to warm up, then `updates` that count."""
-    ppo = build(recipe, setting, seed)
+    """One update to warm up, then `updates` that count; or why the setting is refused."""
+    try:
+        ppo = build(recipe, setting, seed)
+    except (ConfigError, HydraException) as error:
+        return {"refused": str(error).splitlines()[0]}
     plan = ppo.plan()
     try:
         next(plan)
@@ -71,6 +81,27 @@ def train(recipe: dict[str, Any], setting: list[str], updates: int, seed: int) -
     }
 
 
+def reach(
+    recipe: dict[str, Any], setting: list[str], goal: float, every: int, episodes: int, seed: int
+) -> dict[str, Any]:
+    """Train until an evaluation has that mean return; `return_mean` is None where the recipe's steps did not suffice.
+
+    Args:
+        every: steps between evaluations, in whole rollouts.
+    """
+    iterations = max(1, every // (recipe["num_envs"] * recipe["num_steps"]))
+    ppo = build(recipe, [*setting, f"algo.eval_every={iterations}", f"algo.eval_episodes={episodes}"], seed)
+    plan = ppo.plan()
+    met, started = None, time.perf_counter()
+    try:
+        while met is None and ppo.step < recipe["anneal_steps"]:
+            evaluated = next(plan).get("eval/return_mean", float("-inf"))
+            met = evaluated if evaluated >= goal else None
+    finally:
+        plan.close()
+    return {"steps": ppo.step, "seconds": time.perf_counter() - started, "return_mean": met}
+
+
 def split(rows: list[dict[str, float]], seconds: float, beside: bool) -> dict[str, float]:
     """Shares of the time: environments, policy, learning, waiting.
 
@@ -86,4 +117,5 @@ def split(rows: list[dict[str, float]], seconds: float, beside: bool) -> dict[st
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        print(json.dumps(train(**json.loads(line))), flush=True)
+        request = json.loads(line)
+        print(json.dumps(reach(**request) if "goal" in request else train(**request)), flush=True)

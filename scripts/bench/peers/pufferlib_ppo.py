@@ -2,14 +2,21 @@
 
 Runs under an interpreter that has PufferLib (`scripts/bench/ppo.py --pufferlib PYTHON`), reads requests as JSON lines
 and answers each with its steps and seconds. A setting is the number of environments and that of worker processes, where
-0 steps them in this one. The rest is PufferLib's default, but for the optimizer: Muon takes a package of its own.
+0 steps them in this one, and perhaps that of torch's threads. The rest is PufferLib's default, but for the optimizer:
+Muon takes a package of its own.
+
+With the environment OWN it is PufferLib's CartPole in C and PufferLib's network, one layer of 128. Wheels of
+pufferlib-core come without that environment; it is then compiled from the recipe's "source", the unpacked source
+distribution of pufferlib 3.0.0.
 """
 
 import contextlib
 import functools
 import importlib.util
 import json
+import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import types
@@ -26,6 +33,7 @@ if importlib.util.find_spec("pyro") is None:
 
 import pufferlib
 import pufferlib.emulation
+import pufferlib.models
 import pufferlib.pufferl
 import pufferlib.pufferlib
 import pufferlib.pytorch
@@ -33,6 +41,7 @@ import pufferlib.vector
 from torch import Tensor, nn
 from torch.utils import cpp_extension
 
+OWN = "puffer_cartpole"
 TRAINER = {
     "seed": 1,
     "torch_deterministic": True,
@@ -115,20 +124,58 @@ def make_env(name: str, buf: Any = None, seed: int = 0) -> Any:
     return pufferlib.emulation.GymnasiumPufferEnv(env=env, buf=buf)
 
 
+def find_cartpole(source: str | None) -> Any:
+    """PufferLib's CartPole in C: the installed one, or else that of the source distribution, compiled here.
+
+    Raises:
+        ImportError: there is neither.
+    """
+    if importlib.util.find_spec("pufferlib.ocean") is None:
+        if source is None:
+            raise ImportError("this PufferLib has no environments in C; name its sources: --pufferlib-source FOLDER")
+        pufferlib.__path__.append(str(compile_cartpole(Path(source)) / "pufferlib"))
+    return importlib.import_module("pufferlib.ocean.cartpole.cartpole").Cartpole
+
+
+def compile_cartpole(source: Path) -> Path:
+    """Compile the binding as PufferLib's setup.py does, and return the folder that holds pufferlib/ocean/cartpole."""
+    folder = Path(tempfile.mkdtemp(prefix="pufferlib_cartpole_"))
+    package, graphics = folder / "pufferlib" / "ocean" / "cartpole", source / "raylib-5.5_linux_amd64"
+    package.mkdir(parents=True)
+    given = source / "pufferlib" / "ocean" / "cartpole"
+    (package / "cartpole.py").write_text((given / "cartpole.py").read_text())
+    include = [f"-I{path}" for path in (graphics / "include", sysconfig.get_paths()["include"], np.get_include())]
+    command = ["cc", "-O2", "-w", "-shared", "-fPIC", "-DPLATFORM_DESKTOP", *include, str(given / "binding.c")]
+    library = str(graphics / "lib" / "libraylib.a")
+    target = str(package / f"binding{sysconfig.get_config_var('EXT_SUFFIX')}")
+    subprocess.run([*command, library, "-lm", "-Wl,-Bsymbolic-functions", "-o", target], check=True)
+    return folder
+
+
+def make_envs(recipe: dict[str, Any], num_envs: int, workers: int) -> Any:
+    """The environments, in this process or in workers."""
+    backend = pufferlib.vector.Multiprocessing if workers else pufferlib.vector.Serial
+    if recipe["env"] != OWN:
+        more = {"num_workers": workers} if workers else {}
+        creator = functools.partial(make_env, recipe["env"])
+        return pufferlib.vector.make(creator, backend=backend, num_envs=num_envs, **more)
+    cartpole = find_cartpole(recipe["source"])
+    if workers == 0:
+        own = {"num_envs": num_envs, "report_interval": 128}
+        return pufferlib.vector.make(cartpole, backend=pufferlib.vector.PufferEnv, env_kwargs=own)
+    each = {"num_envs": num_envs // workers, "report_interval": 128}
+    return pufferlib.vector.make(cartpole, backend=backend, num_envs=workers, num_workers=workers, env_kwargs=each)
+
+
 def train(recipe: dict[str, Any], setting: list[int], updates: int, seed: int) -> dict[str, Any]:
     """One update to warm up, then `updates` that count."""
-    num_envs, workers = setting
+    num_envs, workers, *threads = setting
     horizon = recipe["num_steps"]
     minibatch_size = min(recipe["minibatch_size"], num_envs * horizon)
-    torch.set_num_threads(1)
+    torch.set_num_threads(*threads or [1])
     torch.manual_seed(seed)
-    creator = functools.partial(make_env, recipe["env"])
-    if workers:
-        envs = pufferlib.vector.make(
-            creator, backend=pufferlib.vector.Multiprocessing, num_envs=num_envs, num_workers=workers
-        )
-    else:
-        envs = pufferlib.vector.make(creator, backend=pufferlib.vector.Serial, num_envs=num_envs)
+    envs = make_envs(recipe, num_envs, workers)
+    agent = pufferlib.models.Default(envs.driver_env) if recipe["env"] == OWN else Agent(envs.driver_env)
     settings = {
         **TRAINER,
         "bptt_horizon": horizon,
@@ -137,7 +184,7 @@ def train(recipe: dict[str, Any], setting: list[int], updates: int, seed: int) -
         "update_epochs": recipe["epochs"],
         "data_dir": tempfile.gettempdir(),
     }
-    trainer = pufferlib.pufferl.PuffeRL(settings, envs, Agent(envs.driver_env))
+    trainer = pufferlib.pufferl.PuffeRL(settings, envs, agent)
     trainer.print_dashboard = lambda *args, **kwargs: None
     started, first = 0.0, 0
     try:
