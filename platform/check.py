@@ -101,7 +101,7 @@ def read(arguments: Sequence[str]) -> tuple[EnvSpec, int]:
     overrides, steps = [], 1000
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        if not equals or not (key in ("env", "steps") or key.startswith("env.")):
+        if not equals or not (key in ("env", "steps") or key.lstrip("+").startswith("env.")):
             raise ConfigError(f"{argument} is not an argument of check; {nearest(key, KEYS)} (see --help)")
         if key == "steps":
             steps = _count(argument, value, 1)

@@ -6,13 +6,14 @@ import math
 import random
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from envs.errors import ConfigError
+from envs.spaces.parts import dotted
 from envs.spec import EnvSpec
 
 from .installed import Finding
@@ -34,12 +35,14 @@ class Episode:
         rewards: one for each step.
         ended: "terminated", "truncated", "raised", or "" where it was left.
         wrong: what the environment gave that is not of its spaces, or raised; "" for nothing.
+        sizes: by the dotted path of what varies in size, how much of it there was at the most.
     """
 
     digests: tuple[bytes, ...]
     rewards: tuple[float, ...]
     ended: str
     wrong: str
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def check_env(spec: EnvSpec, steps: int) -> Iterator[tuple[str, Finding]]:
@@ -57,6 +60,8 @@ def check_env(spec: EnvSpec, steps: int) -> Iterator[tuple[str, Finding]]:
     yield "steps", _check_steps(first)
     if first[-1].ended == "raised":
         return
+    if lacking := _unbounded(spec, first):
+        yield "sizes", lacking
     yield "rewards", _check_rewards(first)
     yield "ends", _check_ends(spec, first)
     yield from _check_seeds(spec, [len(episode.rewards) for episode in first[:EPISODES]])
@@ -74,6 +79,8 @@ def play(env: gymnasium.Env[Any, Any], seed: int, most: int) -> Generator[None, 
     except Exception as error:
         return Episode((), (), "raised", f"reset(seed={seed}) raised {_told(error)}")
     digests.append(_digest(observation))
+    sizes = dict[str, tuple[int, ...]]()
+    _widen(sizes, env.observation_space, observation, ())
     wrong = f"reset on seed {seed}: {own}" if (own := _misfit(env, observation)) else ""
     while len(rewards) < most and not ended:
         here = f"step {len(rewards) + 1} on seed {seed}"
@@ -84,11 +91,12 @@ def play(env: gymnasium.Env[Any, Any], seed: int, most: int) -> Generator[None, 
             break
         digests.append(_digest((observation, float(reward), bool(terminated), bool(truncated))))
         rewards.append(float(reward))
+        _widen(sizes, env.observation_space, observation, ())
         ended = "terminated" if terminated else "truncated" if truncated else ""
         own = _misfit(env, observation) or ("" if math.isfinite(reward) else f"the reward is {reward}")
         wrong = wrong or (f"{here}: {own}" if own else "")
         yield
-    return Episode(tuple(digests), tuple(rewards), ended, wrong)
+    return Episode(tuple(digests), tuple(rewards), ended, wrong, sizes)
 
 
 def _last(env: gymnasium.Env[Any, Any], seed: int, most: int) -> Episode:
@@ -221,6 +229,64 @@ def _check_spaces(spec: EnvSpec) -> Finding:
         return Finding("warn", f"observation {_short(observation)}, action {_short(action)}: {error}")
     size = f"{layout.itemsize:,} bytes a row, {len(layout.is_real):,} numbers for a dense network"
     return Finding("ok", f"observation {_short(observation)} ({size}), action {_short(action)}")
+
+
+def _unbounded(spec: EnvSpec, episodes: Sequence[Episode]) -> Finding | None:
+    """Propose bounds for what varies in size, where they are not said and all there was has been seen."""
+    try:
+        spec.observations  # noqa: B018, which is made when it is asked for
+    except ConfigError:
+        most: dict[str, tuple[int, ...]] = {}
+        for episode in episodes:
+            for path, count in episode.sizes.items():
+                most[path] = _larger(most.get(path), count)
+        said = [f"{' and '.join(map(str, count))} at {path}" for path, count in most.items()]
+        twice = [(path, [max(2 * one, 1) for one in count]) for path, count in most.items()]
+        given = [
+            f"'+env.bounds.{path}={count if len(count) > 1 else count[0]}'".replace(" ", "") for path, count in twice
+        ]
+        if said:
+            seen = f"at the most there were {', '.join(said)} in {_total(episodes):,} steps"
+            return Finding("warn", seen, f"say how much there may be, such as twice as much: {' '.join(given)}")
+    return None
+
+
+def _widen(sizes: dict[str, tuple[int, ...]], space: gymnasium.Space[Any], value: Any, path: tuple[Any, ...]) -> None:
+    """Take notice of how much there is of each part that varies in size; what is not of its space is left out."""
+    key = dotted(path) or "element"
+    counts: tuple[int, ...] = ()
+    if isinstance(space, gymnasium.spaces.Dict) and isinstance(value, Mapping):
+        for name, part in space.items():
+            if name in value:
+                _widen(sizes, part, value[name], (*path, name))
+    elif isinstance(space, gymnasium.spaces.Tuple) and isinstance(value, tuple):
+        for k, (part, one) in enumerate(zip(space, value, strict=False)):
+            _widen(sizes, part, one, (*path, k))
+    elif isinstance(space, gymnasium.spaces.OneOf) and isinstance(value, tuple):
+        _widen(sizes, space.spaces[int(value[0])], value[1], (*path, int(value[0])))
+    elif isinstance(space, gymnasium.spaces.Graph) and isinstance(value, gymnasium.spaces.GraphInstance):
+        counts = (len(_any_part(value.nodes)), 0 if value.edge_links is None else len(_any_part(value.edge_links)))
+    elif isinstance(space, gymnasium.spaces.Sequence) and space.stack:
+        counts = (len(_any_part(value)),)
+    elif isinstance(space, gymnasium.spaces.Sequence) and isinstance(value, tuple):
+        counts = (len(value),)
+        for item in value:
+            _widen(sizes, space.feature_space, item, (*path, "items"))
+    elif isinstance(value, str) and not isinstance(space, gymnasium.spaces.Text):
+        counts = (len(value),)
+    if counts:
+        sizes[key] = _larger(sizes.get(key), counts)
+
+
+def _any_part(value: Any) -> Any:
+    """Return an array of a batch of items, each of which is as long as all others."""
+    while isinstance(value, Mapping | tuple) and len(value):
+        value = next(iter(value.values() if isinstance(value, Mapping) else value))
+    return value
+
+
+def _larger(one: tuple[int, ...] | None, other: tuple[int, ...]) -> tuple[int, ...]:
+    return other if one is None else tuple(map(max, one, other))
 
 
 def _check_steps(episodes: Sequence[Episode]) -> Finding:

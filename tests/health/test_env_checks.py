@@ -1,8 +1,11 @@
 """The check of environments names what is wrong: each fault is planted, and found with the remedy that mends it."""
 
+import json
 import random
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -100,6 +103,18 @@ def test_a_fault_is_named(fault: str, line: str, message: str) -> None:
     assert lines[line].startswith("FAIL ") and message in lines[line], lines
 
 
+def test_bounds_of_what_varies_in_size_are_proposed_and_do() -> None:
+    kwargs = {"observation": "everything", "action": "number"}
+    spec = EnvSpec("toy_envs:Samples-v0", kwargs, (), None, False)
+    told = dict(check_env(spec, 200))
+    assert told["spaces"].level == told["sizes"].level == "warn"
+    given = re.findall(r"'\+env\.bounds\.([\w.]+)=([\[\],\d]+)'", str(told["sizes"]))
+    bounds = {path: json.loads(bound) for path, bound in given}
+    assert bounds.keys() == {"pile.pile", "stacked", "graph.0", "edgeless"}
+    lines = {name: finding.level for name, finding in check_env(replace(spec, bounds=bounds), 200)}
+    assert "sizes" not in lines and lines["spaces"] == "ok"
+
+
 def test_no_limit_is_said() -> None:
     assert found("never ends")["ends"].startswith(
         "warn no episode ended in 50 steps, and there is no limit; set env.max"
@@ -131,6 +146,12 @@ def command(*arguments: str) -> tuple[int, str, str]:
         [sys.executable, "-m", "paddock.check", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def test_bounds_may_be_given_as_they_are_proposed() -> None:
+    code, _, err = command("env=cartpole", "steps=20", "+env.bounds.pole=3")
+    assert code == 2 and len(err.splitlines()) == 1
+    assert "env.bounds.pole is no text, sequence or graph that takes a bound" in err
 
 
 def test_box2d_is_found_to_leak_and_ours_is_not() -> None:
