@@ -803,6 +803,7 @@ def run_script(then: str, fault: str = "") -> tuple[subprocess.Popen, list[psuti
     script = SCRIPT.format(path=[str(ROOT), str(ROOT / "tests")], fault=fault, then=then)
     process = subprocess.Popen(
         [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -831,7 +832,7 @@ def test_no_worker_outlives_a_killed_parent(then: str, fault: str) -> None:
 
 
 def test_a_forgotten_close_holds_nothing_up() -> None:
-    process, workers = run_script("vec.send(np.zeros(4, int))")
+    process, workers = run_script("sys.stdin.readline(); vec.send(np.zeros(4, int))")  # it ends when all are known
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0 and errors == ""
     wait_until(lambda: not any(map(alive, workers)), timeout_s=10)
