@@ -4,11 +4,7 @@
 
 #if defined(__x86_64__)
 #include "simd/target.h"
-#ifdef __clang__
-TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl")
-#else
-TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
-#endif
+TARGET_BEGIN(AVX512)
 #define LANES 16
 #define SET avx512_dense
 #define SET_NAME "avx512"

@@ -126,7 +126,7 @@ static void activate(float *x, size_t count, int relu)
 {
     for (size_t i = 0; i < count; i += LANES) {
         vf *at = (vf *)(x + i);
-        *at = relu ? pick(*at < splat(0), splat(0), *at) : quick_tangent(*at);
+        *at = activated(*at, relu);
     }
 }
 

@@ -8,8 +8,6 @@
 
 #include "layers.h"
 
-#define HALF_LOG_2PI 0.91893853320467274178f
-
 /* Of a part of a minibatch, in the order of rows. */
 struct sums {
     double policy, value, entropy, divergence, clipped;

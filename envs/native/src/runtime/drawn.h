@@ -13,7 +13,6 @@
 #include "steps.h"
 
 #define LOG_2 0.693147180559945309f
-#define HALF_LOG_2PI 0.918938533204672742f
 
 INLINE uint64_t read_ticks(void)
 {
@@ -26,31 +25,6 @@ INLINE uint64_t read_ticks(void)
 #else
     return 0;
 #endif
-}
-
-/* `count` outputs of a layer whose weights are the same in every lane: the sums first, then the bias. */
-INLINE void shared_outputs(
-    const vf *in, int fan_in, const float *weights, const float *bias, int stride, vf *out, int count
-)
-{
-    vf sum[8];
-    for (int k = 0; k < count; k++) sum[k] = in[0] * weights[k];
-    for (int i = 1; i < fan_in; i++) {
-        weights += stride;
-        for (int k = 0; k < count; k++) sum[k] += in[i] * weights[k];
-    }
-    for (int k = 0; k < count; k++) out[k] = sum[k] + bias[k];
-}
-
-static void shared_dense(const vf *in, int fan_in, const float *weights, int fan_out, vf *out)
-{
-    const int stride = (int)whole(fan_out);
-    const float *bias = weights + (size_t)fan_in * stride;
-    int j = 0;
-    for (; j + 8 <= fan_out; j += 8) shared_outputs(in, fan_in, weights + j, bias + j, stride, out + j, 8);
-    for (; j + 4 <= fan_out; j += 4) shared_outputs(in, fan_in, weights + j, bias + j, stride, out + j, 4);
-    for (; j + 2 <= fan_out; j += 2) shared_outputs(in, fan_in, weights + j, bias + j, stride, out + j, 2);
-    for (; j < fan_out; j++) shared_outputs(in, fan_in, weights + j, bias + j, stride, out + j, 1);
 }
 
 /* Rows of `width` numbers each into lanes; lanes without a row are 0. */
@@ -77,16 +51,13 @@ INLINE vf *run_lanes(const struct steps *steps, const float *observation, int co
     const float *weights = steps->weights;
     vf *one = stage->one, *other = stage->other;
     gather_rows(observation, sizes[0], count, one);
-    for (int k = 0; steps->mean && k < sizes[0]; k++) {
-        vf x = (one[k] - steps->mean[k]) / steps->std[k];
-        x = pick(x < splat(-steps->clip), splat(-steps->clip), x);
-        one[k] = pick(x > splat(steps->clip), splat(steps->clip), x);
-    }
+    for (int k = 0; steps->mean && k < sizes[0]; k++)
+        one[k] = standardized(one[k], steps->mean[k], steps->std[k], steps->clip);
     for (int k = 0; k < steps->layers; k++) {
-        shared_dense(one, sizes[k], weights, sizes[k + 1], other);
-        weights += ((size_t)sizes[k] + 1) * whole(sizes[k + 1]);
-        for (int j = 0; k + 1 < steps->layers && j < sizes[k + 1]; j++)
-            other[j] = steps->relu ? pick(other[j] < splat(0), splat(0), other[j]) : quick_tangent(other[j]);
+        const int stride = (int)whole(sizes[k + 1]);
+        dense_shared(one, sizes[k], weights, stride, sizes[k + 1], other);
+        weights += ((size_t)sizes[k] + 1) * stride;
+        for (int j = 0; k + 1 < steps->layers && j < sizes[k + 1]; j++) other[j] = activated(other[j], steps->relu);
         vf *swap = one;
         one = other, other = swap;
     }
@@ -139,8 +110,7 @@ INLINE void draw_numbers(const struct steps *steps, const vf *out, vf *noise, in
             slope += 2.0f * ((LOG_2 - a) - softplus) + steps->log_half[k];
             a = (quick_tangent(a) + 1.0f) * steps->half[k] + steps->low[k];
         }
-        a = pick(a < splat(steps->low[k]), splat(steps->low[k]), a);
-        noise[k] = pick(a > splat(steps->high[k]), splat(steps->high[k]), a);
+        noise[k] = within(a, steps->low[k], steps->high[k]);
     }
     *logprob = steps->drawn == DRAWN_SQUASHED ? density - slope : density;
 }

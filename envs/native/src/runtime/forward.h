@@ -16,8 +16,8 @@ INLINE void squash_rows(float *at, size_t stride, int rows, int width, int relu)
 {
     for (int r = 0; r < rows; r++, at += stride)
         for (int j = 0; j < width; j += LANES) {
-            vf x = *(const vf_row *)(at + j);
-            *(vf_row *)(at + j) = relu ? pick(x < splat(0), splat(0), x) : quick_tangent(x);
+            vf_row *x = (vf_row *)(at + j);
+            *x = activated(*x, relu);
         }
 }
 

@@ -16,6 +16,9 @@ INLINE vf parameter(const float *parameters, size_t i, int shared)
     return shared ? splat(parameters[i]) : ((const vf *)parameters)[i];
 }
 
+/* An observation's number to mean 0 and deviation 1, as `Normalizer` of envs/native/networks.py does. */
+INLINE vf standardized(vf x, float mean, float std, float clip) { return within((x - mean) / std, -clip, clip); }
+
 /* `count` outputs of a layer: the sums first, then the bias. */
 INLINE void outputs(
     const vf *in, int fan_in, const float *weights, const float *bias, int stride, vf *out, int count, int shared
@@ -30,27 +33,28 @@ INLINE void outputs(
     for (int k = 0; k < count; k++) out[k] = sum[k] + parameter(bias, k, shared);
 }
 
-/* Constant counts keep the sums in registers. */
-INLINE void dense(const vf *in, int fan_in, const float *weights, int fan_out, vf *out, int shared)
+/* Constant counts keep the sums in registers. `stride` parameters lie from one input's weights to the next's. */
+INLINE void dense(const vf *in, int fan_in, const float *weights, int stride, int fan_out, vf *out, int shared)
 {
     const size_t each = shared ? 1 : LANES;
-    const float *bias = weights + (size_t)fan_in * fan_out * each;
+    const float *bias = weights + (size_t)fan_in * stride * each;
     int j = 0;
-#define OUTPUTS(count) outputs(in, fan_in, weights + j * each, bias + j * each, fan_out, out + j, count, shared)
+#define OUTPUTS(count) outputs(in, fan_in, weights + j * each, bias + j * each, stride, out + j, count, shared)
     for (; j + 8 <= fan_out; j += 8) OUTPUTS(8);
     for (; j + 4 <= fan_out; j += 4) OUTPUTS(4);
+    for (; j + 2 <= fan_out; j += 2) OUTPUTS(2);
     for (; j < fan_out; j++) OUTPUTS(1);
 #undef OUTPUTS
 }
 
-static void dense_shared(const vf *in, int fan_in, const float *weights, int fan_out, vf *out)
+static void dense_shared(const vf *in, int fan_in, const float *weights, int stride, int fan_out, vf *out)
 {
-    dense(in, fan_in, weights, fan_out, out, 1);
+    dense(in, fan_in, weights, stride, fan_out, out, 1);
 }
 
-static void dense_own(const vf *in, int fan_in, const float *weights, int fan_out, vf *out)
+static void dense_own(const vf *in, int fan_in, const float *weights, int stride, int fan_out, vf *out)
 {
-    dense(in, fan_in, weights, fan_out, out, 0);
+    dense(in, fan_in, weights, stride, fan_out, out, 0);
 }
 
 INLINE vf unaligned(const float *at)
@@ -89,7 +93,7 @@ static void squash_row(float *row, int width, int relu)
 {
     for (int j = 0; j < width; j += LANES) {
         vf x = unaligned(row + j);
-        x = relu ? pick(x < splat(0), splat(0), x) : quick_tangent(x);
+        x = activated(x, relu);
         memcpy(row + j, &x, sizeof x);
     }
 }
@@ -140,18 +144,12 @@ static vi choose_actions(
     const int32_t *sizes = rollout->sizes;
     for (int i = 0; i < sizes[0]; i++) {
         vf x = obs[i * stride];
-        if (rollout->mean) {
-            x = (x - rollout->mean[i]) / rollout->std[i];
-            x = pick(x < splat(-rollout->clip), splat(-rollout->clip), x);
-            x = pick(x > splat(rollout->clip), splat(rollout->clip), x);
-        }
-        one[i] = x;
+        one[i] = rollout->mean ? standardized(x, rollout->mean[i], rollout->std[i], rollout->clip) : x;
     }
     for (int k = 0; k <= last; k++) {
-        (shared ? dense_shared : dense_own)(one, sizes[k], parameters, sizes[k + 1], other);
+        (shared ? dense_shared : dense_own)(one, sizes[k], parameters, sizes[k + 1], sizes[k + 1], other);
         parameters += (size_t)(sizes[k] + 1) * sizes[k + 1] * (shared ? 1 : LANES);
-        for (int j = 0; k < last && j < sizes[k + 1]; j++)
-            other[j] = rollout->relu ? pick(other[j] < splat(0), splat(0), other[j]) : quick_tangent(other[j]);
+        for (int j = 0; k < last && j < sizes[k + 1]; j++) other[j] = activated(other[j], rollout->relu);
         vf *swap = one;
         one = other, other = swap;
     }
@@ -165,8 +163,7 @@ static vi choose_actions(
         float low = rollout->low[j], high = rollout->high[j];
         vf x = one[j];
         if (rollout->head == HEAD_BOUNDED) x = (quick_tangent(x) + 1.0f) * (0.5f * (high - low)) + low;
-        x = pick(x < splat(low), splat(low), x);
-        action[j * stride] = x = pick(x > splat(high), splat(high), x);
+        action[j * stride] = x = within(x, low, high);
         finite &= magnitude(x) <= splat(3.4028235e38f);
     }
     return finite;

@@ -10,6 +10,7 @@
 #define ROUNDING 12582912.0f /* 1.5 * 2^23: adding it rounds to the nearest whole number, which are then the low bits */
 #define LN2_HIGH 0x1.62e4p-1f /* ln 2 in two parts, of which the first has so few bits that its products are exact */
 #define LN2_LOW 0x1.7f7d1cp-20f
+#define HALF_LOG_2PI 0.918938533204672742f
 
 /* exp(r) - 1 for |r| <= ln(2) / 2. */
 INLINE vf exp_less_one(vf r)
@@ -71,5 +72,15 @@ INLINE vf quick_log(vf x)
     vf other = pick(x == splat(0), splat(-__builtin_inff()), pick(x > splat(0), x, splat(__builtin_nanf(""))));
     return pick(plain, y, other);
 }
+
+/* x, or the bound that it lies beyond; what is NaN stays NaN, which `clamp` does not promise. */
+INLINE vf within(vf x, float low, float high)
+{
+    x = pick(x < splat(low), splat(low), x);
+    return pick(x > splat(high), splat(high), x);
+}
+
+/* What stands between the layers of a network. */
+INLINE vf activated(vf x, int relu) { return relu ? pick(x < splat(0), splat(0), x) : quick_tangent(x); }
 
 #endif

@@ -9,6 +9,12 @@
 #include <immintrin.h>
 #endif
 
+#ifdef __clang__
+#define AVX512 "avx512f,avx512bw,avx512dq,avx512vl"
+#else
+#define AVX512 "avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"
+#endif
+
 #define DO_PRAGMA(x) _Pragma(#x)
 #if defined(__clang__)
 #define TARGET_BEGIN(set) DO_PRAGMA(clang attribute push(__attribute__((target(set))), apply_to = function))
