@@ -31,6 +31,8 @@ class Stream(enum.IntEnum):
     MUTATION = 10  # of environments
     GROUND = 11  # what stays the same in all episodes of one environment
     MEMBER = 12  # seeds and hyperparameters of a population's members
+    REPLAY = 13  # which transitions are learned from
+    UPDATE = 14  # noise of updates: of actions that are drawn there
 
 
 def keyed_generator(seed: int, stream: Stream, iteration: int = 0, index: int = 0) -> np.random.Generator:

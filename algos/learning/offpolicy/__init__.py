@@ -1,0 +1,1 @@
+"""Learning from replay: what learns, and how it explores."""

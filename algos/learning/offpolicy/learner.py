@@ -1,0 +1,46 @@
+"""What off-policy algorithms learn with: networks, their targets, and Adam."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.learning.replay.batch import Batch, Floats
+from algos.networks.architecture import Architecture, Weights
+
+
+class OffPolicyLearner(Protocol):
+    """Networks, their targets, and an optimizer."""
+
+    architecture: Architecture  # of the network that acts
+    reported: tuple[str, ...]  # what is told of every update
+    updates: int  # made so far
+
+    def update(self, batch: Batch, rate: float) -> tuple[NDArray[np.float64], Floats]:
+        """Make U updates, one after another.
+
+        Args:
+            rate: Adam's step size.
+
+        Returns:
+            What is `reported` [U, R], and how far values were from their targets [U, B], without a sign.
+        """
+        ...
+
+    def at_work(self) -> AbstractContextManager[Any]:
+        """Return the context that it learns in."""
+        ...
+
+    def weights(self, version: int) -> Weights:
+        """The network that acts, with observations as they are."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters, targets, Adam's moments, and the number of updates."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        ...

@@ -1,0 +1,1 @@
+"""Replay: transitions on the disk, and batches drawn of them."""
