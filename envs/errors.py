@@ -1,8 +1,10 @@
 """The project's one exception tree; it lives on the ground floor so that every floor can raise from it."""
 
 import difflib
+import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 
 
@@ -96,6 +98,15 @@ def provide(error: Exception) -> str:
     return f"start where {name or 'its module'} lies, install the package that has it, or mend the path"
 
 
+def _import_part(module: str, path: str, key: str) -> None:
+    """Import a module, if there is one of the name; ConfigError says what it cannot import itself."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        if error.name != module:
+            raise ConfigError(f"{key}={path} cannot be imported ({error}); {provide(error)}") from error
+
+
 def resolve(path: str, key: str) -> Callable[..., Any]:
     """The class or function that a dotted path names.
 
@@ -108,6 +119,8 @@ def resolve(path: str, key: str) -> Callable[..., Any]:
     try:
         found = pkgutil.resolve_name(path)
     except AttributeError as error:
+        if isinstance(error.obj, ModuleType):  # it says the same of a module whose own imports fail
+            _import_part(f"{error.obj.__name__}.{error.name}", path, key)
         hint = nearest(path.rpartition(".")[2], [name for name in dir(error.obj) if not name.startswith("_")])
         raise ConfigError(f"{key}={path} cannot be imported ({error}); {hint}") from error
     except (ImportError, ValueError) as error:

@@ -281,6 +281,17 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     assert remedy in refused(*arguments, "compute=serial", "budget.iterations=1")
 
 
+def test_what_an_algorithm_of_ones_own_cannot_import_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    (tmp_path / "own_room").mkdir()
+    (tmp_path / "own_room" / "__init__.py").touch()
+    (tmp_path / "own_room" / "own_algo.py").write_text("from algos.es import Ess")
+    monkeypatch.syspath_prepend(tmp_path)
+    told = refused("algo._target_=own_room.own_algo.Own", "dry_run=true")
+    assert "algo._target_=own_room.own_algo.Own cannot be imported" in told and "cannot import name 'Ess'" in told
+
+
 @pytest.mark.parametrize("arguments", ["--help", "algo=ess", "algo.sigm=1", "algo.population=7", "run.dir=/proc/x"])
 def test_help_and_errors_do_not_wait_for_what_they_do_not_need(arguments: str, tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "platform", arguments]
