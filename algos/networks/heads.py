@@ -9,7 +9,7 @@ import functools
 import math
 import operator
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 import gymnasium
@@ -27,10 +27,13 @@ from envs.vector.contract import EnvError
 
 Floats = NDArray[np.float32]
 Path = tuple[str | int, ...]
-Kind = Literal["choices", "gaussian", "squashed", "bounded", "unbounded", "binary"]  # the last three are never drawn
+# The last three are never drawn. "soft" and "tanh" have no log standard deviations beside the network: in the first
+# these are outputs, behind the means; in the second noise comes onto the tanh of outputs.
+Kind = Literal["choices", "gaussian", "squashed", "soft", "tanh", "bounded", "unbounded", "binary"]
 Gaussian = Literal["clipped", "squashed"]  # how what is drawn comes between bounds
 
 LOG_2, LOG_2PI = math.log(2), math.log(2 * math.pi)
+LOG_STD = -20.0, 2.0  # between which a log standard deviation that is an output is clipped
 LOWEST = float(np.finfo(np.float32).min)  # the score of a choice that may not be taken: its probability is exactly 0
 NO_LOG_STD = np.zeros(0, np.float32)  # of what is not drawn
 ALLOWED = "Dict, Tuple, Discrete, MultiDiscrete, MultiBinary or a Box of floats"
@@ -39,9 +42,10 @@ ALLOWED = "Dict, Tuple, Discrete, MultiDiscrete, MultiBinary or a Box of floats"
 class Head(abc.ABC):
     """Which actions there are, and how the outputs [B, W] of a network become actions.
 
-    Actions inside are [B, K]: indices of choices; Gaussian samples, before they are clipped or squashed; or, where none
-    is drawn, the outputs themselves, of which bounded ones lie in [-1, 1], and the signs of binary ones. They are int64
-    if all are choices, else float32, which is exact for choices below 2^24.
+    Actions inside are [B, K]: indices of choices; Gaussian samples, before they are clipped or squashed; numbers in
+    [-1, 1], where they are soft or tanh; or, where none is drawn, the outputs themselves, of which bounded ones lie in
+    [-1, 1], and the signs of binary ones. They are int64 if all are choices, else float32, which is exact for choices
+    below 2^24.
     """
 
     @staticmethod
@@ -113,7 +117,7 @@ class Head(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
-        """Noise [*lead, W] that `sample` turns into actions: Gumbel for choices, else standard normal."""
+        """Noise [*lead, W] that `sample` turns into actions: Gumbel for choices, else standard normal [*lead, K]."""
 
     @abc.abstractmethod
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
@@ -195,13 +199,25 @@ class LeafHead(Head):
             f"env: the action space{at} {space} is not supported; allowed: {ALLOWED}; wrap the environment"
         )
 
+    @classmethod
+    def for_replay(cls, space: gymnasium.Space, kind: Literal["soft", "tanh"], algorithm: str) -> "LeafHead":
+        """The head of an off-policy actor, of one array of numbers between bounds.
+
+        Raises:
+            ConfigError: the action space is none.
+        """
+        bounded = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.is_bounded()
+        others = "algo=dqn is for one choice, algo=ppo for actions of every kind"
+        require(bounded, f"algo={algorithm} takes one Box of floats between finite bounds, not {space}; {others}")
+        return replace(cls.for_leaf(space, (), True, "squashed", chosen=True), kind=kind)
+
     @property
     def leaves(self) -> "tuple[LeafHead, ...]":
         return (self,)
 
     @property
     def width(self) -> int:
-        return sum(self.sizes) or len(self.low)
+        return sum(self.sizes) or len(self.low) * (2 if self.kind == "soft" else 1)
 
     @property
     def components(self) -> int:
@@ -218,11 +234,11 @@ class LeafHead(Head):
 
     @property
     def inner_dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.float32 if self.is_gaussian else np.int64)
+        return np.dtype(np.int64 if self.kind in ("choices", "binary") else np.float32)
 
     @property
     def compact_dtype(self) -> np.dtype[Any]:
-        return self.inner_dtype if self.is_gaussian else np.min_scalar_type(max(self.sizes) - 1)
+        return np.min_scalar_type(max(self.sizes) - 1) if self.sizes else self.inner_dtype
 
     @property
     def columns(self) -> Mapping[Path, slice]:
@@ -232,8 +248,8 @@ class LeafHead(Head):
         return self.kind
 
     def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
-        if self.is_gaussian:
-            return generator.standard_normal((*lead, self.width), dtype=np.float32)
+        if not self.sizes:
+            return generator.standard_normal((*lead, self.components), dtype=np.float32)
         exponential = generator.standard_exponential((*lead, self.width), dtype=np.float32)
         noise = quick_log(np.maximum(exponential, np.finfo(np.float32).tiny, out=exponential))
         return np.negative(noise, out=noise)
@@ -241,6 +257,8 @@ class LeafHead(Head):
     def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
         if self.kind == "binary":
             return out > 0
+        if self.kind in ("soft", "tanh"):
+            return self._between(out, noise)
         if not self.sizes:
             return out if noise is None else out + quick_exp(log_std) * noise
         scores = out if noise is None else out + noise
@@ -249,7 +267,21 @@ class LeafHead(Head):
         blocks = np.split(scores, np.cumsum(self.sizes)[:-1], axis=1)
         return np.stack([block.argmax(axis=1) for block in blocks], axis=1)
 
+    def _between(self, out: Floats, noise: Floats | None) -> Floats:
+        """Soft and tanh actions of outputs [B, W], in [-1, 1]."""
+        one = np.float32(1)
+        if self.kind == "tanh":
+            action = quick_tangent(out)
+            return action if noise is None else np.minimum(np.maximum(action + noise, -one), one)
+        mean, log_std = np.split(out, 2, axis=1)
+        if noise is None:
+            return quick_tangent(mean)
+        low, high = map(np.float32, LOG_STD)
+        return quick_tangent(mean + quick_exp(np.minimum(np.maximum(log_std, low), high)) * noise)
+
     def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
+        if self.kind in ("soft", "tanh"):  # whose algorithms ask for that of actions they draw themselves
+            return np.zeros(len(out), np.float32)
         if self.is_gaussian:
             scaled = (action - out) * quick_exp(-log_std)
             terms = (scaled * scaled) * np.float32(-0.5) - log_std - np.float32(0.5 * LOG_2PI)
@@ -272,7 +304,7 @@ class LeafHead(Head):
         return sum_columns(np.float32(2) * ((np.float32(LOG_2) - action) - softplus) + self.log_half)
 
     def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
-        if self.kind in ("gaussian", "bounded", "squashed"):
+        if self.high and self.kind != "unbounded":
             low, half, high = self.bounds
             if self.kind != "gaussian":
                 action = (quick_tangent(action) if self.kind == "squashed" else action) + np.float32(1)

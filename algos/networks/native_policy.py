@@ -17,7 +17,7 @@ from envs.native.networks import Network, Normalizer
 
 # By the kind of a head, what native code makes of the outputs where nothing is drawn: what is squashed by tanh and then
 # scaled is what is bounded.
-HEADS = {"gaussian": "clipped", "squashed": "bounded"}
+HEADS = {"gaussian": "clipped", "squashed": "bounded", "soft": "bounded", "tanh": "bounded"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +51,8 @@ def network_of(architecture: Architecture) -> Network | None:
     if not architecture.is_dense or not inputs.plain or inputs.dtype != np.float32 or not isinstance(head, LeafHead):
         return None
     sizes = architecture.policy_layout.sizes
+    if head.kind == "soft":
+        sizes = (*sizes[:-1], head.components)
     if head.kind in HEADS:
         return Network(sizes, architecture.activation, HEADS[head.kind], head.low, head.high)
     one_choice = head.kind == "choices" and head.shape == ()
@@ -58,6 +60,9 @@ def network_of(architecture: Architecture) -> Network | None:
 
 
 def _in_order(architecture: Architecture, weights: Weights) -> NDArray[np.float32]:
-    """The policy's layers, without the log standard deviations before them and the value's layers behind."""
-    layers = architecture.policy_layout.layers(weights.parameters[architecture.head.num_log_std :])
-    return np.concatenate([part.ravel() for layer in layers for part in layer])
+    """The policy's layers, without log standard deviations before them or among their outputs, and the value's."""
+    head = architecture.head
+    *layers, (last, bias) = architecture.policy_layout.layers(weights.parameters[head.num_log_std :])
+    if isinstance(head, LeafHead) and head.kind == "soft":
+        last, bias = last[:, : head.components], bias[: head.components]
+    return np.concatenate([part.ravel() for layer in [*layers, (last, bias)] for part in layer])

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from algos.networks.actor import ActorPolicy, Architecture, Weights
-from algos.networks.actor_critic import ActorCritic
+from algos.networks.actor_critic import acting_part
 from algos.networks.encoders import Beside, Numbers, Pixels, Rows
 from algos.networks.flat import FlatPolicy
 from algos.networks.heads import LOWEST, LeafHead
@@ -68,7 +68,9 @@ def build_model(policy: Any, shape: tuple[int, ...], dtype: np.dtype[Any], notes
     actions = []
     for leaf, part in zip(head.leaves, parts, strict=True):
         name, dtype_ = dotted(("action", *leaf.path)), np.dtype(leaf.dtype)
-        if leaf.kind == "squashed" or (leaf.kind == "bounded" and leaf.path):
+        if leaf.kind == "soft":
+            part = graph.split(part, [leaf.components] * 2)[0]
+        if leaf.kind in ("squashed", "soft", "tanh") or (leaf.kind == "bounded" and leaf.path):
             part = graph.add("Tanh", part)
         shaped = graph.add("Reshape", _action(graph, leaf, part), graph.constant([-1, *leaf.shape]))
         graph.cast(shaped, _type(dtype_), name)
@@ -185,7 +187,7 @@ def _choices(graph: _Graph, sizes: Sequence[int], first: Sequence[float], out: s
 
 def _actor_network(graph: _Graph, architecture: Architecture, weights: Weights, dtype: np.dtype[Any]) -> str:
     """Outputs of the head; of a network with a memory `next_state` too."""
-    network = ActorCritic(architecture, seed=0).requires_grad_(False)
+    network = acting_part(architecture).requires_grad_(False)
     nn.utils.vector_to_parameters(torch.from_numpy(weights.parameters.copy()), network.parameters())
     value = "observation"
     if weights.mean.size:

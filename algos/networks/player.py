@@ -1,17 +1,16 @@
 """What plays many steps of native environments in one call: a dense policy whose actions are one choice, or one Box."""
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import LeafHead
 from envs.native.networks import Normalizer
-from envs.native.steps import Drawing, StepPlayer, Steps
+from envs.native.steps import Drawing, Drawn, StepPlayer, Steps
 from envs.native.vector import NativeVectorEnv
 from envs.vector import VectorEnv
 
+DRAWN: dict[str, Drawn] = {"gaussian": "clipped", "squashed": "squashed", "soft": "soft", "tanh": "tanh"}
 NOTHING = np.zeros(0, np.float32)  # of choices, which have no bounds
 
 
@@ -31,10 +30,9 @@ def drawing_of(architecture: Architecture) -> Drawing | None:
     layout, activation = architecture.policy_layout, architecture.activation
     if head.kind == "choices" and len(head.sizes) == 1 and head.shape == () and head.low == (0.0,):
         return Drawing(layout, activation, "choices", NOTHING, NOTHING, NOTHING, NOTHING)
-    if head.is_gaussian and head.dtype == "float32":
+    if head.kind in DRAWN and head.dtype == "float32":
         low, half, high = head.bounds
-        kept: Literal["squashed", "clipped"] = "squashed" if head.kind == "squashed" else "clipped"
-        return Drawing(layout, activation, kept, low, half, high, head.log_half)
+        return Drawing(layout, activation, DRAWN[head.kind], low, half, high, head.log_half)
     return None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from envs.errors import ConfigError, require
 
 FOLDER = Path(__file__).parent
-ABI = 5  # PADDOCK_ABI of native.h
+ABI = 6  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
 CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
 AGAIN = "run pip install again, or choose vec=serial"
@@ -35,7 +35,7 @@ RECORDED = {
     "networks": 0x9878932BB75CF1FF,
     "forward": 0xE03A651A55B82095,
     "series": 0x97099829BF509ADF,
-    "steps": 0x614AD512211635FB,
+    "steps": 0x9FAF46D66B0C8766,
 }
 
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
@@ -81,7 +81,12 @@ class TaskShape(ctypes.Structure):
 
 def built() -> list[Path]:
     """Where libraries for this Python are; `load` takes the first."""
-    return [path for path in (FOLDER / f"_lanes{suffix}" for suffix in EXTENSION_SUFFIXES) if path.exists()]
+    return find_built(FOLDER, "_lanes")
+
+
+def find_built(folder: Path, name: str) -> list[Path]:
+    """The files in a folder that this Python takes for the extension of a name."""
+    return [path for path in (folder / f"{name}{suffix}" for suffix in EXTENSION_SUFFIXES) if path.exists()]
 
 
 @functools.cache

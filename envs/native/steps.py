@@ -8,7 +8,7 @@ on how many there are.
 import ctypes
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,8 @@ from envs.native.functions import quick_exp
 from envs.native.networks import DenseLayout, Normalizer
 from envs.native.vector import NativeVectorEnv
 
-DRAWN = ("choices", "clipped", "squashed")  # DRAWN_... of steps.h
+Drawn = Literal["choices", "clipped", "squashed", "soft", "tanh"]
+DRAWN = get_args(Drawn)  # DRAWN_... of steps.h
 
 Floats = NDArray[np.float32]
 
@@ -29,8 +30,8 @@ class Drawing:
 
     layout: DenseLayout
     activation: str  # between layers: "tanh" or "relu"
-    drawn: Literal["choices", "clipped", "squashed"]  # one of W choices, or W numbers of a Gaussian, kept in bounds so
-    low: Floats  # [W] bounds of numbers; [0] of choices, as are the next three
+    drawn: Drawn  # one of W choices; or A numbers, as the heads of these names have them
+    low: Floats  # [A] bounds of numbers; [0] of choices, as are the next three
     half: Floats  # half the width between them
     high: Floats
     log_half: Floats  # its logarithm
@@ -64,7 +65,7 @@ class _CSteps(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("noise", "observation", "action", "logprob", "reward")),
         *((name, ctypes.c_void_p) for name in ("terminated", "truncated", "final_return", "final_length", "final")),
         ("count", ctypes.c_int64),
-        *((name, ctypes.c_int32) for name in ("layers", "relu", "drawn")),
+        *((name, ctypes.c_int32) for name in ("layers", "relu", "drawn", "numbers")),
         ("clip", ctypes.c_float),
         ("refused", ctypes.c_int64),
         ("failed", ctypes.c_int32),
@@ -82,6 +83,7 @@ class StepPlayer:
             layers=len(drawing.layout.sizes) - 1,
             relu=drawing.activation == "relu",
             drawn=DRAWN.index(drawing.drawn),
+            numbers=len(drawing.low),
         )
         self._kept: dict[str, NDArray[Any]] = {}  # what native code reads, by their names in steps.h
         bounds = {name: getattr(drawing, name) for name in ("low", "half", "high", "log_half")}
@@ -104,7 +106,7 @@ class StepPlayer:
             self._steps.clip = normalizer.clip
 
     def play(self, noise: Floats) -> Steps:
-        """Play T steps of every environment from where it is, with noise [T, N, W] as the head draws it.
+        """Play T steps of every environment from where it is, with noise [T, N, W] or [T, N, A] as the head draws it.
 
         Raises:
             VectorMisuse: an action is not finite; some environments have stepped then.
@@ -112,7 +114,7 @@ class StepPlayer:
         drawing, venv, steps = self._drawing, self._venv, self._steps
         (T, N, W), width = noise.shape, drawing.layout.sizes[0]
         choices = drawing.drawn == "choices"
-        assert drawing.layout.sizes[-1] == W and venv.num_envs == N, noise.shape
+        assert (len(drawing.low) or drawing.layout.sizes[-1]) == W and venv.num_envs == N, noise.shape
         # Where nothing is written, no memory is taken.
         made = {
             "observation": np.empty((T + 1, N, width), np.float32),

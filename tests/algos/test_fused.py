@@ -15,7 +15,7 @@ from algos.learning.collectors import play_here, play_on_pool
 from algos.learning.resume_point import ResumePoint
 from algos.learning.rollout import Collector, Rollout, RolloutConfig
 from algos.networks.architecture import Architecture, Weights
-from algos.networks.heads import Head
+from algos.networks.heads import Head, LeafHead
 from algos.networks.player import drawing_of, make_player
 from algos.pool.serial import SerialPool
 from envs.masks import MASK
@@ -32,6 +32,8 @@ CASES: dict[str, dict[str, Any]] = {
     "linear": {"id": "Acrobot-v1", "num_envs": 3, "hidden": (), "max_episode_steps": 11},
     "pendulum": {"id": "Pendulum-v1", "num_envs": 21, "max_episode_steps": 13},
     "squashed": {"id": "Pendulum-v1", "num_envs": 5, "gaussian": "squashed", "max_episode_steps": 13},
+    "soft": {"id": "Pendulum-v1", "num_envs": 5, "gaussian": "soft", "activation": "relu", "max_episode_steps": 13},
+    "tanh": {"id": "MountainCarContinuous-v0", "num_envs": 19, "gaussian": "tanh", "max_episode_steps": 7},
     "car": {"id": "MountainCarContinuous-v0", "num_envs": 18, "max_episode_steps": 7, "shared": True},
     "walker": {"id": "envs.bipedal:paddock/BipedalWalker-v3", "num_envs": 35, "max_episode_steps": 15},
 }
@@ -47,7 +49,9 @@ def config(
     **changes: Any,
 ) -> RolloutConfig:
     env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=max_episode_steps, fresh=False)
-    head = Head.of(env.spaces[1], gaussian=changes.pop("gaussian", "clipped"))
+    kind = changes.pop("gaussian", "clipped")
+    off_policy = kind in ("soft", "tanh")
+    head = LeafHead.for_replay(env.spaces[1], kind, "x") if off_policy else Head.of(env.spaces[1], gaussian=kind)
     given: dict[str, Any] = {"hidden": (20, 9), "activation": "tanh", "shared": False, "initial_log_std": -0.4}
     architecture = Architecture.for_spaces(env.observations, head, encoder="auto", lstm=False, **(given | changes))
     vec = Native(num_envs=num_envs, threads=threads)

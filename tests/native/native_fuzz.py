@@ -207,10 +207,11 @@ def steps(task: NativeTask, draw: Draw) -> None:
     """Steps of one random policy whose actions are drawn, some of which are not numbers."""
     (inputs,), space, num_envs = task.observation_space.shape or (), task.action_space, int(draw.choice([1, 5, 19, 40]))
     discrete = isinstance(space, Discrete)
-    outputs = int(space.n) if isinstance(space, Discrete) else space.shape[0]  # type: ignore[index]
+    numbers = 0 if discrete else space.shape[0]  # type: ignore[index]
+    drawn: Any = "choices" if discrete else str(draw.choice(["clipped", "squashed", "soft", "tanh"]))
+    outputs = int(space.n) if isinstance(space, Discrete) else numbers * (2 if drawn == "soft" else 1)
     layout = DenseLayout((inputs, *draw.integers(1, 40, draw.integers(0, 3)).tolist(), outputs), out_first=True)
-    nothing = np.zeros(0 if discrete else outputs, np.float32)
-    drawn: Any = "choices" if discrete else str(draw.choice(["clipped", "squashed"]))
+    nothing = np.zeros(numbers, np.float32)
     activation = str(draw.choice(rollout.ACTIVATIONS))
     venv = NativeVectorEnv(task, num_envs, threads=int(draw.integers(1, 4)))
     player = StepPlayer(venv, Drawing(layout, activation, drawn, nothing - 1, nothing + 1, nothing + 1, nothing))
@@ -224,7 +225,9 @@ def steps(task: NativeTask, draw: Draw) -> None:
         with np.errstate(all="ignore"):
             player.load(parameters, draw.normal(0, 3, len(nothing)).astype(np.float32), normalizer)
         try:
-            played = player.play(draw.normal(0, draw.choice([0, 1, 1e30]), (T, num_envs, outputs)).astype(np.float32))
+            played = player.play(
+                draw.normal(0, draw.choice([0, 1, 1e30]), (T, num_envs, numbers or outputs)).astype(np.float32)
+            )
         except VectorMisuse:
             continue
         assert np.isfinite(played.obs).all() and np.isfinite(played.reward).all()

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from compiled import COMPILER, LEARNING, NATIVE, extension, native  # noqa: F401, a fixture
+from compiled import BATCHES, COMPILER, LEARNING, NATIVE, extension, native  # noqa: F401, a fixture
 from conftest import ROOT
 
 from envs.native import library
@@ -87,7 +87,7 @@ static int play_drawn(const struct task *task, const void *settings, int drawn)
         .half = ones, .high = ones, .log_half = log_std, .noise = noise, .observation = seen,
         .action = task->choices ? (void *)choices : actions, .logprob = logprob, .reward = paid, .terminated = ended,
         .truncated = cut, .final_return = returns, .final_length = lengths, .final = last, .count = T, .layers = 2,
-        .drawn = drawn,
+        .drawn = drawn, .numbers = task->choices ? 0 : task->actions,
     };
     struct vector *vector = vector_open(task, N, settings, 9, 1, 3);
     int failed = !vector || vector_begin(vector, 7, numbers, &rows) || vector_play(vector, &steps, &rows) != -1;
@@ -138,6 +138,7 @@ int main(int count, char **words)
         if (play(task, settings, task->choices ? HEAD_DISCRETE : HEAD_CLIPPED, 1)) return 5;
         if (play_drawn(task, settings, task->choices ? DRAWN_CHOICE : DRAWN_CLIPPED)) return 6;
         if (!task->choices && play_drawn(task, settings, DRAWN_SQUASHED)) return 7;
+        if (!task->choices && play_drawn(task, settings, DRAWN_TANH)) return 8;
     }
     puts("played");
     return 0;
@@ -240,6 +241,96 @@ def test_threads_share_nothing_but_what_they_may(tmp_path: Path) -> None:
     objects = compile_all(tmp_path, flags, ["baseline"], tmp_path / "program.c")
     subprocess.run([COMPILER, *flags, "-pthread", *objects, "-o", "program"], cwd=tmp_path, check=True)
     assert run([tmp_path / "program", "baseline", *TASKS], TSAN_OPTIONS="halt_on_error=1") == "played\n"
+
+
+BATCHES_PROGRAM = """
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "replay.c"
+
+#define DRAWS 37
+#define ROWS 64
+#define LANES 3
+#define STEPS 5
+
+struct row {
+    float obs[3];
+    int64_t end;
+    float reward;
+    uint8_t action[3];
+};
+
+static uint64_t state = 1;
+
+static uint64_t next_word(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return state ^ state >> 29;
+}
+
+static int draw_from(int64_t size)
+{
+    uint64_t *nodes = calloc(2 * size, sizeof *nodes), words[DRAWS];
+    int64_t at[DRAWS], drawn[DRAWS], good = 1;
+    uint32_t leaves[DRAWS];
+    for (int i = 0; i < DRAWS; i++) {
+        words[i] = next_word(), at[i] = next_word() % size;
+        leaves[i] = i % 3 ? next_word() : 0;
+    }
+    at[DRAWS - 1] = size - 1, leaves[DRAWS - 1] = UINT32_MAX, words[0] = UINT64_MAX;
+    set_leaves(nodes, size, at, leaves, DRAWS);
+    sum_leaves(nodes, size);
+    draw_leaves(nodes, size, words, DRAWS, DRAWS, drawn);
+    for (int i = 0; i < DRAWS; i++) good &= drawn[i] >= 0 && drawn[i] < size && nodes[size + drawn[i]];
+    free(nodes);
+    return good;
+}
+
+static int gather(void)
+{
+    struct row *ring = calloc(ROWS, sizeof *ring);
+    float (*finals)[4] = calloc(4, sizeof *finals), powers[STEPS + 1] = {1, .5f, .25f, .125f, .0625f, .03125f};
+    struct gathered out = {
+        malloc(DRAWS * 12), malloc(DRAWS * 3), malloc(DRAWS * 12), malloc(DRAWS * 4), malloc(DRAWS * 4),
+    };
+    int64_t ids[DRAWS];
+    uint64_t words[DRAWS];
+    for (int i = 0; i < ROWS; i++) ring[i].end = i % 7 ? 0 : i % 6 - 1;
+    for (int i = 0; i < DRAWS; i++) words[i] = next_word();
+    words[0] = UINT64_MAX;
+    scale_words(words, DRAWS, ROWS, 1000, ids);
+    const struct rows rows = {
+        (const char *)ring, (const char *)finals, ROWS - 1, 3, sizeof *ring, sizeof *finals, 12, 3,
+        offsetof(struct row, obs), offsetof(struct row, action), offsetof(struct row, reward),
+        offsetof(struct row, end), 4, LANES, STEPS, powers,
+    };
+    gather_windows(&rows, ids, DRAWS, &out);
+    free(ring), free(finals), free(out.obs), free(out.action), free(out.next_obs), free(out.reward), free(out.discount);
+    return ids[0] == 1000 + ROWS - 1;
+}
+
+int main(void)
+{
+    for (int64_t size = 1; size <= 1024; size *= 2)
+        if (!draw_from(size)) return 2;
+    if (!gather()) return 3;
+    puts("drawn");
+    return 0;
+}
+"""
+
+
+def test_batches_touch_nothing_but_their_own(tmp_path: Path) -> None:
+    if not links(tmp_path, *CHECKED):
+        pytest.skip(f"there is no C compiler (cc, gcc) with {' '.join(CHECKED)}, or it does not run here")
+    assert COMPILER is not None
+    program, module = tmp_path / "program", extension(BATCHES)
+    program.with_suffix(".c").write_text(BATCHES_PROGRAM)
+    folder = f"-I{(ROOT / module['sources'][0]).parent}"
+    command = [COMPILER, *module["extra-compile-args"], "-O1", "-g1", *CHECKED, folder, "-include", "stddef.h"]
+    subprocess.run([*command, "-o", str(program), str(program.with_suffix(".c"))], check=True)
+    assert run([program]) == "drawn\n"
 
 
 LEARNING_PROGRAM = """

@@ -95,6 +95,23 @@ INLINE vf draw_choices(const vf *out, vf *noise, int width, vf *logprob)
     return choice;
 }
 
+#define LOWEST_LOG_STD -20.0f
+#define HIGHEST_LOG_STD 2.0f
+
+/* Draw numbers in [-1, 1]; what the environments take of them is left in `noise`. */
+INLINE void draw_between(const struct steps *steps, const vf *out, vf *noise, int count, vf *action)
+{
+    for (int k = 0; k < count; k++) {
+        vf a;
+        if (steps->drawn == DRAWN_SOFT)
+            a = quick_tangent(out[k] + quick_exp(within(out[count + k], LOWEST_LOG_STD, HIGHEST_LOG_STD)) * noise[k]);
+        else
+            a = within(quick_tangent(out[k]) + noise[k], -1, 1);
+        action[k] = a;
+        noise[k] = within((a + 1.0f) * steps->half[k] + steps->low[k], steps->low[k], steps->high[k]);
+    }
+}
+
 /* Draw numbers; what the environments take of them is left in `noise`. */
 INLINE void draw_numbers(const struct steps *steps, const vf *out, vf *noise, int width, vf *action, vf *logprob)
 {
@@ -127,8 +144,9 @@ static int choose_some(
     /* Four lanes are no faster than rows, which use each weight that is read four times. */
     const int few = LANES == 4 || 2 * count <= LANES;
     const vf *out = few ? run_few(steps, observation, count, stage) : run_lanes(steps, observation, count, stage);
-    vf *noise = out == stage->one ? stage->other : stage->one, logprob;
-    gather_rows(steps->noise + at * width, width, count, noise);
+    vf *noise = out == stage->one ? stage->other : stage->one, logprob = splat(0);
+    const int drawn_width = steps->drawn == DRAWN_CHOICE ? width : steps->numbers;
+    gather_rows(steps->noise + at * drawn_width, drawn_width, count, noise);
     if (steps->drawn == DRAWN_CHOICE) {
         const vf choice = draw_choices(out, noise, width, &logprob);
         int64_t *drawn = (int64_t *)steps->action + at, *sent = (int64_t *)rows->action + base;
@@ -136,15 +154,19 @@ static int choose_some(
         memcpy(steps->logprob + at, &logprob, (size_t)count * sizeof(float));
         return -1;
     }
-    draw_numbers(steps, out, noise, width, stage->third, &logprob);
+    if (steps->drawn == DRAWN_SOFT || steps->drawn == DRAWN_TANH)
+        draw_between(steps, out, noise, drawn_width, stage->third);
+    else
+        draw_numbers(steps, out, noise, drawn_width, stage->third, &logprob);
     memcpy(steps->logprob + at, &logprob, (size_t)count * sizeof(float));
     const float *own = (const float *)stage->third, *taken = (const float *)noise;
-    float *drawn = (float *)steps->action + at * width, *sent = (float *)rows->action + (size_t)base * width;
+    float *drawn = (float *)steps->action + at * drawn_width;
+    float *sent = (float *)rows->action + (size_t)base * drawn_width;
     int wrong = -1;
     for (int i = count - 1; i >= 0; i--)
-        for (int k = 0; k < width; k++) {
-            drawn[i * width + k] = own[k * LANES + i];
-            sent[i * width + k] = taken[k * LANES + i];
+        for (int k = 0; k < drawn_width; k++) {
+            drawn[i * drawn_width + k] = own[k * LANES + i];
+            sent[i * drawn_width + k] = taken[k * LANES + i];
             if (!__builtin_isfinite(taken[k * LANES + i])) wrong = i;
         }
     return wrong < 0 ? -1 : base + wrong;

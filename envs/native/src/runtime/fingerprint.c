@@ -250,7 +250,8 @@ struct drawn {
 static uint64_t play_drawn(const struct task *task, const float *weights, int drawn, uint64_t hashed)
 {
     const struct classic_settings settings = {.gravity = 10};
-    const int32_t sizes[] = {task->observations, 19, task->choices ? task->choices : task->actions};
+    const int outputs = task->choices ? task->choices : drawn == DRAWN_SOFT ? 2 * task->actions : task->actions;
+    const int32_t sizes[] = {task->observations, 19, outputs};
     const float mean[MOST_SEEN] = {0.25f, -0.5f}, std[MOST_SEEN] = {0.75f, 1.5f, 2.5f, 0.625f, 1.25f, 3.0f};
     const float log_std = -0.5f, deviation = 0.625f, inverse = 1.75f, low = -1, half = 1.5f, high = 2, log_half = 0.375f;
     const int64_t first[ENVS] = {0};
@@ -270,6 +271,7 @@ static uint64_t play_drawn(const struct task *task, const float *weights, int dr
             .logprob = d->logprob, .reward = d->reward, .terminated = d->terminated, .truncated = d->truncated,
             .final_return = d->final_return, .final_length = d->final_length, .final = d->final, .count = COUNT,
             .layers = LAYERS, .relu = task->choices == 2, .drawn = drawn, .clip = 2,
+            .numbers = task->choices ? 0 : task->actions,
         };
         for (size_t i = 0; i < sizeof d->noise / sizeof *d->noise; i++) d->noise[i] = next_number(&inputs);
         vector_begin(vector, KEY, first, &rows);
@@ -291,8 +293,10 @@ static uint64_t play_recorded_policies(const struct set *set)
     for (int i = 0; i < MOST_PARAMETERS; i++) parameters[i] = next_number(&inputs);
     for (const struct task *const *task = set->tasks; hashed && *task; task++) {
         if ((*task)->poses) continue;
-        hashed = play_drawn(*task, parameters, (*task)->choices ? DRAWN_CHOICE : DRAWN_CLIPPED, hashed);
-        if (hashed && !(*task)->choices) hashed = play_drawn(*task, parameters, DRAWN_SQUASHED, hashed);
+        const int first = (*task)->choices ? DRAWN_CHOICE : DRAWN_CLIPPED;
+        const int last = (*task)->choices ? DRAWN_CHOICE : DRAWN_TANH;
+        for (int drawn = first; hashed && drawn <= last; drawn++)
+            hashed = play_drawn(*task, parameters, drawn, hashed);
     }
     return hashed;
 }

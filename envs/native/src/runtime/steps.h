@@ -5,7 +5,8 @@
 
 #include "vector.h"
 
-enum { DRAWN_CHOICE, DRAWN_CLIPPED, DRAWN_SQUASHED };
+/* DRAWN_SOFT: W = 2A, behind the means their log standard deviations. DRAWN_TANH: noise comes onto the tanh of outputs. */
+enum { DRAWN_CHOICE, DRAWN_CLIPPED, DRAWN_SQUASHED, DRAWN_SOFT, DRAWN_TANH };
 
 /* W outputs, A numbers in an action, O in an observation; envs/native/steps.py has the same fields. */
 struct steps {
@@ -14,16 +15,17 @@ struct steps {
     const float *mean, *std; /* [O] of observations; NULL: they are taken as they are */
     const float *log_std, *deviation, *inverse; /* [A] of a Gaussian: its logarithm, itself, one over it */
     const float *low, *half, *high, *log_half;  /* [A] bounds of numbers, half the width between them, its logarithm */
-    const float *noise;                /* [T, N, W] */
+    const float *noise;                /* [T, N, W], or of numbers [T, N, A] */
     float *observation;                /* [T + 1, N, O] */
     void *action;                      /* [T, N] int64_t choices, or [T, N, A] float: as drawn */
-    float *logprob, *reward;           /* [T, N] */
+    float *logprob, *reward;           /* [T, N]; log-probabilities are 0 of soft and tanh actions */
     uint8_t *terminated, *truncated;   /* [T, N]; truncated: and not terminated */
     double *final_return;              /* [T, N], where an episode ended */
     int64_t *final_length;             /* [T, N], likewise */
     float *final;                      /* [T, N, O], where an episode was truncated */
     int64_t count;                     /* T */
     int32_t layers, relu, drawn;       /* relu: or else tanh between layers */
+    int32_t numbers;                   /* A; 0 of choices */
     float clip;                        /* of normalized observations, in deviations */
     /* Set by the call. */
     int64_t refused;                   /* t * N + n of the first action that is none; INT64_MAX: there is none such */

@@ -14,10 +14,14 @@ typedef float vf_row __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 #define TILE_ROWS 4
 #define TILE_VECTORS (LANES == 16 ? 4 : 2) /* AVX-512 has 32 registers, the others 16 */
 
+/* Rows of b that are fetched before they are needed, by the tile that reads them first: they lie too far apart for the
+ * processor to foresee. */
+#define AHEAD 16
+
 /* c[r][v] = sum over k of a[r * row + k * next] * b[k * wide + v], and then + bias[v] if there is one. */
 INLINE void product_tile(
     const float *a, size_t row, size_t next, int count, const float *b, size_t wide, const float *bias, float *c,
-    size_t c_wide, int rows, int vectors
+    size_t c_wide, int rows, int vectors, int leads
 )
 {
     vf sum[TILE_ROWS][TILE_VECTORS];
@@ -27,6 +31,7 @@ INLINE void product_tile(
         a += next, b += wide;
         vf other[TILE_VECTORS];
         for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(b + v * LANES);
+        for (int v = 0; leads && v < vectors; v++) __builtin_prefetch(b + AHEAD * wide + v * LANES);
         for (int r = 0; r < rows; r++)
             for (int v = 0; v < vectors; v++) sum[r][v] += a[r * row] * other[v];
     }
@@ -47,14 +52,15 @@ static void product(
         const float *bias_j = bias ? bias + j : NULL;
         const int whole = j + TILE_VECTORS * LANES <= width;
         int r = 0;
-#define TILE(tall, vectors) \
-    product_tile(a + r * row, row, next, count, b + j, wide, bias_j, c + r * c_wide + j, c_wide, tall, vectors)
+#define TILE(tall, vectors, leads) \
+    product_tile(a + r * row, row, next, count, b + j, wide, bias_j, c + r * c_wide + j, c_wide, tall, vectors, leads)
         if (whole) {
-            for (; r + TILE_ROWS <= rows; r += TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS);
-            for (; r < rows; r++) TILE(1, TILE_VECTORS);
+            if (rows >= TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS, 1), r = TILE_ROWS;
+            for (; r + TILE_ROWS <= rows; r += TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS, 0);
+            for (; r < rows; r++) TILE(1, TILE_VECTORS, 0);
         } else {
-            for (; r + TILE_ROWS <= rows; r += TILE_ROWS) TILE(TILE_ROWS, 1);
-            for (; r < rows; r++) TILE(1, 1);
+            for (; r + TILE_ROWS <= rows; r += TILE_ROWS) TILE(TILE_ROWS, 1, 0);
+            for (; r < rows; r++) TILE(1, 1, 0);
         }
 #undef TILE
         j += whole ? TILE_VECTORS * LANES : LANES;
