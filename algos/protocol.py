@@ -135,6 +135,18 @@ class TakesFamily(Protocol):
 
 
 @runtime_checkable
+class KeepsFiles(Protocol):
+    """A class of algorithms that keep files of their own beside the checkpoints, such as a replay: it takes `folder`.
+
+    That is a path in the run's folder, which they make when they first write there, or None where one is built to be
+    asked for its policy alone. A state names those of its files that it needs under `attachments`, at whatever depth;
+    once a file is named by no checkpoint it is deleted.
+    """
+
+    keeps_files: bool
+
+
+@runtime_checkable
 class TrainsMembers(Protocol):
     """A class of algorithms that train several others: it takes `member`, which makes one of them."""
 

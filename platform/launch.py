@@ -27,7 +27,7 @@ from envs.errors import ConfigError, PaddockError, resolve, split_details
 from .config.build import build
 from .config.command import complain, fall_silent
 from .config.compose import check_sweep, hydra_parser, register_search_path
-from .config.experiment import ExperimentParts, assemble, build_algorithm, env_name, packages
+from .config.experiment import FILES, ExperimentParts, assemble, build_algorithm, env_name, packages
 from .config.help import print_help
 from .config.hydra_private import run_hydra
 from .config.mistakes import check_arguments, composition_error
@@ -216,7 +216,7 @@ def _has_own_numbers(target: str, parts: ExperimentParts) -> bool:
 
 def _with_vec(parts: ExperimentParts, section: dict[str, Any]) -> ExperimentParts:
     config = {**parts.config, "vec": section}
-    return replace(parts, config=config, algorithm=build_algorithm(config, parts.pool))
+    return replace(parts, config=config, algorithm=build_algorithm(config, parts.pool, folder=parts.path / FILES))
 
 
 def _chosen_before(parts: ExperimentParts) -> dict[str, Any] | None:

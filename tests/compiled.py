@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
+from algos.learning.replay import library as replay_library
 from algos.networks.dense import library as dense_library
 from envs.errors import ConfigError
 from envs.native import library
 
-NATIVE, DENSE = ROOT / "envs" / "native", ROOT / "algos" / "networks" / "dense"
-LANES, LEARNING = "envs.native._lanes", "algos.networks.dense._dense"
+NATIVE, DENSE, REPLAY = ROOT / "envs/native", ROOT / "algos/networks/dense", ROOT / "algos/learning/replay"
+LANES, LEARNING, BATCHES = "envs.native._lanes", "algos.networks.dense._dense", "algos.learning.replay._replay"
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 
 
 def is_fresh(path: Path) -> bool:
     """Whether neither sources nor flags were changed after the library was built."""
-    given = [*NATIVE.rglob("*.[ch]"), *DENSE.rglob("*.[ch]"), ROOT / "pyproject.toml"]
+    given = [*NATIVE.rglob("*.[ch]"), *DENSE.rglob("*.[ch]"), *REPLAY.rglob("*.[ch]"), ROOT / "pyproject.toml"]
     return all(path.stat().st_mtime >= source.stat().st_mtime for source in given)
 
 
@@ -70,9 +71,9 @@ def missing() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Have both libraries' `load` find one as new as its sources."""
+    """Have each library's `load` find one as new as its sources."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, module in ((LANES, library), (LEARNING, dense_library)):
+        for name, module in ((LANES, library), (LEARNING, dense_library), (BATCHES, replay_library)):
             try:
                 module.load()
                 found = any(is_fresh(path) for path in module.FOLDER.glob(f"{name.rpartition('.')[2]}.*"))
@@ -89,3 +90,4 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
     library.load.cache_clear()
     dense_library.load.cache_clear()
+    replay_library.load.cache_clear()

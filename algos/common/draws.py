@@ -31,3 +31,19 @@ class DrawBlocks:
             parts.append(self._block[start : start + end - first])
             first += len(parts[-1])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+class NormalBlocks:
+    """Standard normal draws of a shape, by number like those of `DrawBlocks`."""
+
+    def __init__(self, seed: int, stream: Stream) -> None:
+        self._seed, self._stream = seed, stream
+        self._made: tuple[tuple[int, ...], DrawBlocks] | None = None  # of the shape asked for last
+
+    def take(self, shape: tuple[int, ...], first: int, count: int) -> NDArray[np.float32]:
+        """Return draws first .. first + count - 1, [count, *shape]."""
+        if self._made is None or self._made[0] != shape:
+            lead = BLOCK, *shape
+            drawn = DrawBlocks(self._seed, self._stream, lambda generator: generator.standard_normal(lead, np.float32))
+            self._made = shape, drawn
+        return self._made[1].take(first, count)

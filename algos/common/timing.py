@@ -4,6 +4,7 @@ iteration_s    from one row to the next; what follows the dash below is seconds 
 loop_s         - in the loop that tracks, saves checkpoints and stops
 wait_s         - until what is learned from was there: played here, or waited for
 learn_s        - updating
+replay_s       - storing what was played, and drawing what is learned from
 eval_wait_s    - until an evaluation was there
 env_s          waiting for environments, summed over all who play a rollout
 policy_s       choosing actions, summed likewise

@@ -11,7 +11,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from algos.pool.late import LatePool
-from algos.protocol import TakesFamily, TrainsMembers
+from algos.protocol import KeepsFiles, TakesFamily, TrainsMembers
 from envs.errors import ConfigError, nearest, require, resolve
 
 from ..runs.checkpoint import Checkpoints
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint")
 VALUES = ("seed", "resume", "dry_run")
+FILES = "replay"  # in a run's folder: where an algorithm keeps files of its own
 
 
 @dataclass(frozen=True)
@@ -47,29 +48,34 @@ def assemble(composed: DictConfig) -> ExperimentParts:
     config = read_plain(composed)
     budget = _budget(config["budget"])
     pool = LatePool(build("compute", config["compute"]))
-    algorithm = build_algorithm(config, pool)
     path = _run_path(config)
+    algorithm = build_algorithm(config, pool, folder=path / FILES)
     checkpoints = _checkpoints(config["checkpoint"], path)
     mirrors = build_mirrors(config, path)
     check_usable(path, config)
     return ExperimentParts(config, budget, pool, algorithm, path, checkpoints, mirrors)
 
 
-def build_algorithm(config: Mapping[str, Any], pool: Any, vec: "Vec | None" = None) -> Any:
+def build_algorithm(
+    config: Mapping[str, Any], pool: Any, vec: "Vec | None" = None, *, folder: Path | None = None
+) -> Any:
     """The algorithm of a configuration, on a pool; nothing is left behind if it cannot be built.
 
     Args:
         vec: in place of the configuration's own.
+        folder: for the files of one that keeps any; None: it is not to learn.
     """
     from envs.family import Family  # Gymnasium is slow to import, and help needs none
 
     recipe = build("env", config["env"])
     vec = vec or build("vec", config["vec"])
     section = {key: value for key, value in config["algo"].items() if key != "name"}
-    parts = {"vec": vec, "pool": pool, "seed": config["seed"]}
+    parts: dict[str, Any] = {"vec": vec, "pool": pool, "seed": config["seed"]}
     target = section.get("_target_")
     made = resolve(target, "algo._target_") if isinstance(target, str) else None
     takes_family = isinstance(made, TakesFamily)
+    if isinstance(made, KeepsFiles):
+        parts["folder"] = folder
     if isinstance(recipe, Family):
         hint = "choose a single one, such as env=terrain, or algo=poet"
         require(made is None or takes_family, f"env: {type(recipe).__name__} is a family of environments; {hint}")
@@ -83,8 +89,17 @@ def build_algorithm(config: Mapping[str, Any], pool: Any, vec: "Vec | None" = No
         settings = (
             {key: value for key, value in member.items() if key != "name"} if isinstance(member, dict) else member
         )
+        _check_member(settings)
         parts["member"] = prepare("algo.member", settings, env=recipe, **parts)
     return build("algo", section, env=recipe, **parts)
+
+
+def _check_member(settings: Any) -> None:
+    """Refuse as a member what keeps files: members go from worker to worker as values."""
+    target = settings.get("_target_") if isinstance(settings, Mapping) else None
+    if isinstance(target, str) and isinstance(resolve(target, "algo.member._target_"), KeepsFiles):
+        why = "keeps files of its own, and members are sent from worker to worker"
+        raise ConfigError(f"algo.member._target_={target} {why}; choose one that keeps none, such as algo/member=ppo")
 
 
 def read_plain(composed: DictConfig) -> dict[str, Any]:
@@ -124,7 +139,7 @@ def _checkpoints(section: Any, path: Path) -> Checkpoints:
     def checked(every_s: float, keep: int) -> Checkpoints:
         require(every_s >= 0, f"every_s={every_s} must not be negative; 10 suits most")
         require(keep >= 1, f"keep={keep} must be at least 1")
-        return Checkpoints(path / "checkpoints", keep)
+        return Checkpoints(path / "checkpoints", keep, files=path / FILES)
 
     return call_checked("checkpoint", checked, section)
 
@@ -147,8 +162,8 @@ def _run_path(config: Mapping[str, Any]) -> Path:
 
 def env_name(config: Mapping[str, Any]) -> str:
     """The environment's id, or the name of the class that makes it."""
-    section = config["env"]
-    return section["id"] if "id" in section else section["_target_"].rpartition(".")[2]
+    section = config["env"]  # which nobody may have checked yet
+    return str(section["id"]) if "id" in section else str(section.get("_target_")).rpartition(".")[2]
 
 
 def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:

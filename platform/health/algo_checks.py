@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from algos.pool.late import LatePool
+from algos.pool.protocol import Pool
 from algos.pool.serial import SerialPool
 from algos.protocol import TellsEvents
 
@@ -26,6 +27,7 @@ from .installed import Finding, in_words
 SHOWN = 3  # metrics or attributes that are named in one line
 PLAIN = (bool, int, float, str, type(None), np.generic)
 Findings = Iterator[tuple[str, Finding]]
+Make = Callable[[Pool], Any]  # an algorithm at its beginning, on a pool
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,14 @@ def check_algo(config: Mapping[str, Any], compute: Mapping[str, Any], iterations
     Raises:
         ConfigError: it cannot be built.
     """
-    started = time.perf_counter()
-    first = build_algorithm(config, SerialPool())
-    yield "made", Finding("ok", f"{type(first).__name__} in {time.perf_counter() - started:.1f} s")
     with tempfile.TemporaryDirectory() as scratch:
+
+        def make(pool: Pool) -> Any:
+            return build_algorithm(config, pool, folder=Path(scratch, "files"))
+
+        started = time.perf_counter()
+        first = make(SerialPool())
+        yield "made", Finding("ok", f"{type(first).__name__} in {time.perf_counter() - started:.1f} s")
         started, states = time.perf_counter(), Checkpoints(Path(scratch), keep=1)
         try:
             whole = play(first, iterations, states)
@@ -63,12 +69,12 @@ def check_algo(config: Mapping[str, Any], compute: Mapping[str, Any], iterations
             return
         yield "plan", Finding("ok", f"{iterations} iterations in {time.perf_counter() - started:.1f} s")
         yield "metrics", _check_rows(whole.rows)
-        repeated = _guarded(lambda: _check_repeated(config, whole, states))
+        repeated = _guarded(lambda: _check_repeated(make, whole, states))
         yield "repeated", repeated
         if repeated.level == "FAIL":
             return  # whatever it is compared with would differ, too
-        yield "state", _guarded(lambda: _check_states(config, whole, states))
-        yield "workers", _guarded(lambda: _check_workers(config, compute, whole, states))
+        yield "state", _guarded(lambda: _check_states(make, whole, states))
+        yield "workers", _guarded(lambda: _check_workers(make, config, compute, whole, states))
 
 
 def play(algorithm: Any, iterations: int, states: Checkpoints) -> Played:
@@ -142,26 +148,26 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _check_repeated(config: Mapping[str, Any], whole: Played, states: Checkpoints) -> Finding:
+def _check_repeated(make: Make, whole: Played, states: Checkpoints) -> Finding:
     """Another one of the same settings gives the same, whatever the process has drawn meanwhile."""
     random.random()
     np.random.random()
     if "torch" in sys.modules:
         sys.modules["torch"].rand(1)
-    again = play(build_algorithm(config, SerialPool()), len(whole.rows), states)
+    again = play(make(SerialPool()), len(whole.rows), states)
     if found := parted(whole, again, 0):
         return Finding("FAIL", f"the same settings again: {found}", "draw from keyed_generator(seed, stream, ...)")
     return Finding("ok", "the same settings give the same rows and states again")
 
 
-def _check_states(config: Mapping[str, Any], whole: Played, states: Checkpoints) -> Finding:
+def _check_states(make: Make, whole: Played, states: Checkpoints) -> Finding:
     """A new one that loads the state of any iteration goes on to the same bits."""
-    original = build_algorithm(config, SerialPool())
+    original = make(SerialPool())
     with closing(original.plan()) as plan:
         # What differs while the original rests at its yield is what the state may lack.
-        forgotten = [_forgotten(config, original, state) for _, state in zip(plan, whole.states[:-1], strict=False)]
+        forgotten = [_forgotten(make, original, state) for _, state in zip(plan, whole.states[:-1], strict=False)]
     for k, state in enumerate(whole.states[:-1], 1):
-        one = build_algorithm(config, SerialPool())
+        one = make(SerialPool())
         check_fits(state, one.state_dict())
         one.load_state_dict(state)
         if leaf := first_difference(state, _stored(one, states, 0)):
@@ -174,9 +180,9 @@ def _check_states(config: Mapping[str, Any], whole: Played, states: Checkpoints)
     return Finding("ok", f"complete at {len(whole.states) - 1} yields: gone on from each, the rest is the same bits")
 
 
-def _forgotten(config: Mapping[str, Any], original: Any, state: State) -> list[str]:
+def _forgotten(make: Make, original: Any, state: State) -> list[str]:
     """Plain attributes that a new one, which loaded the state, has otherwise than the original."""
-    one = build_algorithm(config, SerialPool())
+    one = make(SerialPool())
     one.load_state_dict(state)
     ours, theirs = vars(original), vars(one)
     plain = [name for name in ours if name in theirs and _is_plain(ours[name]) and _is_plain(theirs[name])]
@@ -192,12 +198,12 @@ def _is_plain(value: Any) -> bool:
 
 
 def _check_workers(
-    config: Mapping[str, Any], compute: Mapping[str, Any], whole: Played, states: Checkpoints
+    make: Make, config: Mapping[str, Any], compute: Mapping[str, Any], whole: Played, states: Checkpoints
 ) -> Finding:
     """Two worker processes give what this process does."""
     pool = LatePool(build("compute", dict(compute)))
     with closing(pool):
-        algorithm = build_algorithm(config, pool)
+        algorithm = make(pool)
         pool.open(packages(config))
         found = parted(whole, play(algorithm, len(whole.rows), states), 0)
     if found:

@@ -6,8 +6,12 @@ Readable without this program: `numpy.load(path)`.
 What `state_dict()` may hold, and `load_state_dict()` is given again equal in value and type: None, bool, int, float,
 str, NumPy arrays and scalars of these, and lists, tuples and mappings of such data at any depth, mappings with keys of
 str, int, bool, float or None. Mappings become dicts. Anything else is refused when it is saved.
+
+What is too large for that may lie in files of its own, in one folder: a state names those that it needs in a list, the
+value of a key `attachments` anywhere in it. A file that no checkpoint names any more is deleted.
 """
 
+import collections
 import contextlib
 import errno
 import io
@@ -55,9 +59,15 @@ def storing(path: Path) -> Iterator[None]:
 class Checkpoints:
     """The checkpoints of one run, in one folder, named by iteration."""
 
-    def __init__(self, folder: Path, keep: int) -> None:
+    def __init__(self, folder: Path, keep: int, files: Path | None = None) -> None:
+        """Touch no file.
+
+        Args:
+            files: the folder of the files that states name, and of no others.
+        """
         self._folder = folder
         self._keep = keep
+        self._files = files
 
     def save(self, iteration: int, state: State) -> Path:
         """Write a checkpoint that is on the disk when this returns, and drop the oldest beyond those kept.
@@ -78,11 +88,25 @@ class Checkpoints:
             for other in self.paths():
                 if other not in older[: self._keep]:
                     other.unlink(missing_ok=True)
+            self._sweep()
         return path
 
     def paths(self) -> list[Path]:
         """The checkpoints there are, newest first."""
         return sorted(self._folder.glob("[0-9]*.npz"), reverse=True)
+
+    def _sweep(self) -> None:
+        """Delete the files that no checkpoint names; none while a checkpoint cannot be read."""
+        if self._files is None or not self._files.exists():
+            return
+        try:
+            named = {name for path in self.paths() for name in read_attachments(path)}
+        except CheckpointError as error:
+            log.warning("%s; no file in %s is deleted until it is gone", error, self._files)
+            return
+        for file in self._files.iterdir():
+            if file.name not in named:
+                file.unlink(missing_ok=True)
 
     def load(self) -> State | None:
         """The newest checkpoint that can be read; None where there is none.
@@ -115,13 +139,39 @@ def read(path: Path) -> State:
     Raises:
         CheckpointError: the file is damaged: cut off, or its checksums do not match.
     """
+    with _reading(path) as archive:
+        arrays = {name: archive[name] for name in archive.files if name != PLAIN}
+        plain = json.loads(str(archive[PLAIN]))
+    return _decode(plain, arrays)
+
+
+def read_attachments(path: Path) -> list[str]:
+    """The names of the files that the state in a checkpoint file needs; no array is read.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    with _reading(path) as archive:
+        plain = json.loads(str(archive[PLAIN]))
+    return list(_attachments(_decode(plain, collections.defaultdict(lambda: np.zeros(0)))))
+
+
+def _attachments(state: Any) -> Iterator[str]:
+    if isinstance(state, list | tuple):
+        for item in state:
+            yield from _attachments(item)
+    elif isinstance(state, Mapping):
+        for name, item in state.items():
+            yield from item if name == "attachments" else _attachments(item)
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[Any]:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files if name != PLAIN}
-            plain = json.loads(str(archive[PLAIN]))
+            yield archive
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
         raise CheckpointError(f"checkpoint {path} is damaged ({type(error).__name__}: {error})") from error
-    return _decode(plain, arrays)
 
 
 def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str = "") -> None:

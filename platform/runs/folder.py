@@ -5,6 +5,7 @@ provenance.json    command, versions, machine     system.jsonl    how it went: s
 code.diff          edits not yet committed        checkpoints/    NumPy archives, the newest few
 log.txt            messages                       done.json       why and when it ended
 events.jsonl       births, transfers and the like, of algorithms that tell them
+replay/            files of algorithms that keep any, which checkpoints name
 submission.json    job, command and code, if submitted to Slurm; slurm.log: what its job printed
 trial.json         which trial of a sweep it is, if it is one; output.log: what it printed as one of several
 """

@@ -21,7 +21,7 @@ class Tree:
     """A git work tree, and the files of it that are code."""
 
     top: Path
-    files: Sequence[PurePath]  # relative to top: tracked, or new and not ignored; and the compiled library
+    files: Sequence[PurePath]  # relative to top: tracked, or new and not ignored; and the compiled libraries
 
     def holds(self, path: Path) -> bool:
         """Whether a file, or a folder with some of them, would be copied."""
@@ -57,11 +57,14 @@ def find_tree(folder: Path, member: str, leave_out: Path) -> Tree | None:
     if leave_out.is_relative_to(top):
         made.add(PurePath(leave_out.relative_to(top)))
     code = [*tracked, *(file for file in new if made.isdisjoint(file.parents))]
-    # Git ignores the native environments, which no job builds.
+    # Git ignores what is compiled, which no job builds: environments, dense networks, batches of a replay.
     # Gymnasium comes with it, and takes long to import: only those who submit wait for it.
-    from envs.native.library import built
+    from algos.learning.replay import library as batches
+    from algos.networks.dense import library as dense
+    from envs.native.library import built, find_built
 
-    compiled = [path.resolve() for path in built()]
+    libraries = [*built(), *find_built(dense.FOLDER, "_dense"), *find_built(batches.FOLDER, "_replay")]
+    compiled = [path.resolve() for path in libraries]
     code += [PurePath(path.relative_to(top)) for path in compiled if path.is_relative_to(top)]
     sizes = {file: os.lstat(top / file).st_size for file in code if _is_file(top / file)}
     total_mb = sum(sizes.values()) / 1e6

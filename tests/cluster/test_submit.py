@@ -14,6 +14,8 @@ from conftest import ROOT, TINY, assert_same_run, rows, wait_until
 from own_package import write_package
 from slurm_cluster import CPUS, Slurm, slurm  # noqa: F401, a fixture
 
+from algos.learning.replay import library as replay_library
+from algos.networks.dense import library as dense_library
 from envs.errors import ConfigError
 from envs.native import library
 from paddock.slurm.snapshot import MAX_MB, find_tree
@@ -280,21 +282,23 @@ def test_a_copy_of_the_code_is_code_alone(tmp_path: Path) -> None:
         find_tree(tmp_path, ".", tmp_path / "chosen")
 
 
-def test_a_copy_of_the_code_has_the_compiled_library_that_git_ignores(
+def test_a_copy_of_the_code_has_the_compiled_libraries_that_git_ignores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, elsewhere = (f"_lanes{suffix}" for suffix in (library.EXTENSION_SUFFIXES[0], ".cpython-30-vax.so"))
+    others = [f"{name}{library.EXTENSION_SUFFIXES[0]}" for name in ("_dense", "_replay")]
     (tmp_path / "native").mkdir()
-    for name in ("tool.py", f"native/{here}", f"native/{elsewhere}"):
+    for name in ("tool.py", *(f"native/{name}" for name in (here, elsewhere, *others))):
         (tmp_path / name).write_text(name)
-    (tmp_path / ".gitignore").write_text("_lanes*\n")
+    (tmp_path / ".gitignore").write_text("_lanes*\n_dense*\n_replay*\n")
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    monkeypatch.setattr(library, "FOLDER", tmp_path / "native")
+    for each in (library, dense_library, replay_library):
+        monkeypatch.setattr(each, "FOLDER", tmp_path / "native")
     tree = find_tree(tmp_path, "tool.py", tmp_path / "sweep")
     assert tree is not None
     tree.copy(tmp_path / "sweep/code")
     copied = {str(path.relative_to(tmp_path / "sweep/code")) for path in (tmp_path / "sweep/code").rglob("*.*")}
-    assert copied == {".gitignore", ".submitted.json", "tool.py", f"native/{here}"}
+    assert copied == {".gitignore", ".submitted.json", "tool.py", *(f"native/{name}" for name in (here, *others))}
 
 
 def test_a_run_on_native_environments_runs_from_a_copy(desk: Desk) -> None:

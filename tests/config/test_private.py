@@ -10,7 +10,7 @@ from distributed import LocalCluster
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from algos.learning.distributed import open_gloo
-from algos.learning.torch_learner import mark_batch_dynamic
+from algos.networks.training import mark_batch_dynamic
 from envs.vector.adapters.envpool import read_options
 from paddock import CONF
 from paddock.config.compose import loading

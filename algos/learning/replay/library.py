@@ -1,0 +1,40 @@
+"""The shared library that batches are made by, found beside this file; without a compiler NumPy makes the same."""
+
+import ctypes
+import functools
+from pathlib import Path
+
+from envs.errors import ConfigError, require
+from envs.native.library import find_built, open_library
+
+FOLDER = Path(__file__).parent
+ABI = 1  # REPLAY_ABI of replay.c
+
+_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int64
+_FUNCTIONS = {  # result, then arguments
+    "scale_words": (None, _POINTER, _INTEGER, ctypes.c_uint64, _INTEGER, _POINTER),
+    "set_leaves": (None, _POINTER, _INTEGER, _POINTER, _POINTER, _INTEGER),
+    "sum_leaves": (None, _POINTER, _INTEGER),
+    "draw_leaves": (None, _POINTER, _INTEGER, _POINTER, _INTEGER, _INTEGER, _POINTER),
+    "gather_windows": (None, _POINTER, _POINTER, _INTEGER, _POINTER),
+}
+
+
+@functools.cache
+def load() -> ctypes.CDLL:
+    """The library, loaded once a process.
+
+    Raises:
+        ConfigError: it was not built, was built from other sources, or cannot be loaded.
+    """
+    found = find_built(FOLDER, "_replay")
+    require(bool(found), "the library of replay was not built; install gcc and run pip install again")
+    return open_library(found[0], ABI, _FUNCTIONS, "replay", "run pip install again")
+
+
+def usable() -> ctypes.CDLL | None:
+    """The library; None where there is none that can be used."""
+    try:
+        return load()
+    except ConfigError:
+        return None

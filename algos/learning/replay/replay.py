@@ -1,0 +1,297 @@
+"""Replay: transitions in the order in which they were made, and batches drawn of them.
+
+Row t N + n is step t of lane n: its observation, action and reward, and how it ended. The next observation is that of
+row (t + 1) N + n, and is stored once; those that truncated steps led to are a stream of their own. Rows lie in
+`Segments`, so a checkpoint points to files, and a run that is killed at any moment goes on with the same bits.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.common.draws import BLOCK, DrawBlocks
+from algos.common.keys import Stream
+from algos.learning.replay.batch import Batch
+from algos.learning.replay.errors import ReplayError
+from algos.learning.replay.priorities import Priorities, PriorityTree
+from algos.learning.replay.segments import HEADER, Segments
+from algos.learning.replay.sum_tree import tree_bytes
+from algos.learning.replay.windows import GOES_ON, TERMINATED, Windows
+from algos.learning.replay.words import scale_words
+from algos.learning.rollout import Rollout
+from envs.errors import require
+
+log = logging.getLogger(__name__)
+
+Array = NDArray[Any]
+
+LINE = 64  # bytes of a processor's cache line, which rows begin at that are not small; the largest do at a page
+
+
+class Replay:
+    """The newest transitions of a run, in files of its folder; for one thread at a time."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        obs: np.dtype[Any],
+        action: np.dtype[Any],
+        num_envs: int,
+        capacity: int,
+        n_step: int,
+        gamma: float,
+        seed: int,
+        priorities: Priorities | None = None,
+    ) -> None:
+        """Touch no file.
+
+        Args:
+            folder: where rows are kept; None: nothing can be stored or drawn.
+            obs: of one observation, as `np.dtype((inputs.dtype, inputs.shape))`.
+            action: of one action of K components, such as `np.dtype((np.float32, (K,)))`.
+            num_envs: N, lanes of a rollout.
+            capacity: transitions that are kept, rounded down to whole steps of all lanes.
+            n_step: n, rewards that are summed; an episode's end makes it fewer.
+            priorities: None draws all alike.
+
+        Raises:
+            ConfigError: settings are out of range or do not go together.
+        """
+        require(n_step >= 1, f"n_step={n_step} must be at least 1")
+        least = (n_step + 1) * num_envs
+        given = f"capacity={capacity} is less than {least}"
+        require(capacity >= least, f"{given}, n_step={n_step} steps and one more in each of {num_envs} environments")
+        self._folder, self._lanes, self._n_step, self._gamma, self._seed = folder, num_envs, n_step, gamma, seed
+        self._capacity = capacity // num_envs * num_envs
+        most = self._capacity + 2 * num_envs
+        fields = {"obs": obs, "end": np.dtype(np.int64), "reward": np.dtype(np.float32), "action": action}
+        self._rows = Segments(folder, "rows", _row(fields), most)
+        self._finals = Segments(folder, "finals", _row({"obs": obs, "row": np.dtype(np.int64)}), most)
+        self._obs, self._action = obs, action
+        tree, memory = 0 if priorities is None else tree_bytes(self._capacity), _memory_bytes()
+        given = f"capacity={capacity} takes {_spell(tree)} of memory for priorities"
+        require(tree <= memory, f"{given}, and this machine has {_spell(memory)}; take less, or priorities=null")
+        self._priorities = None if priorities is None else PriorityTree(priorities, self._capacity)
+        self.steps = 0  # transitions stored so far
+        # The newest step of each lane is written again with the one after it, which tells whether its episode went on.
+        self._newest = np.zeros(0, self._rows.dtype)
+        self._last_obs = np.zeros((0, *obs.shape), obs.base)
+        self._windows: Windows | None = None  # of mapped rows
+        self._draws: dict[int, DrawBlocks] = {}  # by batch size
+
+    @property
+    def size(self) -> int:
+        """Transitions that are kept."""
+        return min(self.steps, self._capacity)
+
+    @property
+    def count(self) -> int:
+        """Transitions that may be drawn: those that n - 1 steps of their lane have followed."""
+        return max(0, self.size - (self._n_step - 1) * self._lanes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the disk when it is full; more where many steps truncate."""
+        return self._capacity * self._rows.dtype.itemsize
+
+    def describe(self) -> str:
+        """Return what it takes, for `dry_run=true`."""
+        rows = f"{self._capacity:,} transitions of {self._rows.dtype.itemsize} bytes"
+        tree = "" if self._priorities is None else f", {_spell(tree_bytes(self._capacity))} of memory for priorities"
+        return f"{rows}, {_spell(self.nbytes)} on the disk{tree}"
+
+    def check_room(self) -> None:
+        """Compare what it takes when it is full with what there is, before the first step.
+
+        Raises:
+            ReplayError: the disk has less left.
+        """
+        if self._folder is None:
+            return
+        there = [path for path in (self._folder, *self._folder.absolute().parents) if path.exists()]
+        free = shutil.disk_usage(there[0]).free
+        kept = self.size * self._rows.dtype.itemsize
+        if self.nbytes - kept > free:
+            what = f"capacity={self._capacity} takes {_spell(self.nbytes)} in {self._folder}"
+            fits = (free + kept) // self._rows.dtype.itemsize
+            raise ReplayError(f"{what}, where {_spell(free)} are left; take at most {fits}, or another run.dir=")
+        if self.nbytes > _memory_bytes():
+            sizes = _spell(self.nbytes), _spell(_memory_bytes())
+            log.warning("replay takes %s and this machine has %s of memory: draws will wait for the disk", *sizes)
+
+    def append(self, rollout: Rollout) -> None:
+        """Store a rollout, which goes on where the last one ended.
+
+        Raises:
+            ReplayError: the disk refuses.
+        """
+        T, N = rollout.reward.shape
+        count = T * N
+        assert self._lanes == N, (self._lanes, N)
+        require(count <= self._capacity, f"capacity={self._capacity} is less than the {count} steps of one rollout")
+        self._open()
+        pending, finals = len(self._newest), self._settle_finals(rollout)
+        rows = np.zeros(pending + count + N, self._rows.dtype)
+        rows[:pending] = self._newest
+        made = rows[pending:-N]
+        made["obs"] = rollout.obs.reshape(count, *self._obs.shape)
+        made["action"] = rollout.action.reshape(count, *self._action.shape)
+        made["reward"] = rollout.reward.reshape(count)
+        made["end"] = np.where(rollout.terminated, TERMINATED, GOES_ON).reshape(count)
+        rows["obs"][-N:] = rollout.last_obs
+        if len(finals):
+            rows["end"][finals["row"] - (self.steps - pending)] = 1 + self._finals.settled + np.arange(len(finals))
+        offered = self.steps - self.size + self.count
+        self.steps += count
+        first = self.steps - self.size
+        self._drop_finals(first)
+        if len(finals):
+            self._finals.put(finals, len(finals))
+        self._rows.drop(first)
+        self._rows.put(rows, pending + count - N)
+        # As bytes: NumPy copies no others than those of fields.
+        self._newest = rows[-2 * N : -N].view(np.uint8).copy().view(rows.dtype)
+        self._last_obs = rows["obs"][-N:].copy()
+        if self._priorities is not None:
+            self._priorities.enter(self.steps - count, (max(offered, first), first + self.count), self.steps)
+
+    def sample(self, first_update: int, updates: int, batch_size: int) -> Batch:
+        """Draw batches; each depends on its update's number and on what may be drawn now.
+
+        Args:
+            first_update: u; batches u .. u + updates - 1 are drawn.
+            updates: U.
+            batch_size: B.
+
+        Raises:
+            ReplayError: there is nothing to be drawn, or a file is not as it was.
+        """
+        if not self.count:
+            raise ReplayError(f"none of {self.steps} transitions has been followed by {self._n_step - 1} more steps")
+        windows, words = self._open(), self._words(batch_size).take(first_update, updates)
+        first = self.steps - self.size
+        if self._priorities is None:
+            ids = scale_words(words, self.count, first)
+            return windows.gather(ids, np.ones(ids.shape, np.float32))
+        return windows.gather(*self._priorities.draw(words, first_update, first))
+
+    def set_priorities(self, ids: NDArray[np.int64], errors: NDArray[np.float32]) -> None:
+        """Let rows be drawn by how far their values were from their targets, without a sign.
+
+        Rows that are gone by now are passed over; of several errors for one row, the last one counts.
+
+        Args:
+            ids: as batches have them, of any shape.
+            errors: of the same shape.
+        """
+        assert self._priorities is not None, "made without priorities"
+        kept = ids >= self.steps - self.size
+        self._priorities.set(ids[kept], errors[kept])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Put rows on the disk, and return where they are.
+
+        Raises:
+            ReplayError: the disk refuses.
+        """
+        self._finals.save()
+        self._rows.save()
+        priorities = {} if self._priorities is None else {"priorities": self._priorities.state_dict(self.size)}
+        return {
+            "steps": self.steps,
+            "newest": self._newest.view(np.uint8).reshape(-1, self._rows.dtype.itemsize),
+            "last_obs": self._last_obs,
+            "rows": self._rows.state_dict(),
+            "finals": self._finals.state_dict(),
+            **priorities,
+            "attachments": [*self._rows.names, *self._finals.names],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave; files are opened when they are used."""
+        self._windows = None
+        self.steps = int(state["steps"])
+        self._newest = np.ascontiguousarray(state["newest"]).view(self._rows.dtype).reshape(-1)
+        self._last_obs = state["last_obs"]
+        self._rows.load_state_dict(state["rows"])
+        self._finals.load_state_dict(state["finals"])
+        if self._priorities is not None:
+            self._priorities.load_state_dict(state["priorities"])
+
+    def close(self) -> None:
+        """Let go of all files."""
+        self._windows = None
+        self._rows.close()
+        self._finals.close()
+
+    def _open(self) -> Windows:
+        """Map the files that there are, and write what may be another process's behind them."""
+        if self._windows is None:
+            self.check_room()
+            if self.steps:
+                rows = np.zeros(len(self._newest) + self._lanes, self._rows.dtype)
+                rows[: len(self._newest)] = self._newest
+                rows["obs"][len(self._newest) :] = self._last_obs
+                self._rows.put(rows, 0)
+            rings = self._rows.ring, self._finals.ring
+            self._windows = Windows(*rings, self._lanes, self._n_step, self._gamma)
+        return self._windows
+
+    def _settle_finals(self, rollout: Rollout) -> Array:
+        """The observations that truncated steps led to, in the order of their rows.
+
+        Among them those of the steps before this rollout whose episodes were given up, and others begun.
+        """
+        N, before = self._lanes, len(self._newest)
+        given_up = np.flatnonzero((rollout.start.length[:before] == 0) & (self._newest["end"] == GOES_ON))
+        if not len(given_up) and not len(rollout.final_at):
+            return np.zeros(0, self._finals.dtype)
+        at = np.concatenate([self.steps - N + given_up, self.steps + rollout.final_at @ np.array([N, 1])])
+        order = np.argsort(at)
+        finals = np.zeros(len(at), self._finals.dtype)
+        finals["row"] = at[order]
+        finals["obs"] = np.concatenate([self._last_obs[given_up], rollout.final_obs])[order]
+        return finals
+
+    def _drop_finals(self, first: int) -> None:
+        """Let go of files of which all rows led to what comes before `first`."""
+        finals = self._finals
+        while (end := finals.begin + finals.segment_rows) <= finals.settled:
+            if finals.ring["row"][(end - 1) % finals.ring_rows] >= first:
+                return
+            finals.drop(end)
+
+    def _words(self, batch_size: int) -> DrawBlocks:
+        if batch_size not in self._draws:
+
+            def draw(generator: np.random.Generator) -> NDArray[np.uint64]:
+                return generator.bit_generator.random_raw(BLOCK * batch_size).reshape(BLOCK, batch_size)
+
+            self._draws[batch_size] = DrawBlocks(self._seed, Stream.REPLAY, draw)
+        return self._draws[batch_size]
+
+
+def _row(fields: Mapping[str, np.dtype[Any]]) -> np.dtype[Any]:
+    """A row of these fields, each where its numbers can be read at once."""
+    offsets, end = [], 0
+    for field in fields.values():
+        end += -end % min(8, field.itemsize & -field.itemsize)
+        offsets.append(end)
+        end += field.itemsize
+    end += -end % (16 if end <= 3 * 16 else LINE if end <= 16 * HEADER else HEADER)
+    return np.dtype({"names": [*fields], "formats": [*fields.values()], "offsets": offsets, "itemsize": end})
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _spell(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -1,0 +1,114 @@
+"""n-step windows of stored transitions: up to n steps of one lane, which stop where its episode does."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.learning.replay import library
+from algos.learning.replay.batch import Batch, Floats
+
+GOES_ON, TERMINATED = 0, -1  # how a step ended; k above 0: it truncated an episode, and led to final observation k - 1
+
+Array = NDArray[Any]
+
+_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int64
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("ring", "finals")),
+        *((name, _INTEGER) for name in ("mask", "finals_mask")),
+        *((name, _INTEGER) for name in ("row_bytes", "final_bytes", "obs_bytes", "action_bytes")),
+        *((name, _INTEGER) for name in ("obs_at", "action_at", "reward_at", "end_at", "final_at")),
+        *((name, _INTEGER) for name in ("lanes", "steps")),
+        ("powers", _POINTER),
+    )
+
+
+class _Gathered(ctypes.Structure):
+    _fields_ = tuple((name, _POINTER) for name in ("obs", "action", "next_obs", "reward", "discount"))
+
+
+class Windows:
+    """The windows of a ring of rows, to be gathered."""
+
+    def __init__(self, ring: Array, finals: Array, lanes: int, n_step: int, gamma: float) -> None:
+        """Args:
+        ring: [R] rows with obs, end, reward and action; row j is followed by row j + lanes, R is a power of two.
+        finals: [F] rows with obs; F is a power of two.
+        """
+        self._ring, self._finals, self._lanes, self._n_step = ring, finals, lanes, n_step
+        self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
+        self._obs, self._action = (_field(ring, name)[0] for name in ("obs", "action"))
+        self._compiled = library.usable()
+        self._rows = _Rows(
+            ring.ctypes.data,
+            finals.ctypes.data,
+            len(ring) - 1,
+            len(finals) - 1,
+            ring.itemsize,
+            finals.itemsize,
+            self._obs.itemsize,
+            self._action.itemsize,
+            *(_field(ring, name)[1] for name in ("obs", "action", "reward", "end")),
+            _field(finals, "obs")[1],
+            lanes,
+            n_step,
+            self._powers.ctypes.data,
+        )
+        self._columns = {name: _column(ring, name) for name in ("obs", "action", "reward", "end")}
+        self._final_obs = _column(finals, "obs")
+
+    def gather(self, ids: NDArray[np.int64], weight: Floats) -> Batch:
+        """Return the windows that begin at rows [U, B]."""
+        ids = np.ascontiguousarray(ids)
+        gather = self._gather_plain if self._compiled is None else self._gather_compiled
+        obs, action, reward, next_obs, discount = gather(ids)
+        return Batch(ids, obs, action, reward, next_obs, discount, weight)
+
+    def _gather_compiled(self, ids: NDArray[np.int64]) -> tuple[Array, Array, Floats, Array, Floats]:
+        assert self._compiled is not None
+        obs, next_obs = (np.empty((*ids.shape, *self._obs.shape), self._obs.base) for _ in range(2))
+        action = np.empty((*ids.shape, *self._action.shape), self._action.base)
+        reward, discount = np.empty(ids.shape, np.float32), np.empty(ids.shape, np.float32)
+        out = _Gathered(*(array.ctypes.data for array in (obs, action, next_obs, reward, discount)))
+        self._compiled.gather_windows(ctypes.byref(self._rows), ids.ctypes.data, ids.size, ctypes.byref(out))
+        return obs, action, reward, next_obs, discount
+
+    def _gather_plain(self, ids: NDArray[np.int64]) -> tuple[Array, Array, Floats, Array, Floats]:
+        columns, mask = self._columns, len(self._ring) - 1
+        at = ids.reshape(-1)
+        total, end, m = columns["reward"][at & mask], columns["end"][at & mask], np.ones(len(at), np.int64)
+        for k in range(1, self._n_step):
+            going, step = end == GOES_ON, (at + k * self._lanes) & mask
+            total = np.where(going, total + self._powers[k] * columns["reward"][step], total)
+            end = np.where(going, columns["end"][step], end)
+            m += going
+        next_obs = columns["obs"][(at + m * self._lanes) & mask]
+        cut = np.flatnonzero(end > 0)
+        next_obs[cut] = self._final_obs[(end[cut] - 1) & (len(self._finals) - 1)]
+        discount = np.where(end == TERMINATED, np.float32(0), self._powers[m])
+        shape = (*ids.shape, *self._obs.shape)
+        return (
+            columns["obs"][at & mask].view(self._obs.base).reshape(shape),
+            columns["action"][at & mask].view(self._action.base).reshape(*ids.shape, *self._action.shape),
+            total.reshape(ids.shape),
+            next_obs.view(self._obs.base).reshape(shape),
+            discount.reshape(ids.shape),
+        )
+
+
+def _field(rows: Array, name: str) -> tuple[np.dtype[Any], int]:
+    """What a field is, and where it lies."""
+    assert rows.dtype.fields is not None
+    return rows.dtype.fields[name][:2]
+
+
+def _column(rows: Array, name: str) -> Array:
+    """One field of all rows as something that NumPy gathers in one go, [rows]."""
+    dtype, offset = _field(rows, name)
+    whole = dtype if not dtype.shape else np.dtype(f"V{dtype.itemsize}")
+    alone = np.dtype({"names": [name], "formats": [whole], "offsets": [offset], "itemsize": rows.dtype.itemsize})
+    return rows.view(alone)[name]

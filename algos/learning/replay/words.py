@@ -1,0 +1,28 @@
+"""Raw 64-bit words made into whole numbers below a bound, without a remainder: the same ones in C and in NumPy."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.learning.replay import library
+
+_HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)
+
+
+def scale_words(words: NDArray[np.uint64], count: int, first: int = 0) -> NDArray[np.int64]:
+    """Return first + (word * count) >> 64, exactly."""
+    compiled = library.usable()
+    if compiled is None:
+        return np.int64(first) + multiply_high(words, np.uint64(count)).view(np.int64)
+    words = np.ascontiguousarray(words)
+    out = np.empty(words.shape, np.int64)
+    compiled.scale_words(words.ctypes.data, words.size, count, first, out.ctypes.data)
+    return out
+
+
+def multiply_high(words: NDArray[np.uint64], counts: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+    """Return (word * count) >> 64 of whole 64-bit numbers, exactly."""
+    high, low = words >> _HALF, words & _LOW
+    count_high, count_low = counts >> _HALF, counts & _LOW
+    middle = high * count_low + (low * count_low >> _HALF)
+    other = low * count_high + (middle & _LOW)
+    return high * count_high + (middle >> _HALF) + (other >> _HALF)

@@ -1,0 +1,360 @@
+"""Replay: every batch is that of a plain list of transitions, and a killed run goes on with the same bits."""
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import native  # noqa: F401, a fixture
+from numpy.typing import NDArray
+from transitions import GAMMA, SETTINGS, World, assert_same, make
+
+from algos.learning.replay.batch import Batch
+from algos.learning.replay.errors import ReplayError
+from algos.learning.rollout import Rollout
+from envs.errors import ConfigError
+from paddock.health.algo_checks import first_difference
+from paddock.runs.checkpoint import check_fits
+
+
+class Listed:
+    """What a replay holds, as a list of steps, each with the observation that it led to and how it ended."""
+
+    def __init__(self, lanes: int, capacity: int, n_step: int) -> None:
+        self.lanes, self.capacity, self.n_step = lanes, capacity // lanes * lanes, n_step
+        self.rows: list[dict[str, Any]] = []
+
+    def append(self, rollout: Rollout) -> None:
+        T, N = rollout.reward.shape
+        finals = {(t, n): final for (t, n), final in zip(rollout.final_at.tolist(), rollout.final_obs, strict=True)}
+        for n in range(N):
+            if self.rows and rollout.start.length[n] == 0 and not self.rows[n - N]["end"]:
+                self.rows[n - N]["end"] = "truncated"
+        for t in range(T):
+            following = rollout.obs[t + 1] if t + 1 < T else rollout.last_obs
+            for n in range(N):
+                end = "terminated" if rollout.terminated[t, n] else "truncated" if rollout.truncated[t, n] else ""
+                self.rows.append(
+                    {
+                        "obs": rollout.obs[t, n],
+                        "action": rollout.action[t, n],
+                        "reward": rollout.reward[t, n],
+                        "next": finals.get((t, n), following[n]),
+                        "end": end,
+                    }
+                )
+
+    @property
+    def offered(self) -> range:
+        """The rows that may be drawn."""
+        first = max(0, len(self.rows) - self.capacity)
+        return range(first, max(first, len(self.rows) - (self.n_step - 1) * self.lanes))
+
+    def check(self, batch: Batch) -> None:
+        """Compare each transition of a batch with the list's."""
+        for place in np.ndindex(batch.ids.shape):
+            id = int(batch.ids[place])
+            assert id in self.offered
+            total, m = np.float32(0), 0
+            for m in range(1, self.n_step + 1):
+                row = self.rows[id + (m - 1) * self.lanes]
+                total += np.float32(GAMMA ** (m - 1)) * row["reward"]
+                if row["end"]:
+                    break
+            assert np.array_equal(batch.obs[place], self.rows[id]["obs"])
+            assert np.array_equal(batch.action[place], self.rows[id]["action"])
+            assert row["end"] == "terminated" or np.array_equal(batch.next_obs[place], row["next"])
+            assert batch.reward[place] == total
+            assert batch.discount[place] == (0 if row["end"] == "terminated" else np.float32(GAMMA**m))
+
+
+# Against a list
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("n_step", [1, 3, 5])
+@pytest.mark.parametrize("capacity", [20, 1_000])
+def test_every_batch_is_that_of_a_list_of_transitions(lanes: int, n_step: int, capacity: int, tmp_path: Path) -> None:
+    replay, world, listed = (
+        make(tmp_path, lanes, capacity, n_step),
+        World(lanes, n_step),
+        Listed(lanes, capacity, n_step),
+    )
+    update = 0
+    for k in range(80 if capacity == 20 else 20):
+        rollout = world.play(1 + k % 6 if capacity == 20 else 120)
+        replay.append(rollout)
+        listed.append(rollout)
+        assert (replay.steps, replay.count) == (len(listed.rows), len(listed.offered))
+        if replay.count:
+            listed.check(replay.sample(update, 2, 4))
+            update += 2
+        world.gives_up = k % 10 == 9  # as environments do that cannot enter an episode again
+    assert len(listed.rows) > 2 * capacity
+
+
+def test_truncated_windows_worked_by_hand(tmp_path: Path) -> None:
+    replay, world = make(tmp_path, lanes=1, capacity=10, n_step=3), World(1, 0)
+    reward = np.array([[1], [2], [4], [8], [16], [32]], np.float32)
+    terminated, truncated = np.zeros((6, 1), np.bool_), np.zeros((6, 1), np.bool_)
+    truncated[1], terminated[3] = True, True
+    final = np.full((1, 3), 7, np.float32)
+    ends: dict[str, Any] = {
+        "terminated": terminated,
+        "truncated": truncated,
+        "final_at": np.array([[1, 0]]),
+        "final_obs": final,
+    }
+    rollout = replace(world.play(6), reward=reward, **ends)
+    replay.append(rollout)
+    assert replay.count == 4  # of six, two steps may still be followed by others
+    batch = replay.sample(0, 1, 64)
+    by_id = {int(id): k for k, id in enumerate(batch.ids[0])}
+    expected = {0: (1 + 0.9 * 2, 0.9**2), 1: (2, 0.9), 2: (4 + 0.9 * 8, 0), 3: (8, 0)}
+    assert by_id.keys() == expected.keys()
+    for id, (total, discount) in expected.items():
+        assert batch.reward[0, by_id[id]] == pytest.approx(total)
+        assert batch.discount[0, by_id[id]] == pytest.approx(discount)
+    assert (batch.next_obs[0, by_id[0]] == 7).all() and (batch.next_obs[0, by_id[1]] == 7).all()
+
+
+def test_opaque_rows_images_and_small_actions_come_back_as_they_were(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for k, obs in enumerate([np.dtype("V13"), np.dtype((np.uint8, (4, 5, 3))), np.dtype((np.bool_, (3,)))]):
+        replay = make(tmp_path / str(k), lanes=2, capacity=40, obs=obs, action=np.dtype((np.uint8, (1,))))
+        made = generator.integers(0, 2, (9, 2, obs.itemsize), np.uint8).view(obs.base).reshape(9, 2, *obs.shape)
+        action = generator.integers(0, 200, (8, 2, 1))
+        none = np.zeros((8, 2), np.bool_)
+        ends: dict[str, Any] = {
+            "terminated": none,
+            "truncated": none,
+            "final_at": np.zeros((0, 2), np.int64),
+            "final_obs": made[:0, 0],
+        }
+        replay.append(replace(World(2, k).play(8), obs=made[:8], last_obs=made[8], action=action, **ends))
+        batch = replay.sample(0, 2, 8)
+        t, n = np.divmod(batch.ids, 2)
+        assert batch.obs.tobytes() == made[t, n].tobytes() and batch.obs.dtype == obs.base
+        assert batch.next_obs.tobytes() == made[t + 1, n].tobytes()
+        assert np.array_equal(batch.action, action[t, n])
+
+
+@pytest.mark.parametrize(("shape", "most"), [((4,), 20_000), ((700, 700, 3), 2**26 + 4_096)])
+def test_a_file_has_at_most_64_mb_of_rows(shape: tuple[int, ...], most: int, tmp_path: Path) -> None:
+    obs = np.dtype((np.uint8, shape))
+    replay = make(tmp_path, lanes=1, capacity=4_000, obs=obs, action=np.dtype((np.uint8, (1,))))
+    made = np.arange(3 * obs.itemsize, dtype=np.uint8).reshape(3, 1, *shape)
+    none = np.zeros((2, 1), np.bool_)
+    ends: dict[str, Any] = {"terminated": none, "truncated": none, "final_at": np.zeros((0, 2), np.int64)}
+    rollout = replace(World(1, 0).play(2), obs=made[:2], last_obs=made[2], final_obs=made[:0, 0], **ends)
+    replay.append(replace(rollout, action=np.zeros((2, 1, 1), np.uint8)))
+    batch = replay.sample(0, 1, 4)
+    assert np.array_equal(batch.next_obs, made[batch.ids + 1, 0]) and np.array_equal(batch.obs, made[batch.ids, 0])
+    assert max(file.stat().st_size for file in tmp_path.iterdir()) <= most
+
+
+# Draws
+
+
+def test_each_transition_is_drawn_alike(tmp_path: Path) -> None:
+    replay, world = make(tmp_path, lanes=3, capacity=60, n_step=3), World(3, 0)
+    replay.append(world.play(15))
+    replay.append(world.play(12))
+    ids = replay.sample(0, 100, 1_000).ids.ravel()
+    counts = np.bincount(ids - ids.min(), minlength=replay.count)
+    assert len(counts) == replay.count == 54
+    expected = len(ids) / len(counts)
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    # Of 53 degrees of freedom: 99.9 % lie below 90.6, and a draw that leaves one out would come to thousands.
+    assert statistic < 90.6
+
+
+def test_a_batch_depends_on_its_number_and_not_on_how_many_are_drawn_at_a_time(tmp_path: Path) -> None:
+    replay = make(tmp_path)
+    replay.append(World(3, 0).play(100))
+    together = replay.sample(60, 10, 8)
+    for k in range(10):
+        alone = replay.sample(60 + k, 1, 8)
+        assert np.array_equal(alone.ids[0], together.ids[k])
+        assert np.array_equal(alone.obs[0], together.obs[k])
+    assert not np.array_equal(together.ids[0], together.ids[1])
+
+
+# Killed and resumed
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("at", [0, 1, 7, 20, 33])
+def test_who_goes_on_from_an_older_state_draws_the_same(at: int, n_step: int, tmp_path: Path) -> None:
+    world = World(3, 5)
+    rollouts = [world.play(30) for _ in range(40)]  # 3,600 rows, in files of 256
+    undisturbed, killed = make(tmp_path / "one", n_step=n_step), make(tmp_path / "other", n_step=n_step)
+    for rollout in rollouts[:at]:
+        undisturbed.append(rollout)
+        killed.append(rollout)
+    state = killed.state_dict()
+    for rollout in rollouts[at : at + 6]:  # which the checkpoint knows nothing of
+        killed.append(rollout)
+    del killed
+    resumed = make(tmp_path / "other", n_step=n_step)
+    resumed.load_state_dict(state)
+    assert not at or (resumed.steps, resumed.count) == (undisturbed.steps, undisturbed.count)
+    for k, rollout in enumerate(rollouts[at:]):
+        if at or k:
+            assert_same(resumed.sample(k, 2, 16), undisturbed.sample(k, 2, 16))
+        undisturbed.append(rollout)
+        resumed.append(rollout)
+    ours, theirs = resumed.state_dict(), undisturbed.state_dict()
+    assert ours["attachments"] == theirs["attachments"] and ours["newest"].tobytes() == theirs["newest"].tobytes()
+    assert all(np.array_equal(ours[name]["sums"], theirs[name]["sums"]) for name in ("rows", "finals"))
+
+
+def test_other_rows_behind_the_checkpoint_are_never_seen(tmp_path: Path) -> None:
+    replay, world, listed = make(tmp_path), World(3, 1), Listed(3, 500, 1)
+    for _ in range(3):
+        rollout = world.play(20)
+        replay.append(rollout)
+        listed.append(rollout)
+    state = replay.state_dict()
+    replay.append(World(3, 77).play(20))  # of a process whose environments could not go on where they were
+    resumed = make(tmp_path)
+    resumed.load_state_dict(state)
+    listed.check(resumed.sample(0, 20, 16))
+
+
+def test_a_state_holds_no_rows_and_fits_a_new_one(tmp_path: Path) -> None:
+    replay, world = make(tmp_path, lanes=8, capacity=100_000), World(8, 0)
+    fresh = replay.state_dict()
+    assert fresh["attachments"] == []
+    for _ in range(4):
+        replay.append(world.play(500))
+    check_fits(replay.state_dict(), fresh)
+    assert sum(leaf.nbytes for leaf in leaves_of(replay.state_dict())) < 2_000
+
+
+def leaves_of(state: Any) -> list[NDArray[Any]]:
+    if isinstance(state, dict):
+        return [leaf for value in state.values() for leaf in leaves_of(value)]
+    return [state] if isinstance(state, np.ndarray) else []
+
+
+@pytest.mark.parametrize("steps", [50, 85])  # with the second, what comes next lies in another file
+def test_a_state_is_loaded_and_given_again_without_a_folder(steps: int, tmp_path: Path) -> None:
+    replay = make(tmp_path / "replay")
+    replay.append(World(3, 0).play(steps))
+    state = replay.state_dict()
+    loaded = make(None)
+    loaded.load_state_dict(state)
+    assert not first_difference(loaded.state_dict(), state)
+    for use in (lambda: loaded.sample(0, 1, 4), lambda: loaded.append(World(3, 0).play(5))):
+        with pytest.raises(ReplayError, match="given a folder"):
+            use()
+    never = make(tmp_path / "never")
+    never.load_state_dict(state)
+    never.state_dict()
+    assert not (tmp_path / "never").exists()
+
+
+def test_files_whose_rows_are_all_too_old_are_no_longer_named_and_never_written_again(tmp_path: Path) -> None:
+    replay, world = make(tmp_path, capacity=400), World(3, 0)
+    seen: dict[str, bytes] = {}
+    for _ in range(40):
+        replay.append(world.play(30))
+        names = replay.state_dict()["attachments"]
+        assert len(names) <= 8 and all((tmp_path / name).exists() for name in names)
+        for name, content in seen.items():
+            assert (tmp_path / name).read_bytes() == content
+        full = [name for name in names if name.startswith("rows") and name != max(n for n in names if n[0] == "r")]
+        seen |= {name: (tmp_path / name).read_bytes() for name in full[:1]}
+    assert len(seen) >= 8 and "rows-000000.npy" not in names
+
+
+def test_numpy_reads_a_file(tmp_path: Path) -> None:
+    replay = make(tmp_path)
+    rollout = World(3, 0).play(50)
+    replay.append(rollout)
+    [name] = [name for name in replay.state_dict()["attachments"] if name.startswith("rows")]
+    rows = np.load(tmp_path / name)[:150]
+    assert np.array_equal(rows["obs"], rollout.obs.reshape(150, 3))
+    assert np.array_equal(rows["reward"], rollout.reward.ravel())
+    assert np.array_equal(rows["end"] == -1, rollout.terminated.ravel())
+    assert np.array_equal(rows["end"] > 0, rollout.truncated.ravel())
+
+
+# Damage
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "missing", "header"])
+@pytest.mark.parametrize("kind", ["rows", "finals"])
+def test_a_damaged_file_is_named_in_one_line(damage: str, kind: str, tmp_path: Path) -> None:
+    replay, world = make(tmp_path), World(3, 0)
+    for _ in range(4):
+        replay.append(world.play(50))
+    state = replay.state_dict()
+    path = tmp_path / f"{kind}-000000.npy" if kind == "finals" else tmp_path / "rows-000001.npy"
+    assert path.name in state["attachments"]
+    content = bytearray(path.read_bytes())
+    content[{"flipped": 4_096 + 16 * 5, "header": 40}.get(damage, 0)] ^= 1 if damage in ("flipped", "header") else 0
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes(content[:-1] if damage == "cut" else content)
+    resumed = make(tmp_path)
+    resumed.load_state_dict(state)
+    with pytest.raises(ReplayError, match=f"{path.name} (is damaged: |cannot be opened)") as caught:
+        resumed.sample(0, 1, 4)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_full_disk_ends_in_one_line_and_leaves_what_was_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay, world = make(tmp_path), World(3, 0)
+    rollouts = [world.play(50) for _ in range(3)]
+    replay.append(rollouts[0])
+    state = replay.state_dict()
+    with monkeypatch.context() as patch:
+
+        def refuse(*_: Any) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr(os, "pwrite", refuse)
+        with pytest.raises(
+            ReplayError, match=r"finals-000000.npy cannot be written \(No space left on device\); make room"
+        ):
+            replay.append(rollouts[1])
+    resumed, undisturbed = make(tmp_path), make(tmp_path / "other")
+    resumed.load_state_dict(state)
+    undisturbed.append(rollouts[0])
+    for rollout in rollouts[1:]:
+        resumed.append(rollout)
+        undisturbed.append(rollout)
+    assert_same(resumed.sample(0, 4, 16), undisturbed.sample(0, 4, 16))
+
+
+def test_a_folder_that_cannot_be_made_and_a_disk_that_is_too_small_end_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ReplayError, match="cannot be written"):
+        make(tmp_path / "file").append(World(3, 0).play(5))
+    capacity = 10**13
+    with pytest.raises(ConfigError, match=rf"capacity={capacity} takes [\d.]+ GB of memory for priorities, and this"):
+        make(tmp_path, capacity=capacity, priorities=SETTINGS)
+    with pytest.raises(ReplayError, match=r"capacity=\d+ takes [\d.]+ GB in .* take at most \d+"):
+        make(tmp_path, capacity=capacity).append(World(3, 0).play(5))
+
+
+def test_settings_out_of_range_and_draws_of_nothing_end_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="n_step=0"):
+        make(tmp_path, n_step=0)
+    with pytest.raises(ConfigError, match="capacity=11 is less than 12"):
+        make(tmp_path, capacity=11, n_step=3)
+    replay = make(tmp_path, capacity=30, n_step=3)
+    with pytest.raises(ConfigError, match="capacity=30 is less than the 33 steps of one rollout"):
+        replay.append(World(3, 0).play(11))
+    replay.append(World(3, 0).play(2))
+    with pytest.raises(ReplayError, match="none of 6 transitions"):
+        replay.sample(0, 1, 4)

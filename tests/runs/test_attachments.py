@@ -1,0 +1,259 @@
+"""Files beside checkpoints: there as long as a checkpoint names them, and no longer."""
+
+import itertools
+import os
+import random
+import shutil
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, Command, assert_same_run, call_main, kill_and_resume
+from omegaconf import OmegaConf
+
+from algos.learning.replay.errors import ReplayError
+from algos.learning.replay.replay import Replay
+from algos.learning.resume_point import ResumePoint
+from algos.learning.rollout import Rollout
+from envs.errors import ConfigError
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import assemble, build_algorithm, read_plain
+from paddock.evaluation.load import load
+from paddock.health.algo_checks import check_algo, first_difference
+from paddock.launch import play
+from paddock.rerun import rerun
+from paddock.runs.checkpoint import Checkpoints, read, read_attachments
+from paddock.runs.loop import RunFailed
+
+LOOKED_AT = ("made", "plan", "metrics", "repeated", "state")  # at an algorithm, in one process
+
+# Swept
+
+
+def save(checkpoints: Checkpoints, files: Path, iteration: int, names: list[str]) -> None:
+    for name in names:
+        (files / name).touch()
+    checkpoints.save(iteration, {"deep": [{"attachments": names}]})
+
+
+def test_names_are_found_wherever_they_are_in_a_state(tmp_path: Path) -> None:
+    state = {
+        "one": {"attachments": ["a", "b"], "array": np.arange(3)},
+        "members": {3: ({"attachments": ("c",)},), None: [{"attachments": []}]},
+        "scalar": np.float32(1),
+    }
+    path = Checkpoints(tmp_path, keep=1).save(1, state)
+    assert read_attachments(path) == ["a", "b", "c"]
+    assert not first_difference(read(path), state)
+
+
+def test_a_file_is_deleted_once_no_kept_checkpoint_names_it(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2, files=files)
+    (files / "of-a-killed-process").touch()
+    for k, expected in enumerate(["a0 a1", "a0 a1 a2", "a1 a2 a3"]):
+        save(checkpoints, files, k, [f"a{k}", f"a{k + 1}"])
+        assert sorted(file.name for file in files.iterdir()) == expected.split()
+
+
+def test_nothing_is_deleted_where_no_folder_is_given(tmp_path: Path) -> None:
+    (tmp_path / "replay").mkdir()
+    (tmp_path / "replay" / "mine").touch()
+    Checkpoints(tmp_path / "checkpoints", keep=1).save(1, {"attachments": []})
+    assert (tmp_path / "replay" / "mine").exists()
+
+
+def test_while_a_checkpoint_cannot_be_read_no_file_is_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2, files=files)
+    save(checkpoints, files, 0, ["a0"])
+    checkpoints.paths()[0].write_bytes(b"no archive")
+    (files / "unknown").touch()
+    save(checkpoints, files, 1, ["a1"])
+    assert (files / "a0").exists() and (files / "unknown").exists()
+    assert "no file in" in caplog.text
+    save(checkpoints, files, 2, ["a2"])
+    assert sorted(file.name for file in files.iterdir()) == ["a1", "a2"]
+
+
+class Killed(BaseException):
+    """Stands for a signal that nobody catches."""
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_whatever_moment_a_process_is_killed_at_the_files_of_its_checkpoints_are_there(
+    keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, chance = tmp_path / "files", random.Random(keep)
+    files.mkdir()
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep, files=files)
+    unlink, left, kills = Path.unlink, 0, 0
+
+    def die(path: Path, missing_ok: bool = False) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", die)
+    for iteration in range(60):
+        left = chance.randrange(12)
+        try:
+            save(checkpoints, files, iteration, [f"f{iteration * 2 + k}" for k in range(6)])
+        except Killed:
+            kills += 1
+        for path in checkpoints.paths():
+            assert all((files / name).exists() for name in read_attachments(path))
+    assert 10 < kills < 60
+    left = 1_000
+    save(checkpoints, files, 60, ["last"])
+    named = {name for path in checkpoints.paths() for name in read_attachments(path)}
+    assert {file.name for file in files.iterdir()} == named
+
+
+# Of a run
+
+
+class Counts:
+    """Stores numbered steps, and tells what it draws of them."""
+
+    keeps_files = True
+    dies = 0  # in this iteration, with rows on the disk that no checkpoint knows of
+
+    def __init__(self, *, pool: Any, seed: int, folder: Path | None) -> None:
+        kinds: dict[str, Any] = {"obs": np.dtype((np.float32, (1,))), "action": np.dtype((np.uint8, (1,)))}
+        self.replay = Replay(folder, **kinds, num_envs=2, capacity=400, n_step=3, gamma=0.5, seed=seed)
+        self.folder, self.iteration = folder, 0
+
+    def plan(self) -> Generator[dict[str, float], None, None]:
+        while True:
+            for k in range(3):
+                self.replay.append(numbered(3 * self.iteration + k))
+            if self.iteration + 1 == self.dies:
+                raise ReplayError("killed")
+            batch = self.replay.sample(self.iteration, 1, 32)
+            self.iteration += 1
+            told = float((batch.obs * batch.reward[..., None] + batch.next_obs * batch.discount[..., None]).sum())
+            yield {"iteration": self.iteration, "step": 120 * self.iteration, "train/return_mean": told}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"iteration": self.iteration, "replay": self.replay.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.iteration = state["iteration"]
+        self.replay.load_state_dict(state["replay"])
+
+    def policy(self) -> Any:
+        return self.folder
+
+
+def numbered(k: int) -> Rollout:
+    """Steps 20 k .. 20 k + 19 in two lanes; each seventh truncates an episode."""
+    steps = 20 * k + np.arange(21)
+    obs = np.repeat(steps.astype(np.float32), 2).reshape(21, 2, 1)
+    cut = np.repeat(steps[:20] % 7 == 6, 2).reshape(20, 2)
+    final_at = np.argwhere(cut)
+    return Rollout(
+        version=0,
+        obs=obs[:20],
+        action=np.zeros((20, 2, 1), np.uint8),
+        logprob=np.zeros((20, 2), np.float32),
+        reward=obs[:20, :, 0],
+        terminated=np.zeros((20, 2), np.bool_),
+        truncated=cut,
+        last_obs=obs[20],
+        final_at=final_at,
+        final_obs=-obs[final_at[:, 0] + 1, 0],
+        start=ResumePoint(np.zeros(2, np.int64), np.array([steps[0] % 7] * 2), np.zeros((2, 0), np.float32)),
+        returns=np.zeros(0),
+        lengths=np.zeros(0, np.int64),
+        told=np.zeros((0, 0)),
+        env_s=0.0,
+        policy_s=0.0,
+        restarts=0,
+    )
+
+
+def configure(run: Path, iterations: int) -> dict[str, Any]:
+    given = [f"run.dir={run}", f"budget.iterations={iterations}", "checkpoint.every_s=0", "checkpoint.keep=2"]
+    config = read_plain(compose_alone(["algo=es", "env=cartpole", "compute=serial", "track=none", *given]))
+    return {**config, "algo": {"_target_": f"{__name__}.Counts", "name": "counts"}}
+
+
+def train(run: Path, iterations: int) -> None:
+    play(assemble(OmegaConf.create(configure(run, iterations))), progress=False)
+
+
+def test_a_run_that_dies_and_goes_on_is_the_run_that_did_not_and_keeps_only_files_that_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path / "whole", 12)
+    for at in (1, 4, 9):
+        with monkeypatch.context() as patch, pytest.raises(RunFailed, match="killed"):
+            patch.setattr(Counts, "dies", at)
+            train(tmp_path / "killed", 12)
+    train(tmp_path / "killed", 12)
+    rows, others = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("whole", "killed"))
+    assert rows == others
+    kept = Checkpoints(tmp_path / "killed" / "checkpoints", keep=2).paths()
+    named = {name for path in kept for name in read_attachments(path)}
+    assert {file.name for file in (tmp_path / "killed" / "replay").iterdir()} == named
+    assert "rows-000000.npy" not in named and len(named) <= 8
+    one, other = (Checkpoints(tmp_path / name / "checkpoints", 2).load() for name in ("whole", "killed"))
+    assert one and other and not first_difference(one["algorithm"], other["algorithm"])
+
+
+def test_a_run_that_is_killed_at_random_and_goes_on_is_the_run_that_was_not(
+    tmp_path: Path, start: Callable[..., Command]
+) -> None:
+    (tmp_path / "conf" / "algo").mkdir(parents=True)
+    (tmp_path / "conf" / "algo" / "counts.yaml").write_text(f"_target_: {__name__}.Counts\nname: counts\n")
+    words = [
+        f"hydra.searchpath=[file://{tmp_path}/conf]",
+        "algo=counts",
+        "env=cartpole",
+        "compute=serial",
+        "track=none",
+    ]
+    words += ["budget.iterations=24", "checkpoint.keep=1"]
+    paths = os.pathsep.join(str(ROOT / folder) for folder in ("tests", "tests/runs"))
+    begin = partial(start, *words, "checkpoint.every_s=0", f"run.dir={tmp_path / 'killed'}", PYTHONPATH=paths)
+    assert call_main(*words, "checkpoint.every_s=1000", f"run.dir={tmp_path / 'whole'}") == 0
+    assert kill_and_resume(begin, tmp_path / "killed", kills=2, furthest=8, chance=random.Random(1)) < 24
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+    folders = tmp_path / "whole" / "replay", tmp_path / "killed" / "replay"
+    one, other = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in folders)
+    assert one == other and len(one) <= 8
+
+
+def test_a_policy_is_loaded_without_the_files_and_a_run_is_repeated_without_them(tmp_path: Path) -> None:
+    train(tmp_path / "run", 4)
+    files = sorted((tmp_path / "run" / "replay").iterdir())
+    before = [(file.name, file.stat().st_mtime_ns, file.read_bytes()) for file in files]
+    assert rerun(tmp_path / "run", tmp_path / "again", 3) is None
+    assert before == [(file.name, file.stat().st_mtime_ns, file.read_bytes()) for file in files]
+    shutil.rmtree(tmp_path / "run" / "replay")
+    algorithm, progress = load(tmp_path / "run")
+    assert algorithm.policy() is None and progress.metrics["iteration"] == 4
+    assert not (tmp_path / "run" / "replay").exists()
+    with pytest.raises(RunFailed, match=r"replay .*rows-000000.npy cannot be opened \(No such file"):
+        train(tmp_path / "run", 5)
+
+
+def test_the_check_of_algorithms_finds_one_that_keeps_files_well(tmp_path: Path) -> None:
+    found = itertools.islice(check_algo(configure(tmp_path / "run", 4), {}, 4), 5)  # without two workers
+    assert {name: finding.level for name, finding in found} == dict.fromkeys(LOOKED_AT, "ok")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_keeps_files_is_no_member_of_a_population(tmp_path: Path) -> None:
+    config = read_plain(compose_alone(["algo=pbt", "env=cartpole", "compute=serial"]))
+    config["algo"]["member"] = {"_target_": f"{__name__}.Counts"}
+    with pytest.raises(ConfigError, match=r"^algo.member._target_=.*Counts keeps files of its own.*algo/member=ppo$"):
+        build_algorithm(config, None, folder=tmp_path)
