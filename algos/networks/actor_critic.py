@@ -32,22 +32,27 @@ class ActorCritic(nn.Module):
     Weights are orthogonal with gain sqrt(2), 0.01 for the policy's output and 1 for the value's; biases are 0.
     """
 
-    def __init__(self, architecture: Architecture, seed: int) -> None:
+    def __init__(self, architecture: Architecture, seed: int, *, critic: bool = True) -> None:
+        """Args:
+        critic: whether there is a value; without one, whose parameters are the last, it can `act` and no more.
+        """
         super().__init__()
         self.architecture = architecture
         with one_thread():
-            self._draw(architecture, torch.Generator().manual_seed(seed % 2**63))
+            self._draw(architecture, critic, torch.Generator().manual_seed(seed % 2**63))
         if architecture.is_dense:  # as where there is no torch, to the same bits on every processor
             drawn = draw_parameters(DenseShape.of(architecture), architecture.initial_log_std, seed)
             nn.utils.vector_to_parameters(torch.from_numpy(drawn), self.parameters())
 
-    def _draw(self, architecture: Architecture, generator: torch.Generator) -> None:
+    def _draw(self, architecture: Architecture, critic: bool, generator: torch.Generator) -> None:
         self.policy_encoder, width = make_encoder(architecture, generator)
         self.policy_head = linear(width, architecture.head.width, 0.01, generator)
         # A module's own parameters come before those of its parts: these are the first of the flat vector.
         self.log_std = nn.Parameter(torch.full((architecture.head.num_log_std,), architecture.initial_log_std))
-        self.value_encoder = None if architecture.shared else make_encoder(architecture, generator)[0]
-        self.value_head = linear(width, 1, 1.0, generator)
+        apart = critic and not architecture.shared
+        self.value_encoder = make_encoder(architecture, generator)[0] if apart else None
+        if critic:
+            self.value_head = linear(width, 1, 1.0, generator)
         self.lstm = _lstm(architecture.features, generator) if architecture.lstm else None
 
     def encode(self, obs: Tensor) -> Tensor:
@@ -58,12 +63,26 @@ class ActorCritic(nn.Module):
     def decode(self, features: Tensor, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Map features [B, F] to outputs of the head [B, W], the lowest where `obs` says not legal, and values [B]."""
         policy, value = (features, features) if self.value_encoder is None else features.chunk(2, 1)
-        out, legal = self.policy_head(policy), legal_in(self.architecture.inputs, obs)
-        return (out if legal is None else masked(out, legal)), self.value_head(value).squeeze(1)
+        return self._outputs(policy, obs), self.value_head(value).squeeze(1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Map what `Architecture.prepare` gives [B, ...] to outputs [B, W] and values [B], without memory."""
         return self.decode(self.encode(obs), obs)
+
+    def act(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Like `step`, without values, which cost nothing where there is no memory."""
+        if self.lstm is None:
+            return self.policy(obs), state
+        out, _, after = self.step(obs, state)
+        return out, after
+
+    def policy(self, obs: Tensor) -> Tensor:
+        """Map [B, ...] to outputs [B, W], without memory and without values."""
+        return self._outputs(self.policy_encoder(obs), obs)
+
+    def _outputs(self, features: Tensor, obs: Tensor) -> Tensor:
+        out, legal = self.policy_head(features), legal_in(self.architecture.inputs, obs)
+        return out if legal is None else masked(out, legal)
 
     def step(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Like `forward`, with the memory [B, S] before and after."""
@@ -95,6 +114,11 @@ class ActorCritic(nn.Module):
             features, states = torch.cat(outputs), torch.stack(memories)
         out, value = self.decode(features, flat)
         return out.unflatten(0, (T, B)), value.unflatten(0, (T, B)), states
+
+
+def acting_part(architecture: Architecture) -> ActorCritic:
+    """Return the network that acts, to be given parameters: without the value, unless both have one memory."""
+    return ActorCritic(architecture, seed=0, critic=architecture.lstm)
 
 
 def logprob_and_entropy(head: Head, out: Tensor, log_std: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,7 +177,7 @@ class TorchActor:
     """Acts through torch, on the CPU with one thread's arithmetic: for images and memory."""
 
     def __init__(self, architecture: Architecture) -> None:
-        self._network = ActorCritic(architecture, seed=0)
+        self._network = acting_part(architecture)
         self._architecture = architecture
         self.log_std = np.zeros(0, np.float32)
 
@@ -167,7 +191,7 @@ class TorchActor:
         """See `Actor.act`."""
         seen = as_tensor(self._architecture.prepare(obs, self._weights), torch.device("cpu"))
         with torch.inference_mode():
-            out, _, after = self._network.step(seen, torch.from_numpy(state))
+            out, after = self._network.act(seen, torch.from_numpy(state))
         legal = self._architecture.inputs.legal(obs)
         return out.numpy() if legal is None else self._architecture.head.masked(out.numpy(), legal), after.numpy()
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from algos.networks.architecture import Architecture
+from algos.networks.flat import Activation
 from algos.networks.inputs import Inputs
 from envs.errors import ConfigError, require, resolve
 from envs.spaces.parts import Leaf, dotted
@@ -28,8 +29,14 @@ def make_encoder(architecture: Architecture, generator: torch.Generator) -> tupl
     Raises:
         ConfigError: an encoder of somebody's own cannot be built, or does not give [B, width].
     """
-    inputs, activation = architecture.inputs, nn.Tanh if architecture.activation == "tanh" else nn.ReLU
-    blank = blank_input(inputs)
+    first, width = first_layers(architecture, generator)
+    rest, width = dense_layers(architecture.hidden, architecture.activation, width, generator)
+    return nn.Sequential(*first, *rest), width
+
+
+def first_layers(architecture: Architecture, generator: torch.Generator) -> tuple[list[nn.Module], int]:
+    """Build what comes before the dense layers, and return it with the width of what it gives; see `make_encoder`."""
+    inputs = architecture.inputs
     layers: list[nn.Module]
     if architecture.network is not None:
         layers = [Own(inputs, dict(thaw(architecture.network)), generator)]
@@ -40,11 +47,19 @@ def make_encoder(architecture: Architecture, generator: torch.Generator) -> tupl
     else:
         layers = list(convolutions(inputs.shape, generator)) if architecture.encoder == "cnn" else [Rows()]
     with torch.no_grad():
-        width = nn.Sequential(*layers)(blank).shape[1]
-    for size in architecture.hidden:
-        layers += [linear(width, size, SQRT2, generator), activation()]
+        return layers, nn.Sequential(*layers)(blank_input(inputs)).shape[1]
+
+
+def dense_layers(
+    hidden: tuple[int, ...], activation: Activation, width: int, generator: torch.Generator
+) -> tuple[list[nn.Module], int]:
+    """Build the dense layers on what is so wide, and return them with the width of what they give."""
+    activate = nn.Tanh if activation == "tanh" else nn.ReLU
+    layers: list[nn.Module] = []
+    for size in hidden:
+        layers += [linear(width, size, SQRT2, generator), activate()]
         width = size
-    return nn.Sequential(*layers), width
+    return layers, width
 
 
 def blank_input(inputs: Inputs) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from algos.learning.learner import REMEDY, Diverged
 from algos.learning.replay.batch import Batch, Floats
 from algos.networks.architecture import Architecture, Weights
 
@@ -26,6 +27,9 @@ class OffPolicyLearner(Protocol):
 
         Returns:
             What is `reported` [U, R], and how far values were from their targets [U, B], without a sign.
+
+        Raises:
+            Diverged: what is reported is no finite number.
         """
         ...
 
@@ -44,3 +48,13 @@ class OffPolicyLearner(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
         ...
+
+
+def check_report(report: NDArray[np.float64], reported: tuple[str, ...], first: int) -> None:
+    """Raise Diverged where what is told of updates [U, R] is no finite number.
+
+    Args:
+        first: updates made before these.
+    """
+    for u, k in np.argwhere(~np.isfinite(report))[:1]:
+        raise Diverged(f"in update {first + u + 1} the {reported[k]} is {report[u, k]}: {REMEDY}")

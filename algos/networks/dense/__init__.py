@@ -3,8 +3,19 @@
 import functools
 import logging
 
+from algos.networks.dense.actor_critic import (
+    ActorCriticBackend,
+    ActorCriticObjective,
+    ActorCriticShape,
+    ActorCriticState,
+)
 from algos.networks.dense.compiled import CompiledDense
+from algos.networks.dense.compiled_actor_critic import CompiledActorCritic
+from algos.networks.dense.compiled_q import CompiledQ
 from algos.networks.dense.plain import PlainDense
+from algos.networks.dense.plain_actor_critic import PlainActorCritic
+from algos.networks.dense.plain_q import PlainQ
+from algos.networks.dense.q import QBackend
 from algos.networks.dense.shape import DenseBackend, DenseShape
 from envs.errors import ConfigError
 
@@ -18,6 +29,26 @@ def make_backend(shape: DenseShape, threads: int) -> DenseBackend:
     except ConfigError as error:
         _tell(str(error))
         return PlainDense(shape)
+
+
+def make_q_backend(shape: DenseShape, threads: int) -> QBackend:
+    """Return what learns action values with networks of a shape: C where it was built, else NumPy."""
+    try:
+        return CompiledQ(shape, threads)
+    except ConfigError as error:
+        _tell(str(error))
+        return PlainQ(shape)
+
+
+def make_actor_critic(
+    shape: ActorCriticShape, objective: ActorCriticObjective, state: ActorCriticState, threads: int
+) -> ActorCriticBackend:
+    """Return what lets an actor and its critics learn, from a state on."""
+    try:
+        return CompiledActorCritic(shape, objective, state, threads)
+    except ConfigError as error:
+        _tell(str(error))
+        return PlainActorCritic(shape, objective, state)
 
 
 @functools.cache

@@ -48,24 +48,15 @@ class CompiledDense:
     def __init__(self, shape: DenseShape, threads: int) -> None:
         """Raises ConfigError where there is no library for this processor."""
         self._library, self._set = library.load(), library.widest().encode()
-        self._shape, self._threads = shape, min(threads, usable_cores())  # they wait for each other
-        sizes = [width for chain in shape.chains for width in chain]
-        self._arrays = [np.array(each, np.int32) for each in (sizes, shape.choices, shape.leaf)]
-        self._network = _Network(
-            *(array.ctypes.data for array in self._arrays),
-            (ctypes.c_int32 * 3)(*(max(len(chain) - 1, 0) for chain in shape.chains)),
-            shape.activation == "relu",
-            shape.masked,
-            len(shape.choices),
-            shape.log_stds,
-        )
+        self._shape, self._threads = shape, limit_threads(threads)
+        self._network, self._arrays = describe_network(shape)
 
     def evaluate(self, parameters: Floats, observation: Floats, action: Floats | None) -> tuple[Floats, Floats]:
         """See `DenseBackend.evaluate`."""
         rows, shape = len(observation), self._shape
         value, logprob = np.empty(rows, np.float32), np.zeros(rows, np.float32)
-        parameters, observation = _floats(parameters), _floats(observation, rows, shape.width)
-        taken = None if action is None else _floats(action, rows, len(shape.choices))
+        parameters, observation = floats(parameters), floats(observation, rows, shape.width)
+        taken = None if action is None else floats(action, rows, len(shape.choices))
         evaluation = _Evaluation(
             parameters.ctypes.data,
             observation.ctypes.data,
@@ -92,16 +83,16 @@ class CompiledDense:
         shape, rows = self._shape, len(sample.value)
         report = np.zeros((len(minibatches), len(REPORTED)))
         kept: list[NDArray[Any]] = [
-            _floats(sample.observation, rows, shape.width),
-            _floats(sample.action, rows, len(shape.choices)),
-            *(_floats(each, rows) for each in (sample.logprob, sample.advantage, sample.target, sample.value)),
-            _floats(sample.slope, rows),
+            floats(sample.observation, rows, shape.width),
+            floats(sample.action, rows, len(shape.choices)),
+            *(floats(each, rows) for each in (sample.logprob, sample.advantage, sample.target, sample.value)),
+            floats(sample.slope, rows),
             np.concatenate(minibatches).astype(np.int64, copy=False),
             np.cumsum([len(each) for each in minibatches], dtype=np.int64),
             *adam.scales(rate, len(minibatches)),
             report,
         ]
-        state = [_floats(array, len(adam.parameters)) for array in (adam.parameters, adam.momentum, adam.variance)]
+        state = [floats(array, len(adam.parameters)) for array in (adam.parameters, adam.momentum, adam.variance)]
         update = _Update(
             *(array.ctypes.data for array in (*state, *kept)),
             len(minibatches),
@@ -122,7 +113,27 @@ class CompiledDense:
         return report
 
 
-def _floats(array: NDArray[Any], *shape: int) -> Floats:
+def describe_network(shape: DenseShape) -> tuple[ctypes.Structure, list[NDArray[np.int32]]]:
+    """Return a network as C reads it, and the arrays that it points into."""
+    chains = [chain if len(chain) > 1 else () for chain in shape.chains]
+    arrays = [np.array(each, np.int32) for each in (sum(chains, ()), shape.choices, shape.leaf)]
+    network = _Network(
+        *(array.ctypes.data for array in arrays),
+        (ctypes.c_int32 * 3)(*(max(len(chain) - 1, 0) for chain in chains)),
+        shape.activation == "relu",
+        shape.masked,
+        len(shape.choices),
+        shape.log_stds,
+    )
+    return network, arrays
+
+
+def limit_threads(threads: int) -> int:
+    """Return how many threads are of use: they wait for each other."""
+    return min(threads, usable_cores())
+
+
+def floats(array: NDArray[Any], *shape: int) -> Floats:
     """The array as C reads it, which the caller's own parameters already are."""
     own = np.ascontiguousarray(array, np.float32)
     assert not shape or own.shape == shape, (own.shape, shape)

@@ -1,6 +1,7 @@
 """The parameters that dense networks begin with, drawn to the same bits on every processor."""
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,21 @@ def draw_parameters(shape: DenseShape, initial_log_std: float, seed: int) -> Flo
             gain = last if k == len(sizes) - 2 else GAIN
             weights = gain * draw_orthogonal(fan_out, fan_in, generator)
             parts += [weights.astype(np.float32).ravel(), np.zeros(fan_out, np.float32)]
+    return np.concatenate(parts)
+
+
+def draw_uniform(sizes: Sequence[int], generator: np.random.Generator) -> Floats:
+    """Return flat parameters of a chain of dense layers, drawn within 1 / sqrt(inputs), weights [out, in] and biases.
+
+    So do torch's `Linear` layers begin.
+
+    Args:
+        sizes: widths from input to output; (), or one alone, has no layers.
+    """
+    parts = [np.zeros(0, np.float32)]
+    for fan_in, fan_out in itertools.pairwise(sizes):
+        limit = 1 / np.sqrt(fan_in)
+        parts += [generator.uniform(-limit, limit, count).astype(np.float32) for count in (fan_in * fan_out, fan_out)]
     return np.concatenate(parts)
 
 

@@ -14,16 +14,32 @@ from envs.errors import require
 from envs.native import library as environments
 
 FOLDER = Path(__file__).parent
-ABI = 1  # DENSE_ABI of dense.h
+ABI = 4  # DENSE_ABI of dense.h
 # What fingerprint.c computes; after a change of the arithmetic that is meant, scripts/native_fingerprint.py prints it.
-RECORDED = 0xC524AE9149F4F0AA
+RECORDED = 0xF5F5F4D513542ADF
 
 _POINTER = ctypes.c_void_p
 _FUNCTIONS = {  # result, then arguments
     "fingerprint_dense": (ctypes.c_uint64, ctypes.c_char_p),
     "evaluate_dense": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
     "update_dense": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
+    "q_open": (_POINTER, ctypes.c_char_p, _POINTER),
+    "q_close": (None, ctypes.c_char_p, _POINTER),
+    "q_load": (None, ctypes.c_char_p, _POINTER, _POINTER),
+    "q_save": (None, ctypes.c_char_p, _POINTER, _POINTER),
+    "q_update": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
+    "actor_critic_open": (_POINTER, ctypes.c_char_p, _POINTER),
+    "actor_critic_close": (None, ctypes.c_char_p, _POINTER),
+    "actor_critic_load": (None, ctypes.c_char_p, _POINTER, _POINTER, _POINTER),
+    "actor_critic_save": (None, ctypes.c_char_p, _POINTER, _POINTER, _POINTER),
+    "actor_critic_update": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
 }
+
+
+class Vectors(ctypes.Structure):
+    """Flat parameters, targets and moments; None where there are none, or nobody asks for them."""
+
+    _fields_ = tuple((name, _POINTER) for name in ("parameters", "targets", "momentum", "variance"))
 
 
 @functools.cache

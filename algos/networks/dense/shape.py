@@ -1,5 +1,6 @@
 """What a dense policy and value network is made of, where it is computed without torch, and what it learns from."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -8,10 +9,13 @@ from numpy.typing import NDArray
 
 from algos.networks.architecture import Architecture
 from algos.networks.flat import Activation
+from envs.native.networks import DenseLayout
 
 Floats = NDArray[np.float32]
 
 REPORTED = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
+MOMENTUM_DECAY, VARIANCE_DECAY = 0.9, 0.999  # Adam's
+POWERS = 64  # of them that are multiplied one after another, from a whole multiple on
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class DenseShape:
 
     trunk: tuple[int, ...]  # widths from input to output; () for none
     policy: tuple[int, ...]
-    value: tuple[int, ...]
+    value: tuple[int, ...]  # () for none, where outputs alone are learned
     activation: Activation
     masked: bool  # behind the numbers of an observation lies which outputs are legal
     choices: tuple[int, ...]  # of each component of an action; 0 for a number drawn from a Gaussian
@@ -54,6 +58,11 @@ class DenseShape:
     def chains(self) -> tuple[tuple[int, ...], ...]:
         """Widths of each chain."""
         return self.trunk, self.policy, self.value
+
+    @property
+    def num_parameters(self) -> int:
+        """P, the length of the flat vector."""
+        return self.log_stds + sum(DenseLayout(chain).num_parameters for chain in self.chains)
 
     @property
     def numbers(self) -> int:
@@ -109,22 +118,32 @@ class AdamState:
     variance: Floats  # [P]
     steps: int
     epsilon: float
-    momentum_decay: float = 0.9
-    variance_decay: float = 0.999
+    momentum_decay: float = MOMENTUM_DECAY
+    variance_decay: float = VARIANCE_DECAY
 
     def scales(self, rate: float, steps: int) -> tuple[Floats, Floats]:
-        """What the next so many steps are long [M], and what roots of variances are multiplied by there [M].
+        """See `adam_scales`."""
+        return adam_scales(rate, self.steps, steps, self.momentum_decay, self.variance_decay)
 
-        Powers are products, since a library's last bits may differ.
-        """
-        rates, deviations = np.empty(steps, np.float32), np.empty(steps, np.float32)
-        powers = [_power(decay, self.steps) for decay in (self.momentum_decay, self.variance_decay)]
-        for k in range(steps):
-            powers = [
-                power * decay for power, decay in zip(powers, (self.momentum_decay, self.variance_decay), strict=True)
-            ]
-            rates[k], deviations[k] = rate / (1 - powers[0]), 1 / np.sqrt(1 - powers[1])
-        return rates, deviations
+
+def adam_scales(
+    rate: float,
+    before: int,
+    count: int,
+    momentum_decay: float = MOMENTUM_DECAY,
+    variance_decay: float = VARIANCE_DECAY,
+) -> tuple[Floats, Floats]:
+    """How long the next steps of Adam are [M], and what roots of variances are multiplied by there [M].
+
+    Each depends on its number alone, however many are asked for. Powers are products, since a library's last bits may
+    differ.
+
+    Args:
+        before: steps that were taken.
+        count: M.
+    """
+    first, second = _powers(momentum_decay, before, count), _powers(variance_decay, before, count)
+    return (rate / (1 - first)).astype(np.float32), (1 / np.sqrt(1 - second)).astype(np.float32)
 
 
 class DenseBackend(Protocol):
@@ -153,6 +172,21 @@ class DenseBackend(Protocol):
             max_norm: gradients are scaled down to it; None: they are left as they are.
         """
         ...
+
+
+def _powers(base: float, before: int, count: int) -> NDArray[np.float64]:
+    """Return base^(before + 1) .. base^(before + count)."""
+    first, last = before // POWERS, -(-(before + count) // POWERS)
+    blocks = [_block(base, number) for number in range(first, last)]
+    return np.concatenate([np.zeros(0), *blocks])[before - first * POWERS :][:count]
+
+
+@functools.lru_cache(maxsize=32)
+def _block(base: float, number: int) -> NDArray[np.float64]:
+    """Return POWERS powers behind base^(number * POWERS)."""
+    factors = np.full(POWERS, base)
+    factors[0] *= _power(base, number * POWERS)
+    return np.multiply.accumulate(factors)
 
 
 def _power(base: float, exponent: int) -> float:

@@ -23,3 +23,49 @@ int update_dense(const char *set, const struct network *network, const struct up
 {
     return find_dense(set)->update(network, update);
 }
+
+struct q_learner *q_open(const char *set, const struct network *network) { return find_dense(set)->q->open(network); }
+
+void q_close(const char *set, struct q_learner *learner) { find_dense(set)->q->close(learner); }
+
+void q_load(const char *set, struct q_learner *learner, const struct vectors *given)
+{
+    find_dense(set)->q->load(learner, given);
+}
+
+void q_save(const char *set, const struct q_learner *learner, const struct vectors *onto)
+{
+    find_dense(set)->q->save(learner, onto);
+}
+
+int q_update(const char *set, struct q_learner *learner, const struct q_update *update)
+{
+    return find_dense(set)->q->update(learner, update);
+}
+
+struct actor_critic *actor_critic_open(const char *set, const struct actor_critic_settings *settings)
+{
+    return find_dense(set)->actor_critic->open(settings);
+}
+
+void actor_critic_close(const char *set, struct actor_critic *learner) { find_dense(set)->actor_critic->close(learner); }
+
+void actor_critic_load(
+    const char *set, struct actor_critic *learner, const struct vectors *actor, const struct vectors *critics
+)
+{
+    find_dense(set)->actor_critic->load(learner, actor, critics);
+}
+
+void actor_critic_save(
+    const char *set, const struct actor_critic *learner, const struct vectors *actor,
+    const struct vectors *critics
+)
+{
+    find_dense(set)->actor_critic->save(learner, actor, critics);
+}
+
+int actor_critic_update(const char *set, struct actor_critic *learner, const struct lessons *lessons)
+{
+    return find_dense(set)->actor_critic->update(learner, lessons);
+}

@@ -8,12 +8,13 @@
 
 #include <stdint.h>
 
-#define DENSE_ABI 1 /* goes up with every change that library.py must know of */
+#define DENSE_ABI 4 /* goes up with every change that library.py must know of */
 #define CHAINS 3
 #define MOST_PARTS 16   /* that a minibatch is cut into */
 #define BLOCK 32        /* rows that are computed together, and the fewest of a part */
 #define CHUNK 16        /* rows of weights whose squares are summed together */
 #define REPORTED 6      /* policy loss, value loss, entropy, divergence, clipped share, gradient norm */
+#define Q_REPORTED 4    /* loss, mean value, mean target, gradient norm */
 
 struct network {
     const int32_t *sizes; /* widths from input to output of the trunk, the policy and the value, one after another */
@@ -51,6 +52,76 @@ struct update {
     int32_t normalize_advantages, threads;
 };
 
+/* What a learner from replay is, [P] each, in flat order. */
+struct vectors {
+    float *parameters, *targets, *momentum, *variance;
+};
+
+/* U updates of it, one after another, by B transitions each: Q learning of Mnih et al. 2015, and Adam. */
+struct q_update {
+    const float *observation, *following; /* [U, B, ...]; following: what was led to */
+    const int32_t *action;                /* [U, B] */
+    const float *reward, *discount, *weight; /* [U, B]; discount: 0 where an episode terminated */
+    const float *rates, *deviations;         /* [U], of Adam */
+    const float *taus;                       /* [U], how far targets move after it; 0: they stay */
+    float *distance;                         /* [U, B], of values from their targets */
+    double *report;                          /* [U, Q_REPORTED] */
+    int64_t updates, rows;
+    float huber, max_norm; /* negative for none */
+    float epsilon, momentum_decay, variance_decay; /* of Adam */
+    int32_t double_q; /* whether the next action is chosen by the parameters, not by the targets */
+    int32_t threads;
+};
+
+struct q_learner;
+
+struct q_set {
+    struct q_learner *(*open)(const struct network *network); /* NULL: no memory */
+    void (*close)(struct q_learner *learner);
+    void (*load)(struct q_learner *learner, const struct vectors *given);
+    void (*save)(const struct q_learner *learner, const struct vectors *onto); /* all but parameters may be NULL */
+    int (*update)(struct q_learner *learner, const struct q_update *update);     /* 0, or -1: no memory */
+};
+
+struct adam {
+    float epsilon, momentum_decay, variance_decay;
+};
+
+/* An actor and one or two critics, and how they learn: algos/networks/dense/compiled_actor_critic.py has it too. */
+struct actor_critic_settings {
+    const int32_t *actor, *critic; /* widths from input to output; a soft actor gives means, then log deviations */
+    int32_t actor_layers, critic_layers, critics, relu, soft, learned, target_every, actor_every, threads;
+    float alpha, target_entropy, target_noise, target_noise_clip, tau;
+    struct adam adam;
+};
+
+/* Transitions for updates of `rows` each. */
+struct lessons {
+    const float *observation, *action, *reward, *next_observation, *discount, *weight; /* [updates, rows, ...] */
+    const float *noise; /* [updates, rows, actions], or of a soft actor [updates, 2, rows, actions] */
+    const float *rates, *deviations;                   /* of the critics' Adam, as in struct update */
+    const float *actor_rates, *actor_deviations;       /* of the updates in which the actor moves */
+    float *log_alpha;                                  /* and its momentum and its variance */
+    double *told;                                      /* the actor's loss and the entropy when it moved last */
+    double *report;                                    /* [updates, ACTOR_CRITIC_REPORTED] */
+    float *distance;                                   /* [updates, rows], of values from their targets */
+    int64_t updates, rows, before;                     /* before: updates that were made already */
+    int32_t threads;
+};
+
+#define ACTOR_CRITIC_REPORTED 5 /* the critics' loss, mean value, the actor's loss, alpha, entropy */
+
+struct actor_critic;
+
+struct actor_critic_set {
+    struct actor_critic *(*open)(const struct actor_critic_settings *settings); /* NULL: no memory */
+    void (*close)(struct actor_critic *learner);
+    void (*load)(struct actor_critic *learner, const struct vectors *actor, const struct vectors *critics);
+    /* Without critics where those are NULL, and without vectors that are. */
+    void (*save)(const struct actor_critic *learner, const struct vectors *actor, const struct vectors *critics);
+    int (*update)(struct actor_critic *learner, const struct lessons *lessons); /* 0, or -1: no memory */
+};
+
 /* 0, or -1: no memory. */
 typedef int evaluate_part(const struct network *network, const struct evaluation *evaluation);
 typedef int update_part(const struct network *network, const struct update *update);
@@ -59,6 +130,8 @@ struct dense_set {
     const char *name;
     evaluate_part *evaluate;
     update_part *update;
+    const struct q_set *q;
+    const struct actor_critic_set *actor_critic;
 };
 
 /* NULL where the compiler has not got the set. */
@@ -70,7 +143,8 @@ const struct dense_set *find_dense(const char *name); /* NULL: there is none of 
 struct team {
     int size;
     volatile int waiting, round;
-    double waited; /* seconds, by the first of them */
+    double since, waited; /* seconds, by the first of them */
+    int tried, alone;     /* rounds since then; whether the first goes on by itself */
 };
 
 typedef void team_work(void *job, int member);
@@ -78,6 +152,9 @@ typedef void team_work(void *job, int member);
 /* Run work(job, 0 .. size - 1), the first on the calling thread; members that could not be had leave all to fewer. */
 void run_team(struct team *team, int threads, team_work *work, void *job);
 void meet(struct team *team, int member);
-double seconds(void); /* of a clock that only goes forward */
+
+/* End a round of work, where all meet; 0: this member is to leave. Where others have the cores, one thread is faster than
+ * two that wait for each other, and the first goes on alone. */
+int stay(struct team *team, int member);
 
 #endif

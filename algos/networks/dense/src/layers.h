@@ -1,4 +1,4 @@
-/* Where the layers of a dense network lie while it is computed, and the way forward through them.
+/* Where the layers of dense networks lie while they are computed.
  *
  * A layer's weights are [in][wide], then comes its bias [wide]: `wide` is its outputs, rounded up to whole vectors, of
  * which those beyond the outputs are zeros and stay so. For the way back they lie transposed, [out][wide_in], as well. */
@@ -14,19 +14,27 @@
 #include "simd/product.h"
 #include "simd/zip.h"
 
-enum chain { TRUNK, POLICY, VALUE };
+#define MOST_CHAINS 3
+
+/* Layers of which each takes what the one before it gives. */
+struct chain {
+    const int32_t *sizes; /* [layers + 1], widths from input to output */
+    int layers;           /* 0: there is none */
+    int activated;        /* the last layer too */
+    int further;          /* whether gradients by what it takes are asked for */
+};
 
 struct layer {
     int in, out, wide_in, wide;
     size_t at, flat, back; /* in the network's own order, in the flat vector, and in the transposed copy */
-    int activated, first, sees; /* first: of its chain; sees: takes observations */
+    int activated, turned; /* turned: there is a transposed copy */
 };
 
 struct plan {
-    const struct network *network;
     struct layer *layers;
-    int begin[CHAINS + 1];        /* which layers are of which chain */
-    int numbers, row, outputs;    /* of an observation: numbers, and floats with what is legal */
+    int chains, begin[MOST_CHAINS + 1]; /* which layers are of which chain */
+    int leading;                        /* numbers before the layers: log standard deviations */
+    int relu;
     size_t parameters, flat, back; /* floats in each order */
     int widest;
 };
@@ -40,44 +48,44 @@ static void *zeros(size_t bytes)
     return memory ? memset(memory, 0, bytes) : NULL;
 }
 
-static int open_plan(struct plan *plan, const struct network *network)
+static int open_plan(struct plan *plan, const struct chain *chains, int count, int leading, int relu)
 {
-    int count = network->layers[TRUNK] + network->layers[POLICY] + network->layers[VALUE];
-    *plan = (struct plan){.network = network, .layers = zeros(count * sizeof *plan->layers)};
+    int layers = 0;
+    for (int c = 0; c < count; c++) layers += chains[c].layers;
+    *plan = (struct plan){.layers = zeros(layers * sizeof *plan->layers), .chains = count, .leading = leading};
     if (!plan->layers) return -1;
-    plan->parameters = whole(network->log_stds);
-    plan->flat = network->log_stds;
-    const int32_t *sizes = network->sizes;
+    plan->relu = relu;
+    plan->parameters = whole(leading);
+    plan->flat = leading;
     struct layer *layer = plan->layers;
-    for (int chain = 0; chain < CHAINS; chain++) {
-        plan->begin[chain] = layer - plan->layers;
-        for (int k = 0; k < network->layers[chain]; k++, layer++, sizes++) {
+    for (int c = 0; c < count; c++) {
+        const struct chain *chain = &chains[c];
+        plan->begin[c] = layer - plan->layers;
+        for (int k = 0; k < chain->layers; k++, layer++) {
+            const int in = chain->sizes[k], out = chain->sizes[k + 1];
             *layer = (struct layer){
-                .in = sizes[0], .out = sizes[1], .wide_in = whole(sizes[0]), .wide = whole(sizes[1]),
-                .at = plan->parameters, .flat = plan->flat, .back = plan->back,
-                .activated = chain == TRUNK || k + 1 < network->layers[chain], .first = k == 0,
-                .sees = k == 0 && (chain == TRUNK || !network->layers[TRUNK]),
+                .in = in, .out = out, .wide_in = whole(in), .wide = whole(out), .at = plan->parameters,
+                .flat = plan->flat, .back = plan->back, .activated = chain->activated || k + 1 < chain->layers,
+                .turned = chain->further || k > 0,
             };
-            plan->parameters += (size_t)(layer->in + 1) * layer->wide;
-            plan->flat += (size_t)(layer->in + 1) * layer->out;
-            plan->back += (size_t)layer->out * layer->wide_in;
+            plan->parameters += (size_t)(in + 1) * layer->wide;
+            plan->flat += (size_t)(in + 1) * out;
+            if (layer->turned) plan->back += (size_t)out * layer->wide_in;
             if (layer->wide > plan->widest) plan->widest = layer->wide;
             if (layer->wide_in > plan->widest) plan->widest = layer->wide_in;
         }
-        if (network->layers[chain]) sizes++;
     }
-    plan->begin[CHAINS] = count;
-    plan->numbers = network->layers[TRUNK] ? plan->layers[0].in : plan->layers[plan->begin[POLICY]].in;
-    plan->outputs = plan->layers[plan->begin[VALUE] - 1].out;
-    plan->row = plan->numbers + (network->masked ? plan->outputs : 0);
+    plan->begin[count] = layers;
     return 0;
 }
+
+static void close_plan(struct plan *plan) { free(plan->layers); }
 
 /* Between the flat vector and the network's own order. */
 static void take_in(const struct plan *plan, const float *flat, float *own)
 {
-    memcpy(own, flat, plan->network->log_stds * sizeof *own);
-    for (int k = 0; k < plan->begin[CHAINS]; k++) {
+    memcpy(own, flat, plan->leading * sizeof *own);
+    for (int k = 0; k < plan->begin[plan->chains]; k++) {
         const struct layer *layer = &plan->layers[k];
         const float *weights = flat + layer->flat, *bias = weights + (size_t)layer->in * layer->out;
         float *to = own + layer->at;
@@ -89,8 +97,8 @@ static void take_in(const struct plan *plan, const float *flat, float *own)
 
 static void give_back(const struct plan *plan, const float *own, float *flat)
 {
-    memcpy(flat, own, plan->network->log_stds * sizeof *own);
-    for (int k = 0; k < plan->begin[CHAINS]; k++) {
+    memcpy(flat, own, plan->leading * sizeof *own);
+    for (int k = 0; k < plan->begin[plan->chains]; k++) {
         const struct layer *layer = &plan->layers[k];
         const float *from = own + layer->at;
         float *weights = flat + layer->flat, *bias = weights + (size_t)layer->in * layer->out;
@@ -98,70 +106,6 @@ static void give_back(const struct plan *plan, const float *own, float *flat)
             for (int i = 0; i < layer->in; i++) weights[(size_t)j * layer->in + i] = from[(size_t)i * layer->wide + j];
         memcpy(bias, from + (size_t)layer->in * layer->wide, layer->out * sizeof *bias);
     }
-}
-
-/* What each layer made of a block of rows. */
-struct values {
-    float *input;   /* [BLOCK, row] */
-    float **output; /* of each layer [BLOCK, wide] */
-};
-
-static int open_values(struct values *values, const struct plan *plan)
-{
-    int count = plan->begin[CHAINS];
-    *values = (struct values){zeros(BLOCK * plan->row * sizeof(float)), zeros(count * sizeof(float *))};
-    for (int k = 0; values->output && k < count; k++)
-        if (!(values->output[k] = zeros((size_t)BLOCK * plan->layers[k].wide * sizeof(float)))) return -1;
-    return values->input && values->output ? 0 : -1;
-}
-
-static void close_values(struct values *values, const struct plan *plan)
-{
-    for (int k = 0; values->output && k < plan->begin[CHAINS]; k++) free(values->output[k]);
-    free(values->output);
-    free(values->input);
-}
-
-static void activate(float *x, size_t count, int relu)
-{
-    for (size_t i = 0; i < count; i += LANES) {
-        vf *at = (vf *)(x + i);
-        *at = activated(*at, relu);
-    }
-}
-
-/* What a layer is computed from, and how far its rows are apart. */
-INLINE const float *input_of(const struct plan *plan, const struct values *values, int k, int *apart)
-{
-    const int trunk = plan->begin[POLICY];
-    if (!plan->layers[k].first) return *apart = plan->layers[k - 1].wide, values->output[k - 1];
-    if (plan->layers[k].sees) return *apart = plan->row, values->input;
-    return *apart = plan->layers[trunk - 1].wide, values->output[trunk - 1];
-}
-
-#define LOWEST -3.4028235e38f /* of what is not legal: its probability is 0 */
-
-/* Compute a block of rows; without outputs where nobody asks for them. */
-static void go_forward(const struct plan *plan, const float *parameters, struct values *values, int rows, int outputs)
-{
-    for (int k = 0; k < plan->begin[CHAINS]; k++) {
-        if (k == plan->begin[POLICY] && !outputs) k = plan->begin[VALUE];
-        const struct layer *layer = &plan->layers[k];
-        const float *weights = parameters + layer->at;
-        int apart;
-        const float *in = input_of(plan, values, k, &apart);
-        product(
-            in, apart, 1, layer->in, weights, layer->wide, weights + (size_t)layer->in * layer->wide,
-            values->output[k], layer->wide, rows, layer->wide
-        );
-        if (layer->activated) activate(values->output[k], (size_t)rows * layer->wide, plan->network->relu);
-    }
-    if (!plan->network->masked || !outputs) return;
-    const struct layer *last = &plan->layers[plan->begin[VALUE] - 1];
-    for (int b = 0; b < rows; b++)
-        for (int j = 0; j < plan->outputs; j++)
-            if (values->input[b * plan->row + plan->numbers + j] == 0)
-                values->output[plan->begin[VALUE] - 1][b * last->wide + j] = LOWEST;
 }
 
 #endif

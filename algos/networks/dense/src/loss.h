@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "layers.h"
+#include "network.h"
 
 /* Of a part of a minibatch, in the order of rows. */
 struct sums {
@@ -26,13 +26,13 @@ struct rows {
     vf *pull;                 /* [log_stds], gradients */
 };
 
-static int open_rows(struct rows *rows, const struct plan *plan)
+static int open_rows(struct rows *rows, const struct model *model)
 {
     const size_t vector = sizeof(vf);
     *rows = (struct rows){
-        zeros(plan->outputs * vector), zeros(plan->outputs * vector), zeros(plan->outputs * vector),
-        zeros(plan->network->components * vector), zeros(plan->network->components * vector),
-        zeros(plan->network->log_stds * vector),
+        zeros(model->outputs * vector), zeros(model->outputs * vector), zeros(model->outputs * vector),
+        zeros(model->network->components * vector), zeros(model->network->components * vector),
+        zeros(model->network->log_stds * vector),
     };
     return rows->output && rows->share && rows->log && rows->action && rows->scaled && rows->pull ? 0 : -1;
 }
@@ -50,13 +50,13 @@ static void close_rows(struct rows *rows)
 /* Take LANES rows of outputs and actions, of which `lanes` are there: the others repeat the first, and nobody looks at
  * them. */
 INLINE void take_lanes(
-    const struct plan *plan, struct rows *rows, const float *outputs, int wide, const float *const *actions, int lanes
+    const struct model *model, struct rows *rows, const float *outputs, int wide, const float *const *actions, int lanes
 )
 {
     for (int i = 0; i < LANES; i++) {
         const int b = i < lanes ? i : 0;
-        for (int j = 0; j < plan->outputs; j++) ((float *)&rows->output[j])[i] = outputs[(size_t)b * wide + j];
-        for (int c = 0; c < plan->network->components; c++) ((float *)&rows->action[c])[i] = actions[b][c];
+        for (int j = 0; j < model->outputs; j++) ((float *)&rows->output[j])[i] = outputs[(size_t)b * wide + j];
+        for (int c = 0; c < model->network->components; c++) ((float *)&rows->action[c])[i] = actions[b][c];
     }
 }
 
@@ -127,12 +127,12 @@ INLINE void outputs_gradient(
 /* The gradients of `count` rows' part of a minibatch's mean loss: by outputs and values, where those were, and by the
  * log standard deviations, onto what is there. */
 static void lose(
-    const struct plan *plan, const struct update *update, const float *log_std, const int64_t *order, int count,
+    const struct model *model, const struct update *update, const float *log_std, const int64_t *order, int count,
     const struct scale *scale, struct rows *rows, float *outputs, int wide, float *values, int values_wide,
     float *by_log_std, struct sums *sums
 )
 {
-    const struct network *network = plan->network;
+    const struct network *network = model->network;
     const float low = 1 - update->clip, high = 1 + update->clip, limit = update->value_clip;
     for (int first = 0; first < count; first += LANES) {
         const int lanes = count - first < LANES ? count - first : LANES;
@@ -145,7 +145,7 @@ static void lose(
             befores[i] = update->value[row], slopes[i] = update->slope[row], now[i] = values[(size_t)b * values_wide];
             actions[i] = update->action + row * network->components;
         }
-        take_lanes(plan, rows, outputs + (size_t)first * wide, wide, actions, lanes);
+        take_lanes(model, rows, outputs + (size_t)first * wide, wide, actions, lanes);
         vf entropy, value = *(const vf_row *)now, target = *(const vf_row *)targets, before = *(const vf_row *)befores;
         vf advantage = (*(const vf_row *)advantages - scale->mean) / scale->deviation;
         vf logprob = log_probability(network, log_std, rows, &entropy) - *(const vf_row *)slopes;
@@ -170,7 +170,7 @@ static void lose(
             sums->policy += policy[i], sums->value += square[i], sums->entropy += entropy[i];
             sums->divergence += divergence[i], sums->clipped += clipped[i] & 1;
             values[b * values_wide] = by_value[i];
-            for (int j = 0; j < plan->outputs; j++) outputs[b * wide + j] = ((const float *)&rows->output[j])[i];
+            for (int j = 0; j < model->outputs; j++) outputs[b * wide + j] = ((const float *)&rows->output[j])[i];
             for (int j = 0; j < network->log_stds; j++) by_log_std[j] += ((const float *)&rows->pull[j])[i];
         }
     }

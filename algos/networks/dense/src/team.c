@@ -9,6 +9,7 @@
 
 #define MOST_THREADS 64
 #define SPINS 4000 /* of some nanoseconds each, before a thread lets others run */
+#define TRIAL 32   /* rounds after which a team is judged that waits for more than half of the time */
 
 #if defined(__x86_64__)
 #define RELAX() __builtin_ia32_pause()
@@ -34,6 +35,14 @@ static void *serve(void *argument)
     return NULL;
 }
 
+/* Of a clock that only goes forward. */
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 void run_team(struct team *team, int threads, team_work *work, void *job)
 {
     struct member members[MOST_THREADS];
@@ -50,17 +59,10 @@ void run_team(struct team *team, int threads, team_work *work, void *job)
         started++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    team->size = started, team->waiting = 0, team->round = 0, team->waited = 0;
+    *team = (struct team){.size = started, .since = seconds()};
     __atomic_store_n(&go, 1, __ATOMIC_RELEASE);
     work(job, 0);
     for (int k = 1; k < started; k++) pthread_join(members[k].thread, NULL);
-}
-
-double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 void meet(struct team *team, int member)
@@ -78,4 +80,17 @@ void meet(struct team *team, int member)
         else sched_yield();
     }
     if (!member) team->waited += seconds() - since;
+}
+
+int stay(struct team *team, int member)
+{
+    if (member == 0 && team->size > 1 && ++team->tried == TRIAL) {
+        const double now = seconds();
+        team->alone = team->waited > 0.5 * (now - team->since);
+        team->since = now, team->waited = 0, team->tried = 0;
+    }
+    meet(team, member);
+    if (!team->alone) return 1;
+    if (member == 0) team->size = 1;
+    return member == 0;
 }

@@ -1,0 +1,135 @@
+"""An actor and its critics that learn from replay without torch: SAC, TD3 and DDPG on dense networks."""
+
+import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.common.draws import NormalBlocks
+from algos.common.keys import Stream
+from algos.learning.learner import plain_weights
+from algos.learning.offpolicy.learner import check_report
+from algos.learning.replay.batch import Batch, Floats
+from algos.networks.actor import as_features
+from algos.networks.architecture import Architecture, Weights
+from algos.networks.dense import make_actor_critic
+from algos.networks.dense.actor_critic import (
+    REPORTED,
+    ActorCriticObjective,
+    ActorCriticShape,
+    ActorCriticState,
+    SoftPolicy,
+    Transitions,
+)
+from algos.networks.dense.draw import draw_uniform
+from algos.networks.dense.shape import AdamState
+
+
+class DenseActorCritic:
+    """`OffPolicyLearner` of dense layers. Nothing depends on the processor, on threads, or on U."""
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        seed: int,
+        *,
+        critic_hidden: tuple[int, ...],
+        objective: ActorCriticObjective,
+        adam_epsilon: float,
+        threads: int,
+    ) -> None:
+        """Draw the parameters.
+
+        Args:
+            architecture: of the actor, whose outputs are A, or of a soft policy 2A; critics have its activation.
+            seed: of the first parameters, and of the noise of updates.
+            critic_hidden: widths.
+        """
+        *hidden, outputs = architecture.policy_layout.sizes
+        actions = outputs // 2 if objective.soft else outputs
+        self._shape = ActorCriticShape(
+            (*hidden, outputs), (hidden[0] + actions, *critic_hidden, 1), architecture.activation
+        )
+        self.architecture, self._objective, self._seed = architecture, objective, seed
+        self.reported: tuple[str, ...] = REPORTED if objective.soft else REPORTED[:3]
+        self._backend = make_actor_critic(self._shape, objective, self._begin(adam_epsilon), threads)
+        self._noise = NormalBlocks(seed, Stream.UPDATE)
+        self._nowhere = plain_weights(0, np.zeros(0, np.float32))  # observations are not normalized
+        self.updates = 0
+
+    def _begin(self, epsilon: float) -> ActorCriticState:
+        shape, generator = self._shape, np.random.default_rng(self._seed % 2**63)
+        actor = draw_uniform(shape.actor, generator)
+        critics = np.concatenate([draw_uniform(shape.critic, generator) for _ in range(self._objective.critics)])
+        policy = self._objective.policy
+        log_alpha = math.log(policy.alpha) if isinstance(policy, SoftPolicy) and policy.learned else 0.0
+        return ActorCriticState(
+            _at_rest(actor, epsilon),
+            _at_rest(critics, epsilon),
+            _at_rest(np.array([log_alpha], np.float32), epsilon),
+            np.zeros(0, np.float32) if self._objective.soft else actor.copy(),
+            critics.copy(),
+            np.zeros(2),
+            0,
+        )
+
+    def update(self, batch: Batch, rate: float) -> tuple[NDArray[np.float64], Floats]:
+        """See `OffPolicyLearner.update`."""
+        shape, (U, B) = self._shape, batch.reward.shape
+        first, self.updates = self.updates, self.updates + U
+        given = Transitions(
+            self._features(batch.obs),
+            batch.action.astype(np.float32, copy=False).reshape(U, B, shape.actions),
+            batch.reward,
+            self._features(batch.next_obs),
+            batch.discount,
+            batch.weight,
+            self._noise.take((self._objective.draws, B, shape.actions), first, U),
+        )
+        report, apart = self._backend.update(given, rate)
+        report = report[:, : len(self.reported)]
+        check_report(report, self.reported, first)
+        return report, apart
+
+    def _features(self, obs: NDArray[Any]) -> Floats:
+        """Observations of U updates [U, B, ...] as numbers [U, B, O]."""
+        rows = obs.reshape(-1, *obs.shape[2:])
+        return as_features(self.architecture.prepare(rows, self._nowhere)).reshape(*obs.shape[:2], -1)
+
+    def at_work(self) -> AbstractContextManager[Any]:
+        """See `OffPolicyLearner.at_work`."""
+        return nullcontext()
+
+    def weights(self, version: int) -> Weights:
+        """See `OffPolicyLearner.weights`."""
+        return plain_weights(version, self._backend.actor())
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `OffPolicyLearner.state_dict`."""
+        state, found = self._backend.read(), {"updates": self.updates}
+        for name, adam in _adams(state):
+            found |= {f"{name}_{part}": getattr(adam, part) for part in ("parameters", "momentum", "variance", "steps")}
+        return found | {name: getattr(state, name) for name in ("target_actor", "target_critics", "told")}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `OffPolicyLearner.load_state_dict`."""
+        own = self._backend.read()
+        for name, adam in _adams(own):
+            for part in ("parameters", "momentum", "variance"):
+                getattr(adam, part)[:] = state[f"{name}_{part}"]
+            adam.steps = int(state[f"{name}_steps"])
+        for name in ("target_actor", "target_critics", "told"):
+            getattr(own, name)[:] = state[name]
+        own.updates = self.updates = int(state["updates"])
+        self._backend.write(own)
+
+
+def _adams(state: ActorCriticState) -> tuple[tuple[str, AdamState], ...]:
+    return ("actor", state.actor), ("critics", state.critics), ("log_alpha", state.log_alpha)
+
+
+def _at_rest(parameters: Floats, epsilon: float) -> AdamState:
+    return AdamState(parameters, np.zeros_like(parameters), np.zeros_like(parameters), 0, epsilon)

@@ -1,0 +1,86 @@
+"""Q learning on dense networks, without torch. No number depends on the processor, on threads or on U."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.learning.learner import plain_weights
+from algos.learning.offpolicy.learner import check_report
+from algos.learning.offpolicy.objectives import QObjective
+from algos.learning.replay.batch import Batch, Floats
+from algos.networks.actor import as_features
+from algos.networks.architecture import Architecture, Weights
+from algos.networks.dense import make_q_backend
+from algos.networks.dense.draw import draw_uniform
+from algos.networks.dense.q import REPORTED, QSteps, QVectors, Transitions
+from algos.networks.dense.shape import DenseShape, adam_scales
+
+
+class DenseQLearner:
+    """`OffPolicyLearner` of action values (Mnih et al. 2015); see `QObjective`.
+
+    Where the architecture is shared, the network is a dueling one (Wang et al. 2016, arXiv:1511.06581): a trunk, then
+    advantages, less their mean over all actions, and the value of the state. Errors count by half their squares; with
+    `huber` they do so up to it and linearly beyond, which is `huber` times torch's smooth_l1_loss of that beta.
+    """
+
+    reported: tuple[str, ...] = REPORTED
+
+    def __init__(
+        self, architecture: Architecture, objective: QObjective, seed: int, *, adam_epsilon: float, threads: int
+    ) -> None:
+        """Draw the parameters, which the targets begin with."""
+        self.architecture, self.updates = architecture, 0
+        self._objective, self._epsilon = objective, adam_epsilon
+        shape = DenseShape.of(architecture)
+        shape = shape if architecture.shared else replace(shape, value=())
+        generator = np.random.default_rng(seed % 2**63)
+        theta = np.concatenate([draw_uniform(sizes, generator) for sizes in shape.chains])
+        self._backend = make_q_backend(shape, threads)
+        self._backend.load(QVectors(theta, theta, np.zeros_like(theta), np.zeros_like(theta)))
+
+    def update(self, batch: Batch, rate: float) -> tuple[NDArray[np.float64], Floats]:
+        """See `OffPolicyLearner.update`."""
+        U, objective = len(batch.reward), self._objective
+        numbers = np.arange(self.updates + 1, self.updates + U + 1)
+        rates, deviations = adam_scales(rate, self.updates, U)
+        taus = np.where(numbers % objective.target_every == 0, np.float32(objective.tau), np.float32(0))
+        steps = QSteps(
+            objective.double, objective.huber, objective.max_grad_norm, self._epsilon, rates, deviations, taus
+        )
+        action = batch.action.reshape(batch.reward.shape).astype(np.int32)
+        rows = self._rows(batch.obs), self._rows(batch.next_obs)
+        given = Transitions(*rows, action, batch.reward, batch.discount, batch.weight)
+        report, distance = self._backend.update(given, steps)
+        check_report(report, self.reported, self.updates)
+        self.updates += U
+        return report, distance
+
+    def _rows(self, obs: NDArray[Any]) -> Floats:
+        """Observations [U, B, ...] as a network sees them [U * B, width]."""
+        flat = obs.reshape(-1, *obs.shape[2:])
+        return as_features(self.architecture.prepare(flat, _NOTHING))
+
+    def at_work(self) -> AbstractContextManager[Any]:
+        """See `OffPolicyLearner.at_work`."""
+        return nullcontext()
+
+    def weights(self, version: int) -> Weights:
+        """See `OffPolicyLearner.weights`."""
+        return plain_weights(version, self._backend.parameters())
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `OffPolicyLearner.state_dict`."""
+        return {**vars(self._backend.vectors()), "updates": self.updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `OffPolicyLearner.load_state_dict`."""
+        self._backend.load(QVectors(*(state[name] for name in ("parameters", "targets", "momentum", "variance"))))
+        self.updates = int(state["updates"])
+
+
+_NOTHING = plain_weights(0, np.zeros(0, np.float32))  # normalizes nothing

@@ -1,0 +1,122 @@
+"""What actors and critics of dense layers are made of that learn from replay without torch, and what they learn by."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.networks.dense.shape import AdamState, Floats
+from algos.networks.flat import Activation
+
+REPORTED = ("critic_loss", "q_mean", "actor_loss", "alpha", "entropy")  # the last two of a soft policy alone
+
+
+@dataclass(frozen=True)
+class SoftPolicy:
+    """SAC's (Haarnoja et al. 2018, arXiv:1812.05905): a Gaussian squashed by tanh, whose entropy is rewarded."""
+
+    alpha: float  # the reward of entropy; where it is learned, that of the first update
+    learned: bool  # alpha, by gradients of -log(alpha) (log pi + target_entropy)
+    target_entropy: float  # nats; usually -A
+
+
+@dataclass(frozen=True)
+class DeterministicPolicy:
+    """TD3's (Fujimoto et al. 2018, arXiv:1802.09477) and DDPG's: tanh of the outputs."""
+
+    target_noise: float  # deviation of the noise on the next action, of actions in [-1, 1]; 0 for none
+    target_noise_clip: float  # the most noise
+
+
+@dataclass(frozen=True)
+class ActorCriticObjective:
+    """How an actor and its critics learn. Losses are sums over critics, of squares halved where the policy is soft.
+
+    Those are the losses of Stable-Baselines3; Adam's step depends on such a factor by its epsilon alone.
+    """
+
+    policy: SoftPolicy | DeterministicPolicy
+    critics: int  # 1 or 2, of which the smaller counts; a deterministic actor learns from the first
+    tau: float  # how far targets move; at 1 they are copies
+    target_every: int  # updates between two moves of the targets
+    actor_every: int  # updates between two steps of the actor, and of alpha
+
+    @property
+    def soft(self) -> bool:
+        """Whether the policy is drawn from."""
+        return isinstance(self.policy, SoftPolicy)
+
+    @property
+    def draws(self) -> int:
+        """Standard normal numbers for each component of each row: of a soft policy for the next action and its own."""
+        return 2 if self.soft else 1
+
+
+@dataclass(frozen=True)
+class ActorCriticShape:
+    """A chain of layers for the actor, and one for each critic. Flat vectors are in torch's order, critic by critic."""
+
+    actor: tuple[int, ...]  # widths from observation to outputs: A; of a soft policy A means, then A log deviations
+    critic: tuple[int, ...]  # widths from observation and action, side by side, to 1
+    activation: Activation
+
+    @property
+    def observed(self) -> int:
+        """O, numbers of an observation."""
+        return self.actor[0]
+
+    @property
+    def actions(self) -> int:
+        """A, components of an action."""
+        return self.critic[0] - self.actor[0]
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """What U updates learn from, B rows each."""
+
+    observation: Floats  # [U, B, O]
+    action: Floats  # [U, B, A], in [-1, 1]
+    reward: Floats  # [U, B]
+    next_observation: Floats  # [U, B, O]
+    discount: Floats  # [U, B], of the next value; 0 where the episode terminated
+    weight: Floats  # [U, B], of a row's loss
+    noise: Floats  # [U, draws, B, A], standard normal
+
+
+@dataclass
+class ActorCriticState:
+    """Parameters, targets and moments."""
+
+    actor: AdamState
+    critics: AdamState
+    log_alpha: AdamState  # [1]; takes steps where alpha is learned
+    target_actor: Floats  # [Pa], of a deterministic policy; else [0]
+    target_critics: Floats
+    told: NDArray[np.float64]  # actor_loss and entropy of the last update in which the actor moved
+    updates: int
+
+
+class ActorCriticBackend(Protocol):
+    """What lets an actor and its critics learn, and keeps them."""
+
+    def read(self) -> ActorCriticState:
+        """Return a copy of what it keeps."""
+        ...
+
+    def write(self, state: ActorCriticState) -> None:
+        """Take a copy of what it is to keep."""
+        ...
+
+    def actor(self) -> Floats:
+        """Return a copy of the actor's parameters [Pa]."""
+        ...
+
+    def update(self, given: Transitions, rate: float) -> tuple[NDArray[np.float64], Floats]:
+        """Make U updates; returns what is REPORTED of each [U, 5], and the critics' mean distance from targets [U, B].
+
+        Args:
+            rate: Adam's, of actor, critics and alpha.
+        """
+        ...

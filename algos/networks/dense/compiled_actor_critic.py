@@ -1,0 +1,142 @@
+"""Actors and critics of dense layers in C: `src/dense.h` says what is shared with it.
+
+They stay in C from one call to the next, in its own order. Calls release the interpreter lock.
+"""
+
+import copy
+import ctypes
+import weakref
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.networks.dense import library
+from algos.networks.dense.actor_critic import (
+    REPORTED,
+    ActorCriticObjective,
+    ActorCriticShape,
+    ActorCriticState,
+    SoftPolicy,
+    Transitions,
+)
+from algos.networks.dense.compiled import limit_threads
+from algos.networks.dense.shape import AdamState, Floats
+from envs.errors import require
+
+_POINTER = ctypes.c_void_p
+LEAST_WORK = 10_000_000  # products that are worth another thread, which takes some time to start
+
+
+class _Settings(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("actor", "critic")),
+        *((name, ctypes.c_int32) for name in ("actor_layers", "critic_layers", "critics", "relu", "soft", "learned")),
+        *((name, ctypes.c_int32) for name in ("target_every", "actor_every", "threads")),
+        *((name, ctypes.c_float) for name in ("alpha", "target_entropy", "target_noise", "target_noise_clip", "tau")),
+        *((name, ctypes.c_float) for name in ("epsilon", "momentum_decay", "variance_decay")),
+    )
+
+
+class _Lessons(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("observation", "action", "reward", "next_observation", "discount", "weight")),
+        *((name, _POINTER) for name in ("noise", "rates", "deviations", "actor_rates", "actor_deviations")),
+        *((name, _POINTER) for name in ("log_alpha", "told", "report", "distance")),
+        *((name, ctypes.c_int64) for name in ("updates", "rows", "before")),
+        ("threads", ctypes.c_int32),
+    )
+
+
+class CompiledActorCritic:
+    """`ActorCriticBackend` in C, on so many threads, which change no number."""
+
+    def __init__(
+        self, shape: ActorCriticShape, objective: ActorCriticObjective, state: ActorCriticState, threads: int
+    ) -> None:
+        """Raises ConfigError where there is no library for this processor, or no memory."""
+        self._library, self._set = library.load(), library.widest().encode()
+        self._shape, self._objective = shape, objective
+        self._state = copy.deepcopy(state)  # of which large vectors are C's, and here may be older
+        self._threads = limit_threads(threads)
+        adam, policy = state.critics, objective.policy
+        soft = isinstance(policy, SoftPolicy)
+        self._sizes = [np.array(each, np.int32) for each in (shape.actor, shape.critic)]
+        settings = _Settings(
+            *(each.ctypes.data for each in self._sizes),
+            *(len(each) - 1 for each in self._sizes),
+            objective.critics,
+            shape.activation == "relu",
+            soft,
+            isinstance(policy, SoftPolicy) and policy.learned,
+            objective.target_every,
+            objective.actor_every,
+            self._threads,
+            *((policy.alpha, policy.target_entropy) if isinstance(policy, SoftPolicy) else (0, 0)),
+            *((0, 0) if isinstance(policy, SoftPolicy) else (policy.target_noise, policy.target_noise_clip)),
+            objective.tau,
+            adam.epsilon,
+            adam.momentum_decay,
+            adam.variance_decay,
+        )
+        self._learner = self._library.actor_critic_open(self._set, ctypes.byref(settings))
+        require(bool(self._learner), f"no memory to learn with networks of {shape.actor} and {shape.critic}")
+        weakref.finalize(self, self._library.actor_critic_close, self._set, self._learner)
+        self.write(state)
+
+    def read(self) -> ActorCriticState:
+        """See `ActorCriticBackend.read`."""
+        self._library.actor_critic_save(self._set, self._learner, *map(ctypes.byref, self._vectors(self._state)))
+        return copy.deepcopy(self._state)
+
+    def write(self, state: ActorCriticState) -> None:
+        """See `ActorCriticBackend.write`."""
+        self._state = copy.deepcopy(state)
+        self._library.actor_critic_load(self._set, self._learner, *map(ctypes.byref, self._vectors(self._state)))
+
+    def actor(self) -> Floats:
+        """See `ActorCriticBackend.actor`."""
+        found = np.empty_like(self._state.actor.parameters)
+        self._library.actor_critic_save(
+            self._set, self._learner, ctypes.byref(library.Vectors(found.ctypes.data, None, None, None)), None
+        )
+        return found
+
+    def _vectors(self, state: ActorCriticState) -> tuple[library.Vectors, library.Vectors]:
+        def view(adam: AdamState, target: Floats) -> library.Vectors:
+            arrays = (adam.parameters, target, adam.momentum, adam.variance)
+            assert all(array.dtype == np.float32 and array.flags.c_contiguous for array in arrays)
+            assert all(array.shape == adam.parameters.shape or not array.size for array in arrays)
+            return library.Vectors(*(array.ctypes.data if array.size else None for array in arrays))
+
+        return view(state.actor, state.target_actor), view(state.critics, state.target_critics)
+
+    def _count_threads(self, rows: int) -> int:
+        """How many are worth their start, to learn from so many rows; each goes some five times through a weight."""
+        weights = self._state.actor.parameters.size + self._state.critics.parameters.size
+        return max(min(self._threads, 5 * weights * rows // LEAST_WORK), 1)
+
+    def update(self, given: Transitions, rate: float) -> tuple[NDArray[np.float64], Floats]:
+        """See `ActorCriticBackend.update`."""
+        state, objective, (U, B) = self._state, self._objective, given.reward.shape
+        O, A = self._shape.observed, self._shape.actions
+        report, distance = np.zeros((U, len(REPORTED))), np.empty((U, B), np.float32)
+        lead = (U, B)
+        shapes = ((*lead, O), (*lead, A), lead, (*lead, O), lead, lead, (U, objective.draws, B, A))
+        arrays = [np.ascontiguousarray(array, np.float32) for array in vars(given).values()]
+        assert tuple(array.shape for array in arrays) == shapes, [array.shape for array in arrays]
+        before, every = state.updates, objective.actor_every
+        moves = (before + U) // every - before // every
+        scales = [*state.critics.scales(rate, U), *state.actor.scales(rate, moves)]
+        alpha = state.log_alpha
+        log_alpha = np.concatenate([alpha.parameters, alpha.momentum, alpha.variance])
+        kept = [*arrays, *scales, log_alpha, state.told, report, distance]
+        lessons = _Lessons(*(array.ctypes.data for array in kept), U, B, before, self._count_threads(U * B))
+        failed = self._library.actor_critic_update(self._set, self._learner, ctypes.byref(lessons))
+        require(not failed, f"no memory to learn with networks of {self._shape.actor} and {self._shape.critic}")
+        state.updates += U
+        state.critics.steps += U
+        state.actor.steps += moves
+        if isinstance(objective.policy, SoftPolicy) and objective.policy.learned:
+            alpha.parameters[:], alpha.momentum[:], alpha.variance[:] = log_alpha
+            alpha.steps += moves
+        return report, distance

@@ -1,0 +1,92 @@
+"""Learning of action values in C: `src/dense.h` says what is shared with it. Calls release the interpreter lock."""
+
+import ctypes
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.networks.dense import library
+from algos.networks.dense.compiled import describe_network, floats, limit_threads
+from algos.networks.dense.q import REPORTED, QSteps, QVectors, Transitions
+from algos.networks.dense.shape import MOMENTUM_DECAY, VARIANCE_DECAY, DenseShape, Floats
+from envs.errors import require
+
+_POINTER = ctypes.c_void_p
+
+
+class _Update(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("observation", "following", "action", "reward", "discount", "weight")),
+        *((name, _POINTER) for name in ("rates", "deviations", "taus", "distance", "report")),
+        *((name, ctypes.c_int64) for name in ("updates", "rows")),
+        *((name, ctypes.c_float) for name in ("huber", "max_norm", "epsilon", "momentum_decay", "variance_decay")),
+        *((name, ctypes.c_int32) for name in ("double_q", "threads")),
+    )
+
+
+class CompiledQ:
+    """`QBackend` in C, on so many threads, which change no number. The vectors stay there from call to call."""
+
+    def __init__(self, shape: DenseShape, threads: int) -> None:
+        """Raises ConfigError where there is no library for this processor, or no memory."""
+        self._library, self._set = library.load(), library.widest().encode()
+        self._shape, self._threads = shape, limit_threads(threads)
+        network, _kept = describe_network(shape)
+        self._learner = self._library.q_open(self._set, ctypes.byref(network))
+        require(bool(self._learner), f"no memory for action values of {shape.policy}")
+        weakref.finalize(self, self._library.q_close, self._set, self._learner)
+
+    def load(self, vectors: QVectors) -> None:
+        """See `QBackend.load`."""
+        given = [floats(each, self._shape.num_parameters) for each in vars(vectors).values()]
+        self._library.q_load(
+            self._set, self._learner, ctypes.byref(library.Vectors(*(each.ctypes.data for each in given)))
+        )
+
+    def vectors(self) -> QVectors:
+        """See `QBackend.vectors`."""
+        found = [np.empty(self._shape.num_parameters, np.float32) for _ in range(4)]
+        self._library.q_save(
+            self._set, self._learner, ctypes.byref(library.Vectors(*(each.ctypes.data for each in found)))
+        )
+        return QVectors(*found)
+
+    def parameters(self) -> Floats:
+        """See `QBackend.parameters`."""
+        found = np.empty(self._shape.num_parameters, np.float32)
+        self._library.q_save(self._set, self._learner, ctypes.byref(library.Vectors(found.ctypes.data)))
+        return found
+
+    def update(self, transitions: Transitions, steps: QSteps) -> tuple[NDArray[np.float64], Floats]:
+        """See `QBackend.update`."""
+        shape = self._shape
+        U, B = transitions.reward.shape
+        report, distance = np.zeros((U, len(REPORTED))), np.empty((U, B), np.float32)
+        actions = np.ascontiguousarray(transitions.action, np.int32)
+        assert actions.shape == (U, B) and (actions.view(np.uint32) < shape.outputs).all(), "actions are numbers of it"
+        kept: list[NDArray[Any]] = [
+            floats(transitions.observation, U * B, shape.width),
+            floats(transitions.next_observation, U * B, shape.width),
+            actions,
+            *(floats(each, U, B) for each in (transitions.reward, transitions.discount, transitions.weight)),
+            *(floats(each, U) for each in (steps.rates, steps.deviations, steps.taus)),
+            distance,
+            report,
+        ]
+        update = _Update(
+            *(array.ctypes.data for array in kept),
+            U,
+            B,
+            -1 if steps.huber is None else steps.huber,
+            -1 if steps.max_norm is None else steps.max_norm,
+            steps.epsilon,
+            MOMENTUM_DECAY,
+            VARIANCE_DECAY,
+            steps.double,
+            self._threads,
+        )
+        failed = self._library.q_update(self._set, self._learner, ctypes.byref(update))
+        require(not failed, f"no memory to learn action values of {shape.policy}")
+        return report, distance

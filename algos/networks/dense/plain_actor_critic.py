@@ -1,0 +1,234 @@
+"""Actors and critics of dense layers in NumPy, to the bits of C: its operations one by one, every sum in its order."""
+
+import copy
+import functools
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.networks.dense.actor_critic import (
+    REPORTED,
+    ActorCriticObjective,
+    ActorCriticShape,
+    ActorCriticState,
+    DeterministicPolicy,
+    SoftPolicy,
+    Transitions,
+)
+from algos.networks.dense.plain import HALF_LOG_2PI
+from algos.networks.dense.plain_chains import (
+    ONE,
+    ZERO,
+    Layers,
+    approach,
+    cut,
+    descend,
+    go_back,
+    go_forward,
+    in_order,
+    split,
+)
+from algos.networks.dense.shape import Floats
+from envs.native.functions import quick_exp, quick_log, quick_tangent
+from envs.native.networks import DenseLayout
+
+LOG_2 = np.float32(math.log(2))
+LEAST_LOG_STD, MOST_LOG_STD = np.float32(-20), np.float32(2)
+
+
+class PlainActorCritic:
+    """`ActorCriticBackend` in NumPy."""
+
+    def __init__(self, shape: ActorCriticShape, objective: ActorCriticObjective, state: ActorCriticState) -> None:
+        self._shape, self._objective = shape, objective
+        self.write(state)
+
+    def read(self) -> ActorCriticState:
+        """See `ActorCriticBackend.read`."""
+        return copy.deepcopy(self._state)
+
+    def write(self, state: ActorCriticState) -> None:
+        """See `ActorCriticBackend.write`."""
+        self._state = copy.deepcopy(state)
+
+    def actor(self) -> Floats:
+        """See `ActorCriticBackend.actor`."""
+        return self._state.actor.parameters.copy()
+
+    def update(self, given: Transitions, rate: float) -> tuple[NDArray[np.float64], Floats]:
+        """See `ActorCriticBackend.update`."""
+        objective, state = self._objective, self._state
+        U, B = given.reward.shape
+        report, apart = np.zeros((U, len(REPORTED))), np.empty((U, B), np.float32)
+        moved = [number % objective.actor_every == 0 for number in range(state.updates + 1, state.updates + 1 + U)]
+        critic_scales = list(zip(*state.critics.scales(rate, U), strict=True))
+        actor_scales = iter(list(zip(*state.actor.scales(rate, sum(moved)), strict=True)))
+        with np.errstate(all="ignore"):  # as in C
+            for k, told in enumerate(report):
+                rows = Transitions(*(array[k] for array in vars(given).values()))  # of this update alone
+                told[3] = alpha = self._alpha()
+                told[:2], apart[k] = self._learn_critics(rows, alpha, critic_scales[k])
+                if moved[k]:
+                    state.told[:] = self._learn_actor(rows, alpha, next(actor_scales))
+                told[[2, 4]] = state.told
+                state.updates += 1
+                if state.updates % objective.target_every == 0:
+                    self._follow()
+        return report, apart
+
+    def _alpha(self) -> np.float32:
+        policy = self._objective.policy
+        if not isinstance(policy, SoftPolicy):
+            return ZERO
+        return np.float32(quick_exp(self._state.log_alpha.parameters)[0] if policy.learned else policy.alpha)
+
+    def _targets(self, rows: Transitions, alpha: np.float32) -> Floats:
+        """What values are to become [B]."""
+        shape, policy, state = self._shape, self._objective.policy, self._state
+        if isinstance(policy, DeterministicPolicy):
+            out = self._chain(shape.actor, state.target_actor, rows.next_observation)[-1]
+            noise = rows.noise[0] * np.float32(policy.target_noise)
+            noise = _within(noise, np.float32(-policy.target_noise_clip), np.float32(policy.target_noise_clip))
+            action = _within(quick_tangent(out) + noise, -ONE, ONE)
+        else:
+            drawn = _Drawn(self._chain(shape.actor, state.actor.parameters, rows.next_observation)[-1], rows.noise[0])
+            action = drawn.action
+        values = self._judge(state.target_critics, rows.next_observation, action)
+        following = _smaller([each[-1][:, 0] for each in values])
+        if isinstance(policy, SoftPolicy):
+            following = following - alpha * drawn.logprob
+        return rows.reward + rows.discount * following
+
+    def _learn_critics(
+        self, rows: Transitions, alpha: np.float32, scales: tuple[np.float32, np.float32]
+    ) -> tuple[list[float], Floats]:
+        """Let the critics take a step; returns the loss, the mean value, and the distances from targets [B]."""
+        shape, state, B, target = self._shape, self._state, len(rows.reward), self._targets(rows, alpha)
+        values = self._judge(state.critics.parameters, rows.observation, rows.action)
+        q = [each[-1][:, 0] for each in values]
+        errors = [each - target for each in q]
+        share = ONE / np.float32(B)
+        factor = rows.weight * (share if self._objective.soft else share + share)
+        by = [(error * factor)[:, None] for error in errors]
+        descend(state.critics, self._gradient(shape.critic, state.critics.parameters, values, by), *scales)
+        state.critics.steps += 1
+
+        squares, distance = errors[0] * errors[0], np.abs(errors[0])
+        told_q = q[0].astype(np.float64)
+        for error, each in zip(errors[1:], q[1:], strict=True):
+            squares, distance = squares + error * error, (distance + np.abs(error)) * np.float32(0.5)
+            told_q = told_q + each
+        loss, mean = _sums(rows.weight * squares, told_q)
+        return [loss * (0.5 if self._objective.soft else 1) / B, mean / (B * len(q))], distance
+
+    def _learn_actor(
+        self, rows: Transitions, alpha: np.float32, scales: tuple[np.float32, np.float32]
+    ) -> tuple[float, float]:
+        """Let the actor take a step, and alpha; returns the actor's loss and the entropy."""
+        shape, policy, state, B = self._shape, self._objective.policy, self._state, len(rows.reward)
+        share = ONE / np.float32(B)
+        values = self._chain(shape.actor, state.actor.parameters, rows.observation)
+        drawn = _Drawn(values[-1], rows.noise[1]) if self._objective.soft else None
+        action = quick_tangent(values[-1]) if drawn is None else drawn.action
+        q, by_action = self._climb(rows.observation, action, -share)
+        if drawn is None:
+            by_out, loss, logprob = by_action * (ONE - action * action), -q, np.zeros(B, np.float32)
+        else:
+            by_out, loss, logprob = drawn.gradient(by_action, alpha * share), alpha * drawn.logprob - q, drawn.logprob
+        descend(state.actor, self._gradient(shape.actor, state.actor.parameters, [values], [by_out]), *scales)
+        state.actor.steps += 1
+        lost, logs = _sums(loss, logprob)
+        if isinstance(policy, SoftPolicy) and policy.learned:
+            slope = -(np.float32(logs / B) + np.float32(policy.target_entropy))
+            descend(state.log_alpha, np.array([slope], np.float32), *scales)
+            state.log_alpha.steps += 1
+        return lost / B, -logs / B
+
+    def _gradient(self, sizes: tuple[int, ...], flat: Floats, values: list[list[Floats]], by: list[Floats]) -> Floats:
+        """The gradient by networks in a vector, given those by what each gave [B, out]: parts are summed in order."""
+        parts = []
+        for among in cut(len(by[0])):
+            parts.append(np.zeros_like(flat))
+            each = zip(self._split(sizes, flat), values, by, self._split(sizes, parts[-1]), strict=True)
+            for layers, own, by_own, slots in each:
+                self._back(layers, [x[among] for x in own], by_own[among], slots)
+        return functools.reduce(np.add, parts)
+
+    def _climb(self, observation: Floats, action: Floats, by_q: np.float32) -> tuple[Floats, Floats]:
+        """Return the values [B] that the actor learns from, and gradients by actions [B, A], through the critics."""
+        flat, shape = self._state.critics.parameters, self._shape
+        values = self._judge(flat, observation, action)
+        by = [
+            self._back(layers, own, np.full((len(action), 1), by_q), None)[:, shape.observed :]
+            for layers, own in zip(self._split(shape.critic, flat), values, strict=True)
+        ]
+        q = [own[-1][:, 0] for own in values]
+        if not self._objective.soft or len(q) == 1:
+            return q[0], by[0]
+        return _smaller(q), np.where((q[1] < q[0])[:, None], by[1], by[0])
+
+    def _follow(self) -> None:
+        """Move the targets."""
+        state, tau = self._state, self._objective.tau
+        approach(state.target_critics, state.critics.parameters, tau)
+        if not self._objective.soft:
+            approach(state.target_actor, state.actor.parameters, tau)
+
+    def _split(self, sizes: tuple[int, ...], flat: Floats) -> list[Layers]:
+        """Of each network in a vector of them."""
+        return split(flat, [sizes] * (len(flat) // DenseLayout(sizes).num_parameters))
+
+    def _chain(self, sizes: tuple[int, ...], flat: Floats, x: Floats) -> list[Floats]:
+        return go_forward(self._split(sizes, flat)[0], x, self._shape.activation)
+
+    def _judge(self, flat: Floats, observation: Floats, action: Floats) -> list[list[Floats]]:
+        """What each layer of each critic makes of rows."""
+        x = np.concatenate([observation, action], axis=1)
+        return [go_forward(layers, x, self._shape.activation) for layers in self._split(self._shape.critic, flat)]
+
+    def _back(self, layers: Layers, values: list[Floats], by: Floats, slots: Layers | None) -> Floats:
+        """Fill a chain's gradients, or where there is no room for them return those by what the chain took."""
+        return go_back(layers, values, by, self._shape.activation, slots, further=slots is None)
+
+
+class _Drawn:
+    """Actions [B, A] drawn by noise [B, A] from a Gaussian's means and log deviations [B, 2A], then squashed."""
+
+    def __init__(self, out: Floats, noise: Floats) -> None:
+        A = noise.shape[1]
+        self._raw = out[:, A:]
+        self._log_std = _within(self._raw, LEAST_LOG_STD, MOST_LOG_STD)
+        self._spread = quick_exp(self._log_std) * noise
+        u = out[:, :A] + self._spread
+        self.action = quick_tangent(u)
+        twice = u * np.float32(-2)
+        softplus = np.where(twice > 0, twice, ZERO) + quick_log(ONE + quick_exp(-np.abs(twice)))
+        slope = ((LOG_2 - u) - softplus) * np.float32(2)  # log(1 - tanh^2 u), which does not saturate
+        density = ((noise * noise) * np.float32(-0.5) - self._log_std) - HALF_LOG_2PI
+        self.logprob = np.zeros(len(out), np.float32)
+        for column in (density - slope).T:
+            self.logprob = self.logprob + column
+
+    def gradient(self, by_action: Floats, by_logprob: np.float32) -> Floats:
+        """Map gradients by actions [B, A] and by every log-probability to those by outputs [B, 2A], at this noise."""
+        by_u = by_action * (ONE - self.action * self.action) + (by_logprob + by_logprob) * self.action
+        by_log_std = np.where(self._raw == self._log_std, by_u * self._spread - by_logprob, ZERO)
+        return np.concatenate([by_u, by_log_std], axis=1)
+
+
+def _sums(*terms: NDArray[Any]) -> NDArray[np.float64]:
+    """Of terms [B], each in double precision from the first row to the last of a part, and parts in order."""
+    every = np.array(terms, np.float64)
+    return np.sum([in_order(every[:, among]) for among in cut(every.shape[1])], axis=0)
+
+
+def _smaller(values: list[Floats]) -> Floats:
+    """The smallest of one or two."""
+    return values[0] if len(values) == 1 else np.where(values[1] < values[0], values[1], values[0])
+
+
+def _within(x: Floats, low: np.float32, high: np.float32) -> Floats:
+    x = np.where(x < low, low, x)
+    return np.where(x > high, high, x)

@@ -1,0 +1,66 @@
+"""What dense networks of action values are made of, and what their updates are computed from."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.networks.dense.shape import Floats
+
+REPORTED = ("loss", "q_mean", "target_mean", "gradient_norm")
+
+
+@dataclass(frozen=True)
+class QVectors:
+    """Flat vectors [P], trunk, policy, value: outputs of the policy are action values, or advantages beside a value."""
+
+    parameters: Floats
+    targets: Floats
+    momentum: Floats  # Adam's
+    variance: Floats
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """What U updates learn from, B transitions each."""
+
+    observation: Floats  # [U * B, width]
+    next_observation: Floats  # [U * B, width]
+    action: NDArray[np.int32]  # [U, B]
+    reward: Floats  # [U, B]
+    discount: Floats  # [U, B], of what the next observation is worth
+    weight: Floats  # [U, B], of the losses
+
+
+@dataclass(frozen=True)
+class QSteps:
+    """How U updates descend."""
+
+    double: bool  # the next action is chosen by the parameters, not by the targets
+    huber: float | None  # errors beyond it count linearly; None: all by half their squares
+    max_norm: float | None  # gradients are scaled down to it; None: they are left as they are
+    epsilon: float  # Adam's
+    rates: Floats  # [U], see `adam_scales`
+    deviations: Floats  # [U]
+    taus: Floats  # [U], how far targets move after each; 0: they stay
+
+
+class QBackend(Protocol):
+    """A network of action values, its targets and Adam's moments, where they are computed."""
+
+    def load(self, vectors: QVectors) -> None:
+        """Go on from these."""
+        ...
+
+    def vectors(self) -> QVectors:
+        """Copies of all."""
+        ...
+
+    def parameters(self) -> Floats:
+        """A copy of the parameters alone."""
+        ...
+
+    def update(self, transitions: Transitions, steps: QSteps) -> tuple[NDArray[np.float64], Floats]:
+        """Make U updates; returns what is REPORTED [U, 4], and how far values were from their targets [U, B]."""
+        ...

@@ -1,0 +1,166 @@
+/* The way of a block of rows through a chain of dense layers, and of gradients back through it. */
+
+#ifndef PADDOCK_CHAINS_H
+#define PADDOCK_CHAINS_H
+
+#include "layers.h"
+
+/* What each layer of a plan makes of a block of rows. */
+struct pass {
+    const struct plan *plan;
+    float **outputs; /* of each layer [BLOCK, wide] */
+};
+
+static int open_pass(struct pass *pass, const struct plan *plan)
+{
+    const int count = plan->begin[plan->chains];
+    *pass = (struct pass){plan, zeros(count * sizeof(float *))};
+    for (int k = 0; pass->outputs && k < count; k++)
+        if (!(pass->outputs[k] = zeros((size_t)BLOCK * plan->layers[k].wide * sizeof(float)))) return -1;
+    return pass->outputs ? 0 : -1;
+}
+
+static void close_pass(struct pass *pass)
+{
+    for (int k = 0; pass->outputs && k < pass->plan->begin[pass->plan->chains]; k++) free(pass->outputs[k]);
+    free(pass->outputs);
+}
+
+/* The last layer of a chain, or -1: it has none. */
+INLINE int last_layer(const struct plan *plan, int chain)
+{
+    return plan->begin[chain + 1] > plan->begin[chain] ? plan->begin[chain + 1] - 1 : -1;
+}
+
+static void activate(float *x, size_t count, int relu)
+{
+    for (size_t i = 0; i < count; i += LANES) {
+        vf *at = (vf *)(x + i);
+        *at = activated(*at, relu);
+    }
+}
+
+/* Turn gradients by what an activation gave, h, into those by what it took. */
+static void activation_gradient(const float *h, float *by, size_t count, int relu)
+{
+    for (size_t i = 0; i < count; i += LANES) {
+        const vf given = *(const vf *)(h + i);
+        vf *at = (vf *)(by + i);
+        *at = relu ? keep(given > splat(0), *at) : *at * (1.0f - given * given);
+    }
+}
+
+/* What a layer of one output makes of rows [rows, wide_in], to out[row * wide]: a lane for each row. */
+static void single_output(const struct layer *layer, const float *weights, const float *in, int rows, float *out)
+{
+    const size_t wide = layer->wide, apart = layer->wide_in;
+    for (int first = 0; first < rows; first += LANES) {
+        vf block[LANES], sum = splat(0);
+        for (int i = 0; i < layer->in; i += LANES) {
+            for (int r = 0; r < LANES; r++)
+                block[r] = *(const vf *)(in + (first + r < rows ? first + r : first) * apart + i);
+            transpose(block);
+            for (int k = 0; k < LANES && i + k < layer->in; k++) {
+                const vf term = block[k] * weights[(i + k) * wide];
+                sum = i + k ? sum + term : term;
+            }
+        }
+        sum += weights[layer->in * wide];
+        for (int r = 0; r < LANES && first + r < rows; r++) out[(first + r) * wide] = sum[r];
+    }
+}
+
+/* Compute a chain on rows that lie `apart` floats from each other; each layer's outputs are kept. */
+static void go_forward(
+    const struct pass *pass, int chain, const float *parameters, const float *in, int apart, int rows
+)
+{
+    const struct plan *plan = pass->plan;
+    for (int k = plan->begin[chain]; k < plan->begin[chain + 1]; k++) {
+        const struct layer *layer = &plan->layers[k];
+        const float *weights = parameters + layer->at;
+        if (layer->out == 1 && k > plan->begin[chain]) single_output(layer, weights, in, rows, pass->outputs[k]);
+        else
+            product(
+                in, apart, 1, layer->in, weights, layer->wide, weights + (size_t)layer->in * layer->wide,
+                pass->outputs[k], layer->wide, rows, layer->wide
+            );
+        if (layer->activated) activate(pass->outputs[k], (size_t)rows * layer->wide, plan->relu);
+        in = pass->outputs[k], apart = layer->wide;
+    }
+}
+
+/* onto[i][v] += sum over rows of a[row * apart + i] * by[row * wide + v], one row after another. */
+INLINE void gradient_tile(
+    const float *a, size_t apart, const float *by, size_t wide, float *onto, int count, int tall, int vectors
+)
+{
+    vf sum[TILE_ROWS][TILE_VECTORS];
+    for (int i = 0; i < tall; i++)
+        for (int v = 0; v < vectors; v++) sum[i][v] = *(const vf_row *)(onto + i * wide + v * LANES);
+    for (int row = 0; row < count; row++, a += apart, by += wide) {
+        vf other[TILE_VECTORS];
+        for (int v = 0; v < vectors; v++) other[v] = *(const vf_row *)(by + v * LANES);
+        for (int i = 0; i < tall; i++)
+            for (int v = 0; v < vectors; v++) sum[i][v] += a[i] * other[v];
+    }
+    for (int i = 0; i < tall; i++)
+        for (int v = 0; v < vectors; v++) *(vf_row *)(onto + i * wide + v * LANES) = sum[i][v];
+}
+
+/* A layer's gradient by its weights and its bias, onto what is there. */
+static void weights_gradient(
+    const struct layer *layer, const float *in, int apart, const float *by, int count, float *onto
+)
+{
+    const int wide = layer->wide;
+    for (int j = 0; j < wide;) {
+        const int many = j + TILE_VECTORS * LANES <= wide;
+        int i = 0;
+#define TILE(tall, vectors) \
+    gradient_tile(in + i, apart, by + j, wide, onto + (size_t)i * wide + j, count, tall, vectors)
+        if (many) {
+            for (; i + TILE_ROWS <= layer->in; i += TILE_ROWS) TILE(TILE_ROWS, TILE_VECTORS);
+            for (; i < layer->in; i++) TILE(1, TILE_VECTORS);
+        } else {
+            for (; i + TILE_ROWS <= layer->in; i += TILE_ROWS) TILE(TILE_ROWS, 1);
+            for (; i < layer->in; i++) TILE(1, 1);
+        }
+#undef TILE
+        j += many ? TILE_VECTORS * LANES : LANES;
+    }
+    float *bias = onto + (size_t)layer->in * wide;
+    for (int j = 0; j < wide; j += LANES) {
+        vf sum = *(const vf *)(bias + j);
+        for (int b = 0; b < count; b++) sum += *(const vf *)(by + (size_t)b * wide + j);
+        *(vf *)(bias + j) = sum;
+    }
+}
+
+/* Go back through a chain that has gone forward on these rows, given gradients by what its last layer gave before it
+ * was activated, in `by` [rows, wide]. Those by weights and biases are summed onto `gradient`, unless that is NULL.
+ * With `further`, of a chain that allows for it, those by what it took are returned, in `by` or in `other`, which are
+ * as wide as the plan's widest: [rows, wide_in] of the first layer, and before an activation that what it took went
+ * through. Otherwise NULL. */
+static float *go_back(
+    const struct pass *pass, int chain, const float *back, const float *in, int apart, int rows, float *by,
+    float *other, float *gradient, int further
+)
+{
+    const struct plan *plan = pass->plan;
+    const int first = plan->begin[chain];
+    for (int k = plan->begin[chain + 1] - 1; k >= first; k--) {
+        const struct layer *layer = &plan->layers[k];
+        const float *taken = k > first ? pass->outputs[k - 1] : in;
+        const int wide = layer->wide_in;
+        if (gradient) weights_gradient(layer, taken, k > first ? wide : apart, by, rows, gradient + layer->at);
+        if (k == first && !further) return NULL;
+        product(by, layer->wide, 1, layer->out, back + layer->back, wide, NULL, other, wide, rows, wide);
+        float *swap = by;
+        by = other, other = swap;
+        if (k > first) activation_gradient(taken, by, (size_t)rows * wide, plan->relu);
+    }
+    return by;
+}
+
+#endif

@@ -1,0 +1,439 @@
+"""Actors and critics learn without torch: by torch's gradients in double precision, and to the same bits everywhere."""
+
+import copy
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from compiled import missing, native  # noqa: F401, a fixture
+from gymnasium import spaces
+from torch.nn import functional
+
+from algos.learning.learner import Diverged
+from algos.learning.offpolicy.actor_critic_learner import DenseActorCritic
+from algos.learning.offpolicy.learner import OffPolicyLearner
+from algos.learning.replay.batch import Batch
+from algos.networks.architecture import Architecture
+from algos.networks.dense import compiled, compiled_actor_critic, make_actor_critic
+from algos.networks.dense.actor_critic import (
+    ActorCriticBackend,
+    ActorCriticObjective,
+    ActorCriticShape,
+    ActorCriticState,
+    DeterministicPolicy,
+    SoftPolicy,
+    Transitions,
+)
+from algos.networks.dense.compiled_actor_critic import CompiledActorCritic
+from algos.networks.dense.draw import draw_uniform
+from algos.networks.dense.plain_actor_critic import PlainActorCritic
+from algos.networks.dense.shape import AdamState
+from algos.networks.flat import Activation
+from algos.networks.heads import Head
+from envs.native import library
+from envs.spaces.layout import Layout
+
+OBSERVED, ACTIONS = 5, 3
+SOFT = ActorCriticObjective(SoftPolicy(0.3, learned=True, target_entropy=-3.0), 2, 0.25, target_every=1, actor_every=1)
+OBJECTIVES = {
+    "SAC": SOFT,
+    "SAC, fixed alpha, one critic": replace(SOFT, policy=SoftPolicy(0.125, learned=False, target_entropy=0), critics=1),
+    "SAC, late actor and copies": replace(SOFT, tau=1.0, target_every=3, actor_every=2),
+    "TD3": ActorCriticObjective(DeterministicPolicy(0.2, 0.25), 2, 0.25, target_every=2, actor_every=2),
+    "DDPG": ActorCriticObjective(DeterministicPolicy(0.0, 0.0), 1, 0.25, target_every=1, actor_every=1),
+}
+
+
+def shape_of(
+    objective: ActorCriticObjective, hidden: tuple[int, ...] = (8, 7), activation: Activation = "relu"
+) -> ActorCriticShape:
+    outputs = 2 * ACTIONS if objective.soft else ACTIONS
+    return ActorCriticShape((OBSERVED, *hidden, outputs), (OBSERVED + ACTIONS, *hidden, 1), activation)
+
+
+def first_state(shape: ActorCriticShape, objective: ActorCriticObjective) -> ActorCriticState:
+    """Parameters and targets that differ; of a soft policy one deviation is near its greatest, where it is clipped."""
+    generator = np.random.default_rng(5)
+    actor, *critics = (
+        2 * draw_uniform(sizes, generator) for sizes in (shape.actor, *([shape.critic] * objective.critics))
+    )
+    if objective.soft:
+        actor[-1] = 1.8
+    both = np.concatenate(critics)
+    alpha = objective.policy.alpha if isinstance(objective.policy, SoftPolicy) else 1.0
+    first, second, third = (
+        AdamState(x, np.zeros_like(x), np.zeros_like(x), 0, 1e-5)
+        for x in (actor, both, np.array([math.log(alpha)], np.float32))
+    )
+    target = np.zeros(0, np.float32) if objective.soft else actor * np.float32(0.75)
+    return ActorCriticState(first, second, third, target, both * np.float32(0.75), np.zeros(2), 0)
+
+
+def experience(objective: ActorCriticObjective, updates: int, rows: int) -> Transitions:
+    generator = np.random.default_rng(9)
+    lead = (updates, rows)
+    return Transitions(
+        generator.standard_normal((*lead, OBSERVED), np.float32),
+        generator.uniform(-1, 1, (*lead, ACTIONS)).astype(np.float32),
+        generator.standard_normal(lead, np.float32),
+        generator.standard_normal((*lead, OBSERVED), np.float32),
+        np.where(generator.random(lead) < 0.3, 0, 0.9).astype(np.float32),
+        generator.uniform(0.3, 1, lead).astype(np.float32),
+        generator.standard_normal((updates, objective.draws, rows, ACTIONS), np.float32),
+    )
+
+
+def some(given: Transitions, first: int, last: int) -> Transitions:
+    """Those of updates first .. last - 1."""
+    return Transitions(*(array[first:last] for array in vars(given).values()))
+
+
+def bits(*parts: Any) -> bytes:
+    """Of arrays, numbers, and states in them."""
+    found = b""
+    for part in parts:
+        inside = vars(part).values() if hasattr(part, "__dict__") else ()
+        found += bits(*inside) if inside else np.ascontiguousarray(part).tobytes()
+    return found
+
+
+# Gradients
+
+
+def network(flat: torch.Tensor, sizes: tuple[int, ...], x: torch.Tensor, activation: str) -> torch.Tensor:
+    at, last = 0, len(sizes) - 2
+    for k, (wide, out) in enumerate(itertools.pairwise(sizes)):
+        weight, bias = flat[at : at + wide * out].view(out, wide), flat[at + wide * out : at + (wide + 1) * out]
+        x, at = functional.linear(x, weight, bias), at + (wide + 1) * out
+        if k < last:
+            x = torch.relu(x) if activation == "relu" else torch.tanh(x)
+    return x
+
+
+def drawn(out: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Squashed actions, and their log-density, by torch's own distributions."""
+    mean, log_std = out.chunk(2, dim=-1)
+    normal = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp())
+    u = mean + normal.stddev * noise
+    squash = torch.distributions.TanhTransform()
+    return torch.tanh(u), (normal.log_prob(u) - squash.log_abs_det_jacobian(u, torch.tanh(u))).sum(-1)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+def test_gradients_and_reports_are_those_of_torch_in_double_precision(
+    objective: ActorCriticObjective, activation: Activation
+) -> None:
+    objective = replace(objective, actor_every=1)
+    shape, policy = shape_of(objective, activation=activation), objective.policy
+    state, given = first_state(shape, objective), experience(objective, 1, 70)
+    backend = make_actor_critic(shape, objective, state, 1)
+    report, apart = backend.update(given, 0.001)
+    after = backend.read()
+
+    def q_values(flat: torch.Tensor, obs: torch.Tensor, action: torch.Tensor) -> list[torch.Tensor]:
+        x = torch.cat([obs, action], -1)
+        return [network(each, shape.critic, x, activation)[:, 0] for each in flat.chunk(objective.critics)]
+
+    rows = {name: torch.from_numpy(array[0]).double() for name, array in vars(given).items()}
+    actor, critics, moved, target_actor, target_critics = (
+        torch.from_numpy(flat).double().requires_grad_()
+        for flat in (
+            *(state.actor.parameters, state.critics.parameters, after.critics.parameters),
+            *(state.target_actor, state.target_critics),
+        )
+    )
+    alpha = policy.alpha if isinstance(policy, SoftPolicy) else 0.0
+    with torch.no_grad():
+        if isinstance(policy, SoftPolicy):
+            out = network(actor, shape.actor, rows["next_observation"], activation)
+            action, logprob = drawn(out, rows["noise"][0])
+        else:
+            out = network(target_actor, shape.actor, rows["next_observation"], activation)
+            limit = policy.target_noise_clip
+            action = (torch.tanh(out) + (policy.target_noise * rows["noise"][0]).clamp(-limit, limit)).clamp(-1, 1)
+            logprob = torch.zeros(70)
+        following = torch.stack(q_values(target_critics, rows["next_observation"], action)).amin(0)
+        target = rows["reward"] + rows["discount"] * (following - alpha * logprob)
+    q = torch.stack(q_values(critics, rows["observation"], rows["action"]))
+    critic_loss = (0.5 if objective.soft else 1) * (rows["weight"] * (q - target) ** 2).mean(1).sum()
+    critic_loss.backward()
+
+    out = network(actor, shape.actor, rows["observation"], activation)
+    if objective.soft:
+        action, logprob = drawn(out, rows["noise"][1])
+        values = torch.stack(q_values(moved, rows["observation"], action)).amin(0)
+        assert (out[:, ACTIONS:] > 2).any()  # so that clipping is seen
+    else:
+        action, logprob = torch.tanh(out), torch.zeros(70)
+        values = q_values(moved, rows["observation"], action)[0]
+    actor_loss = (alpha * logprob - values).mean()
+    actor_loss.backward()
+
+    for ours, theirs in ((after.critics, critics), (after.actor, actor)):
+        assert theirs.grad is not None and ours.steps == 1
+        np.testing.assert_allclose(ours.momentum / np.float32(1 - np.float32(0.9)), theirs.grad, rtol=2e-4, atol=2e-5)
+    told = [
+        float(torch.as_tensor(each).detach()) for each in (critic_loss, q.mean(), actor_loss, alpha, -logprob.mean())
+    ]
+    np.testing.assert_allclose(report[0], told, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(apart[0], (q - target).abs().mean(0).detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("noise", [-1.0, 0.0, 2.0])
+@pytest.mark.parametrize("mean", [-20.0, 0.5, 20.0])
+def test_log_probability_is_that_of_numerical_integration_far_from_where_tanh_saturates(
+    mean: float, noise: float
+) -> None:
+    """One action of one row, drawn by biases alone; critics give 0, so the actor's loss is alpha log pi."""
+    policy = SoftPolicy(1.0, learned=False, target_entropy=0)
+    objective = ActorCriticObjective(policy, 1, 1.0, target_every=1, actor_every=1)
+    shape, log_std = ActorCriticShape((1, 2), (2, 1), "tanh"), -3.0
+
+    def density(mean: float, log_std: float) -> float:
+        """Of tanh(u): the mass of a small interval around u, by its length after tanh, both summed up numerically."""
+        u = mean + math.exp(log_std) * noise
+        around = u + np.linspace(-1e-4, 1e-4, 2001)
+        normal = np.exp(-0.5 * ((around - mean) / math.exp(log_std)) ** 2 - log_std) / math.sqrt(2 * math.pi)
+        return math.log(np.trapezoid(normal, around) / np.trapezoid(1 / np.cosh(around) ** 2, around))
+
+    def learned(critic: float) -> tuple[float, np.ndarray]:
+        state = first_state(shape, objective)
+        state.actor.parameters[:] = [0, 0, mean, log_std]
+        state.critics.parameters[:] = state.target_critics[:] = critic
+        zeros = (np.zeros((1, 1, 1), np.float32), np.zeros((1, 1), np.float32))
+        given = Transitions(
+            *(zeros[0], zeros[0], zeros[1], zeros[0], zeros[1], zeros[1]), np.full((1, 2, 1, 1), noise, np.float32)
+        )
+        backend = make_actor_critic(shape, objective, state, 1)
+        report, _ = backend.update(given, 1e-3)
+        return float(report[0, 4]), backend.read().actor.momentum[2:] * 10
+
+    entropy, gradient = learned(0.0)
+    assert -entropy == pytest.approx(density(mean, log_std), abs=2e-5)
+    # Moved by the mean the noise stays, and so does the normal density; by the deviation both u and it move.
+    h = 1e-4
+    by = [(density(mean + h, log_std) - density(mean - h, log_std)) / (2 * h)]
+    by += [(density(mean, log_std + h) - density(mean, log_std - h)) / (2 * h)]
+    np.testing.assert_allclose(gradient, by, atol=1e-4)
+
+
+# Steps
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+def test_four_updates_at_once_are_four_one_by_one(objective: ActorCriticObjective) -> None:
+    shape, given = shape_of(objective), experience(objective, 4, 40)
+    state = first_state(shape, objective)
+    found = []
+    for portions in ([4], [1, 1, 1, 1], [3, 1]):
+        backend, told, first = make_actor_critic(shape, objective, state, 1), [], 0
+        for count in portions:
+            told.append(backend.update(some(given, first, first + count), 0.003))
+            first += count
+        found.append(bits(*(np.concatenate(parts) for parts in zip(*told, strict=True)), backend.read()))
+    assert found[0] == found[1] == found[2]
+
+
+def test_targets_and_actor_move_after_every_so_many_updates_counted_from_one() -> None:
+    objective = replace(OBJECTIVES["TD3"], actor_every=2, target_every=3, tau=0.25)
+    shape, given = shape_of(objective), experience(objective, 6, 40)
+    backend = make_actor_critic(shape, objective, first_state(shape, objective), 1)
+    before, losses = backend.read(), []
+    for u in range(6):
+        report, _ = backend.update(some(given, u, u + 1), 0.003)
+        losses.append(report[0, 2])
+        after = backend.read()
+        assert (bits(after.actor) != bits(before.actor)) == (u in (1, 3, 5))
+        for name in ("actor", "critics"):
+            old, new = (getattr(state, f"target_{name}") for state in (before, after))
+            own = getattr(after, name).parameters
+            expected = old + np.float32(0.25) * (own - old) if u in (2, 5) else old
+            assert new.tobytes() == expected.tobytes(), (u, name)
+        before = after
+    assert before.actor.steps == 3 and before.critics.steps == before.updates == 6
+    # What is told of the actor is of its last step; before the first it is 0.
+    assert losses[0] == 0 and losses[1] == losses[2] != losses[3] == losses[4] != losses[5]
+
+    copies = replace(objective, tau=1.0)
+    backend = make_actor_critic(shape, copies, first_state(shape, copies), 1)
+    backend.update(some(given, 0, 3), 0.003)
+    state = backend.read()
+    assert bits(state.target_actor, state.target_critics) == bits(state.actor.parameters, state.critics.parameters)
+
+
+def test_alpha_takes_the_step_that_is_worked_by_hand_and_is_used_before_it() -> None:
+    shape, given = shape_of(SOFT), experience(SOFT, 2, 40)
+    for entropy in (-50.0, 50.0):  # far more than it wants, and far less
+        objective = replace(SOFT, policy=SoftPolicy(0.3, learned=True, target_entropy=entropy))
+        backend = make_actor_critic(shape, objective, first_state(shape, objective), 1)
+        first, second = (backend.update(some(given, u, u + 1), 0.01)[0][0] for u in (0, 1))
+        # Adam's first step is the rate, against the gradient of -log(alpha) (log pi + H): too much entropy, less alpha.
+        sign = -1 if entropy < 0 else 1
+        assert np.sign(entropy - first[4]) == sign
+        assert first[3] == pytest.approx(0.3, rel=1e-6)
+        assert second[3] == pytest.approx(math.exp(math.log(0.3) + sign * 0.01), rel=1e-5)
+        gradient = first[4] - entropy
+        momentum = float(backend.read().log_alpha.momentum[0])
+        assert momentum == pytest.approx(0.09 * gradient + 0.1 * (second[4] - entropy), rel=1e-5)
+
+
+# Bits
+
+
+def backends(
+    shape: ActorCriticShape, objective: ActorCriticObjective, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[str, ActorCriticBackend]]:
+    """Every way to compute it that there is here; the first is NumPy's."""
+    state = first_state(shape, objective)
+    yield "NumPy", PlainActorCritic(shape, objective, state)
+    monkeypatch.setattr(compiled, "usable_cores", lambda: 3)
+    monkeypatch.setattr(compiled_actor_critic, "LEAST_WORK", 1)
+    for name in library.available():
+        monkeypatch.setenv(library.CHOICE, name)
+        for threads in (1, 2, 3):
+            yield f"{name}, {threads} threads", CompiledActorCritic(shape, objective, state, threads)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+@pytest.mark.parametrize(
+    ("hidden", "activation", "rows"),
+    [((33, 20), "relu", 100), ((64, 64), "tanh", 45), ((), "relu", 7), ((17,), "relu", 150)],
+    ids=lambda value: str(value),
+)
+def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
+    hidden: tuple[int, ...],
+    activation: Activation,
+    rows: int,
+    objective: ActorCriticObjective,
+    native: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shape, given = shape_of(objective, hidden, activation), experience(objective, 6, rows)
+    found: dict[str, bytes] = {}
+    for name, backend in backends(shape, objective, monkeypatch):
+        told = [backend.update(some(given, *part), 0.003) for part in ((0, 1), (1, 6))]
+        state = backend.read()
+        found[name] = bits(*itertools.chain(*told), state, backend.actor())
+        assert state.updates == 6 and all(np.isfinite(report).all() for report, _ in told)
+        assert bits(backend.actor()) == bits(state.actor.parameters)
+    first = found.pop("NumPy")
+    assert [name for name, own in found.items() if own != first] == []
+
+
+def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
+    native: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for wrong, value in (("reward", np.nan), ("observation", np.inf), ("next_observation", np.nan), ("noise", np.inf)):
+        found = []
+        shape, given = shape_of(SOFT), experience(SOFT, 2, 40)
+        getattr(given, wrong)[0, 0] = value
+        for _, backend in backends(shape, SOFT, monkeypatch):
+            report, distance = backend.update(given, 0.003)
+            state = backend.read()
+            arrays = (report, distance, state.actor.parameters, state.critics.parameters)
+            found.append(bits(*(np.isfinite(array) for array in arrays)))
+            assert not np.isfinite(report).all(), wrong
+        assert len(set(found)) == 1, wrong
+
+
+# The learner
+
+
+def architecture(soft: bool, hidden: tuple[int, ...] = (16, 12)) -> Architecture:
+    """With outputs for `ACTIONS` numbers, and where they are drawn for their deviations too."""
+    box = spaces.Box(-1, 1, (2 * ACTIONS if soft else ACTIONS,), np.float32)
+    seen = Layout.of(spaces.Box(-9, 9, (OBSERVED,), np.float32), {}, ())
+    head = Head.of(box, drawn=False)
+    words: Any = {"encoder": "mlp", "lstm": False, "initial_log_std": 0.0, "shared": False, "activation": "relu"}
+    return Architecture.for_spaces(seen, head, hidden=hidden, **words)
+
+
+def learner(objective: ActorCriticObjective, seed: int = 3, threads: int = 1) -> DenseActorCritic:
+    return DenseActorCritic(
+        architecture(objective.soft), seed, critic_hidden=(20,), objective=objective, adam_epsilon=1e-8, threads=threads
+    )
+
+
+def batch(updates: int, rows: int = 40) -> Batch:
+    given = experience(SOFT, updates, rows)
+    ids = np.zeros((updates, rows), np.int64)
+    return Batch(
+        ids, given.observation, given.action, given.reward, given.next_observation, given.discount, given.weight
+    )
+
+
+def of_updates(batch: Batch, first: int, last: int) -> Batch:
+    return Batch(*(array[first:last] for array in vars(batch).values()))
+
+
+@pytest.mark.parametrize("name", ["SAC", "TD3", "DDPG"])
+def test_a_learner_that_is_saved_goes_on_to_the_same_bits(name: str) -> None:
+    objective, given = OBJECTIVES[name], batch(70, 33)  # noise of two blocks
+    whole: OffPolicyLearner = learner(objective)
+    told = whole.update(given, 0.003)
+    first = learner(objective)
+    parts = [first.update(of_updates(given, 0, 63), 0.003)]
+    second = learner(objective)
+    second.update(of_updates(given, 4, 9), 0.01)  # of which nothing may stay
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert second.updates == 63
+    parts.append(second.update(of_updates(given, 63, 70), 0.003))
+    assert bits(*told) == bits(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+    assert whole.state_dict().keys() == second.state_dict().keys()
+    for key, value in whole.state_dict().items():
+        assert bits(value) == bits(second.state_dict()[key]), key
+    assert bits(whole.weights(7)) == bits(second.weights(7))
+    with whole.at_work():
+        assert whole.updates == 70 and told[0].shape == (70, len(whole.reported)) and told[1].shape == (70, 33)
+
+
+def test_a_learner_begins_with_torchs_default_and_targets_that_are_copies() -> None:
+    objective = OBJECTIVES["TD3"]
+    own = learner(objective, seed=11)
+    state, generator = own.state_dict(), np.random.default_rng(11)
+    actor, *critics = (
+        draw_uniform(sizes, generator)
+        for sizes in ((OBSERVED, 16, 12, ACTIONS), (OBSERVED + ACTIONS, 20, 1), (OBSERVED + ACTIONS, 20, 1))
+    )
+    assert bits(actor, *critics) == bits(state["actor_parameters"], state["critics_parameters"])
+    assert bits(actor, *critics) == bits(state["target_actor"], state["target_critics"])
+    weights = own.weights(4)
+    assert bits(weights.parameters) == bits(actor) and weights.version == 4 and weights.normalizer is None
+    assert np.abs(actor[: 5 * 16]).max() <= 5**-0.5 and np.std(actor[: 5 * 16]) == pytest.approx(15**-0.5, rel=0.2)
+    own.update(batch(1), 0.01)
+    assert bits(weights.parameters) == bits(actor)  # a copy
+
+
+@pytest.mark.parametrize("name", ["SAC", "TD3"])
+def test_numbers_that_are_not_finite_are_named_in_one_line(name: str) -> None:
+    for what, value, told in (("reward", np.nan, "critic_loss is nan"), ("weight", np.inf, "critic_loss is inf")):
+        own, given = learner(OBJECTIVES[name]), batch(3)
+        getattr(given, what)[1, 5] = value
+        own.update(of_updates(given, 0, 1), 0.003)
+        with pytest.raises(Diverged, match=f"^in update 2 the {told}: learning has diverged; lower .*$"):
+            own.update(of_updates(given, 1, 3), 0.003)
+
+
+@pytest.mark.parametrize("name", ["SAC", "TD3", "DDPG"])
+def test_an_actor_learns_where_the_reward_is(name: str) -> None:
+    """A bandit whose best action depends on the observation; uniform actions get -0.49 on average."""
+    own, generator = learner(replace(OBJECTIVES[name], tau=0.05)), np.random.default_rng(0)
+    lead = (600, 64)
+    obs = generator.uniform(-1, 1, (*lead, OBSERVED)).astype(np.float32)
+    action = generator.uniform(-1, 1, (*lead, ACTIONS)).astype(np.float32)
+    zeros, ones = np.zeros(lead, np.float32), np.ones(lead, np.float32)
+    reward = -((action - 0.7 * obs[..., :ACTIONS]) ** 2).mean(-1)
+    own.update(Batch(zeros.astype(np.int64), obs, action, reward, obs, zeros, ones), 0.003)
+    shape = own.architecture.policy_layout.sizes
+    out = network(torch.from_numpy(own.weights(0).parameters), shape, torch.from_numpy(obs[0]), "relu")
+    best = torch.tanh(out[:, :ACTIONS]).numpy()
+    score = -((best - 0.7 * obs[0, :, :ACTIONS]) ** 2).mean()
+    print(f"{name}: {score:.3f}")
+    assert score > -0.05

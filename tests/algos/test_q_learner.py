@@ -1,0 +1,328 @@
+"""Action values learn without torch: by torch's gradients in double precision, and to the same bits everywhere."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from compiled import missing, native  # noqa: F401, a fixture
+from gymnasium import spaces
+from torch import nn
+
+from algos.learning.learner import Diverged
+from algos.learning.offpolicy.objectives import QObjective
+from algos.learning.offpolicy.q_learner import DenseQLearner
+from algos.learning.replay.batch import Batch
+from algos.networks.actor import DenseActor
+from algos.networks.architecture import Architecture
+from algos.networks.dense import compiled
+from algos.networks.dense.compiled_q import CompiledQ
+from algos.networks.dense.plain_q import PlainQ
+from algos.networks.dense.shape import DenseShape
+from algos.networks.heads import Head
+from envs.native import library
+from envs.spaces.layout import Layout
+
+CHOICES, NUMBERS = 4, 5
+USUAL = QObjective(double=False, huber=1.0, tau=1.0, target_every=3, max_grad_norm=10.0)
+VECTORS = "parameters", "targets", "momentum", "variance"
+
+
+def architecture(masked: bool = False, **changes: Any) -> Architecture:
+    given: dict[str, Any] = {"hidden": (8, 7), "activation": "tanh", "shared": False} | changes
+    numbers = spaces.Box(-9, 9, (NUMBERS,), np.float32)
+    mask = spaces.Dict(action_mask=spaces.MultiBinary(CHOICES), numbers=numbers)
+    layout, head = Layout.of(mask if masked else numbers, {}, ()), Head.of(spaces.Discrete(CHOICES))
+    return Architecture.for_spaces(layout, head, encoder="mlp", lstm=False, initial_log_std=0.0, **given)
+
+
+def draw(arch: Architecture, updates: int = 4, rows: int = 20) -> Batch:
+    """Rows as a network sees them. Every fifth is the end of its episode; with masks, the first action is not legal."""
+    generator = np.random.default_rng(3)
+    obs, next_obs = generator.standard_normal((2, updates, rows, DenseShape.of(arch).width)).astype(np.float32)
+    for seen in (obs, next_obs) if DenseShape.of(arch).masked else ():
+        seen[..., NUMBERS:] = generator.random((updates, rows, CHOICES)) < 0.5
+        seen[..., NUMBERS], seen[..., -1] = 0, 1
+    reward, weight = generator.standard_normal((2, updates, rows)).astype(np.float32)
+    discount = np.where(np.arange(rows) % 5 == 0, 0, 0.9) + np.zeros((updates, 1))
+    action = generator.integers(1, CHOICES, (updates, rows, 1))
+    ids = np.zeros((updates, rows), np.int64)
+    return Batch(ids, obs, action, reward, next_obs, discount.astype(np.float32), np.abs(weight) + np.float32(0.1))
+
+
+def make(arch: Architecture, objective: QObjective = USUAL, backend: Any = None, seed: int = 1) -> DenseQLearner:
+    """A learner that takes rows as its network sees them, some way from where it began."""
+    learner = DenseQLearner(arch, objective, seed, adam_epsilon=1e-5, threads=1)
+    shaken = vars(learner._backend.vectors())
+    generator = np.random.default_rng(5)
+    for name in ("parameters", "targets"):
+        shaken[name] = shaken[name] + generator.normal(0, 0.2, len(shaken[name])).astype(np.float32)
+    learner._backend = backend or learner._backend
+    learner._rows = lambda obs: obs.reshape(-1, obs.shape[-1])  # type: ignore[method-assign]
+    learner.load_state_dict({**shaken, "updates": 0})
+    return learner
+
+
+def backends(arch: Architecture, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Any]]:
+    """Every way to compute it that there is here; the first is NumPy's."""
+    shape = DenseShape.of(arch) if arch.shared else replace(DenseShape.of(arch), value=())
+    yield "NumPy", PlainQ(shape)
+    monkeypatch.setattr(compiled, "usable_cores", lambda: 3)
+    for name in library.available():
+        monkeypatch.setenv(library.CHOICE, name)
+        for threads in (1, 2, 3):
+            yield f"{name}, {threads} threads", CompiledQ(shape, threads)
+
+
+def every_bit(learner: DenseQLearner, *told: np.ndarray) -> bytes:
+    state = learner.state_dict()
+    return b"".join(np.ascontiguousarray(x).tobytes() for x in (*told, *(state[name] for name in VECTORS)))
+
+
+# The loss
+
+
+@pytest.mark.parametrize("huber", [None, 0.5])
+@pytest.mark.parametrize("double", [False, True], ids=["single", "double"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"shared": True, "activation": "relu"}, {"hidden": ()}, {"masked": True}, {"masked": True, "shared": True}],
+    ids=lambda changes: " ".join(changes) or "plain",
+)
+def test_gradients_and_reports_are_those_of_torch_in_double_precision(
+    changes: dict[str, Any], double: bool, huber: float | None
+) -> None:
+    arch = architecture(**changes)
+    batch = draw(arch, updates=1, rows=100)
+    learner = make(arch, QObjective(double, huber, 1.0, 2, None))
+    before = learner.state_dict()
+    online, following = (torch.from_numpy(before[name]).double() for name in ("parameters", "targets"))
+    online.requires_grad_()
+    given = [torch.from_numpy(x[0]) for x in (batch.obs, batch.next_obs, batch.reward, batch.discount, batch.weight)]
+    obs, next_obs, reward, discount, weight = (x.double() for x in given)
+    with torch.no_grad():
+        later = torch_values(arch, following, next_obs)
+        choosing = torch_values(arch, online, next_obs) if double else later
+        if changes.get("masked"):
+            choosing = choosing.masked_fill(next_obs[:, NUMBERS:] == 0, -1e30)
+            assert bool((choosing.argmax(1) != later.argmax(1)).any())
+        target = reward + discount * later.gather(1, choosing.argmax(1, keepdim=True))[:, 0]
+    value = torch_values(arch, online, obs).gather(1, torch.from_numpy(batch.action[0]))[:, 0]
+    half = nn.functional.mse_loss(value, target, reduction="none") / 2
+    losses = (
+        half if huber is None else huber * nn.functional.smooth_l1_loss(value, target, beta=huber, reduction="none")
+    )
+    assert huber is None or (bool((losses != half).any()) and bool((losses == half).any()))
+    loss = (weight * losses).mean()
+    loss.backward()
+    expected = online.grad
+    assert expected is not None
+
+    report, distance = learner.update(batch, 0.001)
+    gradient = learner.state_dict()["momentum"] / np.float32(1 - np.float32(0.9))
+    np.testing.assert_allclose(gradient, expected, rtol=2e-4, atol=2e-6)
+    told = [float(each.detach()) for each in (loss, value.mean(), target.mean(), expected.norm())]
+    np.testing.assert_allclose(report, [told], rtol=2e-5)
+    np.testing.assert_allclose(distance[0], (value - target).abs().detach(), rtol=1e-4, atol=1e-5)
+    assert (learner.state_dict()["targets"] == before["targets"]).all()
+
+
+def torch_values(arch: Architecture, flat: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Action values [B, A] as they are written down."""
+
+    def layer(x: torch.Tensor, fan_out: int) -> torch.Tensor:
+        nonlocal flat
+        weights, flat = flat[: x.shape[1] * fan_out], flat[x.shape[1] * fan_out :]
+        bias, flat = flat[:fan_out], flat[fan_out:]
+        return x @ weights.reshape(fan_out, -1).T + bias
+
+    x = rows[:, :NUMBERS]
+    for width in arch.hidden:
+        x = torch.tanh(layer(x, width)) if arch.activation == "tanh" else torch.relu(layer(x, width))
+    out = layer(x, CHOICES)
+    if arch.shared:
+        out = out - out.mean(1, keepdim=True) + layer(x, 1)
+    assert not len(flat)
+    return out
+
+
+def test_a_target_by_hand() -> None:
+    arch = architecture(hidden=())
+    learner = make(arch, QObjective(True, None, 0.25, 2, None))
+    theta, targets = np.zeros((2, NUMBERS * CHOICES + CHOICES), np.float32)
+    theta[-CHOICES:], targets[-CHOICES:] = [1, 2, 8, 4], [1, 16, 32, 64]  # biases: what actions are worth anywhere
+    learner.load_state_dict({**learner.state_dict(), "parameters": theta, "targets": targets})
+    zero = np.zeros((1, 2, NUMBERS), np.float32)
+    ones = np.ones((1, 2), np.float32)
+    discount = np.array([[0.5, 0]], np.float32)  # the second row's episode terminated
+    batch = Batch(np.zeros((1, 2), np.int64), zero, np.array([[[0], [3]]]), ones, zero, discount, ones)
+    report, distance = learner.update(batch, 0.0)
+    # The parameters choose action 2, which the targets say is worth 32: 1 + 0.5 * 32 = 17, and 1 alone at the end.
+    assert distance.tolist() == [[16, 3]] and report[0, :3].tolist() == [(128 + 4.5) / 2, 2.5, 9]
+    assert learner.state_dict()["targets"][-CHOICES:].tolist() == [1, 16, 32, 64]
+    learner.update(batch, 0.0)
+    assert learner.state_dict()["targets"][-CHOICES:].tolist() == [1, 12.5, 26, 49]
+
+
+def test_where_no_next_action_is_legal_an_end_is_worth_nothing_more() -> None:
+    arch = architecture(masked=True, shared=True)
+    batch = draw(arch, updates=1)
+    batch.next_obs[0, ::5, NUMBERS:] = 0  # the ends
+    learner = make(arch)
+    values = learner.update(batch, 0.001)
+    assert np.isfinite(values[0]).all() and np.isfinite(values[1]).all()
+
+
+# Bits
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "dueling": {"shared": True, "hidden": (33, 20)},
+    "masked": {"masked": True, "activation": "relu", "hidden": (17,)},
+    "masked dueling": {"masked": True, "shared": True},
+    "linear": {"hidden": ()},
+    "linear dueling": {"hidden": (), "shared": True},
+    "wide": {"hidden": (64, 64), "activation": "relu"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
+    case: str,
+    native: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arch = architecture(**CASES[case])
+    objectives = [
+        USUAL,
+        QObjective(double=True, huber=None, tau=0.3, target_every=1, max_grad_norm=None),
+        QObjective(double=True, huber=0.1, tau=0.005, target_every=2, max_grad_norm=0.01),
+    ]
+    for rows, objective in zip((7, 64, 150), objectives, strict=True):
+        found: dict[str, bytes] = {}
+        batch = draw(arch, updates=5, rows=rows)
+        for name, backend in backends(arch, monkeypatch):
+            learner = make(arch, objective, backend)
+            told: list[Any] = [*learner.update(batch, 0.003), *learner.update(batch, 0.001)]
+            found[name] = every_bit(learner, *told)
+            assert np.isfinite(learner.state_dict()["parameters"]).all()
+        first = found.pop("NumPy")
+        assert [name for name, bits in found.items() if bits != first] == [], rows
+
+
+@pytest.mark.parametrize("grouped", [[1] * 9, [4, 5], [2, 1, 6]], ids=str)
+def test_no_bit_depends_on_how_updates_are_grouped(grouped: list[int]) -> None:
+    arch = architecture(shared=True)
+    batch = draw(arch, updates=9, rows=40)
+    whole, parted = make(arch), make(arch)
+    parted.updates = whole.updates = 60  # Adam's powers begin anew at 64
+    expected = every_bit(whole, *whole.update(batch, 0.003))
+    told: list[Any] = []
+    first = 0
+    for count in grouped:
+        part = Batch(*(each[first : first + count] for each in vars(batch).values()))
+        told.append(parted.update(part, 0.003))
+        first += count
+    assert every_bit(parted, *map(np.concatenate, zip(*told, strict=True))) == expected
+    assert parted.updates == whole.updates == 69
+
+
+def test_going_on_from_a_state_changes_no_bit() -> None:
+    arch = architecture()
+    batch = draw(arch)
+    learner, other = make(arch), make(arch, seed=2)
+    learner.update(batch, 0.003)
+    other.load_state_dict(learner.state_dict())
+    bits = [every_bit(each, *each.update(batch, 0.003)) for each in (learner, other)]
+    assert bits[0] == bits[1] and other.updates == 8
+
+
+def test_numbers_that_are_not_finite_are_named_and_have_the_same_fate_everywhere(
+    native: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arch = architecture(activation="relu")
+    for wrong, value in (("reward", np.nan), ("obs", np.inf), ("next_obs", np.nan), ("weight", np.inf)):
+        found = []
+        for _, backend in backends(arch, monkeypatch):
+            batch, learner = draw(arch), make(arch, backend=backend)
+            getattr(batch, wrong)[2, 3] = value
+            with pytest.raises(Diverged, match=r"^in update 3 the ") as caught:
+                learner.update(batch, 0.003)
+            found.append((str(caught.value), np.isfinite(learner.state_dict()["parameters"]).tobytes()))
+        assert len(set(found)) == 1, wrong
+
+
+def test_it_sees_rows_of_dictionaries_as_numbers_and_what_is_legal() -> None:
+    arch = architecture(masked=True, shared=True)
+    batch, layout = draw(arch), arch.inputs.layout
+    packed = []
+    for seen in (batch.obs, batch.next_obs):
+        rows, flat = layout.zeros(*seen.shape[:2]), seen.reshape(-1, seen.shape[-1])
+        parts = {"action_mask": flat[:, NUMBERS:].astype(np.int8), "numbers": flat[:, :NUMBERS]}
+        layout.pack(parts, rows.reshape(-1))
+        packed.append(rows)
+    expected = make(arch)
+    learner = DenseQLearner(arch, USUAL, 1, adam_epsilon=1e-5, threads=1)
+    learner.load_state_dict(expected.state_dict())
+    told = learner.update(replace(batch, obs=packed[0], next_obs=packed[1]), 0.003)
+    assert every_bit(learner, *told) == every_bit(expected, *expected.update(batch, 0.003))
+
+
+# Targets and the network that acts
+
+
+@pytest.mark.parametrize(("tau", "every"), [(1.0, 3), (0.25, 1)])
+def test_targets_follow_after_exactly_the_updates_that_they_should(tau: float, every: int) -> None:
+    arch = architecture()
+    learner = make(arch, replace(USUAL, tau=tau, target_every=every))
+    batch = draw(arch, updates=7)
+    for u in range(7):
+        before = learner.state_dict()["targets"]
+        learner.update(Batch(*(each[u : u + 1] for each in vars(batch).values())), 0.003)
+        state = learner.state_dict()
+        moved = state["parameters"] if tau == 1 else before + (state["parameters"] - before) * np.float32(tau)
+        assert (state["targets"] == (moved if (u + 1) % every == 0 else before)).all()
+        assert (state["parameters"] != before).any()
+
+
+def test_a_network_begins_as_torchs_layers_do_and_its_targets_with_it() -> None:
+    learner = DenseQLearner(architecture(hidden=(64, 32)), USUAL, 2**70, adam_epsilon=1e-8, threads=1)
+    state = learner.state_dict()
+    assert (state["parameters"] == state["targets"]).all() and not state["momentum"].any() and not state["updates"]
+    start = 0
+    for fan_in, fan_out in ((NUMBERS, 64), (64, 32), (32, CHOICES)):
+        layer = state["parameters"][start : start + (fan_in + 1) * fan_out] * np.sqrt(fan_in)
+        assert 0.95 < np.abs(layer).max() <= 1 + 1e-6 and abs(layer.mean()) < 0.15
+        start += len(layer)
+    assert start == len(state["parameters"])
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["plain", "dueling"])
+def test_what_acts_takes_the_action_that_is_worth_most(shared: bool) -> None:
+    arch = architecture(shared=shared)
+    learner = make(arch)
+    learner.update(draw(arch), 0.01)
+    weights, obs = learner.weights(3), draw(arch).obs[0]
+    actor = DenseActor(arch)
+    actor.load(weights)
+    out, _ = actor.act(obs, np.zeros((len(obs), 0), np.float32))
+    values = torch_values(arch, torch.from_numpy(weights.parameters).double(), torch.from_numpy(obs).double())
+    assert weights.version == 3 and (out.argmax(1) == values.numpy().argmax(1)).all()
+
+
+def test_it_learns_what_actions_are_worth() -> None:
+    """One step from anywhere to the end, and the reward is 1 for one action that the observation tells."""
+    arch = architecture(hidden=(32,), activation="relu")
+    learner = DenseQLearner(arch, USUAL, 0, adam_epsilon=1e-8, threads=2)
+    generator = np.random.default_rng(0)
+    obs = generator.standard_normal((400, 64, NUMBERS)).astype(np.float32)
+    action = generator.integers(0, CHOICES, (400, 64, 1))
+    reward = (obs[..., :CHOICES].argmax(2) == action[..., 0]).astype(np.float32)
+    ones = np.ones_like(reward)
+    report, _ = learner.update(Batch(np.zeros((400, 64), np.int64), obs, action, reward, obs, 0 * ones, ones), 0.01)
+    variance = 0.25 * 0.75  # what is left to whoever does not look
+    assert report[:10, 0].mean() > variance / 2 and report[-10:, 0].mean() < variance / 5
