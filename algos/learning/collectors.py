@@ -20,7 +20,7 @@ from algos.common.threads import one_thread
 from algos.common.timing import worker_times
 from algos.learning.flow import prefetch
 from algos.learning.resume_point import ResumePoint
-from algos.learning.rollout import Collector, Rollout, RolloutConfig, join
+from algos.learning.rollout import Collector, Played, Rollout, RolloutConfig, join
 from algos.networks.architecture import Weights
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool
@@ -197,8 +197,20 @@ class RolloutWorker:
             self._collector = None
 
 
-def rollout_times(times: dict[str, float], rollout: Rollout, mode: Mode, players: int, pool: Pool) -> dict[str, float]:
-    """The metrics of an iteration that learned from a rollout.
+def check_shares(threads: int, mode: Mode, staleness: int, pool: Pool) -> None:
+    """Raise ConfigError where a learner in torch, whose threads are the process's, would share them with who plays."""
+    ahead = mode == "prefetch" or (mode == "actors" and staleness > 0)
+    require(
+        threads == 1 or not (ahead and pool.in_process),
+        f"threads={threads}: what plays ahead (rollouts={mode}) and what learns would share them in one process, by "
+        "chance; use threads=1, rollouts=inline or compute=local",
+    )
+
+
+def rollout_times(
+    times: dict[str, float], rollout: Rollout | Played, mode: Mode, players: int, pool: Pool
+) -> dict[str, float]:
+    """The metrics of an iteration that learned from a rollout, or several.
 
     Args:
         times: what the clock read.

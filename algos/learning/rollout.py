@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.learning.episodes import own_metrics
+from algos.learning.offpolicy.exploration import Exploration
 from algos.learning.resume_point import ResumePoint, State, side_by_side
 from algos.networks.actor import make_actor
 from algos.networks.architecture import Architecture, Weights
@@ -41,7 +42,7 @@ class Rollout:
     version: int  # of the weights that acted
     obs: NDArray[Any]  # [T, N, *shape] of a Box, [T, N] rows of any other space
     action: NDArray[Any]  # [T, N, K]
-    logprob: NDArray[np.float32]  # [T, N], of the actions when they were taken
+    logprob: NDArray[np.float32]  # [T, N], of the actions when they were taken; 0 of off-policy actors
     reward: NDArray[np.float32]  # [T, N]
     terminated: NDArray[np.bool_]  # [T, N]
     truncated: NDArray[np.bool_]  # [T, N], and not terminated
@@ -66,6 +67,25 @@ class Rollout:
 
 
 @dataclass(frozen=True)
+class Played:
+    """What is told of rollouts, one after another."""
+
+    returns: NDArray[np.float64]  # as a rollout has them
+    lengths: NDArray[np.int64]
+    told: NDArray[np.float64]
+    env_s: float
+    policy_s: float
+    restarts: int
+
+    @classmethod
+    def join(cls, rollouts: Sequence[Rollout]) -> "Played":
+        """Return what is told of all these."""
+        arrays = {name: np.concatenate([getattr(r, name) for r in rollouts]) for name in ("returns", "lengths", "told")}
+        env_s, policy_s = (sum(getattr(r, name) for r in rollouts) for name in ("env_s", "policy_s"))
+        return cls(**arrays, env_s=env_s, policy_s=policy_s, restarts=rollouts[-1].restarts)
+
+
+@dataclass(frozen=True)
 class RolloutConfig:
     """What stays the same for a whole run: where rollouts are played, and by which network."""
 
@@ -76,6 +96,8 @@ class RolloutConfig:
     num_steps: int  # T
     groups: int  # parts of the environments that are acted on in turn, while the others step
     fused: Fused  # whether native environments may choose and step in one call, which changes no number
+    exploration: Exploration | None = None  # of off-policy actors, which need no log-probabilities; None: the head's
+    num_actors: int = 1  # that play so many environments each
 
 
 def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
@@ -121,15 +143,17 @@ class Collector:
             The rollout and its end, whose `played` are the actions of this rollout alone.
         """
         config, head = self._config, self._config.architecture.head
-        T, N = config.num_steps, config.vec.num_envs
+        T = config.num_steps
         if not self.is_at(start):
             start = self._enter(start, iteration)
         self._at = None  # until the rollout is whole
         generator = keyed_generator(config.seed, Stream.ACTION, iteration, self._index)
-        noise, state = head.draw(generator, (T, N)), start.state.copy()
+        noise, state = self._draw(generator, weights.version), start.state.copy()
         if self._player is not None:
             self._player.load(weights)
             steps = self._player.play(noise)
+            if config.exploration:
+                steps.logprob[:] = 0
         else:
             steps = self._step(weights, noise, state)
         self._obs = steps.obs[T]
@@ -148,6 +172,15 @@ class Collector:
     def close(self) -> None:
         """Close the environments."""
         self._venv.close()
+
+    def _draw(self, generator: np.random.Generator, version: int) -> NDArray[np.float32]:
+        """Return the noise of a rollout's actions."""
+        config, N = self._config, self._config.vec.num_envs
+        lead, head = (config.num_steps, N), config.architecture.head
+        if config.exploration is None:
+            return head.draw(generator, lead)
+        step = version * config.num_steps * N * config.num_actors
+        return config.exploration.draw(head, generator, lead, step, self._index * N)
 
     def _step(self, weights: Weights, noise: NDArray[np.float32], state: NDArray[np.float32]) -> Steps:
         """Choose and step, group by group; the policy's memory [N, S] is changed."""
@@ -197,7 +230,9 @@ class Collector:
         return Steps(
             obs=obs,
             action=action,
-            logprob=head.logprob(out.reshape(flat), log_std, action.reshape(flat)).reshape(T, N),
+            logprob=np.zeros((T, N), np.float32)
+            if config.exploration
+            else head.logprob(out.reshape(flat), log_std, action.reshape(flat)).reshape(T, N),
             reward=reward,
             terminated=terminated,
             truncated=truncated & ~terminated,
@@ -286,8 +321,8 @@ def join(parts: Sequence[Rollout]) -> Rollout:
     return Rollout(final_at=np.concatenate(at), start=start, **values)
 
 
-def episode_metrics(rollout: Rollout, names: Sequence[str]) -> dict[str, float]:
-    """Of the episodes that ended in a rollout, if any did.
+def episode_metrics(rollout: Rollout | Played, names: Sequence[str]) -> dict[str, float]:
+    """Of the episodes that ended in a rollout, or several, if any did.
 
     Args:
         names: of what environments told of themselves.

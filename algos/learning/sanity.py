@@ -3,6 +3,8 @@
 import functools
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from algos.common.alone import make_alone
@@ -26,13 +28,15 @@ class Lesson:
     seed: int
     steps: int  # environment steps to learn in
     episodes: int  # played afterwards, on seeds of their own
+    keeps_files: bool  # the algorithm, which takes a folder for them
     drawn: bool  # their actions are drawn, of a policy that can do so
 
 
 def learn_and_play(lesson: Lesson) -> Episodes:
     """Let an algorithm learn for so many steps, all in this process, and play the policy that it has then."""
-    with one_thread():
-        algorithm = make_alone(lesson.algorithm, lesson.env, lesson.vec, lesson.seed)
+    with one_thread(), TemporaryDirectory() as folder:
+        files = {"folder": Path(folder)} if lesson.keeps_files else {}
+        algorithm = make_alone(functools.partial(lesson.algorithm, **files), lesson.env, lesson.vec, lesson.seed)
         with closing(algorithm.plan()) as plan:
             for metrics in plan:
                 if metrics["step"] >= lesson.steps:

@@ -1,36 +1,31 @@
 """Learning in torch: networks of every kind, on every device, and several learners as one."""
 
-import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
-from torch import Tensor, nn
-from torch.optim.adam import adam
+from torch import Tensor
 
 from algos.learning.learner import Batch, BatchValues, plain_weights
 from algos.learning.rollout import Rollout
 from algos.networks.actor_critic import ActorCritic, as_tensor, logprob_and_entropy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.shape import Surrogate
+from algos.networks.training import ParameterVector, computing_with, wrap_encoders
 from envs.errors import require
 
 CHUNK = 8192  # observations evaluated at once, which bounds the memory that convolutions take
 
 
 class TorchLearner:
-    """A network and its optimizer.
-
-    Parameters and gradients are views of one vector each: clipping, the optimizer's step, copies for actors and the
-    exchange between learners are single operations.
-    """
+    """A network and its optimizer."""
 
     def __init__(
         self,
@@ -58,43 +53,20 @@ class TorchLearner:
         self.rank = self.context.rank
         self._threads = threads
         self.network = ActorCritic(architecture, seed).to(self.device)
-        for name, encoder in list(self.network.named_children()):
-            if name.endswith("_encoder") and (compiled or precision == "bfloat16"):
-                setattr(self.network, name, _Encoder(encoder, precision == "bfloat16", compiled))
-        parameters = list(self.network.parameters())
-        self.theta = torch.nn.utils.parameters_to_vector(parameters).detach().clone()
-        self.gradient = torch.zeros_like(self.theta)
-        start = 0
-        for parameter in parameters:
-            stop = start + parameter.numel()
-            parameter.data = self.theta[start:stop].view_as(parameter)
-            parameter.grad = self.gradient[start:stop].view_as(parameter)
-            start = stop
-        self._adam_epsilon = adam_epsilon
-        self._momentum, self._variance = torch.zeros_like(self.theta), torch.zeros_like(self.theta)  # Adam's moments
-        self._descents = torch.zeros((), device=self.device)
+        wrap_encoders(self.network, precision, compiled)
+        self._vector = ParameterVector(self.network, adam_epsilon)
+        self.theta, self.gradient = self._vector.theta, self._vector.gradient
 
     def _apply(self, loss: Tensor, rate: float, max_norm: float | None) -> Tensor:
         """One step of Adam against the sum of all learners' losses; returns its gradient's norm before clipping."""
         self.gradient.zero_()
         loss.backward()
         self.context.all_reduce(self.gradient)
-        norm = torch.linalg.vector_norm(self.gradient)
-        if max_norm is not None:
-            self.gradient.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))
-        self._descend(rate)
-        return norm
+        return self._vector.descend(rate, max_norm)
 
-    @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
+    def at_work(self) -> AbstractContextManager[None]:
         """See `Learner.at_work`: with its threads, and afterwards those there were."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(self._threads)
-        try:
-            with threadpool_limits(self._threads):
-                yield
-        finally:
-            torch.set_num_threads(before)
+        return computing_with(self._threads)
 
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
         """See `Learner.evaluate_batch`; the rollout goes to the device."""
@@ -189,7 +161,7 @@ class TorchLearner:
 
     def parameters(self) -> NDArray[np.float32]:
         """A copy of the flat parameters [P]."""
-        return self.theta.detach().cpu().numpy().copy()
+        return self._vector.parameters()
 
     def _observations(self, obs: NDArray, weights: Weights) -> Tensor:
         return as_tensor(self.architecture.prepare(obs, weights), self.device)
@@ -202,40 +174,12 @@ class TorchLearner:
         return plain_weights(version, self.parameters())
 
     def state_dict(self) -> dict[str, Any]:
-        """Parameters and Adam's moments."""
-        return {
-            "parameters": self.parameters(),
-            "momentum": self._momentum.cpu().numpy().copy(),
-            "variance": self._variance.cpu().numpy().copy(),
-            "descents": int(self._descents.item()),
-        }
+        """See `ParameterVector.state_dict`."""
+        return self._vector.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
-        self.theta.copy_(torch.from_numpy(state["parameters"]))
-        self._momentum.copy_(torch.from_numpy(state["momentum"]))
-        self._variance.copy_(torch.from_numpy(state["variance"]))
-        self._descents.fill_(state["descents"])
-
-    @torch.no_grad()
-    def _descend(self, rate: float) -> None:
-        # The class torch.optim.Adam brings torch's compiler with it, which takes a second to import.
-        adam(
-            [self.theta],
-            [self.gradient],
-            [self._momentum],
-            [self._variance],
-            [],
-            [self._descents],
-            fused=True,
-            amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
-            lr=rate,
-            weight_decay=0.0,
-            eps=self._adam_epsilon,
-            maximize=False,
-        )
+        self._vector.load_state_dict(state)
 
 
 @dataclass(frozen=True)
@@ -259,37 +203,6 @@ class _Inputs:
     action: Tensor  # [T, N, K]
     state: Tensor  # [N, S], before the first step
     start: Tensor  # [T, N], whether an episode begins
-
-
-class _Encoder(nn.Module):
-    """An encoder in mixed precision, or compiled, or both."""
-
-    def __init__(self, layers: nn.Module, mixed: bool, compiled: bool) -> None:
-        super().__init__()
-        self._layers = layers
-        self._mixed = mixed
-        self._compiled = torch.compile(self._encode) if compiled else None
-
-    def forward(self, obs: Tensor) -> Tensor:
-        # What is evaluated comes in many sizes and only a few times.
-        if self._compiled is None or not torch.is_grad_enabled():
-            return self._encode(obs)
-        mark_batch_dynamic(obs)
-        return self._compiled(obs)
-
-    def _encode(self, obs: Tensor) -> Tensor:
-        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self._mixed):
-            # Back to float32, since 8 bits are too few for values and for memory.
-            return self._layers(obs).float()
-
-
-def mark_batch_dynamic(obs: Tensor) -> None:
-    """Have `torch.compile` make one kernel for observations [B, ...] of every B.
-
-    The last bits must not depend on which minibatch came first. Torch has no public way to say so for one tensor.
-    """
-    torch._dynamo.maybe_mark_dynamic(obs, 0)
-    torch._dynamo.mark_static(obs, list(range(1, obs.ndim)))
 
 
 def check_compiler(device: str) -> None:

@@ -1,0 +1,278 @@
+"""What all off-policy algorithms are assembled from: settings, actors, replay, evaluation, counters.
+
+Nothing here learns, or decides what follows what: an algorithm's own file has its networks, exploration and plan.
+"""
+
+import abc
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+
+from algos.learning.async_evaluation import AsyncEvaluation
+from algos.learning.collectors import Actors, Mode, Staleness, check_shares, rollout_times
+from algos.learning.learner import Backend, is_dense
+from algos.learning.offpolicy.exploration import Exploration
+from algos.learning.offpolicy.learner import OffPolicyLearner
+from algos.learning.offpolicy.operators import Pace
+from algos.learning.replay.priorities import Priorities
+from algos.learning.replay.replay import Replay
+from algos.learning.rollout import Fused, Played, Rollout, RolloutConfig, playable
+from algos.networks.actor import ActorPolicy
+from algos.networks.architecture import Architecture, Weights
+from algos.networks.dense.actor_critic import ActorCriticObjective
+from algos.networks.flat import Activation
+from algos.networks.heads import Head
+from algos.pool.protocol import Pool
+from envs.errors import require
+from envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
+from envs.spec import EnvSpec
+from envs.vector import Vec
+
+POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
+AT_ONCE = 64  # updates that one call is for, where nothing that they find changes what is drawn next,
+AT_ONCE_BYTES = 1 << 26  # and observations that they are drawn with
+
+
+@dataclass(kw_only=True, eq=False)
+class OffPolicy(abc.ABC):
+    """Settings that mean the same in all of them (conf/algo/dqn.yaml explains each), parts, and state."""
+
+    env: EnvSpec
+    vec: Vec
+    pool: Pool
+    seed: int
+    folder: Path | None
+    rollouts: Mode
+    num_actors: PositiveInt
+    staleness: Staleness
+    num_steps: PositiveInt
+    groups: int
+    fused: Fused
+    capacity: PositiveInt
+    batch_size: PositiveInt
+    warmup: NonNegativeInt
+    updates_per_step: PositiveFloat
+    n_step: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
+    gamma: UnitFloat
+    learning_rate: PositiveFloat
+    anneal_steps: Annotated[int | None, POSITIVE_OR_NULL]
+    adam_epsilon: PositiveFloat
+    encoder: Literal["auto", "mlp", "cnn"]
+    network: Mapping[str, Any] | None
+    hidden: tuple[int, ...]
+    activation: Activation
+    device: str
+    backend: Backend
+    precision: Literal["float32", "bfloat16"]
+    threads: PositiveInt
+    row_every: PositiveInt
+    eval_every: PositiveInt
+    eval_episodes: PositiveInt
+    eval_max_steps: PositiveInt
+
+    evaluations: int = field(init=False, default=0)
+
+    group: ClassVar[str]  # of the metrics of updates
+    policy_names = ("last", "best")
+    keeps_files: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        self.env = playable(self.env, self.vec)
+        self.vec.check(self.env.in_training())
+        architecture = Architecture.for_spaces(
+            self.env.observations,
+            self._head(),
+            encoder=self.encoder,
+            network=self.network,
+            hidden=tuple(self.hidden),
+            activation=self.activation,
+            shared=self._shared,
+            lstm=False,
+            initial_log_std=0.0,
+        )
+        self.learner: OffPolicyLearner = self._learner(architecture)
+        actors = self.num_actors if self.rollouts == "actors" else 1
+        config = RolloutConfig(
+            self.env,
+            self.vec,
+            architecture,
+            self.seed,
+            self.num_steps,
+            self.groups,
+            self.fused,
+            self._exploration(self.vec.num_envs * actors),
+            actors,
+        )
+        self._obs = np.dtype((architecture.inputs.dtype, architecture.inputs.shape))
+        at_once = max(1, min(self._at_once, AT_ONCE_BYTES // (2 * self.batch_size * self._obs.itemsize)))
+        self.pace = Pace(self.warmup, Fraction(self.updates_per_step).limit_denominator(10**6), at_once)
+        self.replay = self._replay(config)
+        self.actors = Actors(config, self.pool, self.rollouts, actors, self.staleness, self._acting())
+        first = self.learner.weights(0)
+        self.evaluation = AsyncEvaluation(config, self.pool, self.eval_episodes, self.eval_max_steps, first)
+
+    @property
+    def plays_on_pool(self) -> bool:
+        """Whether the environments step on the pool's workers, and not in this process."""
+        return self.rollouts == "actors"
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Names of what rows tell of updates."""
+        return tuple(f"{self.group}/{name}" for name in self.learner.reported)
+
+    @property
+    def rate(self) -> float:
+        """Adam's step size now."""
+        progress = min(self.pace.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
+        return self.learning_rate * (1 - progress)
+
+    @contextmanager
+    def playing(self) -> Iterator[Generator[Rollout, None, None]]:
+        """Give the rollouts from here on; what was started for them ends with the context."""
+        self.replay.check_room()
+        with (
+            self.learner.at_work(),
+            closing(self.replay),
+            closing(self.evaluation),
+            closing(self.actors.rollouts()) as rollouts,
+        ):
+            yield rollouts
+
+    def publish(self) -> None:
+        """Let actors play the weights as they are now."""
+        self.actors.publish(self._acting())
+
+    def finish(self, row: dict[str, float], played: Played) -> dict[str, float]:
+        """Add to a row what evaluation and the clock have to tell, and start an evaluation where one is due."""
+        clock, due = self.pace.clock, self.pace.step // self.eval_every
+        if due > self.evaluations:
+            row = row | self.evaluation.finish()
+            self.evaluation.start(self.learner.weights(self.pace.rollouts))
+            self.evaluations = due
+        clock.lap("eval_wait")
+        return row | rollout_times(clock.read(), played, self.rollouts, self.actors.num_actors, self.pool)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `plan` goes on from: arrays, plain data, and the names of the replay's files."""
+        parts = {
+            name: getattr(self, name).state_dict() for name in ("pace", "learner", "replay", "actors", "evaluation")
+        }
+        return {"evaluations": self.evaluations, **parts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        self.evaluations = int(state["evaluations"])
+        for name in ("pace", "learner", "replay", "evaluation"):
+            getattr(self, name).load_state_dict(state[name])
+        self.actors.load_state_dict(state["actors"], self._acting())
+
+    def evaluate_last(self) -> list[dict[str, float]]:
+        """Return the evaluation under way, if there is one, and that of the newest weights."""
+        return self.evaluation.finish_last(self.learner.weights(self.pace.rollouts))
+
+    def policy_iteration(self, which: str) -> int:
+        """Return the iteration that a policy is of."""
+        return self.evaluation.best.version if which == "best" else self.pace.rollouts
+
+    def policy(self, which: Literal["last", "best"] = "last") -> ActorPolicy:
+        """The policy: the last one, or the best that an evaluation met.
+
+        Raises:
+            ConfigError: the best is asked for before the first evaluation has ended.
+        """
+        met = which == "last" or self.evaluation.best_return > float("-inf")
+        require(met, "which=best is not known before the first evaluation; use which=last")
+        weights = self.learner.weights(self.pace.rollouts) if which == "last" else self.evaluation.best
+        return ActorPolicy(self.learner.architecture, weights)
+
+    def describe(self) -> dict[str, str]:
+        """What a run would assemble, for `dry_run=true`."""
+        architecture, actors = self.learner.architecture, self.actors
+        where = {"inline": "in this process", "prefetch": "ahead in a thread", "actors": "on the pool"}[self.rollouts]
+        sizes = "-".join(map(str, architecture.hidden))
+        return {
+            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {where}, "
+            f"{actors.staleness} rollouts behind",
+            "learner": f"{self.updates_per_step:g} updates of {self.batch_size} transitions for each step, after "
+            f"{self.warmup:,} steps, on {self.device}",
+            "replay": self.replay.describe(),
+            "policy": f"{architecture.encoder} {sizes} {self.activation}, {architecture.head.describe()} actions",
+        }
+
+    @abc.abstractmethod
+    def _head(self) -> Head:
+        """What actions are."""
+
+    @abc.abstractmethod
+    def _learner(self, architecture: Architecture) -> OffPolicyLearner:
+        """What learns."""
+
+    @abc.abstractmethod
+    def _exploration(self, num_envs: int) -> Exploration:
+        """How so many environments explore."""
+
+    @property
+    def _shared(self) -> bool:
+        return False
+
+    @property
+    def _at_once(self) -> int:
+        return AT_ONCE
+
+    def _priorities(self) -> Priorities | None:
+        """How transitions are drawn; None: all alike."""
+        return None
+
+    def _replay(self, config: RolloutConfig) -> Replay:
+        head = config.architecture.head
+        drawn = self.warmup - (self.n_step - 1) * config.vec.num_envs * config.num_actors
+        require(drawn >= 1, f"algo.warmup={self.warmup} leaves nothing to draw; raise it by {1 - drawn} or more")
+        require(
+            self.batch_size <= self.capacity,
+            f"algo.capacity={self.capacity} is less than algo.batch_size={self.batch_size}; raise it",
+        )
+        return Replay(
+            self.folder,
+            obs=self._obs,
+            action=np.dtype((head.compact_dtype, (head.components,))),
+            num_envs=config.vec.num_envs * config.num_actors,
+            capacity=self.capacity,
+            n_step=self.n_step,
+            gamma=self.gamma,
+            seed=self.seed,
+            priorities=self._priorities(),
+        )
+
+    def _acting(self) -> Weights:
+        """The weights as actors play them: zeros in the warm-up, where noise alone acts."""
+        weights = self.learner.weights(self.pace.rollouts)
+        if self.pace.step < self.warmup:
+            weights = Weights(
+                weights.version, np.zeros_like(weights.parameters), weights.mean, weights.std, weights.clip
+            )
+        return weights
+
+
+def make_actor_critic(
+    settings: OffPolicy, architecture: Architecture, objective: ActorCriticObjective
+) -> OffPolicyLearner:
+    """Return what learns an actor and its critics, whose hidden layers are as wide: without torch where it can."""
+    given: dict[str, Any] = {"critic_hidden": architecture.hidden, "objective": objective}
+    given |= {"adam_epsilon": settings.adam_epsilon, "threads": settings.threads}
+    if is_dense(architecture, settings.backend, settings.device, settings.precision, compiled=False):
+        from algos.learning.offpolicy.actor_critic_learner import DenseActorCritic
+
+        return DenseActorCritic(architecture, settings.seed, **given)
+    # Torch takes a second to import, and dense networks never need it.
+    from algos.learning.offpolicy.torch_actor_critic import TorchActorCritic
+
+    check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
+    given |= {"device": settings.device, "precision": settings.precision}
+    return TorchActorCritic(architecture, settings.seed, **given)

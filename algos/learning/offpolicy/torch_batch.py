@@ -1,0 +1,55 @@
+"""Transitions on a device."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from algos.learning.learner import plain_weights
+from algos.learning.replay.batch import Batch
+from algos.learning.torch_learner import check_device
+from algos.networks.actor_critic import as_tensor
+from algos.networks.architecture import Architecture
+from envs.errors import require
+
+UNCHANGED = plain_weights(0, np.zeros(0, np.float32))  # observations go in as they are
+
+
+@dataclass(frozen=True)
+class TorchBatch:
+    """A `Batch`, or what one update learns from."""
+
+    obs: Tensor  # [U, B, ...] or [B, ...], as `Architecture.prepare` gives them; bytes stay bytes
+    action: Tensor  # [U, B, K]
+    reward: Tensor  # [U, B]
+    next_obs: Tensor
+    discount: Tensor  # [U, B]
+    weight: Tensor  # [U, B]
+
+    @classmethod
+    def of(cls, batch: Batch, architecture: Architecture, device: torch.device) -> "TorchBatch":
+        """Move a batch to a device, all its updates at once."""
+
+        def prepare(obs: NDArray) -> Tensor:
+            rows = obs.reshape(-1, *obs.shape[2:])
+            return as_tensor(architecture.prepare(rows, UNCHANGED), device).unflatten(0, batch.reward.shape)
+
+        action, reward, discount, weight = (
+            torch.as_tensor(np.require(each, requirements="W"), device=device)
+            for each in (batch.action, batch.reward, batch.discount, batch.weight)
+        )
+        return cls(prepare(batch.obs), action, reward, prepare(batch.next_obs), discount, weight)
+
+    def split(self) -> Iterator["TorchBatch"]:
+        """Return what each update learns from, [B, ...]."""
+        parts = (getattr(self, field.name).unbind() for field in fields(self))
+        return (TorchBatch(*each) for each in zip(*parts, strict=True))
+
+
+def check_place(device: str, precision: str) -> None:
+    """Raise ConfigError unless torch can compute there, and like that."""
+    check_device(device)
+    require(precision in ("float32", "bfloat16"), f"precision={precision} is not supported; allowed: float32, bfloat16")

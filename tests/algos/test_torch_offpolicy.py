@@ -1,0 +1,374 @@
+"""Learners from replay in torch: by the numbers of the dense ones, and for what those do not take."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from algos.learning.learner import Diverged
+from algos.learning.offpolicy.actor_critic_learner import DenseActorCritic
+from algos.learning.offpolicy.learner import OffPolicyLearner
+from algos.learning.offpolicy.objectives import QObjective
+from algos.learning.offpolicy.q_learner import DenseQLearner
+from algos.learning.offpolicy.torch_actor_critic import TorchActorCritic
+from algos.learning.offpolicy.torch_q_learner import TorchQLearner, huber, quantile_loss
+from algos.learning.replay.batch import Batch
+from algos.networks.actor import DenseActor, make_actor
+from algos.networks.actor_critic import TorchActor, as_tensor
+from algos.networks.architecture import Architecture, Weights
+from algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy, SoftPolicy
+from algos.networks.heads import Head, LeafHead
+from algos.networks.training import computing_with
+from envs.errors import ConfigError
+from envs.spaces.layout import Layout
+
+VECTOR = spaces.Box(-np.inf, np.inf, (5,), np.float32)
+IMAGE = spaces.Box(0, 255, (12, 10, 3), np.uint8)
+MASKED = spaces.Dict(action_mask=spaces.MultiBinary(3), numbers=VECTOR)
+MIXED = spaces.Dict(camera=IMAGE, speed=spaces.Box(-9, 9, (2,), np.float32))
+USUAL = QObjective(double=False, huber=1.0, tau=1.0, target_every=2, max_grad_norm=10.0)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    with computing_with(1):
+        yield
+
+
+def architecture(observation: spaces.Space = VECTOR, hidden: tuple[int, ...] = (16, 8), **changes: Any) -> Architecture:
+    layout = Layout.of(observation, {}, ())
+    given: dict[str, Any] = {"encoder": "auto", "activation": "relu", "shared": False, "head": None} | changes
+    head = given.pop("head") or Head.of(spaces.Discrete(3))
+    return Architecture.for_spaces(layout, head, hidden=hidden, lstm=False, initial_log_std=0.0, **given)
+
+
+def learner(of: Architecture, objective: QObjective = USUAL, **changes: Any) -> TorchQLearner:
+    given: dict[str, Any] = {"device": "cpu", "precision": "float32", "adam_epsilon": 1e-8, "threads": 1} | changes
+    return TorchQLearner(of, objective, 3, **given)
+
+
+def lesson(of: Architecture, U: int = 4, B: int = 40, seed: int = 0) -> Batch:
+    """Transitions of three choices; where there is a mask, the first is never legal."""
+    generator = np.random.default_rng(seed)
+    layout = of.inputs.layout
+
+    def observations() -> np.ndarray:
+        if layout.plain and layout.row.base == np.uint8:
+            return generator.integers(0, 256, (U, B, *layout.row.shape), np.uint8)
+        if layout.plain:
+            return generator.standard_normal((U, B, *layout.row.shape)).astype(np.float32)
+        rows = layout.zeros(U * B)
+        fields = layout.fields(rows)
+        for name, field in fields.items():
+            drawn = generator.integers(0, 256, field.shape) if field.dtype == np.uint8 else None
+            field[...] = generator.standard_normal(field.shape) if drawn is None else drawn
+            if name == "action_mask":
+                field[...] = (0, 1, 1)
+                field[::2, 2] = 0
+        return rows.reshape(U, B, *rows.shape[1:])
+
+    return Batch(
+        np.zeros((U, B), np.int64),
+        observations(),
+        generator.integers(0, 3, (U, B, 1)),
+        generator.standard_normal((U, B)).astype(np.float32),
+        observations(),
+        np.where(generator.random((U, B)) < 0.2, 0, 0.97).astype(np.float32),
+        generator.uniform(0.2, 1, (U, B)).astype(np.float32),
+    )
+
+
+def part(batch: Batch, updates: slice) -> Batch:
+    return Batch(**{name: array[updates] for name, array in vars(batch).items()})
+
+
+def values_of(of: Architecture, weights: Weights, obs: np.ndarray) -> np.ndarray:
+    """What an actor makes of observations [B, ...], [B, A]."""
+    actor = make_actor(of)
+    actor.load(weights)
+    return actor.act(obs, np.zeros((len(obs), 0), np.float32))[0]
+
+
+OBSERVATIONS: dict[str, spaces.Space] = {
+    "numbers": VECTOR,
+    "image": IMAGE,
+    "mask": MASKED,
+    "image beside numbers": MIXED,
+}
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_errors_are_the_distances_from_the_best_legal_next_value(name: str, double: bool) -> None:
+    of = architecture(OBSERVATIONS[name])
+    own = learner(of, QObjective(double, None, 1.0, 100, None))
+    target = own.weights(0)
+    own.update(lesson(of, seed=1), 0.01)
+    weights, batch = own.weights(1), lesson(of, U=1)
+    _, errors = own.update(batch, 0.01)
+
+    following = values_of(of, target, batch.next_obs[0])
+    chosen = (values_of(of, weights, batch.next_obs[0]) if double else following).argmax(1)
+    expected = batch.reward[0] + batch.discount[0] * following[np.arange(40), chosen]
+    taken = values_of(of, weights, batch.obs[0])[np.arange(40), batch.action[0, :, 0]]
+    legal = taken > -1e30  # the actor's values of what may not be taken are the lowest; the learner's are not
+    assert legal.sum() >= 10
+    np.testing.assert_allclose(errors[0][legal], np.abs(taken - expected)[legal], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("observation", [VECTOR, MASKED], ids=["numbers", "mask"])
+@pytest.mark.parametrize(
+    "objective",
+    [
+        QObjective(double=False, huber=1.0, tau=1.0, target_every=2, max_grad_norm=0.5),
+        QObjective(double=True, huber=None, tau=0.25, target_every=1, max_grad_norm=None),
+    ],
+    ids=["usual", "double"],
+)
+def test_values_are_learned_as_dense_ones_are(objective: QObjective, observation: spaces.Space, shared: bool) -> None:
+    of = architecture(observation, shared=shared)
+    dense, torchs = DenseQLearner(of, objective, 3, adam_epsilon=1e-8, threads=1), learner(of, objective)
+    assert_equal_states(dense.state_dict(), torchs.state_dict())
+    for seed in range(2):
+        batch = lesson(of, U=3, seed=seed)
+        (report, errors), (own_report, own_errors) = (one.update(batch, 0.003) for one in (dense, torchs))
+        np.testing.assert_allclose(own_report, report, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(own_errors, errors, rtol=1e-4, atol=1e-5)
+    theirs, own = dense.state_dict(), torchs.state_dict()
+    for name, value in theirs.items():
+        np.testing.assert_allclose(own[name], value, rtol=1e-4, atol=2e-5, err_msg=name)
+    # Either goes on from what the other keeps.
+    torchs.load_state_dict(theirs)
+    assert_equal_states(torchs.state_dict(), theirs)
+    acting = torchs.weights(6).parameters
+    np.testing.assert_allclose(acting, dense.weights(6).parameters[: len(acting)], rtol=1e-6)
+    played, expected = (values_of(of, one.weights(6), batch.obs[0]) for one in (torchs, dense))
+    np.testing.assert_array_equal(played, expected)
+
+
+@pytest.mark.parametrize("quantiles", [None, 5])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
+def test_actors_play_the_values_in_place_of_their_distribution(
+    observation: spaces.Space, shared: bool, quantiles: int | None
+) -> None:
+    of = architecture(observation, shared=shared)
+    own, batch = learner(of, quantiles=quantiles), lesson(of)
+    own.update(batch, 0.01)
+    assert isinstance(make_actor(of), DenseActor if observation is VECTOR else TorchActor)
+    with torch.no_grad():
+        values = own.network(torch.from_numpy(batch.obs[0])).mean(2).numpy()
+    played = values_of(of, own.weights(1), batch.obs[0])
+    common = (played - values).mean(1, keepdims=True)
+    np.testing.assert_allclose(played - common, values, atol=1e-5)
+    assert shared or np.abs(common).max() < 1e-5  # advantages lack what all actions have in common
+
+
+@pytest.mark.parametrize("quantiles", [None, 5])
+def test_two_images_are_told_apart(quantiles: int | None) -> None:
+    of = architecture(IMAGE, hidden=(16,))
+    own = learner(of, quantiles=quantiles)
+    images = np.random.default_rng(0).integers(0, 256, (2, 12, 10, 3), np.uint8)
+    which, U = np.arange(8) % 2, 60
+    obs, ones = np.stack([images[which]] * U), np.ones((U, 8), np.float32)
+    reward = ones * np.where(which == 0, 1, -1).astype(np.float32)
+    number = np.zeros((U, 8), np.int64)
+    own.update(Batch(number, obs, number[..., None] + 1, reward, obs, 0 * ones, ones), 0.003)
+    np.testing.assert_allclose(values_of(of, own.weights(60), images)[:, 1], [1, -1], atol=0.1)
+
+
+def test_quantile_loss_by_hand() -> None:
+    value, target = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 3.0]])
+    levels = torch.tensor([0.25, 0.75])
+    # Errors are 0.5 and 3 of the first quantile, -0.5 and 2 of the second: all of weight tau but -0.5, of 1 - 0.75.
+    # Within 1: 0.25 (0.125 + 2.5) + 0.25 0.125 + 0.75 1.5, by two targets.
+    assert quantile_loss(value, target, levels, 1.0).tolist() == pytest.approx([0.90625])
+    # Within 2, halved: 0.25 (0.0625 + 2) + 0.25 0.0625 + 0.75 1.
+    assert quantile_loss(value, target, levels, 2.0).tolist() == pytest.approx([0.640625])
+    # By distances alone: 0.25 (0.5 + 3) + 0.25 0.5 + 0.75 2.
+    assert quantile_loss(value, target, levels, None).tolist() == pytest.approx([1.25])
+
+
+def test_huber_loss_by_hand() -> None:
+    assert huber(torch.tensor([-3.0, 0.5]), 2.0).tolist() == [4.0, 0.125]  # 2 (3 - 1), and half the square
+    assert huber(torch.tensor([-3.0, 0.5]), None).tolist() == [4.5, 0.125]
+
+
+def test_quantiles_come_to_those_of_the_returns() -> None:
+    of, U, B = architecture(hidden=()), 200, 200
+    own = learner(of, QObjective(False, None, 1.0, 10, None), quantiles=4)
+    returns = np.tile(np.linspace(0, 1, B, dtype=np.float32), (U, 1))  # from 0 to 1, all as often
+    obs, number, ones = np.zeros((U, B, 5), np.float32), np.zeros((U, B), np.int64), np.ones((U, B), np.float32)
+    own.update(Batch(number, obs, number[..., None], returns, obs, 0 * ones, ones), 0.02)
+    with torch.no_grad():
+        found = own.network(torch.zeros(1, 5))[0, 0].numpy()
+    np.testing.assert_allclose(found, [1 / 8, 3 / 8, 5 / 8, 7 / 8], atol=0.03)
+
+
+@pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
+def test_four_updates_at_once_are_four_one_by_one_and_a_restored_learner_goes_on_to_the_same_bits(
+    observation: spaces.Space,
+) -> None:
+    of = architecture(observation, shared=True)
+    batch = lesson(of)
+    whole: OffPolicyLearner = learner(of, quantiles=3)
+    report, errors = whole.update(batch, 0.01)
+    apart = learner(of, quantiles=3)
+    parts = [apart.update(part(batch, slice(u, u + 1)), 0.01) for u in range(3)]
+    restored = learner(of, quantiles=3)
+    restored.load_state_dict(apart.state_dict())
+    parts.append(restored.update(part(batch, slice(3, 4)), 0.01))
+    assert report.tobytes() == np.concatenate([each for each, _ in parts]).tobytes()
+    assert errors.tobytes() == np.concatenate([each for _, each in parts]).tobytes()
+    assert_equal_states(whole.state_dict(), restored.state_dict())
+    assert report.shape == (4, len(whole.reported)) and errors.shape == (4, 40)
+
+
+def assert_equal_states(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert np.asarray(value).tobytes() == np.asarray(other[name]).tobytes(), name
+
+
+def test_targets_follow_every_second_update() -> None:
+    of = architecture()
+    half = learner(of, QObjective(False, 1.0, 0.25, 2, None))
+    batch, before = lesson(of), half.state_dict()
+    half.update(part(batch, slice(0, 1)), 0.01)
+    assert half.state_dict()["targets"].tobytes() == before["targets"].tobytes()
+    half.update(part(batch, slice(1, 2)), 0.01)
+    after = half.state_dict()
+    expected = before["targets"] + 0.25 * (after["parameters"] - before["targets"])
+    np.testing.assert_allclose(after["targets"], expected, rtol=1e-5, atol=1e-7)
+    copied = learner(of)
+    copied.update(part(batch, slice(0, 2)), 0.01)
+    assert copied.state_dict()["targets"].tobytes() == copied.state_dict()["parameters"].tobytes()
+
+
+def test_encoders_in_mixed_precision_come_near_full_precision() -> None:
+    of = architecture(IMAGE)
+    full, mixed = (learner(of, precision=each).update(lesson(of), 0.001)[0] for each in ("float32", "bfloat16"))
+    assert not np.array_equal(full, mixed)
+    np.testing.assert_allclose(mixed, full, rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"device": "abacus"}, "device=abacus is not a device; allowed: cpu, cuda"),
+        ({"device": "cuda:99"}, "device=cuda:99: torch sees"),
+        ({"precision": "float16"}, "precision=float16 is not supported; allowed: float32, bfloat16"),
+    ],
+)
+def test_where_torch_cannot_compute_is_said_in_one_line(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as told:
+        learner(architecture(), **changes)
+    assert "\n" not in str(told.value)
+
+
+# Actors and critics
+
+SOFT = ActorCriticObjective(SoftPolicy(0.3, learned=True, target_entropy=-2.0), 2, 0.25, target_every=1, actor_every=1)
+OBJECTIVES = {
+    "SAC": SOFT,
+    "SAC, fixed alpha, one critic": replace(SOFT, policy=SoftPolicy(0.125, learned=False, target_entropy=0), critics=1),
+    "SAC, late actor and copies": replace(SOFT, tau=1.0, target_every=3, actor_every=2),
+    "TD3": ActorCriticObjective(DeterministicPolicy(0.2, 0.25), 2, 0.25, target_every=2, actor_every=2),
+    "DDPG": ActorCriticObjective(DeterministicPolicy(0.0, 0.0), 1, 0.25, target_every=1, actor_every=1),
+}
+POLICIES: dict[str, SoftPolicy | DeterministicPolicy] = {
+    "SAC": SoftPolicy(0.02, learned=False, target_entropy=0),
+    "TD3": DeterministicPolicy(0.2, 0.25),
+}
+ACTIONS = 2
+
+
+def actor_of(objective: ActorCriticObjective, observation: spaces.Space = VECTOR, **changes: Any) -> Architecture:
+    kind: Literal["soft", "tanh"] = "soft" if objective.soft else "tanh"
+    head = LeafHead.for_replay(spaces.Box(-2, 2, (ACTIONS,), np.float32), kind, "sac")
+    return architecture(observation, head=head)
+
+
+def actor_critic(of: Architecture, objective: ActorCriticObjective, **changes: Any) -> TorchActorCritic:
+    given: dict[str, Any] = {"device": "cpu", "precision": "float32", "adam_epsilon": 1e-8, "threads": 1} | changes
+    return TorchActorCritic(of, 3, critic_hidden=(20,), objective=objective, **given)
+
+
+def moves(of: Architecture, U: int = 4, B: int = 40) -> Batch:
+    """Transitions of numbers."""
+    action = np.random.default_rng(9).uniform(-1, 1, (U, B, ACTIONS)).astype(np.float32)
+    return replace(lesson(of, U, B), action=action)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+def test_actors_and_critics_learn_what_dense_ones_do(objective: ActorCriticObjective) -> None:
+    of = actor_of(objective)
+    dense = DenseActorCritic(of, 3, critic_hidden=(20,), objective=objective, adam_epsilon=1e-8, threads=1)
+    torchs = actor_critic(of, objective)
+    assert_equal_states(dense.state_dict(), torchs.state_dict())
+    for _ in range(2):
+        batch = moves(of, U=3)
+        (report, errors), (own_report, own_errors) = (one.update(batch, 0.003) for one in (dense, torchs))
+        np.testing.assert_allclose(own_report, report, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(own_errors, errors, rtol=1e-4, atol=1e-5)
+    theirs, own = dense.state_dict(), torchs.state_dict()
+    for name, value in theirs.items():
+        np.testing.assert_allclose(own[name], value, rtol=1e-4, atol=2e-5, err_msg=name)
+    # Either goes on from what the other keeps.
+    torchs.load_state_dict(theirs)
+    assert_equal_states(torchs.state_dict(), theirs)
+    np.testing.assert_array_equal(torchs.weights(6).parameters, dense.weights(6).parameters)
+
+
+@pytest.mark.parametrize("name", ["SAC", "TD3"])
+@pytest.mark.parametrize("observation", [IMAGE, MIXED], ids=["image", "image beside numbers"])
+def test_actors_and_critics_of_images_go_on_from_what_was_kept(observation: spaces.Space, name: str) -> None:
+    objective = OBJECTIVES[name]
+    of = actor_of(objective, observation)
+    batch = moves(of)
+    whole, apart, restored = (actor_critic(of, objective) for _ in range(3))
+    own: OffPolicyLearner = whole
+    report, errors = own.update(batch, 0.003)
+    parts = [apart.update(part(batch, slice(u, u + 1)), 0.003) for u in range(3)]
+    restored.load_state_dict(apart.state_dict())
+    parts.append(restored.update(part(batch, slice(3, 4)), 0.003))
+    assert report.tobytes() == np.concatenate([each for each, _ in parts]).tobytes()
+    assert errors.tobytes() == np.concatenate([each for _, each in parts]).tobytes()
+    assert_equal_states(whole.state_dict(), restored.state_dict())
+
+    seen = np.ascontiguousarray(batch.obs[0])
+    with torch.no_grad():
+        expected = whole.actor.policy(as_tensor(of.prepare(seen, whole.weights(4)), torch.device("cpu")))
+    np.testing.assert_allclose(values_of(of, whole.weights(4), seen), expected, rtol=1e-5, atol=1e-6)
+    encoders = {id(each) for each in (whole.actor.policy_encoder, *(one.observation_encoder for one in whole.critics))}
+    assert len(encoders) == 1 + objective.critics  # each has its own
+
+
+@pytest.mark.parametrize("name", ["SAC", "TD3"])
+def test_an_actor_learns_which_way_an_image_asks_for(name: str) -> None:
+    """A bandit: the greatest action is best for one image, and the least for the other."""
+    objective = replace(OBJECTIVES[name], policy=POLICIES[name], tau=0.05)
+    of = actor_of(objective, spaces.Box(0, 255, (5, 5, 3), np.uint8))
+    own, generator = actor_critic(of, objective), np.random.default_rng(0)
+    images, which, U = np.zeros((2, 5, 5, 3), np.uint8), np.arange(32) % 2, 100
+    images[0, :3] = images[1, :, 3:] = 255
+    action = generator.uniform(-1, 1, (U, 32, ACTIONS)).astype(np.float32)
+    reward = np.where(which == 0, 1, -1).astype(np.float32) * action.mean(2)
+    obs, number, ones = np.stack([images[which]] * U), np.zeros((U, 32), np.int64), np.ones((U, 32), np.float32)
+    own.update(Batch(number, obs, action, reward, obs, 0 * ones, ones), 0.003)
+    best = np.tanh(values_of(of, own.weights(U), images)[:, :ACTIONS])
+    print(name, best.round(2).tolist())
+    assert (best[0] > 0.5).all() and (best[1] < -0.5).all()
+
+
+def test_values_that_are_not_finite_are_named_in_one_line() -> None:
+    of = architecture()
+    batch = lesson(of)
+    batch.reward[1, 5] = np.nan
+    with pytest.raises(Diverged, match=r"^in update 2 the loss is nan: learning has diverged; lower .*$"):
+        learner(of).update(batch, 0.003)
