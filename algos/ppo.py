@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
-from algos.learning.collectors import Actors, Mode, Staleness, rollout_times
+from algos.learning.collectors import Actors, Mode, Staleness, check_shares, rollout_times
 from algos.learning.flow import minibatches
 from algos.learning.learner import (
     Alone,
@@ -327,13 +327,8 @@ class PPO:
         )
 
     def _check_shares(self) -> None:
-        ahead = self.rollouts == "prefetch" or (self.rollouts == "actors" and self.staleness > 0)
-        shared = f"threads={self.threads}: what plays ahead (rollouts={self.rollouts}) and what learns would share them"
-        own = isinstance(self.learner, DenseLearner) or self.threads == 1  # those of torch are the process's
-        require(
-            own or not (ahead and self.pool.in_process),
-            f"{shared} in one process, by chance; use threads=1, rollouts=inline or compute=local",
-        )
+        if not isinstance(self.learner, DenseLearner):
+            check_shares(self.threads, self.rollouts, self.staleness, self.pool)
         rows = min(self._sizes(self.num_steps, self.actors.num_envs))
         require(
             self.learners <= rows,

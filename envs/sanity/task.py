@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["memoryless", "recurrent", "deterministic"]  # of policies; the first two draw actions
+Kind = Literal["memoryless", "recurrent", "greedy", "deterministic"]  # of policies; the first two draw actions
 Score = Callable[[NDArray[np.float64], NDArray[Any]], float]  # of episodes' returns [E] and lengths [E]
 
 ROUNDING = 1e-4  # of a sum of rewards
@@ -65,9 +65,13 @@ class SanityTask:
     suspect: str
 
     def bar(self, kind: Kind) -> Bar | None:
-        """Return what passes of such policies; None where they do not take the task."""
-        bars = {"memoryless": self.memoryless, "recurrent": self.recurrent, "deterministic": self.deterministic}
-        return bars[kind]
+        """Return what passes of such policies; None where they do not take the task.
+
+        Greedy ones draw nothing, but learn from single steps: what is possible without drawing, they must learn.
+        """
+        greedy = self.deterministic if self.drawn else self.memoryless
+        bars = {"memoryless": self.memoryless, "recurrent": self.recurrent, "greedy": greedy}
+        return {**bars, "deterministic": self.deterministic}[kind]
 
 
 def mean_return(returns: NDArray[np.float64], lengths: NDArray[Any]) -> float:

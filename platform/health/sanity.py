@@ -8,6 +8,7 @@ from algos.learning.episodes import Episodes
 from algos.learning.sanity import Lesson, learn_and_play
 from algos.pool.protocol import Done, Pool
 from algos.pool.serial import SerialPool
+from algos.protocol import KeepsFiles
 from envs.errors import ConfigError, nearest, require, split_details
 from envs.sanity.suite import PUFFER, SUITE
 from envs.sanity.task import Bar, Kind, SanityTask
@@ -26,6 +27,7 @@ class Settings:
     """How an algorithm takes the suite, as an option of conf/algo/sanity says it."""
 
     draws: bool  # its policy draws actions from a distribution
+    stepwise: bool  # it learns from single steps, and not from returns alone
     remembers: bool  # its policy has a memory
     num_envs: int
     algo: Mapping[str, Any]  # its keys, for all tasks
@@ -43,7 +45,7 @@ class Settings:
     def kind(self) -> Kind:
         """What kind of policy it is."""
         if not self.draws:
-            return "deterministic"
+            return "greedy" if self.stepwise else "deterministic"
         return "recurrent" if self.remembers else "memoryless"
 
 
@@ -122,10 +124,11 @@ def _prepare(
     try:
         env: EnvSpec = build("env", {**env_section, "id": task.id})
         vec: Vec = build("vec", vec_section)
-        algorithm = prepare("algo", section, env=env, vec=vec, pool=SerialPool(), seed=seeds[0])
+        algorithm = prepare("algo", section, env=env, vec=vec, pool=SerialPool(), seed=seeds[0], folder=None)
     except ConfigError as error:
         return Exam(task, bar, (), str(error))
-    lessons = (Lesson(algorithm, env, vec, seed, task.steps, task.episodes, task.drawn) for seed in seeds)
+    files = isinstance(algorithm.func, KeepsFiles)
+    lessons = (Lesson(algorithm, env, vec, seed, task.steps, task.episodes, files, task.drawn) for seed in seeds)
     return Exam(task, bar, tuple(lessons), "")
 
 

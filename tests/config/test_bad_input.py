@@ -55,7 +55,7 @@ ARGUMENTS = {
     "experiment=es_cartpol": ["experiment=es_cartpol", "did you mean 'es_cartpole'?"],
     "hydra/launcher=basik": ["hydra/launcher=basik", "did you mean 'basic'?"],
     "algos=es": ["algos is not a", "did you mean 'algo'?"],
-    "algo=": ["algo= is not an option", "known: a2c, es, pbt, poet, ppo"],
+    "algo=": ["algo= is not an option", "known: a2c, apex, ddpg, dqn, es, pbt, poet, ppo, sac, td3"],
     "algo=null": ["Config group override must be a string"],
     "~algo": ["algo is missing", "leave out ~algo"],
     "algo.sigm=1": ["algo.sigm is not a key", "did you mean 'algo.sigma'?"],
@@ -116,7 +116,7 @@ ARGUMENTS = {
     "+algo.lr=0.1": ["algo.lr is not a key", "did you mean 'learning_rate'?"],
     "trainer.lr=0.1": ["trainer.lr is not a key", "did you mean 'algo.learning_rate'?"],
     "total_timesteps=100": ["did you mean 'budget.steps'?"],
-    "algo.gamma=0.9": ["algo=a2c and algo=ppo have algo.gamma", "known: activation, "],
+    "algo.gamma=0.9": ["algo=a2c and algo=apex and ", " and algo=ppo", " have algo.gamma", "known: activation, "],
     "algo=ppo algo.discount=0.9": ["did you mean 'algo.gamma'?"],
     "algo.foo=1": ["algo.foo is not a key of the configuration; known: activation, "],
     "env.foo=1": ["env.foo is not a key of the configuration; known: action_bounds, bounds, fresh, id, "],
@@ -288,6 +288,7 @@ def test_what_an_algorithm_of_ones_own_cannot_import_is_named(
     (tmp_path / "own_room" / "__init__.py").touch()
     (tmp_path / "own_room" / "own_algo.py").write_text("from algos.es import Ess")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     told = refused("algo._target_=own_room.own_algo.Own", "dry_run=true")
     assert "algo._target_=own_room.own_algo.Own cannot be imported" in told and "cannot import name 'Ess'" in told
 

@@ -28,7 +28,10 @@ OURS = [path for path in FILES if path.parent.parent == CONF]  # options of our 
 OPTIONS = [f"{path.parent.name}={path.stem}" for path in OURS]
 NICHE = ["env.run={poet}", "env.niche=0"]  # of the fixture's run
 NEEDED = {  # what an option cannot do without
+    "algo=ddpg": ["env=pendulum"],
     "algo=poet": ["env=poles"],
+    "algo=sac": ["env=pendulum"],
+    "algo=td3": ["env=pendulum"],
     "env=gymnasium": ["env.id=CartPole-v1"],
     "env=niche": NICHE,
     "env=poles": ["algo=poet"],

@@ -310,7 +310,9 @@ def wheel(tmp_path_factory) -> Path:
             shutil.copy(path, source)
     for folder in (*FLOORS, "conf"):
         shutil.copytree(
-            ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__", "_lanes*", "_dense.*")
+            ROOT / folder,
+            source / folder,
+            ignore=shutil.ignore_patterns("__pycache__", "_lanes*", "_dense.*", "_replay.*"),
         )
     settings = (source / "pyproject.toml").read_text()
     assert '"-O3"' in settings

@@ -37,6 +37,7 @@ LITTLE = ["budget.iterations=1", "algo.eval_episodes=1", "algo.eval_max_steps=20
 QUICK = [*LITTLE, "algo.population=4"]  # one iteration of whatever it is
 FEW_STEPS = [*LITTLE, "algo.num_steps=8", "vec.num_envs=4"]
 ONE_PASS = ["algo.minibatch_size=16", "algo.epochs=1"]
+FEW_UPDATES = [*FEW_STEPS, "algo.warmup=32", "algo.batch_size=8", "algo.row_every=32", "algo.eval_every=32"]
 ONE_TRIAL = ["budget.iterations=1", "algo.eval_every=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=1"]
 TWO_MEMBERS = [*LITTLE, "algo.members=2", "algo.interval=1", "vec.num_envs=2", "algo.member.num_steps=4"]
 TINY_POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden=[4]", "algo.reproduce_every=1"]
@@ -88,6 +89,8 @@ def shrunk(words: Sequence[str]) -> list[str]:
         return [*TWO_MEMBERS, *place]
     if "ppo" in said:
         return [*FEW_STEPS, *ONE_PASS, *place]
+    if re.search("dqn|apex|sac|td3", said):
+        return [*FEW_UPDATES, *place]
     if "my_package" in said:
         return ["budget.iterations=1", *place]
     return [*(FEW_STEPS if "a2c" in said else QUICK), *place]
@@ -193,7 +196,7 @@ def test_the_package_that_extends_it_works(here: Path, monkeypatch: pytest.Monke
     algorithm = (here / "my_package" / "hill_climbing.py").read_text()
     assert len(re.search(r"^class .*?\n\n\n", algorithm, re.M | re.S)[0].splitlines()) <= 40  # type: ignore[index]
     monkeypatch.syspath_prepend(here)
-    assert len(OF_PACKAGE) == 4
+    assert len(OF_PACKAGE) == 5
     for command in OF_PACKAGE:
         words = shlex.split(command)[3:]
         assert call_main(*words, *shrunk(words), f"run.dir={here / str(len(list(here.iterdir())))}") == 0

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import paddock
 from algos.networks.actor import ActorPolicy, Architecture, Weights
+from algos.networks.actor_critic import ActorCritic
 from algos.networks.flat import MLP, FlatPolicy
 from algos.networks.heads import Head
 from algos.networks.inputs import Inputs
@@ -113,7 +114,7 @@ def test_every_network_of_an_actor_is_exported(network: str, kind: str) -> None:
     mean = std = np.zeros(0, np.float32)
     if "normalized" in network or "memory" in network:
         mean, std = draw.normal(size=size).astype(np.float32), draw.uniform(0.5, 2, size).astype(np.float32)
-    network_size = sum(part.numel() for part in onnx_graph.ActorCritic(architecture, 0).parameters())
+    network_size = sum(part.numel() for part in ActorCritic(architecture, 0).parameters())
     parameters = draw.normal(0, 0.3, size=network_size).astype(np.float32)
     policy = ActorPolicy(architecture, Weights(0, parameters, mean, std, 1.5))
     space.seed(4)
@@ -138,7 +139,7 @@ def test_actions_of_several_kinds_are_exported_leaf_by_leaf(kind: Any) -> None:
         head, nothing = Head.of(space, gaussian=kind), np.zeros(0, np.float32)
         inputs = Inputs(Layout.of(spaces.Box(-9, 9, (5,), np.float32), {}, ()), head)
         architecture = Architecture(inputs, "mlp", None, (8,), "tanh", False, False, 0.0)
-        size = sum(part.numel() for part in onnx_graph.ActorCritic(architecture, 0).parameters())
+        size = sum(part.numel() for part in ActorCritic(architecture, 0).parameters())
         drawn = np.random.default_rng(3).normal(0, 0.9, size=size).astype(np.float32)
         policy = ActorPolicy(architecture, Weights(0, drawn, nothing, nothing, 1.5))
     model = onnx_graph.build_model(policy, (5,), obs.dtype, {})
@@ -188,7 +189,7 @@ def test_a_policy_of_structured_observations_is_exported(name: str, kind: str) -
             layout, Head.of(action), **plain, lstm=kind == "memory", initial_log_std=0.0
         )
         mean, std = np.zeros(architecture.inputs.width, np.float32), np.full(architecture.inputs.width, 2, np.float32)
-        size = sum(part.numel() for part in onnx_graph.ActorCritic(architecture, 0).parameters())
+        size = sum(part.numel() for part in ActorCritic(architecture, 0).parameters())
         parameters = draw.normal(0, 0.3, size=size).astype(np.float32)
         policy = ActorPolicy(architecture, Weights(0, parameters, mean, std, 3.0))
         state = draw.normal(size=(32, architecture.state_width)).astype(np.float32) if kind == "memory" else None

@@ -53,7 +53,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (tmp_path / "algo/sanity").mkdir(parents=True)
     algo = f"# Always the same\n_target_: {__name__}.Constant\nname: constant\naction: 6\n"
     (tmp_path / "algo/constant.yaml").write_text(algo)
-    settings = "# How it takes the suite\ndraws: false\nremembers: false\nnum_envs: 1\nalgo: {}\ntasks: {}\n"
+    settings = (
+        "# How it takes the suite\ndraws: false\nstepwise: false\nremembers: false\nnum_envs: 1\nalgo: {}\ntasks: {}\n"
+    )
     (tmp_path / "algo/sanity/constant.yaml").write_text(settings)
     return [f"hydra.searchpath=[file://{tmp_path}]", "algo=constant", "seeds=2", "compute=serial"]
 

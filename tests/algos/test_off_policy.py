@@ -1,0 +1,189 @@
+"""DQN, SAC, TD3 and DDPG, by the laws they obey."""
+
+import random
+import shutil
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Command, assert_same_run, call_main, deterministic, kill_and_resume
+from gymnasium import spaces
+
+from algos.learning.offpolicy.exploration import AddedNoise, EpsilonGreedy, OwnNoise
+from algos.learning.offpolicy.operators import Pace
+from algos.networks.heads import LOWEST, Head, LeafHead
+from algos.pool.serial import SerialPool
+from envs.errors import ConfigError
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm, read_plain
+from paddock.evaluation.fresh_episodes import evaluate
+from paddock.runs.checkpoint import Checkpoints
+
+SMALL = [  # a run of the real thing that takes a second or two; what it keeps goes round several times
+    "vec.num_envs=4",
+    "algo.num_steps=4",
+    "algo.capacity=96",
+    "algo.warmup=32",
+    "algo.batch_size=8",
+    "algo.hidden=[8]",
+    "algo.row_every=16",
+    "algo.eval_every=48",
+    "algo.eval_episodes=2",
+    "checkpoint.every_s=0",
+]
+CARTPOLE = ["algo=dqn", "env=cartpole", "algo.target_every=3", "algo.epsilon_steps=100"]
+PENDULUM = ["env=pendulum", "env.max_episode_steps=13"]
+VARIANTS = {
+    "dqn": CARTPOLE,
+    "prioritized": [*CARTPOLE, "algo.priority_exponent=0.6", "algo.n_step=3", "algo.importance_updates=50"],
+    "dueling": [*CARTPOLE, "algo.dueling=true", "algo.double=false", "algo.tau=0.5", "env.max_episode_steps=9"],
+    "apex": [*CARTPOLE, "algo.rollouts=actors", "algo.epsilon_ladder=true", "algo.priority_exponent=0.6"],
+    "sac": ["algo=sac", *PENDULUM],
+    "prefetch": ["algo=sac", *PENDULUM, "algo.rollouts=prefetch", "algo.learn_alpha=false", "algo.n_step=2"],
+    "td3": ["algo=td3", *PENDULUM],
+    "ddpg": ["algo=ddpg", *PENDULUM, "vec=native"],
+}
+
+
+def arguments(variant: str, *more: str) -> list[str]:
+    return list({word.partition("=")[0]: word for word in [*SMALL, *VARIANTS[variant], *more]}.values())
+
+
+def command(variant: str, run: Path, *more: str) -> list[str]:
+    return [*arguments(variant, *more), "budget.steps=320", f"run.dir={run}"]
+
+
+def algorithm(variant: str, folder: Path, *more: str) -> Any:
+    return build_algorithm(read_plain(compose_alone(arguments(variant, *more))), SerialPool(), folder=folder)
+
+
+def advance(algo: Any, rows: int) -> list[dict[str, float]]:
+    plan = algo.plan()
+    found = [deterministic(next(plan)) for _ in range(rows)]
+    plan.close()
+    return found
+
+
+def acting(algo: Any) -> np.ndarray:
+    return algo.policy().parameters
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_interrupted_after_any_row_it_goes_on_the_same(variant: str, tmp_path: Path) -> None:
+    whole = algorithm(variant, tmp_path / "whole")
+    expected = advance(whole, 14)
+    assert any("eval/return_mean" in row for row in expected) and expected[-1]["train/updates"] > 50
+    assert len({row["step"] for row in expected}) == 14
+    for at in (2, 5, 9):
+        first = algorithm(variant, tmp_path / str(at))
+        assert advance(first, at) == expected[:at]
+        checkpoints = Checkpoints(tmp_path / str(at) / "checkpoints", keep=1)
+        checkpoints.save(at, first.state_dict())
+        advance(first, 3)  # which another process that went on had written when it was killed
+        second = algorithm(variant, tmp_path / str(at))
+        second.load_state_dict(checkpoints.load())
+        assert advance(second, 14 - at) == expected[at:]
+        np.testing.assert_array_equal(acting(second), acting(whole))
+
+
+@pytest.mark.parametrize("variant", ["dqn", "prioritized", "sac", "td3"])
+def test_where_environments_step_and_on_how_many_threads_changes_no_number(variant: str, tmp_path: Path) -> None:
+    walker = [] if variant in ("dqn", "prioritized") else ["env=bipedal"]  # which has the same bits in C
+    here = [["vec=serial"], ["vec=multiprocess", "vec.workers=2"]]
+    native = [["vec=native", "vec.threads=2", "algo.threads=2"], ["vec=native", "algo.fused=never"]]
+    for group in ([*here, *native],) if walker else (here, native):
+        found = [advance(algorithm(variant, tmp_path / "-".join(words), *walker, *words), 8) for words in group]
+        assert all(rows == found[0] for rows in found)
+
+
+def test_who_plays_ahead_changes_no_number(tmp_path: Path) -> None:
+    ahead = ["algo.num_actors=1", "algo.staleness=1"]
+    found = [advance(algorithm("dqn", tmp_path / m, f"algo.rollouts={m}", *ahead), 8) for m in ("prefetch", "actors")]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("variant", ["prioritized", "sac"])
+def test_killed_and_resumed_equals_undisturbed(variant: str, tmp_path: Path, start: Callable[..., Command]) -> None:
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    assert call_main(*command(variant, undisturbed, "compute=serial")) == 0
+    begin = partial(start, *command(variant, run, "compute=serial"))
+    kill_and_resume(begin, run, kills=2, furthest=4, chance=random.Random(variant))
+    assert_same_run(run, undisturbed)
+
+
+def test_what_is_owed_is_a_formula_of_counters() -> None:
+    for warmup in (0, 7, 32):
+        for ratio in (Fraction(1, 4), Fraction(1, 3), Fraction(1), Fraction(5, 2)):
+            whole, made = Pace(warmup, ratio, 64), []
+            for step in range(1, 60):
+                whole.step = step
+                made.append(whole.owed)
+                whole.updates += whole.owed
+            assert sum(made) == int(max(59 - warmup, 0) * ratio) and max(made) <= -(-ratio // 1)
+            resumed = Pace(warmup, ratio, 64)
+            resumed.load_state_dict(whole.state_dict())
+            assert resumed.owed == 0
+
+
+def test_epsilon_is_the_share_of_random_actions_and_only_legal_ones_are_taken() -> None:
+    head = Head.of(spaces.Discrete(3))
+    out = np.tile(np.array([5.0, 9.0, LOWEST], np.float32), (1, 1))
+    explore = EpsilonGreedy(warmup=100, start=0.9, end=0.1, anneal_steps=1000, ladder=0)
+    for step, epsilon in ((0, 1.0), (99, 1.0), (100, 0.82), (500, 0.5), (1000, 0.1), (5000, 0.1)):
+        noise = explore.draw(head, np.random.default_rng(step), (4000, 2), step, 0).reshape(-1, 3)
+        taken = head.sample(np.repeat(out, len(noise), axis=0), np.zeros(0, np.float32), noise)[:, 0]
+        assert set(taken) <= {0, 1}
+        assert (taken == 0).mean() == pytest.approx(epsilon / 2, abs=4 * np.sqrt(0.25 / len(noise)))
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, [0.4]), (2, [0.4, 0.4**8]), (256, [0.4, 0.4**8])])
+def test_the_ladder_spreads_epsilon_over_all_environments(count: int, expected: list[float]) -> None:
+    ladder = EpsilonGreedy(warmup=0, start=1, end=1, anneal_steps=0, ladder=count).epsilon(10, np.arange(count))
+    assert ladder[[0, -1][: len(expected)]] == pytest.approx(expected, rel=1e-5)
+    assert all(one > other for one, other in pairwise(ladder))
+
+
+@pytest.mark.parametrize("kind", ["soft", "tanh"])
+def test_the_warm_up_draws_every_action_alike(kind: Any) -> None:
+    head = LeafHead.for_replay(spaces.Box(-2, 2, (1,)), kind, "sac")
+    explore = OwnNoise(warmup=10) if kind == "soft" else AddedNoise(warmup=10, sigma=0.1)
+    noise = explore.draw(head, np.random.default_rng(1), (5000, 4), 9, 0).reshape(-1, 1)
+    taken = head.sample(np.zeros((len(noise), head.width), np.float32), np.zeros(0, np.float32), noise)
+    share, _ = np.histogram(taken, bins=10, range=(-1, 1))
+    assert share.sum() == len(noise) and np.abs(share / len(noise) - 0.1).max() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["algo=dqn", "env=pendulum"], "algo=dqn takes one choice"),
+        (["algo=sac", "env=cartpole"], "algo=sac takes one Box of floats between finite bounds"),
+        (["algo=td3", "env=cartpole"], "algo=td3 takes one Box of floats between finite bounds"),
+        (["algo=dqn", "algo.epsilon_end=0.5", "algo.epsilon_start=0.1"], "epsilon_end=0.5 exceeds"),
+        (["algo=dqn", "algo.capacity=32", "algo.batch_size=64"], "algo.capacity=32"),
+        (["algo=dqn", "algo.warmup=0"], "algo.warmup=0"),
+        (["algo=dqn", "algo.n_step=65"], "n_step"),
+        (["algo=dqn", "algo.backend=torch", "algo.rollouts=prefetch", "algo.threads=2"], "use threads=1"),
+        (["algo=dqn", "algo.backend=dense", "algo.quantiles=3"], "algo.quantiles learns in torch"),
+        (["algo=dqn", "algo.updates_per_step=0"], "updates_per_step"),
+        (["algo=sac", "env=pendulum", "algo.backend=dense", "algo.device=cuda"], "backend=dense"),
+    ],
+)
+def test_bad_settings_are_one_line(words: list[str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named.replace(".", r"\.")) as caught:
+        build_algorithm(read_plain(compose_alone(words)), SerialPool(), folder=None)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_policy_is_loaded_without_its_replay(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert call_main(*command("sac", run, "compute=serial")) == 0
+    assert list((run / "replay").iterdir())
+    shutil.rmtree(run / "replay")
+    fresh = evaluate(run, episodes=3, seed=1)
+    assert len(fresh.returns) == 3 and np.isfinite(fresh.returns).all()

@@ -1,0 +1,131 @@
+"""The benchmark of replay gives both sides the same work and judges what it measured; speed is for its own runs."""
+
+import importlib
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from scripts.bench import replay as bench
+from scripts.bench.peers import blank, paddock_replay
+from scripts.bench.ppo import Player
+
+TINY = {"hidden": [8], "batch_size": 4, "rows": 200}
+SMALL = {name: recipe | TINY for name, recipe in bench.RECIPES.items()}
+
+
+@pytest.fixture(autouse=True)
+def _blank_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "blank", blank)  # as where the peers' folder is on the path
+
+
+@pytest.mark.parametrize("name", bench.RECIPES)
+def test_paddock_learns_by_the_recipe(name: str, tmp_path: Path) -> None:
+    recipe = bench.RECIPES[name] | {"rows": 300}
+    made = paddock_replay.build(recipe, 2, 1, tmp_path)
+    inputs, head = made.learner.architecture.inputs, made.learner.architecture.head
+    assert type(made).__name__.lower() == recipe["algo"]
+    assert (inputs.width, head.components) == (recipe["observed"], 1 if recipe["discrete"] else recipe["actions"])
+    assert (made.hidden, made.activation, made.batch_size) == (tuple(recipe["hidden"]), "relu", recipe["batch_size"])
+    assert (made.threads, made.warmup, made.capacity) == (2, 300, 300)
+
+
+def test_stable_baselines_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "stable_baselines3", MagicMock())
+    monkeypatch.delitem(sys.modules, "scripts.bench.peers.sb3_replay", raising=False)
+    peer = importlib.import_module("scripts.bench.peers.sb3_replay")
+    monkeypatch.setattr(peer.torch, "set_num_threads", lambda count: None)
+    answer = peer.train(SMALL["td3"], 1, updates=130, seed=1)
+    given, model = peer.TD3.call_args, peer.TD3.return_value
+    assert given.args[1].observation_space.shape == (17,) and given.args[1].action_space.shape == (6,)
+    assert given.kwargs["policy_kwargs"]["net_arch"] == [8] and given.kwargs["batch_size"] == 4
+    assert model.learn.call_args.args == (200,) == (given.kwargs["learning_starts"],)
+    # One call warms up, two count, as many updates each as one of ours.
+    assert [call.args for call in model.train.call_args_list] == [(64, 4)] * 3 and answer["steps"] == 128
+    assert peer.AT_ONCE == paddock_replay.AT_ONCE
+
+
+@pytest.mark.parametrize(("updates", "counted"), [(5, 5), (130, 128)])
+def test_updates_counted_are_those_after_the_first_call(
+    updates: int, counted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, int]] = []
+    learn = paddock_replay.learn
+
+    def noted(algorithm: Any, first: int, count: int) -> None:
+        calls.append((first, count))
+        learn(algorithm, first, count)
+
+    monkeypatch.setattr(paddock_replay, "learn", noted)
+    answer = paddock_replay.train(SMALL["dqn"], 1, updates, seed=1)
+    assert answer["steps"] == counted == sum(count for first, count in calls if first) and answer["seconds"] > 0
+    assert sum(count for _, count in calls) == counted + calls[0][1]
+
+
+class Scripted:
+    """A player who takes as long as it was told; cpprb is not installed."""
+
+    def __init__(self, file: str, python: str = "", environment: Any = None) -> None:
+        self._file = file
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        if self._file == bench.CPPRB_FILE:
+            raise bench.Missing("ModuleNotFoundError: No module named 'cpprb'")
+        if "draws" in request:
+            return {"steps": request["draws"], "seconds": 1e-4 * request["draws"]}
+        rates = {bench.OUR_FILE: 300.0, bench.PEER_FILE: 100.0 * request["setting"]}
+        return {"steps": request["updates"], "seconds": request["updates"] / rates[self._file]}
+
+    def close(self) -> None:
+        pass
+
+
+def test_rows_are_judged_and_who_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "Player", Scripted)
+    monkeypatch.setattr(bench.ppo, "Player", Scripted)
+    report, rows = tmp_path / "report.json", ["sac", "td3", "prioritized"]
+    assert bench.main(["--rows", *rows, "--repeats", "2", "--json", str(report)]) == 0
+    told = capsys.readouterr().out
+    assert "paddock / sb3: median 3.00 of 3.00 3.00; target 2.2 reached" in told
+    assert "paddock, 2 threads / sb3: median 3.00 of 3.00 3.00; target 3 reached" in told
+    assert "0.2 ms / paddock: median 2.00 of 2.00 2.00; target 1 reached" in told
+    assert "cpprb                   left out: ModuleNotFoundError" in told
+    assert json.loads(report.read_text())["rows"]["td3"]["unit"] == "updates/s"
+
+    monkeypatch.setitem(bench.TIMES, "td3", 3.5)
+    assert bench.main(["--rows", "td3", "--quick"]) == 1
+    assert "target 3.5 MISSED" in capsys.readouterr().out
+
+
+def test_quick_runs_are_shorter() -> None:
+    asked: list[Any] = []
+
+    def measure(title: str, who: list[Any], repeats: int) -> dict[str, Any]:
+        asked.extend(who)
+        return {"contenders": {}}
+
+    options = bench.read_options(["--quick"])
+    assert (options.repeats, options.peers) == (3, sys.executable)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.ppo, "measure", measure)
+        patch.setattr(bench.ppo, "compare", lambda *given: [])
+        bench.bench_updates("sac", options)
+        bench.bench_updates("sac", Namespace(quick=False, repeats=5, peers="python"))
+    quick, usual = asked[:2], asked[2:]
+    assert [one.updates * 16 for one in quick] == [512, 256] and len(usual) == 4  # and two of two threads
+    assert {one.recipe["rows"] for one in quick} == {1000} and {one.recipe["rows"] for one in usual} == {10_000}
+
+
+def test_peers_answer_from_processes_of_their_own() -> None:
+    player = Player(bench.OUR_FILE)
+    try:
+        answer = player.ask(recipe=SMALL["sac_small"], setting=1, updates=3, seed=0)
+    finally:
+        player.close()
+    assert answer["steps"] == 3 and answer["seconds"] > 0
