@@ -111,8 +111,9 @@ class Contender:
     environment: Mapping[str, str] = field(default_factory=dict)  # variables of his process
 
     def trial(self) -> Report:
-        """A shorter recipe to try settings with: as much learning for a step, in as many environments."""
-        return self.recipe | {"num_steps": min(self.recipe["num_steps"], TRIAL_STEPS)}
+        """A recipe of shorter rollouts to try settings with: as much learning for a step, in as many environments."""
+        steps = self.recipe.get("num_steps")
+        return self.recipe | ({} if steps is None else {"num_steps": min(steps, TRIAL_STEPS)})
 
 
 def main(arguments: list[str] | None = None) -> int:

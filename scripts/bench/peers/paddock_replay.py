@@ -1,0 +1,97 @@
+"""Paddock's learners from replay with a recipe of scripts/bench/replay.py, as its algorithms drive them.
+
+Reads requests as JSON lines. A setting is a number of threads. Batches are drawn and learned from as many at a time as
+an algorithm that owes so many updates does it.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from algos.learning.offpolicy.parts import AT_ONCE, OffPolicy
+from algos.pool.serial import SerialPool
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm
+
+NEVER = 10**9  # steps between evaluations
+
+
+def build(recipe: dict[str, Any], setting: int, seed: int, folder: Path) -> Any:
+    """The algorithm that a recipe describes."""
+    of = {f"+env.kwargs.{name}": json.dumps(recipe[name]) for name in ("observed", "actions", "discrete")}
+    values = {
+        "algo": recipe["algo"],
+        "env": "gymnasium",
+        "env.id": "blank:bench/Blank-v0",
+        "env.fresh": "false",
+        "vec.num_envs": 1,
+        "algo.hidden": json.dumps(recipe["hidden"]).replace(" ", ""),
+        "algo.batch_size": recipe["batch_size"],
+        "algo.warmup": recipe["rows"],
+        "algo.row_every": recipe["rows"],
+        "algo.num_steps": 100,
+        "algo.capacity": recipe["rows"],
+        "algo.eval_every": NEVER,
+        "algo.threads": setting,
+        "seed": seed,
+    }
+    given = [f"{name}={value}" for name, value in (values | of | recipe.get("overrides", {})).items()]
+    config: Any = OmegaConf.to_container(compose_alone(given), resolve=True)
+    return build_algorithm(config, SerialPool(), folder=folder)
+
+
+def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict[str, Any]:
+    """Fill the replay, warm up, then make `updates` that count, in whole calls."""
+    with tempfile.TemporaryDirectory() as folder:
+        algorithm = build(recipe, setting, seed, Path(folder))
+        plan = algorithm.plan()
+        try:
+            next(plan)  # which owes no update
+            assert algorithm.pace.updates == 0 and algorithm.replay.size == recipe["rows"]
+            size = min(updates, AT_ONCE)
+            learn(algorithm, 0, size)
+            started = time.perf_counter()
+            for first in range(size, updates + 1, size):
+                learn(algorithm, first, size)
+            seconds = time.perf_counter() - started
+        finally:
+            plan.close()
+    return {"steps": updates // size * size, "seconds": seconds}
+
+
+def learn(algorithm: OffPolicy, first: int, count: int) -> None:
+    """Make so many updates by one call."""
+    batch = algorithm.replay.sample(first, count, algorithm.batch_size)
+    algorithm.learner.update(batch, algorithm.rate)
+
+
+def prioritized(rows: int, draws: int, seed: int) -> dict[str, Any]:
+    """Draw a batch by priorities, and give its rows new ones, so many times."""
+    recipe = {"algo": "dqn", "observed": 4, "actions": 2, "discrete": True, "hidden": [8], "batch_size": 256}
+    more = {"overrides": {"algo.priority_exponent": 0.6, "algo.num_steps": 1000}, "rows": rows}
+    with tempfile.TemporaryDirectory() as folder:
+        algorithm = build(recipe | more, 1, seed, Path(folder))
+        plan = algorithm.plan()
+        try:
+            next(plan)
+            replay, count = algorithm.replay, draws // 10
+            for number in range(count + draws):
+                if number == count:
+                    started = time.perf_counter()
+                batch = replay.sample(number, 1, 256)
+                replay.set_priorities(batch.ids, abs(batch.reward))
+            seconds = time.perf_counter() - started
+        finally:
+            plan.close()
+    return {"steps": draws, "seconds": seconds}
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps(prioritized(**request) if "draws" in request else train(**request)), flush=True)
