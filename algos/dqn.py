@@ -16,6 +16,7 @@ from algos.learning.offpolicy.learner import OffPolicyLearner
 from algos.learning.offpolicy.objectives import QObjective
 from algos.learning.offpolicy.operators import concurrently, replayed, report, reprioritize, store, train
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
+from algos.learning.offpolicy.q_learner import DenseQLearner
 from algos.learning.replay.priorities import Priorities
 from algos.networks.architecture import Architecture
 from algos.networks.heads import Head
@@ -76,8 +77,6 @@ class DQN(OffPolicy):
         dense = is_dense(architecture, self.backend, self.device, self.precision, compiled=False)
         require(not (self.quantiles and self.backend == "dense"), "algo.quantiles learns in torch; use backend=auto")
         if dense and not self.quantiles:
-            from algos.learning.offpolicy.q_learner import DenseQLearner
-
             return DenseQLearner(architecture, objective, self.seed, **settings)
         # Torch takes a second to import, and dense networks never need it.
         from algos.learning.offpolicy.torch_q_learner import TorchQLearner

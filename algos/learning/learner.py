@@ -52,7 +52,6 @@ class Learner(Protocol):
     """A network and its optimizer."""
 
     architecture: Architecture
-    rank: int  # among the learners that learn together; 0 is the run's own
 
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
         """Compute the value of every observation, and the log-probability of every action.
@@ -118,8 +117,6 @@ def is_dense(architecture: Architecture, backend: Backend, device: str, precisio
 
 class DenseLearner:
     """A dense network and its optimizer, without torch. Nothing depends on the processor or on the threads."""
-
-    rank = 0
 
     def __init__(self, architecture: Architecture, seed: int, *, adam_epsilon: float, threads: int) -> None:
         """Draw the parameters."""

@@ -78,7 +78,7 @@ class Played:
     restarts: int
 
     @classmethod
-    def join(cls, rollouts: Sequence[Rollout]) -> "Played":
+    def join(cls, rollouts: "Sequence[Rollout | Played]") -> "Played":
         """Return what is told of all these."""
         arrays = {name: np.concatenate([getattr(r, name) for r in rollouts]) for name in ("returns", "lengths", "told")}
         env_s, policy_s = (sum(getattr(r, name) for r in rollouts) for name in ("env_s", "policy_s"))

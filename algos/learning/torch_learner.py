@@ -50,7 +50,6 @@ class TorchLearner:
         self.device = torch.device(device)
         self.architecture = architecture
         self.context = context or DistributedContext(0, 1, lambda tensor: None)
-        self.rank = self.context.rank
         self._threads = threads
         self.network = ActorCritic(architecture, seed).to(self.device)
         wrap_encoders(self.network, precision, compiled)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError
 from envs.native import library
-from envs.native.functions import quick_tangent
+from envs.native.functions import activate
 from envs.native.networks import DenseLayout, Rows, sum_in_order
 
 WHOLE = 16  # WHOLE and FORWARD_ROWS of networks.h
@@ -127,7 +127,6 @@ class _Plain:
                 for k, (weights, bias) in enumerate(self._layers):
                     hidden = sum_in_order(hidden[:, :, None] * weights) + bias
                     if k < len(self._layers) - 1:
-                        relu = self._activation == "relu"
-                        hidden = np.where(hidden < 0, np.float32(0), hidden) if relu else quick_tangent(hidden)
+                        hidden = activate(hidden, self._activation)
                 out[rows] = hidden
         return out

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError
 from envs.native import library
-from envs.native.functions import quick_tangent
+from envs.native.functions import activate, quick_tangent
 
 SPARE_FLOATS = 128  # of networks.h
 
@@ -173,8 +173,7 @@ class _Plain:
             for k, (weights, biases) in enumerate(self._layers):
                 hidden = sum_in_order(hidden[:, :, None] * weights) + biases
                 if k < len(self._layers) - 1:
-                    relu = self._network.activation == "relu"
-                    hidden = np.where(hidden < 0, np.float32(0), hidden) if relu else quick_tangent(hidden)
+                    hidden = activate(hidden, self._network.activation)
             return quick_tangent(hidden) if self._network.head == "bounded" else hidden
 
 

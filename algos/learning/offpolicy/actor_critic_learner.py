@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from algos.common.draws import NormalBlocks
 from algos.common.keys import Stream
 from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learner import check_report
+from algos.learning.offpolicy.learner import check_report, prepare_rows
 from algos.learning.replay.batch import Batch, Floats
 from algos.networks.actor import as_features
 from algos.networks.architecture import Architecture, Weights
@@ -57,7 +57,6 @@ class DenseActorCritic:
         self.reported: tuple[str, ...] = REPORTED if objective.soft else REPORTED[:3]
         self._backend = make_actor_critic(self._shape, objective, self._begin(adam_epsilon), threads)
         self._noise = NormalBlocks(seed, Stream.UPDATE)
-        self._nowhere = plain_weights(0, np.zeros(0, np.float32))  # observations are not normalized
         self.updates = 0
 
     def _begin(self, epsilon: float) -> ActorCriticState:
@@ -96,8 +95,7 @@ class DenseActorCritic:
 
     def _features(self, obs: NDArray[Any]) -> Floats:
         """Observations of U updates [U, B, ...] as numbers [U, B, O]."""
-        rows = obs.reshape(-1, *obs.shape[2:])
-        return as_features(self.architecture.prepare(rows, self._nowhere)).reshape(*obs.shape[:2], -1)
+        return as_features(prepare_rows(self.architecture, obs)).reshape(*obs.shape[:2], -1)
 
     def at_work(self) -> AbstractContextManager[Any]:
         """See `OffPolicyLearner.at_work`."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.learner import REMEDY, Diverged
+from algos.learning.learner import REMEDY, Diverged, plain_weights
 from algos.learning.replay.batch import Batch, Floats
 from algos.networks.architecture import Architecture, Weights
 
@@ -48,6 +48,14 @@ class OffPolicyLearner(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
         ...
+
+
+UNCHANGED = plain_weights(0, np.zeros(0, np.float32))  # observations go in as they are
+
+
+def prepare_rows(architecture: Architecture, obs: NDArray[Any]) -> NDArray[Any]:
+    """Map observations of U updates [U, B, ...] to what goes into a network, [U * B, ...]."""
+    return architecture.prepare(obs.reshape(-1, *obs.shape[2:]), UNCHANGED)
 
 
 def check_report(report: NDArray[np.float64], reported: tuple[str, ...], first: int) -> None:

@@ -58,7 +58,7 @@ class Pace:
 class Update:
     """What was learned from batches."""
 
-    batch: Batch
+    ids: NDArray[np.int64]  # [U, B], of the rows that it was learned from
     report: NDArray[np.float64]  # [U, R]
     distance: Floats  # [U, B], of values from their targets
 
@@ -100,13 +100,13 @@ def train(
         report, distance = learner.update(batch, rate())
         pace.updates += len(report)
         pace.clock.lap("learn")
-        yield Update(batch, report, distance)
+        yield Update(batch.ids, report, distance)
 
 
 def reprioritize(updates: Iterator[Update], replay: Replay) -> Generator[Update, None, None]:
     """Let what was learned from be drawn again as far as it surprised, before the next batch is drawn."""
     for update in updates:
-        replay.set_priorities(update.batch.ids, update.distance)
+        replay.set_priorities(update.ids, update.distance)
         yield update
 
 
@@ -136,14 +136,15 @@ def report(
         metrics: names of what environments tell of themselves.
     """
     with closing(turns):
-        gathered: list[Turn] = []
+        rollouts: list[Played] = []
+        reports: list[NDArray[np.float64]] = []
         passed = pace.step // every
         for turn in turns:
-            gathered.append(turn)
+            rollouts.append(Played.join([turn.rollout]))  # without the transitions, which the replay has
+            reports += [update.report for update in turn.updates]
             if pace.step // every == passed:
                 continue
-            played = Played.join([each.rollout for each in gathered])
-            reports = [update.report for each in gathered for update in each.updates]
+            played = Played.join(rollouts)
             means = np.concatenate(reports).mean(axis=0).tolist() if reports else []
             row = {
                 "iteration": pace.rollouts,
@@ -153,6 +154,6 @@ def report(
                 **episode_metrics(played, metrics),
                 **dict(zip(told, means, strict=False)),
             }
-            gathered, passed = [], pace.step // every
+            rollouts, reports, passed = [], [], pace.step // every
             pace.clock.lap("learn")
             yield row, played

@@ -16,6 +16,7 @@ import numpy as np
 from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.collectors import Actors, Mode, Staleness, check_shares, rollout_times
 from algos.learning.learner import Backend, is_dense
+from algos.learning.offpolicy.actor_critic_learner import DenseActorCritic
 from algos.learning.offpolicy.exploration import Exploration
 from algos.learning.offpolicy.learner import OffPolicyLearner
 from algos.learning.offpolicy.operators import Pace
@@ -267,8 +268,6 @@ def make_actor_critic(
     given: dict[str, Any] = {"critic_hidden": architecture.hidden, "objective": objective}
     given |= {"adam_epsilon": settings.adam_epsilon, "threads": settings.threads}
     if is_dense(architecture, settings.backend, settings.device, settings.precision, compiled=False):
-        from algos.learning.offpolicy.actor_critic_learner import DenseActorCritic
-
         return DenseActorCritic(architecture, settings.seed, **given)
     # Torch takes a second to import, and dense networks never need it.
     from algos.learning.offpolicy.torch_actor_critic import TorchActorCritic

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learner import check_report
+from algos.learning.offpolicy.learner import check_report, prepare_rows
 from algos.learning.offpolicy.objectives import QObjective
 from algos.learning.replay.batch import Batch, Floats
 from algos.networks.actor import as_features
@@ -62,8 +62,7 @@ class DenseQLearner:
 
     def _rows(self, obs: NDArray[Any]) -> Floats:
         """Observations [U, B, ...] as a network sees them [U * B, width]."""
-        flat = obs.reshape(-1, *obs.shape[2:])
-        return as_features(self.architecture.prepare(flat, _NOTHING))
+        return as_features(prepare_rows(self.architecture, obs))
 
     def at_work(self) -> AbstractContextManager[Any]:
         """See `OffPolicyLearner.at_work`."""
@@ -81,6 +80,3 @@ class DenseQLearner:
         """See `OffPolicyLearner.load_state_dict`."""
         self._backend.load(QVectors(*(state[name] for name in ("parameters", "targets", "momentum", "variance"))))
         self.updates = int(state["updates"])
-
-
-_NOTHING = plain_weights(0, np.zeros(0, np.float32))  # normalizes nothing

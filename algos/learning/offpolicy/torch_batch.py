@@ -8,14 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from algos.learning.learner import plain_weights
+from algos.learning.offpolicy.learner import prepare_rows
 from algos.learning.replay.batch import Batch
 from algos.learning.torch_learner import check_device
 from algos.networks.actor_critic import as_tensor
 from algos.networks.architecture import Architecture
 from envs.errors import require
-
-UNCHANGED = plain_weights(0, np.zeros(0, np.float32))  # observations go in as they are
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,7 @@ class TorchBatch:
         """Move a batch to a device, all its updates at once."""
 
         def prepare(obs: NDArray) -> Tensor:
-            rows = obs.reshape(-1, *obs.shape[2:])
-            return as_tensor(architecture.prepare(rows, UNCHANGED), device).unflatten(0, batch.reward.shape)
+            return as_tensor(prepare_rows(architecture, obs), device).unflatten(0, batch.reward.shape)
 
         action, reward, discount, weight = (
             torch.as_tensor(np.require(each, requirements="W"), device=device)

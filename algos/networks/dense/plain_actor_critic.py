@@ -31,11 +31,12 @@ from algos.networks.dense.plain_chains import (
     split,
 )
 from algos.networks.dense.shape import Floats
+from algos.networks.heads import LOG_STD, sum_columns
 from envs.native.functions import quick_exp, quick_log, quick_tangent
 from envs.native.networks import DenseLayout
 
 LOG_2 = np.float32(math.log(2))
-LEAST_LOG_STD, MOST_LOG_STD = np.float32(-20), np.float32(2)
+LEAST_LOG_STD, MOST_LOG_STD = map(np.float32, LOG_STD)
 
 
 class PlainActorCritic:
@@ -207,9 +208,7 @@ class _Drawn:
         softplus = np.where(twice > 0, twice, ZERO) + quick_log(ONE + quick_exp(-np.abs(twice)))
         slope = ((LOG_2 - u) - softplus) * np.float32(2)  # log(1 - tanh^2 u), which does not saturate
         density = ((noise * noise) * np.float32(-0.5) - self._log_std) - HALF_LOG_2PI
-        self.logprob = np.zeros(len(out), np.float32)
-        for column in (density - slope).T:
-            self.logprob = self.logprob + column
+        self.logprob = sum_columns(density - slope)
 
     def gradient(self, by_action: Floats, by_logprob: np.float32) -> Floats:
         """Map gradients by actions [B, A] and by every log-probability to those by outputs [B, 2A], at this noise."""

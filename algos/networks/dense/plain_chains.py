@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from algos.networks.dense.shape import AdamState, DenseShape, Floats
 from algos.networks.flat import Activation
 from algos.networks.heads import LOWEST
-from envs.native.functions import quick_tangent
+from envs.native.functions import activate
 from envs.native.networks import DenseLayout
 
 BLOCK, MOST_PARTS, CHUNK = 32, 16, 16  # of dense.h
@@ -43,7 +43,7 @@ def go_forward(layers: Layers, x: Floats, activation: Activation, *, activated: 
     for k, (weights, bias) in enumerate(layers):
         x = product(x, weights) + bias
         if activated or k + 1 < len(layers):
-            x = np.where(x < 0, ZERO, x) if activation == "relu" else quick_tangent(x)
+            x = activate(x, activation)
         values.append(x)
     return values
 
