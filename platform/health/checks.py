@@ -42,7 +42,8 @@ def check_box2d() -> Finding:
 
 
 def check_native() -> Finding:
-    """The native environments and dense networks are built, give the recorded bits, and the former can be stepped."""
+    """What is compiled was built and gives the recorded bits, and native environments can be stepped."""
+    from algos.learning.replay import library as replay
     from algos.networks.dense import library as dense
     from envs.native import library
     from envs.spec import EnvSpec
@@ -58,6 +59,7 @@ def check_native() -> Finding:
         if refused:
             said = f"dense networks: {', '.join(refused)} instructions compute other bits than recorded"
             return Finding("FAIL", said, library.OTHER_COMPILER)
+        replay.load()
         instructions = library.widest()
         env = EnvSpec(id="CartPole-v1", kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
         vec = Native(num_envs=1, threads=1).make(env)

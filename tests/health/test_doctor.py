@@ -6,11 +6,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from conftest import ROOT
 
+from algos.learning.replay import library as replay
+from algos.networks.dense import library as dense
 from algos.pool.calls import Witness
 from algos.pool.serial import SerialPool
 from envs.native import library
@@ -161,6 +164,21 @@ def test_native_environments_that_were_not_built_warn_and_those_that_do_not_load
         assert finding.level == "FAIL" and "cannot be loaded (" in finding.text and "pip install again" in finding.text
     finally:
         library.load.cache_clear()
+
+
+@pytest.mark.skipif(not library.built(), reason="the libraries were not built")
+@pytest.mark.parametrize("other", [dense, replay], ids=["dense", "replay"])
+def test_a_library_that_was_not_built_beside_the_others_fails(
+    other: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other, "FOLDER", tmp_path)
+    other.load.cache_clear()
+    dense.is_refused.cache_clear()
+    try:
+        finding = checks.check_native()
+    finally:
+        other.load.cache_clear()
+    assert finding.level == "FAIL" and "was not built; install gcc" in finding.text
 
 
 def test_a_missing_codec_fails_and_one_that_browsers_lack_warns(monkeypatch: pytest.MonkeyPatch) -> None:

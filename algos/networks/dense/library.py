@@ -7,10 +7,9 @@ recorded inputs than were recorded is refused, for a narrower one.
 import ctypes
 import functools
 import warnings
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from envs.errors import require
+from envs.errors import ConfigError, require
 from envs.native import library as environments
 
 FOLDER = Path(__file__).parent
@@ -49,7 +48,7 @@ def load() -> ctypes.CDLL:
     Raises:
         ConfigError: it was not built, was built from other sources, or cannot be loaded.
     """
-    found = [path for path in (FOLDER / f"_dense{suffix}" for suffix in EXTENSION_SUFFIXES) if path.exists()]
+    found = environments.find_built(FOLDER, "_dense")
     require(bool(found), "the library of dense networks was not built; install gcc and run pip install again")
     return environments.open_library(found[0], ABI, _FUNCTIONS, "dense networks", "run pip install again")
 
@@ -60,16 +59,14 @@ def widest() -> str:
     Raises:
         ConfigError: there is none.
     """
-    chosen, *narrower = [name for name in environments.SETS if name in environments.available()]
-    wanted = environments.widest()
-    while chosen != wanted:
-        chosen, *narrower = narrower
-    while is_refused(chosen):
-        told = f"dense networks: {chosen} instructions are refused, as they compute other bits than recorded"
-        require(bool(narrower), f"{told}; {environments.OTHER_COMPILER}")
-        warnings.warn(f"{told}; {narrower[0]} is used", RuntimeWarning, stacklevel=2)
-        chosen, *narrower = narrower
-    return chosen
+    usable, refused = environments.available(), ""
+    for name in usable[usable.index(environments.widest()) :]:
+        if not is_refused(name):
+            if refused:
+                warnings.warn(f"{refused}; {name} is used", RuntimeWarning, stacklevel=2)
+            return name
+        refused = f"dense networks: {name} instructions are refused, as they compute other bits than recorded"
+    raise ConfigError(f"{refused}; {environments.OTHER_COMPILER}")
 
 
 @functools.cache
