@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError, require
 from envs.masks import MASK
-from envs.native.functions import quick_exp, quick_log, quick_tangent
+from envs.native.functions import log_tangent_slope, quick_exp, quick_log, quick_tangent
 from envs.spaces.layout import Layout
 from envs.spaces.parts import dotted
 from envs.spaces.structures import flatten
@@ -299,9 +299,7 @@ class LeafHead(Head):
 
     def log_slope(self, action: Floats) -> Floats:
         """Return by how much squashing spreads samples [B, K] apart: the logarithm [B] of its Jacobian determinant."""
-        twice = np.float32(-2) * action
-        softplus = np.maximum(twice, np.float32(0)) + quick_log(np.float32(1) + quick_exp(-np.abs(twice)))
-        return sum_columns(np.float32(2) * ((np.float32(LOG_2) - action) - softplus) + self.log_half)
+        return sum_columns(log_tangent_slope(action) + self.log_half)
 
     def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
         if self.high and self.kind != "unbounded":

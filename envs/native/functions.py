@@ -22,6 +22,7 @@ _ONE, _TWO, _HALF = np.float32(1), np.float32(2), np.float32(0.5)
 _ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding it rounds to the nearest whole number
 _TWO_OVER_LN2, _ONE_OVER_LN2 = _constant("0x1.715476p1"), _constant("0x1.715476p0")
 _LN2_HIGH, _LN2_LOW = _constant("0x1.62e4p-1"), _constant("0x1.7f7d1cp-20")
+_LOG_2 = np.float32(0.69314718)
 _EXP = [np.float32(1 / factorial) for factorial in (1, 2, 6, 24, 120, 720, 5040)]
 _LOG = [  # Cephes' logf
     *(np.float32(c) for c in (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1)),
@@ -69,6 +70,13 @@ def _plain_tangent(x: Floats) -> Floats:
 def activate(x: Floats, activation: str) -> Floats:
     """What stands between the layers of a network: "relu", whose NaN stays NaN, or "tanh"."""
     return np.where(x < 0, np.float32(0), x) if activation == "relu" else quick_tangent(x)
+
+
+def log_tangent_slope(x: Floats) -> Floats:
+    """Return log(1 - tanh^2 x), which does not saturate."""
+    twice = x * -_TWO
+    softplus = np.where(twice > 0, twice, np.float32(0)) + quick_log(_ONE + quick_exp(-np.abs(twice)))
+    return ((_LOG_2 - x) - softplus) * _TWO
 
 
 def _plain_exp(x: Floats) -> Floats:

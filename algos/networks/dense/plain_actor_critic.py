@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -32,10 +31,9 @@ from algos.networks.dense.plain_chains import (
 )
 from algos.networks.dense.shape import Floats
 from algos.networks.heads import LOG_STD, sum_columns
-from envs.native.functions import quick_exp, quick_log, quick_tangent
+from envs.native.functions import log_tangent_slope, quick_exp, quick_tangent
 from envs.native.networks import DenseLayout
 
-LOG_2 = np.float32(math.log(2))
 LEAST_LOG_STD, MOST_LOG_STD = map(np.float32, LOG_STD)
 
 
@@ -204,11 +202,8 @@ class _Drawn:
         self._spread = quick_exp(self._log_std) * noise
         u = out[:, :A] + self._spread
         self.action = quick_tangent(u)
-        twice = u * np.float32(-2)
-        softplus = np.where(twice > 0, twice, ZERO) + quick_log(ONE + quick_exp(-np.abs(twice)))
-        slope = ((LOG_2 - u) - softplus) * np.float32(2)  # log(1 - tanh^2 u), which does not saturate
         density = ((noise * noise) * np.float32(-0.5) - self._log_std) - HALF_LOG_2PI
-        self.logprob = sum_columns(density - slope)
+        self.logprob = sum_columns(density - log_tangent_slope(u))
 
     def gradient(self, by_action: Floats, by_logprob: np.float32) -> Floats:
         """Map gradients by actions [B, A] and by every log-probability to those by outputs [B, 2A], at this noise."""

@@ -8,9 +8,6 @@
 #include "layers.h"
 
 #define TOGETHER 64 /* rows that are computed one layer after another: so that weights are read seldom */
-#define LOG_2 0.693147180559945309f
-#define LEAST_LOG_STD -20.0f
-#define MOST_LOG_STD 2.0f
 
 struct drawn {
     int actions;
@@ -60,12 +57,8 @@ static void draw_squashed(struct drawn *drawn, const float *out, int wide, const
             const vf mean = column(at, wide, lanes), raw = column(at + actions, wide, lanes);
             const vf drew = column(noise + (size_t)first * actions + c, actions, lanes);
             const vf log_std = within(raw, LEAST_LOG_STD, MOST_LOG_STD), spread = quick_exp(log_std) * drew;
-            const vf u = mean + spread, twice = u * -2.0f;
-            const vf rest = quick_log(1.0f + quick_exp(-magnitude(twice)));
-            const vf softplus = pick(twice > splat(0), twice, splat(0)) + rest;
-            const vf slope = ((LOG_2 - u) - softplus) * 2.0f; /* log(1 - tanh^2 u), which does not saturate */
-            const vf density = ((drew * drew) * -0.5f - log_std) - HALF_LOG_2PI;
-            logprob += density - slope;
+            const vf u = mean + spread, density = ((drew * drew) * -0.5f - log_std) - HALF_LOG_2PI;
+            logprob += density - log_tangent_slope(u);
             *(vf *)(drawn->action + c * TOGETHER + first) = quick_tangent(u);
             *(vf *)(drawn->raw + c * TOGETHER + first) = raw;
             *(vf *)(drawn->spread + c * TOGETHER + first) = spread;

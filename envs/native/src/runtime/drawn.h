@@ -12,7 +12,6 @@
 #include "policy.h"
 #include "steps.h"
 
-#define LOG_2 0.693147180559945309f
 
 INLINE uint64_t read_ticks(void)
 {
@@ -95,16 +94,13 @@ INLINE vf draw_choices(const vf *out, vf *noise, int width, vf *logprob)
     return choice;
 }
 
-#define LOWEST_LOG_STD -20.0f
-#define HIGHEST_LOG_STD 2.0f
-
 /* Draw numbers in [-1, 1]; what the environments take of them is left in `noise`. */
 INLINE void draw_between(const struct steps *steps, const vf *out, vf *noise, int count, vf *action)
 {
     for (int k = 0; k < count; k++) {
         vf a;
         if (steps->drawn == DRAWN_SOFT)
-            a = quick_tangent(out[k] + quick_exp(within(out[count + k], LOWEST_LOG_STD, HIGHEST_LOG_STD)) * noise[k]);
+            a = quick_tangent(out[k] + quick_exp(within(out[count + k], LEAST_LOG_STD, MOST_LOG_STD)) * noise[k]);
         else
             a = within(quick_tangent(out[k]) + noise[k], -1, 1);
         action[k] = a;
@@ -122,9 +118,7 @@ INLINE void draw_numbers(const struct steps *steps, const vf *out, vf *noise, in
         density += ((scaled * scaled) * -0.5f - steps->log_std[k]) - HALF_LOG_2PI;
         action[k] = a;
         if (steps->drawn == DRAWN_SQUASHED) {
-            vf twice = a * -2.0f;
-            vf softplus = pick(twice > splat(0), twice, splat(0)) + quick_log(1.0f + quick_exp(-magnitude(twice)));
-            slope += 2.0f * ((LOG_2 - a) - softplus) + steps->log_half[k];
+            slope += log_tangent_slope(a) + steps->log_half[k];
             a = (quick_tangent(a) + 1.0f) * steps->half[k] + steps->low[k];
         }
         noise[k] = within(a, steps->low[k], steps->high[k]);

@@ -11,6 +11,9 @@
 #define LN2_HIGH 0x1.62e4p-1f /* ln 2 in two parts, of which the first has so few bits that its products are exact */
 #define LN2_LOW 0x1.7f7d1cp-20f
 #define HALF_LOG_2PI 0.918938533204672742f
+#define LOG_2 0.693147180559945309f
+#define LEAST_LOG_STD -20.0f /* between which log deviations that are outputs are clipped */
+#define MOST_LOG_STD 2.0f
 
 /* exp(r) - 1 for |r| <= ln(2) / 2. */
 INLINE vf exp_less_one(vf r)
@@ -78,6 +81,14 @@ INLINE vf within(vf x, float low, float high)
 {
     x = pick(x < splat(low), splat(low), x);
     return pick(x > splat(high), splat(high), x);
+}
+
+/* log(1 - tanh^2 x), which does not saturate. */
+INLINE vf log_tangent_slope(vf x)
+{
+    vf twice = x * -2.0f;
+    vf softplus = pick(twice > splat(0), twice, splat(0)) + quick_log(1.0f + quick_exp(-magnitude(twice)));
+    return ((LOG_2 - x) - softplus) * 2.0f;
 }
 
 /* What stands between the layers of a network. */
