@@ -17,6 +17,7 @@ from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture
 from algos.networks.dense.shape import REPORTED, Surrogate
 from algos.networks.heads import Gaussian, Head
+from algos.networks.initial import InitialPolicy
 from algos.pool.protocol import Pool
 from envs.ranges import POSITIVE, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, check_fields
 from envs.spec import EnvSpec
@@ -114,6 +115,16 @@ class A2C:
     def policy(self) -> ActorPolicy:
         """The policy as it is now."""
         return ActorPolicy(self.learner.architecture, self.actors.newest)
+
+    def initial_policy(self) -> InitialPolicy:
+        """See `TakesPolicy`."""
+        return InitialPolicy.of(self.policy())
+
+    def start_from(self, initial: InitialPolicy) -> None:
+        """See `TakesPolicy`: all but the values."""
+        parameters = initial.into(self.learner.architecture, self.learner.parameters())
+        self.learner.load_state_dict({**self.learner.state_dict(), "parameters": parameters})
+        self.actors.begin(self.learner.weights(0))
 
     def _make_learner(self, architecture: Architecture) -> Learner:
         if is_dense(architecture, "auto", "cpu", "float32", compiled=False):

@@ -29,6 +29,7 @@ class DQN(OffPolicy):
     """The algorithm: its settings (conf/algo/dqn.yaml explains each), its parts, and its state."""
 
     group = "dqn"
+    learns_values = True
 
     double: bool
     dueling: bool

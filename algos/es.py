@@ -20,6 +20,7 @@ from algos.evolution.update import Adam, Decay, EvaluationLost
 from algos.learning.episodes import Moments, own_metrics, summarize
 from algos.learning.flow import run_alone
 from algos.networks.flat import MLP, Activation, FlatPolicy
+from algos.networks.initial import InitialPolicy
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.native.networks import Normalizer
@@ -188,6 +189,18 @@ class ES:
         require(met, "which=best is not known before the first evaluation; use which=last")
         mean, observed = (self.mean, self.observed) if which == "last" else (self.best_mean, self.best_observed)
         return FlatPolicy(self.problem.mlp, mean.astype(np.float32), self._normalizer(observed))
+
+    def initial_policy(self) -> InitialPolicy:
+        """See `TakesPolicy`: the last mean."""
+        return InitialPolicy.of(self.policy(), self.observed.count)
+
+    def start_from(self, initial: InitialPolicy) -> None:
+        """See `TakesPolicy`: the first mean."""
+        clip = self.observation_clip if self.normalize_observations else None
+        self.mean = initial.into(self.problem.mlp, self.mean.astype(np.float32), clip).astype(np.float64)
+        self.best_mean = self.mean.copy()
+        if initial.seen is not None:
+            self.observed = self.best_observed = Moments(*initial.seen)
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""

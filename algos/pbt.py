@@ -19,7 +19,9 @@ from algos.common.timing import worker_times
 from algos.evolution.hyperparameters import Value, read_space
 from algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
 from algos.learning.episodes import count_cut, cut_metric, own_metrics
+from algos.networks.initial import InitialPolicy
 from algos.pool.protocol import Done, Pool, PoolError
+from algos.protocol import TakesPolicy
 from envs.errors import ConfigError, PaddockError, require
 from envs.ranges import PositiveInt, Range, UnitFloat, check_fields
 from envs.spec import EnvSpec
@@ -205,6 +207,25 @@ class PBT:
         algorithm = self.rounds.make(member.settings, member.seed)
         algorithm.load_state_dict(member.state)
         return algorithm.policy()
+
+    def initial_policy(self) -> InitialPolicy:
+        """See `TakesPolicy`: that of the member that is best now."""
+        return self._taking(self.population[self.leader]).initial_policy()
+
+    def start_from(self, initial: InitialPolicy) -> None:
+        """See `TakesPolicy`: every member does."""
+        for number, member in enumerate(self.population):
+            algorithm = self._taking(member)
+            algorithm.start_from(initial)
+            self.population[number] = replace(member, state=algorithm.state_dict())
+
+    def _taking(self, member: Member) -> Any:
+        """A member's algorithm as it is, which can begin with policies."""
+        algorithm = self.rounds.make(member.settings, member.seed)
+        kind = type(algorithm).__name__
+        require(isinstance(algorithm, TakesPolicy), f"its members' {kind} has no policy to begin with; see TakesPolicy")
+        algorithm.load_state_dict(member.state)
+        return algorithm
 
     def policy_iteration(self, which: str) -> int:
         """Return the iteration that a policy is of."""

@@ -28,6 +28,7 @@ from algos.evolution.update import Adam, Decay
 from algos.learning.episodes import cut_metric
 from algos.learning.flow import Together
 from algos.networks.flat import MLP, Activation, FlatPolicy
+from algos.networks.initial import InitialPolicy
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.family import Encoding, Family
@@ -99,6 +100,8 @@ class POET:
         self.mlp = MLP.for_spaces(self.env.observations, self.env.spaces[1], tuple(self.hidden), self.activation)
         self.jobs = AgentJobs(self)
         self.reproduction = Reproduction(self.jobs, self)
+        initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(self.mlp.num_parameters)
+        self._first = self.initial_std * initial  # the agent of the first niche
         self._events: list[Event] = []
 
     def plan(self) -> Generator[dict[str, float], None, None]:
@@ -238,9 +241,8 @@ class POET:
             self.archive[oldest.number] = replace(self.niches.pop(oldest.number), retired=self.iteration + 1)
 
     def _found(self) -> None:
-        """Make the first niche: the family's flat environment, and a random agent."""
-        initial = keyed_generator(self.seed, Stream.INITIAL).standard_normal(self.mlp.num_parameters)
-        niche = self._make(None, self.family.flat(), self.initial_std * initial)
+        """Make the first niche: the family's flat environment, and a random agent, or one that another run has."""
+        niche = self._make(None, self.family.flat(), self._first)
         self._note_environment("birth", niche, reason="the first", env=niche.problem.env.fields)
         self.niches[niche.number] = niche
 
@@ -288,6 +290,14 @@ class POET:
         """
         number = max(self.niches, default=0) if which is None else which
         return FlatPolicy(self.mlp, self._known(number).mean.astype(np.float32), None)
+
+    def initial_policy(self) -> InitialPolicy:
+        """See `TakesPolicy`: the agent of the newest niche."""
+        return InitialPolicy.of(self.policy())
+
+    def start_from(self, initial: InitialPolicy) -> None:
+        """See `TakesPolicy`: the first niche's agent."""
+        self._first = initial.into(self.mlp, self._first.astype(np.float32)).astype(np.float64)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data."""

@@ -17,6 +17,7 @@ from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.collectors import Actors, Mode, Staleness, check_shares, rollout_times
+from algos.learning.episodes import Moments
 from algos.learning.flow import minibatches
 from algos.learning.learner import (
     Alone,
@@ -38,6 +39,7 @@ from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.shape import REPORTED, Surrogate
 from algos.networks.flat import Activation
 from algos.networks.heads import Gaussian, Head
+from algos.networks.initial import InitialPolicy
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.native.functions import quick_exp
@@ -211,6 +213,19 @@ class PPO:
         require(met, "which=best is not known before the first evaluation; use which=last")
         weights = self._weights() if which == "last" else self.evaluation.best
         return ActorPolicy(self.learner.architecture, weights)
+
+    def initial_policy(self) -> InitialPolicy:
+        """See `TakesPolicy`: the last policy."""
+        return InitialPolicy.of(self.policy(), self.normalization.seen.count)
+
+    def start_from(self, initial: InitialPolicy) -> None:
+        """See `TakesPolicy`: all but the values."""
+        clip = self.observation_clip if self.normalize_observations else None
+        parameters = initial.into(self.learner.architecture, self.learner.parameters(), clip)
+        self.learner.load_state_dict({**self.learner.state_dict(), "parameters": parameters})
+        if initial.seen is not None:
+            self.normalization.seen = Moments(*initial.seen)
+        self.actors.begin(self._weights())
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from algos.evolution.niche import Niche
+    from algos.networks.initial import InitialPolicy
     from envs.spec import EnvSpec
 
 Metrics = Mapping[str, float]
@@ -116,6 +117,23 @@ class KeepsPolicies(Protocol):
 
     def policy_iteration(self, which: str) -> int:
         """Return the iteration that a policy is of."""
+        ...
+
+
+@runtime_checkable
+class TakesPolicy(Protocol):
+    """An algorithm that can begin with the policy of another run, and others with its own; see `init_from`."""
+
+    def initial_policy(self) -> InitialPolicy:
+        """Return the present policy, as another algorithm may begin with it."""
+        ...
+
+    def start_from(self, initial: InitialPolicy) -> None:
+        """Begin with this policy in place of the one that was drawn; nothing has been learned yet.
+
+        Raises:
+            ConfigError: it is not of the same making; the first difference is named.
+        """
         ...
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hydra import version
 from hydra.core.hydra_config import HydraConfig
@@ -40,6 +40,9 @@ from .runs.table import print_table
 from .sweep.trial import find_reporter
 from .tracking.console import Console
 from .tracking.tracker import Shown, Tracker
+
+if TYPE_CHECKING:
+    from .evaluation.initial import Origin
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +117,9 @@ def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction) -> bool:
     from .sweep.sweeper import OptunaSweeper
 
     def check(composed: DictConfig) -> Path:
-        return assemble(composed).path
+        parts = assemble(composed)
+        _begin(parts)
+        return parts.path
 
     OptunaSweeper.check = staticmethod(check)
     for plugin in (LocalLauncher, DaskLauncher, SlurmLauncher, OptunaSweeper):
@@ -162,8 +167,12 @@ def play(
                 return Outcome(reached, last_metrics(parts.path)[0], None), False
             for change in _moved(parts):
                 console.warn(f"{change}: from here on numbers may differ in their last bits")
+            origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
-            folder.begin(parts.config, command)
+            folder.begin(parts.config, command, None if origin is None else origin.facts)
+            if origin is not None:
+                origin.keep(parts.path)
+                console.message(f"beginning with {origin.describe()}")
             record(parts.path / "log.txt")
             return _session(parts, start, reached, folder, console, leave), True
         finally:
@@ -187,6 +196,15 @@ def settle(parts: ExperimentParts, console: Console) -> ExperimentParts:
     on_pool = not isinstance(algorithm, ChoosesPlace) or algorithm.plays_on_pool
     elsewhere = on_pool and not parts.pool.in_process
     return _with_vec(parts, vec.settle(algorithm.env, elsewhere, console.message))
+
+
+def _begin(parts: ExperimentParts) -> "Origin | None":
+    """Let the algorithm start from the policy that `init_from` names, if it does."""
+    if parts.config["init_from"] is None:
+        return None
+    from .evaluation.initial import begin  # Gymnasium is slow to import, and help needs none
+
+    return begin(parts)
 
 
 def _moved(parts: ExperimentParts) -> list[str]:
@@ -314,13 +332,14 @@ def _messages(console: Console) -> Iterator[Any]:
 
 def print_dry_run(parts: ExperimentParts) -> None:
     """Print what is assembled, in place of running it."""
-    config, algorithm = parts.config, parts.algorithm
+    config, algorithm, origin = parts.config, parts.algorithm, _begin(parts)
     lines = {
         "algorithm": config["algo"]["_target_"],
         "environment": env_name(config),
         "workers": parts.pool.describe(),
         "devices": "cpu",
         **(algorithm.describe() if isinstance(algorithm, Describes) else {}),
+        **({} if origin is None else {"begins with": origin.describe()}),
         "budget": ", ".join(f"{key}={value}" for key, value in config["budget"].items() if value is not None) or "none",
         "folder": str(parts.path),
     }

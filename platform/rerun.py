@@ -19,7 +19,7 @@ from .config.command import Readers, parse, run_command
 from .config.experiment import assemble
 from .config.overrides import compose_sections
 from .launch import play
-from .runs.folder import FolderError, find_source, import_from_where_it_began, read_config
+from .runs.folder import INITIAL, FolderError, find_source, import_from_where_it_began, read_config
 
 HELP = """\
 Repeat a run from its folder alone, as far as it has come, and compare the metrics, byte by byte.
@@ -71,6 +71,8 @@ def rerun(run: Path, out: Path, iterations: int, compute: str | None = None) -> 
         "budget": {"iterations": iterations, "steps": None, "minutes": None, "return": None},
         "run": {"root": "runs", "name": None, "dir": str(out)},
         "track": {"mirrors": {}},
+        # With what it began with, whatever has become of the run that it was from.
+        "init_from": str(run / INITIAL) if (run / INITIAL).exists() else None,
         "resume": None,
         "dry_run": False,
     }

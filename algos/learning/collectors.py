@@ -75,6 +75,10 @@ class Actors:
             self._weights = [*self._weights[1:], weights]
             self._changed.notify_all()
 
+    def begin(self, weights: Weights) -> None:
+        """Let the first rollouts be played by other weights than those it was made with."""
+        self._weights = [weights] * len(self._weights)
+
     def rollouts(self) -> Generator[Rollout, None, None]:
         """Rollouts from the present version on, for ever."""
         first = self.newest.version

@@ -26,7 +26,7 @@ class Normalization:
         self._inputs = inputs
         self._rewards = rewards
         self._gamma = gamma
-        self._seen = Moments.zero(inputs.width if obs else 0)
+        self.seen = Moments.zero(inputs.width if obs else 0)  # of observations
         self._returned = Moments.zero(1)
         self._running = np.zeros(num_envs)  # discounted return of each running episode
 
@@ -43,7 +43,7 @@ class Normalization:
     def _scale(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         if not self._obs:
             return np.zeros(0, np.float32), np.zeros(0, np.float32)
-        return self._inputs.of_reals(self._seen.mean, self._seen.std(STD_FLOOR))
+        return self._inputs.of_reals(self.seen.mean, self.seen.std(STD_FLOOR))
 
     @property
     def reward_scale(self) -> float:
@@ -64,15 +64,15 @@ class Normalization:
         if self._obs:
             T, N = rollout.reward.shape
             rows = rollout.obs.reshape(T * N, *rollout.obs.shape[2:])
-            self._seen = self._seen.merge(moments_of(self._inputs.numbers(rows)))
+            self.seen = self.seen.merge(moments_of(self._inputs.numbers(rows)))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything."""
-        return {"seen": vars(self._seen), "returned": vars(self._returned), "running": self._running}
+        return {"seen": vars(self.seen), "returned": vars(self._returned), "running": self._running}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
-        self._seen, self._returned = Moments(**state["seen"]), Moments(**state["returned"])
+        self.seen, self._returned = Moments(**state["seen"]), Moments(**state["returned"])
         self._running = state["running"]
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from envs.vector import Vec
 
 SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint")
-VALUES = ("seed", "resume", "dry_run")
+VALUES = ("seed", "init_from", "resume", "dry_run")
 FILES = "replay"  # in a run's folder: where an algorithm keeps files of its own
 
 
@@ -117,9 +117,13 @@ def read_plain(composed: DictConfig) -> dict[str, Any]:
         require(name in config, f"{name} is missing from the configuration; leave out ~{name}")
     for name in SECTIONS:
         require(isinstance(config[name], dict), f"{name}={config[name]!r} is not a mapping; set its keys: {name}.KEY=")
-    seed, resume, dry_run = (config[name] for name in VALUES)
+    seed, init_from, resume, dry_run = (config[name] for name in VALUES)
     whole = isinstance(seed, int) and not isinstance(seed, bool)
     require(whole and 0 <= seed < 2**63, f"seed={seed!r} must be a whole number in [0, 2^63)")
+    require(
+        init_from is None or (isinstance(init_from, str) and init_from != ""),
+        f"init_from={init_from!r} must be the folder of a run, or null",
+    )
     require(
         resume in (None, "last"), f"resume={resume!r} is unknown; allowed: last, null; run.dir=RUN goes on with RUN"
     )

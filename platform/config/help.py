@@ -26,6 +26,7 @@ Keys of every run
                                              ends at whichever comes first
     run.dir=FOLDER                           where it is kept; the same command goes on with the run that is there
     resume=last                              go on with the newest run
+    init_from=RUN                            begin with the policy of another run, of any algorithm
     dry_run=true                             print what would be assembled
 
 Commands

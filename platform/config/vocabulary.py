@@ -114,6 +114,10 @@ USUAL: dict[str, tuple[str, ...]] = {
     "algo.reproduce_every": ("adjust_interval", "mutation_interval"),
     # every run
     "seed": ("random_seed", "random_state", "rng", "rng_seed", "seeds"),
+    "init_from": (
+        *("fine_tune", "finetune", "init", "load_policy", "pretrained", "start_from", "transfer_from", "warm_start"),
+        *("warmstart", "weights"),
+    ),
     "resume": ("continue", "load", "load_model", "reload", "restore", "resume_from"),
     "dry_run": ("debug", "dry", "dryrun", "test"),
     "budget.steps": (

@@ -170,9 +170,15 @@ def list_runs(entries: Sequence[Entry], metric: str) -> Html:
                 entry.why,
             ]
         )
+    began = [
+        f"{entry.name} began with the policy of {origin['run']} at iteration {origin['iteration']:,} "
+        f"({origin['step']:,} steps of {origin['algorithm']} on {origin['environment']})"
+        for entry in entries[:MOST_RUNS]
+        if (origin := entry.provenance.get("init_from"))
+    ]
     head = ("run", "state", "seed", "iteration", "steps", "score", "time", "why")
     note = f"the first {MOST_RUNS} of {len(entries)}" if len(entries) > MOST_RUNS else ""
-    return section("Runs", note, table(head, rows, words=(0, 1, 7)) if rows else "")
+    return section("Runs", note, table(head, rows, words=(0, 1, 7)) if rows else "", *map(paragraph, began))
 
 
 def list_commands(entries: Sequence[Entry]) -> Html:

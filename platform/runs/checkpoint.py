@@ -133,6 +133,18 @@ class Checkpoints:
         return None
 
 
+def write(path: Path, state: State) -> None:
+    """Write a file that `read` gives again, of what a checkpoint may hold.
+
+    Raises:
+        CheckpointError: the state holds what cannot be kept; its leaf is named.
+        StorageError: the disk is full or gone.
+    """
+    content = _pack(state)
+    with storing(path):
+        write_atomically(path, content)
+
+
 def read(path: Path) -> State:
     """The state in a checkpoint file.
 

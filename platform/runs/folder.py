@@ -5,6 +5,7 @@ provenance.json    command, versions, machine     system.jsonl    how it went: s
 code.diff          edits not yet committed        checkpoints/    NumPy archives, the newest few
 log.txt            messages                       done.json       why and when it ended
 events.jsonl       births, transfers and the like, of algorithms that tell them
+initial.npz        the policy that it began with, where init_from named one
 replay/            files of algorithms that keep any, which checkpoints name
 submission.json    job, command and code, if submitted to Slurm; slurm.log: what its job printed
 trial.json         which trial of a sweep it is, if it is one; output.log: what it printed as one of several
@@ -44,6 +45,7 @@ BEGUN = (
 )
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+INITIAL = "initial.npz"
 SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
 
@@ -100,11 +102,14 @@ class RunFolder:
         """Why the run ended by itself, as noted by `finish`; None where it has not, was stopped, or failed."""
         return read_end(self.path) if has_ended(self.path) else None
 
-    def begin(self, config: Mapping[str, Any], command: str | None = None) -> None:
+    def begin(
+        self, config: Mapping[str, Any], command: str | None = None, origin: Mapping[str, Any] | None = None
+    ) -> None:
         """Describe the run in its folder, or as it goes on.
 
         Args:
             command: that starts it again, where this process's own is another one.
+            origin: of the policy that it begins with, where that is another run's.
 
         Raises:
             FolderError: it cannot be written.
@@ -118,7 +123,7 @@ class RunFolder:
                 commit, diff = find_source(Path(__file__).resolve().parent)
                 if diff:
                     write_atomically(path / "code.diff", diff.encode() + b"\n")
-                _write_provenance(path, commit, command)
+                _write_provenance(path, commit, command, origin)
             (path / "done.json").unlink(missing_ok=True)
         except OSError as error:
             raise _unwritable(path, error) from error
@@ -347,12 +352,13 @@ def find_source(folder: Path) -> tuple[str | None, str | None]:
     return commit and commit.strip(), diff and diff.strip()
 
 
-def _write_provenance(path: Path, commit: str | None, command: str | None) -> None:
+def _write_provenance(path: Path, commit: str | None, command: str | None, origin: Mapping[str, Any] | None) -> None:
     process = spell_command(sys.orig_argv)
     provenance = {
         **({"command": process} if command is None else {"command": command, "process": process}),
         "folder": os.getcwd(),
         "started": _now(),
+        **({} if origin is None else {"init_from": dict(origin)}),
         "commit": commit,
         "python": platform.python_version(),
         "platform": platform.platform(),

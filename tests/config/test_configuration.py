@@ -11,16 +11,19 @@ import pytest
 import yaml
 from bindings import need_of
 from conftest import ROOT, TINY, call_main
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from algos.pool.protocol import Pool
+from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from paddock.config.build import call_checked
 from paddock.config.compose import compose_alone
-from paddock.config.experiment import SECTIONS, VALUES, assemble
+from paddock.config.experiment import SECTIONS, VALUES, assemble, build_algorithm, read_plain
 from paddock.config.help import GROUPS, summary
 from paddock.config.vocabulary import USUAL, suggest_key
 from paddock.runs.folder import read_config
+from paddock.sweep.space import corners, read_space
 
 CONF = ROOT / "conf"
 FILES = sorted(CONF.rglob("*.yaml"))
@@ -122,6 +125,22 @@ def test_every_compute_option_describes_a_pool_that_opens(option: str) -> None:
 @pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith("experiment=")])
 def test_every_experiment_is_bounded(option: str) -> None:
     assert any(bound is not None for bound in compose_alone([option]).budget.values())
+
+
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option.startswith("sweep=")])
+def test_every_point_of_a_search_space_builds_at_its_bounds(option: str, tmp_path: Path) -> None:
+    name = option.removeprefix("sweep=")
+    [space] = [yaml.safe_load(path.read_text()) for path in OURS if path.parent.name == "sweep" and path.stem == name]
+    written = [f"{key}={text}" for key, text in space["hydra"]["sweeper"]["params"].items()]
+    parser = OverridesParser.create()
+    config = read_plain(compose_alone([f"algo={name}", *NEEDED.get(f"algo={name}", [])]))
+    for point in corners(read_space(parser.parse_overrides(written))[1]):
+        for override in parser.parse_overrides(point):
+            key = override.key_or_group.removeprefix("algo.")
+            assert key in config["algo"]
+            config["algo"][key] = override.value()
+        build_algorithm(config, SerialPool(), folder=tmp_path)
+    assert not any(tmp_path.iterdir())
 
 
 # The keys

@@ -28,6 +28,7 @@ from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.actor_critic import ActorCriticObjective
 from algos.networks.flat import Activation
 from algos.networks.heads import Head
+from algos.networks.initial import InitialPolicy
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
@@ -37,6 +38,7 @@ from envs.vector import Vec
 POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 AT_ONCE = 64  # updates that one call is for, where nothing that they find changes what is drawn next,
 AT_ONCE_BYTES = 1 << 26  # and observations that they are drawn with
+ACTING = ("parameters", "targets", "actor_parameters", "target_actor")  # vectors of learners that begin with what acts
 
 
 @dataclass(kw_only=True, eq=False)
@@ -79,6 +81,7 @@ class OffPolicy(abc.ABC):
     evaluations: int = field(init=False, default=0)
 
     group: ClassVar[str]  # of the metrics of updates
+    learns_values: ClassVar[bool] = False  # outputs of what acts are action values
     policy_names = ("last", "best")
     keeps_files: ClassVar[bool] = True
 
@@ -192,6 +195,25 @@ class OffPolicy(abc.ABC):
         require(met, "which=best is not known before the first evaluation; use which=last")
         weights = self.learner.weights(self.pace.rollouts) if which == "last" else self.evaluation.best
         return ActorPolicy(self.learner.architecture, weights)
+
+    def initial_policy(self) -> InitialPolicy:
+        """See `TakesPolicy`: the last policy."""
+        return InitialPolicy.of(self.policy(), values=self.learns_values)
+
+    def start_from(self, initial: InitialPolicy) -> None:
+        """See `TakesPolicy`: what acts, and its target; critics stay as they were drawn."""
+        drawn, state = self.learner.weights(0).parameters, self.learner.state_dict()
+        parameters = initial.into(self.learner.architecture, drawn, values=self.learns_values)
+        for name in ACTING:
+            vector = state.get(name, drawn[:0])  # some have none, or an empty one
+            if vector.size:
+                several = (
+                    "this run learns several numbers for each action, which no policy has; set algo.quantiles=null"
+                )
+                require(np.array_equal(vector[: drawn.size], drawn), several)
+                state[name] = np.concatenate([parameters, vector[drawn.size :]])
+        self.learner.load_state_dict(state)
+        self.actors.begin(self._acting())
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""

@@ -1,0 +1,225 @@
+"""The policy that an algorithm begins with in place of a random one: another run's, whatever algorithm learned it.
+
+What an evolution strategy has found, PPO goes on from: networks of the same layers act alike. Only what acts is taken:
+values and critics are drawn as ever, but for those that share an LSTM with the policy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.networks.actor import ActorPolicy
+from algos.networks.architecture import Architecture
+from algos.networks.flat import MLP, FlatPolicy
+from algos.networks.heads import Head, LeafHead
+from algos.networks.inputs import Inputs, seen
+from envs.errors import ConfigError, require
+from envs.native.networks import DenseLayout
+from envs.spaces.parts import place
+
+Floats = NDArray[np.float32]
+
+SPACES = "choose a run, or env=, of the same spaces"
+# What must be equal: what the first difference is told with.
+REMEDIES = {
+    "observations": SPACES,
+    "actions": SPACES,
+    "encoder": "choose a run with this network, or algo.encoder= and algo.network= as that run has them",
+    "hidden": "set algo.hidden={}, or choose another run",
+    "activation": "set algo.activation={}, or choose another run",
+    "lstm": "set algo.lstm={}, or choose another run",
+    "shared": "set algo.shared={}, or choose another run",
+    "numbers": "algo.gaussian={} of algo=ppo and algo=a2c takes them so",
+    "observation_clip": "set algo.observation_clip={}",
+}
+CLIPPED, SQUASHED = "clipped", "squashed"  # numbers as outputs are, within bounds; or their tanh
+
+
+class Seen(NamedTuple):
+    """What observations have been like, by which they are normalized."""
+
+    total: int  # observations
+    mean: NDArray[np.float64]  # [O]
+    m2: NDArray[np.float64]  # [O], sum of squared deviations from the mean
+
+
+@dataclass(frozen=True, eq=False)
+class InitialPolicy:
+    """A network that acts, in the parts that others may take of it."""
+
+    kind: Mapping[str, Any]  # by the names of `REMEDIES`
+    values: bool  # outputs are action values
+    log_std: Floats  # [A] of a Gaussian, else [0]
+    body: Floats  # all layers but the last
+    weight: Floats  # [A, H], of the last
+    bias: Floats  # [A]
+    rest: Floats  # of a network with an LSTM, what comes behind
+    seen: Seen | None  # None: observations go in as they are
+
+    @classmethod
+    def of(cls, policy: Any, count: int = 0, *, values: bool = False) -> "InitialPolicy":
+        """Take a policy apart.
+
+        Args:
+            count: observations that it is normalized by.
+            values: its outputs are action values.
+
+        Raises:
+            ConfigError: it is of another making.
+        """
+        if isinstance(policy, FlatPolicy):
+            network: MLP | Architecture = policy.mlp
+            parameters, normalizer = _turned(policy.mlp, policy.parameters, to_torch=True), policy.normalizer
+        elif isinstance(policy, ActorPolicy):
+            network, parameters, normalizer = policy.architecture, policy.parameters, policy.weights.normalizer
+        else:
+            raise ConfigError(f"its policy is a {type(policy).__name__}, of which no network is known; choose another")
+        parts, head = _split(network, parameters.copy()), network.head
+        count_of = head.components if _is_soft(head) else head.width
+        found = None
+        if normalizer is not None:
+            # A deviation is kept as it was used, not below its floor.
+            mean, std = normalizer.mean.astype(np.float64), normalizer.std.astype(np.float64)
+            found = Seen(max(count, 1), mean, std**2 * max(count, 1))
+        clip = None if normalizer is None else normalizer.clip
+        weight, bias = parts.weight[:count_of], parts.bias[:count_of]
+        return cls(_kind(network, clip), values, parts.log_std, parts.body, weight, bias, parts.rest, found)
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> "InitialPolicy":
+        """Return it of what `state_dict` gave."""
+        return cls(**{**state, "seen": None if state["seen"] is None else Seen(**state["seen"])})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all of it, as arrays and plain data."""
+        state = {item.name: getattr(self, item.name) for item in fields(self)}
+        return state | {"seen": None if self.seen is None else self.seen._asdict()}
+
+    def into(
+        self, network: Architecture | MLP, drawn: Floats, clip: float | None = None, *, values: bool = False
+    ) -> Floats:
+        """Return parameters [P] with this policy in place of the one that was drawn.
+
+        Args:
+            drawn: [P] in the network's order, the policy's first; what else there is stays.
+            clip: deviations that normalized observations are clipped to; None: they go in as they are.
+            values: outputs are learned as action values.
+
+        Raises:
+            ConfigError: the network is another one; the first difference is named.
+        """
+        self._check(_kind(network, clip))
+        known = self.values or not values
+        require(known, "its outputs are no action values, which algo=dqn learns; choose a run of algo=dqn")
+        parameters = drawn.copy() if isinstance(network, Architecture) else _turned(network, drawn, to_torch=True)
+        parts = _split(network, parameters)
+        if self.log_std.size and parts.log_std.size:
+            parts.log_std[:] = self.log_std
+        parts.body[:] = self.body
+        parts.weight[: len(self.weight)], parts.bias[: len(self.bias)] = self.weight, self.bias
+        parts.rest[:] = self.rest
+        return parameters if isinstance(network, Architecture) else _turned(network, parameters, to_torch=False)
+
+    def _check(self, wanted: Mapping[str, Any]) -> None:
+        for name, remedy in REMEDIES.items():
+            got, want = self.kind[name], wanted[name]
+            if got != want and name == "observation_clip" and None in (got, want):
+                here, there = (str(clip is not None).lower() for clip in (want, got))
+                said = f"it was learned with algo.normalize_observations={there}, and this run has {here}"
+                raise ConfigError(f"{said}; set {there} here, where it is a key, or choose a run with {here}")
+            said = f"its {name}: {_spell(got)}, this run's: {_spell(want)}; {remedy.format(_spell(got))}"
+            require(got == want, said)
+
+
+class _Parts(NamedTuple):
+    """Views of flat parameters."""
+
+    log_std: Floats
+    body: Floats
+    weight: Floats  # [W, H]
+    bias: Floats  # [W]
+    rest: Floats
+
+
+def _split(network: Architecture | MLP, parameters: Floats) -> _Parts:
+    """View parameters in torch's order, and those of no value behind them."""
+    head = network.head  # of which one that is not drawn has no log standard deviations
+    H, body = _measure(network)
+    ends = np.cumsum([head.num_log_std, body, (H + 1) * head.width])
+    log_std, middle, last, behind = np.split(parameters, ends.tolist())
+    weight, bias = last[: H * head.width].reshape(head.width, H), last[H * head.width :]
+    with_memory = isinstance(network, Architecture) and network.lstm
+    return _Parts(log_std, middle, weight, bias, behind if with_memory else behind[:0])
+
+
+def _measure(network: Architecture | MLP) -> tuple[int, int]:
+    """H, what the last layer of the policy takes, and how many parameters its others have."""
+    if isinstance(network, MLP) or network.is_dense:
+        sizes = (network.inputs.width, *network.hidden)
+        return sizes[-1], DenseLayout(sizes).num_parameters
+    # Torch takes a second to import, and dense networks never need it.
+    from algos.networks.actor_critic import acting_part
+
+    acting = acting_part(network)
+    return acting.policy_head.in_features, sum(part.numel() for part in acting.policy_encoder.parameters())
+
+
+def _turned(mlp: MLP, parameters: Floats, *, to_torch: bool) -> Floats:
+    """Weights [in, out] as [out, in], as torch and what is learned in its layout have them; or the other way."""
+    before, after = DenseLayout(mlp.sizes, not to_torch), DenseLayout(mlp.sizes, to_torch)
+    turned = np.empty_like(parameters)
+    for old, new in zip(before.layers(parameters), after.layers(turned), strict=True):
+        for source, target in zip(old, new, strict=True):
+            target[:] = source
+    return turned
+
+
+def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
+    """What must be equal, by the names of `REMEDIES`."""
+    own = f" {network.network}" if isinstance(network, Architecture) and network.network is not None else ""
+    return {
+        "observations": _observations(network.inputs),
+        "actions": ", ".join(_actions(leaf) for leaf in network.head.leaves),
+        "encoder": (network.encoder if isinstance(network, Architecture) else "mlp") + own,
+        "hidden": list(network.hidden),
+        "activation": network.activation,
+        "lstm": isinstance(network, Architecture) and network.lstm,
+        "shared": isinstance(network, Architecture) and network.lstm and network.shared,  # else values alone differ
+        "numbers": _numbers(network.head),
+        "observation_clip": clip,
+    }
+
+
+def _observations(inputs: Inputs) -> str:
+    if inputs.plain:
+        return f"{inputs.dtype} {list(inputs.shape)}"
+    leaves = (
+        f"{leaf.kind} {list(leaf.shape)}{list(leaf.sizes) or ''}{place(leaf.path)}" for leaf in seen(inputs.layout)
+    )
+    return ", ".join(leaves)
+
+
+def _actions(leaf: LeafHead) -> str:
+    if leaf.sizes:
+        return f"choices {list(leaf.sizes)}{place(leaf.path)}"
+    if leaf.kind == "binary":
+        return f"{leaf.components} bits{place(leaf.path)}"
+    bounds = [list(dict.fromkeys(bound)) if len(set(bound)) == 1 else list(bound) for bound in (leaf.low, leaf.high)]
+    return f"{leaf.components} numbers between {bounds[0]} and {bounds[1]}{place(leaf.path)}"
+
+
+def _numbers(head: Head) -> str | None:
+    """How outputs become numbers; None: there are none."""
+    kinds = {leaf.kind for leaf in head.leaves if not leaf.sizes and leaf.kind != "binary"}
+    return None if not kinds else SQUASHED if kinds & {"squashed", "soft", "tanh", "bounded"} else CLIPPED
+
+
+def _is_soft(head: Head) -> bool:
+    return isinstance(head, LeafHead) and head.kind == "soft"
+
+
+def _spell(value: Any) -> str:
+    return str(value).replace(" ", "") if isinstance(value, list) else str(value).lower()

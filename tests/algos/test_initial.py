@@ -1,0 +1,257 @@
+"""A run that begins with another run's policy: what is taken, what is not, and that it stays the same run."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import final_state
+
+import paddock
+from algos.networks.initial import InitialPolicy
+from algos.pool.serial import SerialPool
+from envs.errors import ConfigError
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm, read_plain
+from paddock.reports.data import gather
+from paddock.reports.section_runs import list_runs
+from paddock.rerun import rerun
+
+CARTPOLE = ["env=cartpole", "algo.hidden=[8,6]"]
+PENDULUM = ["env=pendulum", "algo.hidden=[8,6]"]
+PLAIN, SCALED = (f"algo.normalize_observations={value}" for value in ("false", "true"))
+TANH, SQUASHED = "algo.activation=tanh", "algo.gaussian=squashed"
+
+# From whom, to whom; both on the same environment.
+PAIRS = {
+    "es ppo": (CARTPOLE, ["algo=es", PLAIN], ["algo=ppo"]),
+    "es a2c": (CARTPOLE, ["algo=es", PLAIN], ["algo=a2c"]),
+    "es es": (CARTPOLE, ["algo=es", SCALED], ["algo=es", SCALED]),
+    "es ppo, normalized": (CARTPOLE, ["algo=es"], ["algo=ppo", SCALED, "algo.observation_clip=5"]),
+    "ppo es, normalized": (CARTPOLE, ["algo=ppo", SCALED], ["algo=es", "algo.observation_clip=10"]),
+    "ppo es": (CARTPOLE, ["algo=ppo", "algo.shared=true"], ["algo=es", PLAIN]),
+    "dqn ppo": (CARTPOLE, ["algo=dqn"], ["algo=ppo", "algo.activation=relu"]),
+    "dqn dueling": (CARTPOLE, ["algo=dqn"], ["algo=dqn", "algo.dueling=true"]),
+    "dqn torch": (CARTPOLE, ["algo=dqn"], ["algo=dqn", "algo.backend=torch"]),
+    "ppo lstm": (CARTPOLE, ["algo=ppo", "algo.lstm=true"], ["algo=ppo", "algo.lstm=true"]),
+    "ppo a2c, numbers": (PENDULUM, ["algo=ppo", "algo.initial_log_std=-1.5"], ["algo=a2c"]),
+    "es ppo, numbers": (PENDULUM, ["algo=es", PLAIN], ["algo=ppo", SQUASHED]),
+    "es sac": (PENDULUM, ["algo=es", PLAIN, "algo.activation=relu"], ["algo=sac"]),
+    "ppo sac in torch": (PENDULUM, ["algo=ppo", SQUASHED, TANH], ["algo=sac", TANH, "algo.backend=torch"]),
+    "sac td3": (PENDULUM, ["algo=sac"], ["algo=td3"]),
+    "td3 es": (PENDULUM, ["algo=td3", TANH], ["algo=es", PLAIN]),
+    "ppo pbt": (CARTPOLE, ["algo=ppo"], ["algo=pbt", "algo.members=2", "algo.member.hidden=[8,6]", "~algo.hidden"]),
+}
+
+
+def build(*words: str) -> Any:
+    named = [word[1:] for word in words if word.startswith("~")]
+    kept = [word for word in words if word.partition("=")[0] not in named and not word.startswith("~")]
+    return build_algorithm(read_plain(compose_alone(kept)), SerialPool())
+
+
+def learned(*words: str) -> Any:
+    """An algorithm whose policy is not one that its like begin with, and which has seen observations."""
+    algo, generator = build(*words, "seed=7"), np.random.default_rng(1)
+    for name in ("observed", "normalization"):
+        seen = getattr(algo, name, None)
+        part = getattr(seen, "seen", seen)
+        if part is not None and part.mean.size:
+            part.mean[:], part.m2[:] = generator.normal(size=(2, part.mean.size)) ** 2
+            object.__setattr__(part, "count", 50)
+    return algo
+
+
+def restored(initial: InitialPolicy) -> InitialPolicy:
+    return InitialPolicy.restore(initial.state_dict())
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_what_begins_with_a_policy_acts_as_it_does(pair: str) -> None:
+    common, *both = PAIRS[pair]
+    source, target = learned(*both[0], *common), build(*both[1], *common)
+    before = target.policy()
+    target.start_from(restored(source.initial_policy()))
+    obs = np.random.default_rng(2).normal(size=(20, *source.env.spaces[0].shape)).astype(np.float32)
+    policies = source.policy(), target.policy(), before
+    wanted, found, drawn = (policy.outputs(obs)[0] for policy in policies)
+    if common is PENDULUM:
+        wanted, found, drawn = (policy.act(obs)[0] for policy in policies)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert not np.allclose(drawn, wanted, atol=1e-3)
+
+
+def test_values_and_critics_stay_as_they_were_drawn_and_targets_begin_with_the_policy() -> None:
+    ppo = build("algo=ppo", *CARTPOLE)
+    before, P = ppo.learner.parameters(), (4 + 1) * 8 + (8 + 1) * 6 + (6 + 1) * 2
+    ppo.start_from(learned("algo=es", PLAIN, *CARTPOLE).initial_policy())
+    after = ppo.learner.parameters()
+    np.testing.assert_array_equal(after[P:], before[P:])
+    assert (after[:P] != before[:P]).any()
+    assert ppo.actors.newest.parameters.tobytes() == after.tobytes()
+    td3, source = build("algo=td3", *PENDULUM), learned("algo=sac", *PENDULUM)
+    drawn = td3.learner.state_dict()
+    td3.start_from(source.initial_policy())
+    now = td3.learner.state_dict()
+    np.testing.assert_array_equal(now["target_actor"], now["actor_parameters"])
+    assert (now["actor_parameters"] != drawn["actor_parameters"]).any()
+    for name in ("critics_parameters", "target_critics", "actor_momentum"):
+        np.testing.assert_array_equal(now[name], drawn[name])
+    dqn = build("algo=dqn", *CARTPOLE, "algo.dueling=true")
+    drawn = dqn.learner.state_dict()
+    dqn.start_from(learned("algo=dqn", *CARTPOLE).initial_policy())
+    now = dqn.learner.state_dict()
+    np.testing.assert_array_equal(now["targets"], now["parameters"])
+    assert (now["parameters"] != drawn["parameters"]).sum() == P  # the value of the state is not among them
+
+
+def test_standard_deviations_of_a_gaussian_come_with_it_and_of_others_they_stay() -> None:
+    ppo = build("algo=ppo", *PENDULUM)
+    ppo.start_from(learned("algo=ppo", *PENDULUM, "algo.initial_log_std=-1.5").initial_policy())
+    assert ppo.learner.parameters()[0] == -1.5
+    squashed = build("algo=ppo", *PENDULUM, SQUASHED, "algo.initial_log_std=-0.25")
+    squashed.start_from(learned("algo=es", PLAIN, *PENDULUM).initial_policy())
+    assert squashed.learner.parameters()[0] == -0.25
+    soft = build("algo=sac", *PENDULUM)
+    drawn = soft.learner.state_dict()["actor_parameters"]
+    soft.start_from(learned("algo=td3", *PENDULUM).initial_policy())
+    kept = soft.learner.state_dict()["actor_parameters"] == drawn
+    assert kept.tolist()[-14:] == [False] * 6 + [True] * 6 + [
+        False,
+        True,
+    ]  # weights, then biases, of mean and deviation
+
+
+def test_a_population_takes_it_in_every_member_and_poet_in_its_first_niche() -> None:
+    source = learned("algo=es", PLAIN, "env=terrain", "algo.hidden=[4]")
+    poet = build("algo=poet", "env=terrains", "algo.hidden=[4]")
+    poet.start_from(source.initial_policy())
+    poet._found()
+    np.testing.assert_array_equal(poet.policy().parameters, source.policy().parameters)
+    again = build("algo=poet", "env=terrains", "algo.hidden=[4]")
+    again.start_from(poet.initial_policy())
+    again._found()
+    np.testing.assert_array_equal(again.policy().parameters, source.policy().parameters)
+    ppo = learned("algo=ppo", "env=cartpole", "algo.hidden=[8]")
+    pbt = build("algo=pbt", "env=cartpole", "algo.members=3", "algo.member.hidden=[8]")
+    pbt.start_from(ppo.initial_policy())
+    P, flat = (4 + 1) * 8 + (8 + 1) * 2, ppo.learner.parameters()
+    for member in pbt.population:
+        np.testing.assert_array_equal(member.state["learner"]["parameters"][:P], flat[:P])
+    np.testing.assert_array_equal(pbt.initial_policy().body, ppo.initial_policy().body)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        (
+            ["algo=ppo", *CARTPOLE],
+            ["algo=ppo", "env=pendulum"],
+            r"observations: float32 \[4\], this run's: float32 \[3\]",
+        ),
+        (["algo=ppo", *CARTPOLE], ["algo=ppo", "env=cartpole"], r"hidden: \[8,6\], .* set algo.hidden=\[8,6\], or"),
+        (
+            ["algo=dqn", *CARTPOLE],
+            ["algo=ppo", *CARTPOLE],
+            "activation: relu, this run's: tanh; set algo.activation=relu",
+        ),
+        (
+            ["algo=ppo", *CARTPOLE],
+            ["algo=ppo", *CARTPOLE, "algo.lstm=true"],
+            "lstm: false, this run's: true; set algo.l",
+        ),
+        (["algo=es", *CARTPOLE], ["algo=ppo", *CARTPOLE], "observations=true, and this run has false; set true here"),
+        (["algo=ppo", *CARTPOLE], ["algo=es", *CARTPOLE], "observations=false, and this run has true; set false here"),
+        (["algo=es", *CARTPOLE], ["algo=ppo", *CARTPOLE, SCALED], "set algo.observation_clip=5.0"),
+        (["algo=ppo", *PENDULUM], ["algo=es", *PENDULUM, PLAIN], "numbers: clipped, this run's: squashed"),
+        (["algo=es", *PENDULUM, PLAIN], ["algo=ppo", *PENDULUM], "algo.gaussian=squashed of algo=ppo"),
+        (["algo=a2c", *CARTPOLE], ["algo=dqn", *CARTPOLE, TANH], "no action values, .*; choose a run of algo=dqn"),
+        (["algo=dqn", *CARTPOLE], ["algo=dqn", *CARTPOLE, "algo.quantiles=5"], "set algo.quantiles=null"),
+        (
+            ["algo=ppo", *PENDULUM],
+            ["algo=ppo", "algo.hidden=[8,6]", "env=mountaincar_continuous"],
+            r"observations: float32 \[3\], this run's: float32 \[2\]",
+        ),
+        (
+            ["algo=ppo", *CARTPOLE],
+            ["algo=ppo", *CARTPOLE, "env=acrobot"],
+            "observations: .* choose a run, or env=, of the",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_first_difference(
+    source: list[str], target: list[str], said: str
+) -> None:
+    initial = learned(*source).initial_policy()
+    with pytest.raises(ConfigError, match=said) as caught:
+        build(*target).start_from(initial)
+    assert "\n" not in str(caught.value)
+
+
+# The run
+
+
+def words(run: Path, iterations: int, *more: str) -> list[str]:
+    small = ["compute=serial", "checkpoint.every_s=0", "vec.num_envs=2", "algo.eval_episodes=2", "algo.hidden=[8]"]
+    return [*small, *more, f"budget.iterations={iterations}", f"run.dir={run}"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("initial") / "es"
+    es = ["algo=es", "env=cartpole", "algo.population=4", PLAIN, "env.max_episode_steps=20"]
+    paddock.run(*words(run, 2, *es), progress=False)
+    return run
+
+
+PPO = ["algo=ppo", "env=cartpole", "algo.num_steps=16", "algo.minibatch_size=16"]
+
+
+def test_a_run_that_began_with_a_policy_needs_no_other_run_to_go_on_or_to_be_repeated(
+    source: Path, tmp_path: Path
+) -> None:
+    theirs = shutil.copytree(source, tmp_path / "theirs")
+    run, cut = tmp_path / "run", tmp_path / "cut"
+    began = paddock.run(*words(run, 4, *PPO, f"init_from={theirs}"), progress=False)
+    paddock.run(*words(cut, 2, *PPO, f"init_from={theirs}"), progress=False)
+    told = json.loads((run / "provenance.json").read_text())["init_from"]
+    assert (told["run"], told["algorithm"], told["environment"]) == (str(theirs), "es", "CartPole-v1")
+    assert told["iteration"] == 2 and told["step"] > 0
+    shutil.rmtree(theirs)
+    paddock.run(*words(cut, 4, *PPO, f"init_from={theirs}"), progress=False)
+    assert final_state(cut) == final_state(run)
+    assert (cut / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    other = paddock.run(*words(tmp_path / "other", 4, *PPO), progress=False)
+    assert other.metrics().to_dicts() != began.metrics().to_dicts()
+    assert rerun(run, tmp_path / "again", 4) is None
+    page = list_runs(gather([run]).entries, "eval/return_mean")
+    assert f"began with the policy of {theirs} at iteration 2 (" in page and "steps of es on CartPole-v1)" in page
+    # Killed before its first checkpoint: it begins again, with what it began with.
+    shutil.rmtree(cut / "checkpoints")
+    for name in ("metrics.jsonl", "system.jsonl", "done.json"):
+        (cut / name).unlink()
+    paddock.run(*words(cut, 4, *PPO, f"init_from={theirs}"), progress=False)
+    assert final_state(cut) == final_state(run)
+
+
+def test_a_policy_that_does_not_fit_is_one_line_and_leaves_no_trace(source: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for more, said in (
+        ([f"init_from={source}", "algo.hidden=[5]"], rf"init_from={source}: its hidden: \[8\]"),
+        ([f"init_from={tmp_path}"], f"init_from={tmp_path}: {tmp_path} is not a run folder"),
+        (["init_from=3"], "init_from=3 must be the folder of a run, or null"),
+    ):
+        for dry in ("true", "false"):
+            with pytest.raises(ConfigError, match=said):
+                paddock.run(*words(run, 2, *PPO, *more, f"dry_run={dry}"), progress=False)
+    assert not run.exists()
+
+
+def test_a_dry_run_says_what_a_run_would_begin_with(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paddock.run(*words(tmp_path / "run", 2, *PPO, f"init_from={source}", "dry_run=true"))
+    said = f"begins with  the policy of {source}: es on CartPole-v1, iteration 2, "
+    assert said in capsys.readouterr().out
