@@ -2,7 +2,9 @@
 
 Double: van Hasselt et al. 2016 (arXiv:1509.06461); dueling: Wang et al. 2016 (arXiv:1511.06581); prioritized replay:
 Schaul et al. 2016 (arXiv:1511.05952); Ape-X: Horgan et al. 2018 (arXiv:1803.00933); quantiles of returns, QR-DQN:
-Dabney et al. 2018 (arXiv:1710.10044).
+Dabney et al. 2018 (arXiv:1710.10044); their distribution over atoms, C51: Bellemare et al. 2017 (arXiv:1707.06887);
+noisy networks: Fortunato et al. 2018 (arXiv:1706.10295); all but quantiles at once, Rainbow: Hessel et al. 2018
+(arXiv:1710.02298).
 """
 
 from collections.abc import Generator
@@ -20,8 +22,9 @@ from algos.learning.offpolicy.q_learner import DenseQLearner
 from algos.learning.replay.priorities import Priorities
 from algos.networks.architecture import Architecture
 from algos.networks.heads import Head
+from algos.networks.support import Support
 from envs.errors import require
-from envs.ranges import NonNegativeInt, PositiveInt, UnitFloat
+from envs.ranges import NonNegativeInt, PositiveInt, Range, UnitFloat
 
 
 @dataclass(kw_only=True, eq=False)
@@ -34,6 +37,10 @@ class DQN(OffPolicy):
     double: bool
     dueling: bool
     quantiles: Annotated[int | None, POSITIVE_OR_NULL]
+    atoms: Annotated[int | None, Range("must be at least 2, or null; 51 suits most", low=2)]
+    v_min: float
+    v_max: float
+    noisy_sigma: Annotated[float | None, POSITIVE_OR_NULL]
     huber: Annotated[float | None, POSITIVE_OR_NULL]
     target_every: PositiveInt
     tau: UnitFloat
@@ -76,14 +83,17 @@ class DQN(OffPolicy):
         objective = QObjective(self.double, self.huber, self.tau, self.target_every, self.max_grad_norm)
         settings: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
         dense = is_dense(architecture, self.backend, self.device, self.precision, compiled=False)
-        require(not (self.quantiles and self.backend == "dense"), "algo.quantiles learns in torch; use backend=auto")
-        if dense and not self.quantiles:
+        in_torch = [name for name in ("quantiles", "atoms", "noisy_sigma") if getattr(self, name)]
+        refused = f"algo.{' and algo.'.join(in_torch)} need algo.backend=torch or auto, not dense"
+        require(not in_torch or self.backend != "dense", refused)
+        if dense and not in_torch:
             return DenseQLearner(architecture, objective, self.seed, **settings)
         # Torch takes a second to import, and dense networks never need it.
         from algos.learning.offpolicy.torch_q_learner import TorchQLearner
 
         check_shares(self.threads, self.rollouts, self.staleness, self.pool)
-        settings |= {"quantiles": self.quantiles, "device": self.device, "precision": self.precision}
+        settings |= {"quantiles": self.quantiles, "noisy_sigma": self.noisy_sigma}
+        settings |= {"device": self.device, "precision": self.precision}
         return TorchQLearner(architecture, objective, self.seed, **settings)
 
     def _priorities(self) -> Priorities | None:
@@ -96,6 +106,16 @@ class DQN(OffPolicy):
     @property
     def _shared(self) -> bool:
         return self.dueling
+
+    @property
+    def _support(self) -> Support | None:
+        if not self.atoms:
+            return None
+        both = f"algo.atoms={self.atoms} and algo.quantiles={self.quantiles} are two ways to learn of returns"
+        require(not self.quantiles, f"{both}; set one to null")
+        low, high = float(self.v_min), float(self.v_max)
+        require(low < high, f"algo.v_min={low:g} must be below algo.v_max={high:g}, the most that can be returned")
+        return Support(self.atoms, low, high)
 
     @property
     def _at_once(self) -> int:

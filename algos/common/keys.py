@@ -32,7 +32,7 @@ class Stream(enum.IntEnum):
     GROUND = 11  # what stays the same in all episodes of one environment
     MEMBER = 12  # seeds and hyperparameters of a population's members
     REPLAY = 13  # which transitions are learned from
-    UPDATE = 14  # noise of updates: of actions that are drawn there
+    UPDATE = 14  # noise of updates: of actions that are drawn there, and of noisy networks
 
 
 def keyed_generator(seed: int, stream: Stream, iteration: int = 0, index: int = 0) -> np.random.Generator:

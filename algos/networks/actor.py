@@ -62,7 +62,9 @@ class DenseActor:
         numbers = self._weights.normalize(obs if inputs.plain else inputs.numbers(obs))
         if numbers.dtype != np.float32 or numbers.ndim != 2:
             numbers = as_features(numbers)
-        out = self._forward(numbers)
+        out, support = self._forward(numbers), self._architecture.support
+        if support is not None:
+            out = support.expect(out)
         legal = inputs.legal(obs)
         return out if legal is None else inputs.head.masked(out, legal), state
 

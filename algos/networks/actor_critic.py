@@ -13,6 +13,7 @@ from algos.networks.dense.draw import draw_parameters
 from algos.networks.dense.shape import DenseShape
 from algos.networks.encoders import legal_in, linear, make_encoder, undrawn
 from algos.networks.heads import LOG_2, LOG_2PI, LOWEST, Head, LeafHead, MixedHead
+from algos.networks.support import Support
 
 
 @contextlib.contextmanager
@@ -46,7 +47,7 @@ class ActorCritic(nn.Module):
 
     def _draw(self, architecture: Architecture, critic: bool, generator: torch.Generator) -> None:
         self.policy_encoder, width = make_encoder(architecture, generator)
-        self.policy_head = linear(width, architecture.head.width, 0.01, generator)
+        self.policy_head = linear(width, architecture.outputs, 0.01, generator)
         # A module's own parameters come before those of its parts: these are the first of the flat vector.
         self.log_std = nn.Parameter(torch.full((architecture.head.num_log_std,), architecture.initial_log_std))
         apart = critic and not architecture.shared
@@ -82,6 +83,8 @@ class ActorCritic(nn.Module):
 
     def _outputs(self, features: Tensor, obs: Tensor) -> Tensor:
         out, legal = self.policy_head(features), legal_in(self.architecture.inputs, obs)
+        if self.architecture.support is not None:
+            out = expect(out.unflatten(1, (self.architecture.head.width, -1)), self.architecture.support)
         return out if legal is None else masked(out, legal)
 
     def step(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -156,6 +159,12 @@ def _of_leaf(head: LeafHead, out: Tensor, log_std: Tensor, action: Tensor) -> tu
     if len(logprobs) == 1:
         return logprobs[0], entropies[0]
     return torch.stack(logprobs).sum(0), torch.stack(entropies).sum(0)
+
+
+def expect(logits: Tensor, support: Support) -> Tensor:
+    """Map logits [..., N] of a distribution over atoms to its mean [...]; see `Support.expect`."""
+    mean: Tensor = torch.softmax(logits, -1) @ torch.from_numpy(support.values).to(logits.device)
+    return mean
 
 
 def masked(out: Tensor, legal: Tensor) -> Tensor:

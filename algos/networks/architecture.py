@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from algos.networks.flat import Activation
 from algos.networks.heads import Head
 from algos.networks.inputs import MIN_IMAGE, Inputs, images, seen
+from algos.networks.support import Support
 from envs.errors import require
 from envs.native.networks import DenseLayout, Normalizer
 from envs.spaces.layout import Layout
@@ -30,6 +31,7 @@ class Architecture:
     shared: bool  # policy and value decode the same features
     lstm: bool
     initial_log_std: float  # of a Gaussian head
+    support: Support | None = None  # of returns, whose logits the network gives for each choice; None: it gives scores
 
     @classmethod
     def for_spaces(
@@ -44,6 +46,7 @@ class Architecture:
         shared: bool,
         lstm: bool,
         initial_log_std: float,
+        support: Support | None = None,
     ) -> "Architecture":
         """The architecture for an environment; `auto` takes convolutions for images of bytes.
 
@@ -57,7 +60,7 @@ class Architecture:
         require(
             bool(hidden) or not lstm, "lstm: an LSTM needs features to remember; give hidden= a width, such as [64]"
         )
-        rest = (hidden, activation, shared, lstm, initial_log_std)
+        rest = (hidden, activation, shared, lstm, initial_log_std, support)
         if network is not None:
             require("_target_" in network, f"network={dict(network)} lacks _target_, the dotted path of the encoder")
             require(encoder == "auto", f"encoder={encoder} and network= are given; leave encoder= out, at auto")
@@ -88,9 +91,14 @@ class Architecture:
         return self.encoder == "mlp" and not self.lstm
 
     @property
+    def outputs(self) -> int:
+        """Of the network that acts: those the head takes, or as many for each as the support has atoms."""
+        return self.head.width * (1 if self.support is None else self.support.atoms)
+
+    @property
     def policy_layout(self) -> DenseLayout:
         """Of a dense network: where the policy's layers lie, behind the log standard deviations."""
-        return DenseLayout((self.inputs.width, *self.hidden, self.head.width), out_first=True)
+        return DenseLayout((self.inputs.width, *self.hidden, self.outputs), out_first=True)
 
     @property
     def features(self) -> int:

@@ -32,6 +32,7 @@ REMEDIES = {
     "activation": "set algo.activation={}, or choose another run",
     "lstm": "set algo.lstm={}, or choose another run",
     "shared": "set algo.shared={}, or choose another run",
+    "atoms": "set algo.atoms, algo.v_min and algo.v_max as that run has them, or choose another run",
     "numbers": "algo.gaussian={} of algo=ppo and algo=a2c takes them so",
     "observation_clip": "set algo.observation_clip={}",
 }
@@ -78,7 +79,7 @@ class InitialPolicy:
         else:
             raise ConfigError(f"its policy is a {type(policy).__name__}, of which no network is known; choose another")
         parts, head = _split(network, parameters.copy()), network.head
-        count_of = head.components if _is_soft(head) else head.width
+        count_of = head.components if _is_soft(head) else _outputs(network)
         found = None
         if normalizer is not None:
             # A deviation is kept as it was used, not below its floor.
@@ -147,12 +148,16 @@ class _Parts(NamedTuple):
 def _split(network: Architecture | MLP, parameters: Floats) -> _Parts:
     """View parameters in torch's order, and those of no value behind them."""
     head = network.head  # of which one that is not drawn has no log standard deviations
-    H, body = _measure(network)
-    ends = np.cumsum([head.num_log_std, body, (H + 1) * head.width])
+    (H, body), W = _measure(network), _outputs(network)
+    ends = np.cumsum([head.num_log_std, body, (H + 1) * W])
     log_std, middle, last, behind = np.split(parameters, ends.tolist())
-    weight, bias = last[: H * head.width].reshape(head.width, H), last[H * head.width :]
+    weight, bias = last[: H * W].reshape(W, H), last[H * W :]
     with_memory = isinstance(network, Architecture) and network.lstm
     return _Parts(log_std, middle, weight, bias, behind if with_memory else behind[:0])
+
+
+def _outputs(network: Architecture | MLP) -> int:
+    return network.outputs if isinstance(network, Architecture) else network.head.width
 
 
 def _measure(network: Architecture | MLP) -> tuple[int, int]:
@@ -188,9 +193,16 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "activation": network.activation,
         "lstm": isinstance(network, Architecture) and network.lstm,
         "shared": isinstance(network, Architecture) and network.lstm and network.shared,  # else values alone differ
+        "atoms": _atoms(network),
         "numbers": _numbers(network.head),
         "observation_clip": clip,
     }
+
+
+def _atoms(network: Architecture | MLP) -> list[float] | None:
+    """How many there are, the first and the last; None: the network gives no distribution of returns."""
+    support = network.support if isinstance(network, Architecture) else None
+    return None if support is None else [support.atoms, support.v_min, support.v_max]
 
 
 def _observations(inputs: Inputs) -> str:

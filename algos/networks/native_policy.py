@@ -50,6 +50,8 @@ def network_of(architecture: Architecture) -> Network | None:
     head, inputs = architecture.head, architecture.inputs
     if not architecture.is_dense or not inputs.plain or inputs.dtype != np.float32 or not isinstance(head, LeafHead):
         return None
+    if architecture.support is not None:
+        return None
     sizes = architecture.policy_layout.sizes
     if head.kind == "soft":
         sizes = (*sizes[:-1], head.components)

@@ -18,6 +18,7 @@ from algos.networks.encoders import Beside, Numbers, Pixels, Rows
 from algos.networks.flat import FlatPolicy
 from algos.networks.heads import LOWEST, LeafHead
 from algos.networks.inputs import Inputs
+from algos.networks.support import Support
 from envs.errors import require
 from envs.native.networks import Normalizer
 from envs.spaces.parts import dotted
@@ -201,7 +202,15 @@ def _actor_network(graph: _Graph, architecture: Architecture, weights: Weights, 
         features = _remembered(graph, network.lstm, features)
         if network.value_encoder is not None:
             features = graph.split(features, [architecture.features // 2] * 2)[0]
-    return graph.dense(features, network.policy_head.weight.T, network.policy_head.bias)
+    out = graph.dense(features, network.policy_head.weight.T, network.policy_head.bias)
+    return out if architecture.support is None else _expected(graph, architecture.support, out)
+
+
+def _expected(graph: _Graph, support: Support, logits: str) -> str:
+    """Expected returns [B, A] of logits [B, A * N]."""
+    each = graph.add("Reshape", logits, graph.constant([0, -1, support.atoms]))
+    shares = graph.add("Softmax", each, axis=2)
+    return graph.add("MatMul", shares, graph.constant(support.values))
 
 
 def _encoded(graph: _Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[Any]) -> str:

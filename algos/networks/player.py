@@ -27,6 +27,8 @@ def drawing_of(architecture: Architecture) -> Drawing | None:
     inputs, head = architecture.inputs, architecture.head
     if not (architecture.is_dense and inputs.plain and inputs.dtype == np.float32 and isinstance(head, LeafHead)):
         return None
+    if architecture.support is not None:
+        return None
     layout, activation = architecture.policy_layout, architecture.activation
     if head.kind == "choices" and len(head.sizes) == 1 and head.shape == () and head.low == (0.0,):
         return Drawing(layout, activation, "choices", NOTHING, NOTHING, NOTHING, NOTHING)

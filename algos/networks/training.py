@@ -29,13 +29,28 @@ def flatten(network: nn.Module) -> Tensor:
     return theta
 
 
-def draw_layers(network: nn.Module, generator: np.random.Generator) -> None:
-    """Draw dense layers and convolutions by torch's default, but none of an encoder of somebody's own."""
+def our_layers(network: nn.Module) -> Iterator[nn.Linear | nn.Conv2d]:
+    """Find dense layers and convolutions, but none of an encoder of somebody's own."""
     own = {id(part) for encoder in network.modules() if isinstance(encoder, Own) for part in encoder.modules()}
     for layer in network.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d) and id(layer) not in own:
-            drawn = draw_uniform((layer.weight[0].numel(), len(layer.weight)), generator)
-            nn.utils.vector_to_parameters(torch.from_numpy(drawn), layer.parameters())
+            yield layer
+
+
+def draw_layers(network: nn.Module, generator: np.random.Generator) -> None:
+    """Draw dense layers and convolutions by torch's default, but none of an encoder of somebody's own."""
+    for layer in our_layers(network):
+        drawn = draw_uniform((layer.weight[0].numel(), len(layer.weight)), generator)
+        nn.utils.vector_to_parameters(torch.from_numpy(drawn), layer.parameters())
+
+
+def attach_gradients(network: nn.Module, theta: Tensor) -> Tensor:
+    """Make the gradients of a network views of one vector like its parameters [P], and return it."""
+    gradient, start = torch.zeros_like(theta), 0
+    for parameter in network.parameters():
+        parameter.grad = gradient[start : start + parameter.numel()].view_as(parameter)
+        start += parameter.numel()
+    return gradient
 
 
 def copy_network(network: Network) -> tuple[Network, Tensor]:
@@ -58,11 +73,7 @@ class ParameterVector:
 
     def __init__(self, network: nn.Module, adam_epsilon: float) -> None:
         self.theta = flatten(network)
-        self.gradient = torch.zeros_like(self.theta)
-        start = 0
-        for parameter in network.parameters():
-            parameter.grad = self.gradient[start : start + parameter.numel()].view_as(parameter)
-            start += parameter.numel()
+        self.gradient = attach_gradients(network, self.theta)
         self._adam_epsilon = adam_epsilon
         self._momentum, self._variance = torch.zeros_like(self.theta), torch.zeros_like(self.theta)  # Adam's moments
         self._descents = torch.zeros((), device=self.theta.device)

@@ -34,6 +34,8 @@ PAIRS = {
     "ppo es": (CARTPOLE, ["algo=ppo", "algo.shared=true"], ["algo=es", PLAIN]),
     "dqn ppo": (CARTPOLE, ["algo=dqn"], ["algo=ppo", "algo.activation=relu"]),
     "dqn dueling": (CARTPOLE, ["algo=dqn"], ["algo=dqn", "algo.dueling=true"]),
+    "dqn noisy": (CARTPOLE, ["algo=dqn"], ["algo=dqn", "algo.noisy_sigma=0.5"]),
+    "dqn atoms": (CARTPOLE, ["algo=dqn", "algo.atoms=5"], ["algo=dqn", "algo.atoms=5"]),
     "dqn torch": (CARTPOLE, ["algo=dqn"], ["algo=dqn", "algo.backend=torch"]),
     "ppo lstm": (CARTPOLE, ["algo=ppo", "algo.lstm=true"], ["algo=ppo", "algo.lstm=true"]),
     "ppo a2c, numbers": (PENDULUM, ["algo=ppo", "algo.initial_log_std=-1.5"], ["algo=a2c"]),
@@ -169,6 +171,7 @@ def test_a_population_takes_it_in_every_member_and_poet_in_its_first_niche() -> 
         (["algo=es", *PENDULUM, PLAIN], ["algo=ppo", *PENDULUM], "algo.gaussian=squashed of algo=ppo"),
         (["algo=a2c", *CARTPOLE], ["algo=dqn", *CARTPOLE, TANH], "no action values, .*; choose a run of algo=dqn"),
         (["algo=dqn", *CARTPOLE], ["algo=dqn", *CARTPOLE, "algo.quantiles=5"], "set algo.quantiles=null"),
+        (["algo=dqn", *CARTPOLE], ["algo=dqn", *CARTPOLE, "algo.atoms=5"], r"atoms: none, this run's: \[5,"),
         (
             ["algo=ppo", *PENDULUM],
             ["algo=ppo", "algo.hidden=[8,6]", "env=mountaincar_continuous"],

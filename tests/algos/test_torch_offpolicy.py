@@ -15,7 +15,8 @@ from algos.learning.offpolicy.learner import OffPolicyLearner
 from algos.learning.offpolicy.objectives import QObjective
 from algos.learning.offpolicy.q_learner import DenseQLearner
 from algos.learning.offpolicy.torch_actor_critic import TorchActorCritic
-from algos.learning.offpolicy.torch_q_learner import TorchQLearner, huber, quantile_loss
+from algos.learning.offpolicy.torch_q_learner import TorchQLearner
+from algos.learning.offpolicy.torch_returns import huber, quantile_loss
 from algos.learning.replay.batch import Batch
 from algos.networks.actor import DenseActor, make_actor
 from algos.networks.actor_critic import TorchActor, as_tensor

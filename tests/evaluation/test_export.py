@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 import paddock
 from algos.networks.actor import ActorPolicy, Architecture, Weights
-from algos.networks.actor_critic import ActorCritic
+from algos.networks.actor_critic import ActorCritic, acting_part
 from algos.networks.flat import MLP, FlatPolicy
 from algos.networks.heads import Head
 from algos.networks.inputs import Inputs
+from algos.networks.support import Support
 from envs.errors import ConfigError
 from envs.native.networks import Normalizer
 from envs.spaces.layout import Layout
@@ -127,6 +128,25 @@ def test_every_network_of_an_actor_is_exported(network: str, kind: str) -> None:
     np.testing.assert_allclose(action, ours, rtol=1e-4, atol=0 if kind != "bounded" else 1e-5)
     if architecture.lstm:
         np.testing.assert_allclose(rest[0], after, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("network", ["normalized doubles", "images, channels last"])
+def test_a_network_that_spreads_returns_over_atoms_is_exported_with_what_it_expects_of_them(network: str) -> None:
+    space, settings = NETWORKS[network]
+    plain: dict[str, Any] = {"encoder": "mlp", "hidden": (8,), "activation": "tanh", "shared": False, "lstm": False}
+    layout, head = Layout.of(space, {}, ()), Head.of(spaces.Discrete(3, start=-1))
+    support = Support(5, -1.0, 7.0)
+    architecture = Architecture.for_spaces(layout, head, **plain | settings, initial_log_std=0.0, support=support)
+    draw, nothing = np.random.default_rng(3), np.zeros(0, np.float32)
+    count = sum(part.numel() for part in acting_part(architecture).parameters())
+    weights = Weights(0, draw.normal(0, 0.5, count).astype(np.float32), nothing, nothing, 1.5)
+    policy = ActorPolicy(architecture, weights)
+    space.seed(4)
+    obs = np.array([space.sample() for _ in range(32)])
+    action, output = run_file(policy, obs)
+    assert output.shape == (32, 3) and (np.abs(output - 3) < 4).all() and output.std() > 0.1
+    np.testing.assert_allclose(output, policy.outputs(obs)[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(action, policy.act(obs)[0])
 
 
 @pytest.mark.parametrize("kind", ["flat", "clipped", "squashed"])

@@ -41,6 +41,10 @@ class OffPolicyLearner(Protocol):
         """The network that acts, with observations as they are."""
         ...
 
+    def exploring(self, version: int) -> Weights:
+        """The network as it plays rollout `version`; `weights`, but where exploring changes parameters."""
+        ...
+
     def state_dict(self) -> dict[str, Any]:
         """Parameters, targets, Adam's moments, and the number of updates."""
         ...

@@ -29,6 +29,7 @@ from algos.networks.dense.actor_critic import ActorCriticObjective
 from algos.networks.flat import Activation
 from algos.networks.heads import Head
 from algos.networks.initial import InitialPolicy
+from algos.networks.support import Support
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
@@ -99,6 +100,7 @@ class OffPolicy(abc.ABC):
             shared=self._shared,
             lstm=False,
             initial_log_std=0.0,
+            support=self._support,
         )
         self.learner: OffPolicyLearner = self._learner(architecture)
         actors = self.num_actors if self.rollouts == "actors" else 1
@@ -207,9 +209,8 @@ class OffPolicy(abc.ABC):
         for name in ACTING:
             vector = state.get(name, drawn[:0])  # some have none, or an empty one
             if vector.size:
-                several = (
-                    "this run learns several numbers for each action, which no policy has; set algo.quantiles=null"
-                )
+                several = "this run learns several numbers for each action, which no policy has"
+                several += "; set algo.quantiles=null and algo.atoms=null"
                 require(np.array_equal(vector[: drawn.size], drawn), several)
                 state[name] = np.concatenate([parameters, vector[drawn.size :]])
         self.learner.load_state_dict(state)
@@ -246,6 +247,10 @@ class OffPolicy(abc.ABC):
         return False
 
     @property
+    def _support(self) -> Support | None:
+        return None
+
+    @property
     def _at_once(self) -> int:
         return AT_ONCE
 
@@ -275,7 +280,7 @@ class OffPolicy(abc.ABC):
 
     def _acting(self) -> Weights:
         """The weights as actors play them: zeros in the warm-up, where noise alone acts."""
-        weights = self.learner.weights(self.pace.rollouts)
+        weights = self.learner.exploring(self.pace.rollouts)
         if self.pace.step < self.warmup:
             weights = Weights(
                 weights.version, np.zeros_like(weights.parameters), weights.mean, weights.std, weights.clip

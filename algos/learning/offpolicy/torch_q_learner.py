@@ -1,7 +1,8 @@
-"""Q learning in torch: networks of every kind, on every device, and the distribution of returns by its quantiles."""
+"""Q learning in torch: networks of every kind, on every device, and the distribution of returns."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from algos.common.keys import Stream, keyed_generator
 from algos.learning.learner import plain_weights
 from algos.learning.offpolicy.learner import check_report
 from algos.learning.offpolicy.objectives import QObjective
 from algos.learning.offpolicy.torch_batch import TorchBatch, check_place
+from algos.learning.offpolicy.torch_returns import Atoms, Quantiles, Returns
 from algos.learning.replay.batch import Batch, Floats
 from algos.networks.actor_critic import masked, one_thread
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.q import REPORTED
 from algos.networks.encoders import legal_in, linear, make_encoder
+from algos.networks.noisy import NoisyNetworks
 from algos.networks.training import (
     ParameterVector,
     as_copy,
@@ -30,19 +34,20 @@ from algos.networks.training import (
 
 
 class QNetwork(nn.Module):
-    """Action values [B, A, N] by N quantiles of the returns; dueling where the architecture is shared.
+    """What is known of the returns of each action [B, A, N]; dueling where the architecture is shared.
 
     The parameters of what acts come first, as in `ActorCritic`.
     """
 
-    def __init__(self, architecture: Architecture, quantiles: int, seed: int) -> None:
+    def __init__(self, architecture: Architecture, returns: Returns, seed: int) -> None:
         super().__init__()
-        self._shape = architecture.head.width, quantiles
+        self._returns = returns
+        self._shape = architecture.head.width, returns.count
         generator = torch.Generator().manual_seed(seed % 2**63)
         with one_thread():
             self.policy_encoder, width = make_encoder(architecture, generator)
-        self.policy_head = linear(width, architecture.head.width * quantiles, 1.0, generator)
-        self.value_head = linear(width, quantiles, 1.0, generator) if architecture.shared else None
+        self.policy_head = linear(width, architecture.head.width * returns.count, 1.0, generator)
+        self.value_head = linear(width, returns.count, 1.0, generator) if architecture.shared else None
         draw_layers(self, np.random.default_rng(seed % 2**63))
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -53,11 +58,10 @@ class QNetwork(nn.Module):
         return q - q.mean(1, keepdim=True) + self.value_head(features).unsqueeze(1)
 
     def acting(self) -> Tensor:
-        """Return the parameters [P] of what gives the mean of the quantiles, but for what all actions have in common.
-
-        The mean of what a layer gives is what the mean layer gives.
-        """
-        head = [part.unflatten(0, self._shape).mean(1) for part in (self.policy_head.weight, self.policy_head.bias)]
+        """Return the parameters [P] of what acts; see `Returns.acting`."""
+        shared = [None, None] if self.value_head is None else [self.value_head.weight, self.value_head.bias]
+        own = [self.policy_head.weight, self.policy_head.bias]
+        head = [self._returns.acting(a.unflatten(0, self._shape), v) for a, v in zip(own, shared, strict=True)]
         return nn.utils.parameters_to_vector([*self.policy_encoder.parameters(), *head])
 
 
@@ -73,6 +77,7 @@ class TorchQLearner:
         seed: int,
         *,
         quantiles: int | None = None,
+        noisy_sigma: float | None = None,
         device: str,
         precision: str,
         adam_epsilon: float,
@@ -81,8 +86,9 @@ class TorchQLearner:
         """Draw the network.
 
         Args:
-            quantiles: of the returns, which are learned in place of their mean (QR-DQN: Dabney et al. 2017,
-                arXiv:1710.10044); actors get the mean, a network like any other. None: there are none.
+            quantiles: of the returns, which are learned in place of their mean; None: there are none. Where the
+                architecture has a support, how likely each of its atoms is is learned.
+            noisy_sigma: see `NoisyNetworks`; None: the network has no noise.
             precision: float32, or bfloat16: encoders in mixed precision, all after them in float32.
             threads: of its arithmetic on a CPU, which may change last bits.
 
@@ -92,21 +98,32 @@ class TorchQLearner:
         check_place(device, precision)
         self.architecture, self.updates = architecture, 0
         self._objective, self._threads, self._device = objective, threads, torch.device(device)
-        self.network = QNetwork(architecture, quantiles or 1, seed).to(self._device)
+        self._returns: Returns = Quantiles.of(quantiles, objective.huber, self._device)
+        if architecture.support is not None:
+            self._returns = Atoms(architecture.support)
+        self.network = QNetwork(architecture, self._returns, seed).to(self._device)
         wrap_encoders(self.network, precision, compiled=False)
-        self._target, self._targets = copy_network(self.network)
-        self._vector = ParameterVector(self.network, adam_epsilon)
-        self._levels = None
-        if quantiles is not None:
-            self._levels = (torch.arange(quantiles, device=self._device) + 0.5) / quantiles
+        self._noisy: NoisyNetworks | None = None
+        self._target: nn.Module
+        if noisy_sigma is None:
+            self._target, self._targets = copy_network(self.network)
+            self._vector = ParameterVector(self.network, adam_epsilon)
+        else:
+            generator = partial(keyed_generator, seed, Stream.UPDATE)
+            self._noisy = noisy = NoisyNetworks(self.network, noisy_sigma, generator, adam_epsilon)
+            self._target, self._targets, self._vector = noisy.target, noisy.targets, noisy.learned
 
     def update(self, batch: Batch, rate: float) -> tuple[NDArray[np.float64], Floats]:
         """See `OffPolicyLearner.update`."""
         first, reports, errors = self.updates, [], []
         for each in TorchBatch.of(batch, self.architecture, self._device).split():
+            if self._noisy is not None:
+                self._noisy.shake(self.updates)
             loss, told, error = self._lose(each)
             self._vector.gradient.zero_()
             loss.backward()
+            if self._noisy is not None:
+                self._noisy.gather()
             norm = self._vector.descend(rate, self._objective.max_grad_norm)
             self.updates += 1
             if self.updates % self._objective.target_every == 0:
@@ -119,33 +136,36 @@ class TorchQLearner:
 
     def _lose(self, batch: TorchBatch) -> tuple[Tensor, list[Tensor], Tensor]:
         """The loss, what is reported but the norm, and how far values were from their targets [B]."""
-        choice = batch.action[:, 0].long()
-        target = batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * self._next_value(batch.next_obs)
-        value = _of_action(self.network(batch.obs), choice)
-        limit = self._objective.huber
-        if self._levels is None:
-            losses = huber((value - target).squeeze(1), limit)
-        else:
-            losses = quantile_loss(value, target, self._levels, limit)
-        loss, told = (batch.weight * losses).mean(), value.detach()
-        return loss, [loss.detach(), told.mean(), target.mean()], (told.mean(1) - target.mean(1)).abs()
+        out, following = self.network(batch.obs), self._following(batch.next_obs)
+        made = self._returns.lose(_of_action(out, batch.action[:, 0].long()), batch.reward, batch.discount, following)
+        loss = (batch.weight * made.loss).mean()
+        return loss, [loss.detach(), made.value.mean(), made.target.mean()], made.distance
 
     @torch.no_grad()
-    def _next_value(self, obs: Tensor) -> Tensor:
-        """Quantiles [B, N] of the best next action."""
-        values = self._target(obs)
-        scores = (self.network(obs) if self._objective.double else values).mean(2)
+    def _following(self, obs: Tensor) -> Tensor:
+        """What is known of the best next action's returns [B, N]."""
+        out = self._target(obs)
+        scores = self._returns.values(self.network(obs) if self._objective.double else out)
         legal = legal_in(self.architecture.inputs, obs)
-        return _of_action(values, (scores if legal is None else masked(scores, legal)).argmax(1))
+        return _of_action(out, (scores if legal is None else masked(scores, legal)).argmax(1))
 
     def at_work(self) -> AbstractContextManager[None]:
         """See `OffPolicyLearner.at_work`: with its threads."""
         return computing_with(self._threads)
 
     def weights(self, version: int) -> Weights:
-        """See `OffPolicyLearner.weights`."""
-        with torch.no_grad():
-            return plain_weights(version, as_copy(self.network.acting()))
+        """See `OffPolicyLearner.weights`: without noise."""
+        return self._acting(version, None)
+
+    def exploring(self, version: int) -> Weights:
+        """See `OffPolicyLearner.exploring`: a noisy network with the noise of that rollout."""
+        return self._acting(version, version)
+
+    @torch.no_grad()
+    def _acting(self, version: int, rollout: int | None) -> Weights:
+        if self._noisy is not None:
+            self._noisy.act(rollout)
+        return plain_weights(version, as_copy(self.network.acting()))
 
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`: that of `DenseQLearner`."""
@@ -160,25 +180,6 @@ class TorchQLearner:
         self._targets.copy_(torch.from_numpy(state["targets"]))
 
 
-def huber(error: Tensor, limit: float | None) -> Tensor:
-    """Return half the squares of errors, linear beyond a limit."""
-    if limit is None:
-        return 0.5 * error * error
-    return nn.functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=limit)
-
-
-def quantile_loss(value: Tensor, target: Tensor, levels: Tensor, limit: float | None) -> Tensor:
-    """Return the losses [B] of quantiles [B, N] by targets [B, M]: summed over quantiles, averaged over targets.
-
-    Args:
-        levels: [N], of the quantiles.
-        limit: errors within it count by their squares (equation 10 of Dabney et al. 2017); None: no error does.
-    """
-    error = target.unsqueeze(1) - value.unsqueeze(2)  # [B, N, M]
-    distance = error.abs() if limit is None else huber(error, limit) / limit
-    return ((levels.unsqueeze(1) - (error.detach() < 0).float()).abs() * distance).sum(1).mean(1)
-
-
 def _of_action(values: Tensor, action: Tensor) -> Tensor:
-    """Quantiles [B, N] of actions [B], of [B, A, N]."""
+    """What is known of actions [B], [B, N], of [B, A, N]."""
     return values.gather(1, action.view(-1, 1, 1).expand(-1, 1, values.shape[2])).squeeze(1)

@@ -1,0 +1,309 @@
+"""The parts of Rainbow that learn in torch: the distribution of returns over atoms, and noisy networks."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest puts this folder on the path
+    IMAGE,
+    MASKED,
+    VECTOR,
+    architecture,
+    assert_equal_states,
+    learner,
+    lesson,
+    part,
+    values_of,
+)
+from torch import Tensor
+
+from algos.common.keys import Stream, keyed_generator
+from algos.learning.offpolicy.objectives import QObjective
+from algos.learning.offpolicy.torch_q_learner import TorchQLearner
+from algos.learning.offpolicy.torch_returns import project
+from algos.learning.replay.batch import Batch
+from algos.networks.actor import ActorPolicy, DenseActor, make_actor
+from algos.networks.actor_critic import TorchActor
+from algos.networks.architecture import Architecture
+from algos.networks.native_policy import NativePolicy
+from algos.networks.noisy import ACTING, ONLINE, TARGET
+from algos.networks.player import drawing_of
+from algos.networks.support import Support
+from algos.networks.training import computing_with
+from envs.native import library
+
+SUPPORT = Support(7, -2.0, 4.0)
+CHOICES = 3
+PLAIN = QObjective(double=False, huber=None, tau=1.0, target_every=100, max_grad_norm=None)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    with computing_with(1):
+        yield
+
+
+def spread(observation: spaces.Space = VECTOR, **changes: Any) -> Architecture:
+    return architecture(observation, support=SUPPORT, **changes)
+
+
+def moved_by_hand(shares: np.ndarray, reward: float, discount: float, support: Support) -> np.ndarray:
+    """Project one distribution [N] by algorithm 1 of Bellemare et al. 2017, but for what that loses at l = u."""
+    out, spacing = np.zeros(support.atoms), (support.v_max - support.v_min) / (support.atoms - 1)
+    for j in range(support.atoms):
+        atom = support.v_min + j * spacing
+        at = (min(max(reward + discount * atom, support.v_min), support.v_max) - support.v_min) / spacing
+        below = int(np.floor(at))
+        if below == at:
+            out[below] += shares[j]
+        else:
+            out[below] += shares[j] * (below + 1 - at)
+            out[below + 1] += shares[j] * (at - below)
+    return out
+
+
+# Atoms
+
+
+def test_projected_shares_are_those_of_the_slow_loop_and_none_is_lost() -> None:
+    generator = np.random.default_rng(0)
+    shares = generator.dirichlet(np.ones(SUPPORT.atoms), 300)
+    reward, discount = generator.uniform(-4, 6, 300), generator.choice([0, 0.5, 0.9, 1], 300)
+    reward[:100] = np.rint(reward[:100])  # so that at discount 0, 0.5 and 1 atoms meet atoms
+    given = [torch.from_numpy(each).float() for each in (shares, reward, discount)]
+    found = project(given[0], given[1], given[2], SUPPORT).numpy()
+    expected = [moved_by_hand(*row, SUPPORT) for row in zip(shares, reward, discount, strict=True)]
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_allclose(found.sum(1), 1, atol=2e-6)
+
+
+def test_what_meets_an_atom_goes_there_whole_and_what_is_beyond_goes_to_the_end() -> None:
+    shares = torch.tensor([[0.25, 0.5, 0, 0, 0, 0, 0.25]] * 4)
+    reward, discount = torch.tensor([0.0, 1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0, 1.0])
+    found = project(shares, reward, discount, SUPPORT).tolist()
+    assert found[0] == shares[0].tolist()
+    assert found[1] == [0, 0.25, 0.5, 0, 0, 0, 0.25]
+    assert found[2] == [0, 0, 0, 0, 0, 1, 0]  # an end: the reward is all there is
+    assert found[3] == [0, 0, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("noisy", [None, 0.5], ids=["still", "noisy"])
+@pytest.mark.parametrize("double", [False, True], ids=["single", "double"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"shared": True, "activation": "tanh"}, {"observation": MASKED, "shared": True}],
+    ids=["plain", "dueling", "masked dueling"],
+)
+def test_gradients_of_atoms_are_those_of_the_loss_as_it_is_written_down(
+    changes: dict[str, Any], double: bool, noisy: float | None
+) -> None:
+    of = spread(**changes)
+    own = learner(of, QObjective(double, None, 1.0, 2, None), noisy_sigma=noisy)
+    own.update(lesson(of, U=1, seed=1), 0.3)  # away from where targets begin
+    before, batch = own.state_dict(), lesson(of, U=1, B=30)
+    learned, targets = (torch.from_numpy(before[name]).double() for name in ("parameters", "targets"))
+    online = learned.requires_grad_()
+    if noisy:
+        noise = [torch.from_numpy(noise_by_hand(of, 0, whose)) for whose in (ONLINE, TARGET)]
+        online, targets = (
+            each[: len(n)] + each[len(n) :] * n for each, n in zip((online, targets), noise, strict=True)
+        )
+    inputs = [of.prepare(x[0], own.weights(0)) for x in (batch.obs, batch.next_obs)]
+    obs, next_obs = (torch.from_numpy(x).double() for x in inputs)
+    atoms = torch.linspace(SUPPORT.v_min, SUPPORT.v_max, SUPPORT.atoms, dtype=torch.float64)
+    with torch.no_grad():
+        later = torch.softmax(logits_by_hand(of, targets, next_obs), 2)
+        choosing = torch.softmax(logits_by_hand(of, online, next_obs), 2) if double else later
+        scores = choosing @ atoms
+        if of.inputs.legal_width:
+            scores = torch.where(next_obs[:, 5:] != 0, scores, -1e30)
+        best = later[torch.arange(30), scores.argmax(1)].numpy()
+    rewards = zip(best, batch.reward[0].astype(float), batch.discount[0].astype(float), strict=True)
+    target = torch.from_numpy(np.array([moved_by_hand(*row, SUPPORT) for row in rewards]))
+    out = logits_by_hand(of, online, obs)[torch.arange(30), torch.from_numpy(batch.action[0, :, 0])]
+    shares = torch.softmax(out, 1)
+    losses = -(target * shares.log()).sum(1)
+    loss = (torch.from_numpy(batch.weight[0]).double() * losses).mean()
+    loss.backward()
+    expected = learned.grad
+    assert expected is not None
+
+    own.load_state_dict({**before, "momentum": 0 * before["momentum"], "updates": 0})
+    report, distance = own.update(batch, 0.001)
+    gradient = own.state_dict()["momentum"] / np.float32(1 - np.float32(0.9))
+    np.testing.assert_allclose(gradient, expected, rtol=2e-4, atol=2e-6)
+    told = [loss, (shares @ atoms).mean(), (target @ atoms).mean(), expected.norm()]
+    np.testing.assert_allclose(report, [[float(each.detach()) for each in told]], rtol=2e-5, atol=1e-6)
+    divergence = (target * ((target + 1e-300).log() - shares.log())).sum(1).detach()
+    np.testing.assert_allclose(distance[0], divergence, rtol=1e-4, atol=2e-5)
+    assert (divergence > 0.01).all()
+
+
+def logits_by_hand(of: Architecture, flat: Tensor, rows: Tensor) -> Tensor:
+    """Logits [B, A, N] of a dense network whose hidden layers are 16 and 8 wide."""
+
+    def layer(x: Tensor, fan_out: int) -> Tensor:
+        nonlocal flat
+        weights, bias, flat = flat.split([x.shape[1] * fan_out, fan_out, len(flat) - (x.shape[1] + 1) * fan_out])
+        return x @ weights.reshape(fan_out, -1).T + bias
+
+    x = rows[:, :5]
+    for width in (16, 8):
+        x = torch.tanh(layer(x, width)) if of.activation == "tanh" else torch.relu(layer(x, width))
+    out = layer(x, CHOICES * SUPPORT.atoms).reshape(-1, CHOICES, SUPPORT.atoms)
+    if of.shared:
+        out = out - out.mean(1, keepdim=True) + layer(x, SUPPORT.atoms).unsqueeze(1)
+    assert not len(flat)
+    return out
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["plain", "dueling"])
+@pytest.mark.parametrize("observation", [VECTOR, MASKED, IMAGE], ids=["numbers", "mask", "image"])
+def test_actors_play_the_expected_returns(observation: spaces.Space, shared: bool) -> None:
+    of = spread(observation, shared=shared)
+    own, batch = learner(of), lesson(of)
+    own.update(batch, 0.05)
+    assert isinstance(make_actor(of), TorchActor if observation is IMAGE else DenseActor)
+    seen = batch.obs[0]
+    atoms = torch.linspace(SUPPORT.v_min, SUPPORT.v_max, SUPPORT.atoms)
+    with torch.no_grad():
+        prepared = torch.from_numpy(of.prepare(seen, own.weights(0)))
+        expected = (torch.softmax(own.network(prepared), 2) @ atoms).numpy()
+    played = values_of(of, own.weights(1), seen)
+    legal = played > -1e30
+    assert legal.any(1).all() and legal.all() == (observation is not MASKED)
+    np.testing.assert_allclose(played[legal], expected[legal], rtol=1e-5, atol=1e-5)
+
+
+def test_expected_returns_have_the_same_bits_in_any_company_and_natively_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logits = 4 * np.random.default_rng(0).standard_normal((33, CHOICES * SUPPORT.atoms)).astype(np.float32)
+    whole = SUPPORT.expect(logits)
+    alone = np.concatenate([SUPPORT.expect(row[None]) for row in logits])
+    turned = SUPPORT.expect(np.asfortranarray(logits))
+    monkeypatch.setattr(library, "usable", lambda: None)
+    assert whole.tobytes() == alone.tobytes() == turned.tobytes() == SUPPORT.expect(logits).tobytes()
+    flat = SUPPORT.expect(np.zeros((1, SUPPORT.atoms), np.float32))
+    assert flat.tolist() == [[1.0]]  # half way between the ends
+
+
+def test_what_native_code_has_no_version_of_is_played_step_by_step() -> None:
+    of = spread()
+    policy = ActorPolicy(of, learner(of).weights(0))
+    assert NativePolicy.of(policy) is None and drawing_of(of) is None
+    assert drawing_of(architecture()) is not None
+
+
+def test_atoms_come_to_be_as_likely_as_the_returns() -> None:
+    of, U, B = spread(hidden=()), 200, 100
+    own = learner(of, PLAIN)
+    returns = np.tile(np.where(np.arange(B) % 4 == 0, 3, -1.5).astype(np.float32), (U, 1))  # 3 once in four times
+    obs, number, ones = np.zeros((U, B, 5), np.float32), np.zeros((U, B), np.int64), np.ones((U, B), np.float32)
+    own.update(Batch(number, obs, number[..., None], returns, obs, 0 * ones, ones), 0.1)
+    with torch.no_grad():
+        found = torch.softmax(own.network(torch.zeros(1, 5))[0, 0], 0).numpy()
+    np.testing.assert_allclose(found, [0.375, 0.375, 0, 0, 0, 0.25, 0], atol=0.01)
+
+
+def assert_goes_on(make: Any, of: Architecture) -> None:
+    """Four updates at once are four one by one, and a restored learner goes on to the same bits."""
+    batch = lesson(of)
+    whole, apart, restored = (make() for _ in range(3))
+    report, errors = whole.update(batch, 0.01)
+    parts = [apart.update(part(batch, slice(u, u + 1)), 0.01) for u in range(3)]
+    restored.load_state_dict(apart.state_dict())
+    parts.append(restored.update(part(batch, slice(3, 4)), 0.01))
+    assert report.tobytes() == np.concatenate([each for each, _ in parts]).tobytes()
+    assert errors.tobytes() == np.concatenate([each for _, each in parts]).tobytes()
+    assert_equal_states(whole.state_dict(), restored.state_dict())
+
+
+@pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
+def test_a_restored_learner_of_atoms_goes_on_to_the_same_bits(observation: spaces.Space) -> None:
+    of = spread(observation, shared=True)
+
+    def make() -> TorchQLearner:
+        return learner(of)
+
+    assert_goes_on(make, of)
+
+
+# Noise
+
+
+def noise_by_hand(of: Architecture, number: int, whose: int) -> np.ndarray:
+    """Noise [P] of a dense network, layer by layer, as in equations 10 and 11 of Fortunato et al. 2018."""
+    drawn = keyed_generator(3, Stream.UPDATE, number, whose).standard_normal(999, dtype=np.float32)
+    normal, noise = iter(drawn.astype(float)), []
+    for inputs, outputs in [(5, 16), (16, 8), (8, of.outputs)] + [(8, SUPPORT.atoms)] * of.shared:
+        f = [np.sign(x) * abs(x) ** 0.5 for x in islice(normal, outputs + inputs)]
+        noise += [f[o] * f[outputs + i] for o in range(outputs) for i in range(inputs)] + f[:outputs]
+    return np.array(noise)
+
+
+def test_noisy_networks_begin_as_others_do_with_a_deviation_for_each_parameter() -> None:
+    of = spread(shared=True)
+    state, plain = learner(of, noisy_sigma=0.5).state_dict(), learner(of).state_dict()
+    mean, deviation = np.split(state["parameters"], 2)
+    assert (
+        mean.tobytes() == plain["parameters"].tobytes() and state["targets"].tobytes() == state["parameters"].tobytes()
+    )
+    first, rest = deviation[: 16 * 6], deviation[16 * 6 :]
+    np.testing.assert_allclose(first, 0.5 / 5**0.5, rtol=1e-6)
+    np.testing.assert_allclose(rest[: 8 * 17], 0.5 / 16**0.5, rtol=1e-6)
+    np.testing.assert_allclose(rest[8 * 17 :], 0.5 / 8**0.5, rtol=1e-6)
+
+
+def test_actors_play_the_noise_of_their_rollout_and_evaluations_none() -> None:
+    of = spread()
+    own, batch = learner(of, noisy_sigma=0.5), lesson(of)
+    own.update(batch, 0.01)
+    mean, deviation = np.split(own.state_dict()["parameters"], 2)
+    assert own.weights(7).parameters.tobytes() == mean.tobytes()
+    seventh, eighth = own.exploring(7), own.exploring(8)
+    np.testing.assert_allclose(seventh.parameters, mean + deviation * noise_by_hand(of, 7, ACTING), atol=1e-6)
+    assert seventh.version == 7 and (seventh.parameters != eighth.parameters).all()
+    other = learner(of, noisy_sigma=0.5)
+    other.load_state_dict(own.state_dict())
+    assert other.exploring(7).parameters.tobytes() == seventh.parameters.tobytes()
+    assert isinstance(make_actor(of), DenseActor)
+    plain = learner(of)
+    assert plain.exploring(7).parameters.tobytes() == plain.weights(7).parameters.tobytes()
+
+
+def test_the_greatest_noise_is_of_layers_and_not_of_convolutions() -> None:
+    of = spread(IMAGE)
+    own = learner(of, noisy_sigma=0.5)
+    own.update(lesson(of), 0.01)
+    mean, deviation = np.split(own.state_dict()["parameters"], 2)
+    convolved = sum(part.numel() for part in own.network.policy_encoder[:4].parameters())
+    assert 0 < convolved < len(mean) / 2
+    assert not deviation[:convolved].any() and deviation[convolved:].all()
+    explored = own.exploring(1).parameters
+    assert (explored[:convolved] == mean[:convolved]).all() and (explored[convolved:] != mean[convolved:]).all()
+
+
+@pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
+def test_a_restored_noisy_learner_goes_on_to_the_same_bits(observation: spaces.Space) -> None:
+    of = spread(observation, shared=True)
+
+    def make() -> TorchQLearner:
+        return learner(of, noisy_sigma=0.5)
+
+    assert_goes_on(make, of)
+
+
+def test_whether_somebody_asks_for_weights_changes_no_update() -> None:
+    of = architecture()
+    alone, asked, batch = learner(of, noisy_sigma=0.5), learner(of, noisy_sigma=0.5), lesson(of)
+    for u in range(4):
+        asked.weights(u)
+        asked.exploring(u)
+        for each in (alone, asked):
+            each.update(part(batch, slice(u, u + 1)), 0.01)
+    assert_equal_states(alone.state_dict(), asked.state_dict())
