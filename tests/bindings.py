@@ -26,7 +26,8 @@ MODULES: dict[str, list[str]] = {
 
 def need(option: str) -> None:
     """Skip the test where an option's packages are not installed."""
-    for module in MODULES.get(option, []):
+    base = "minigrid" if option.startswith("minigrid_") else option
+    for module in MODULES.get(base, []):
         try:
             imported = importlib.import_module(module)
             if option == "procgen":

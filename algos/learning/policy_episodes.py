@@ -290,4 +290,4 @@ def _open(spec: EnvSpec, task: NativeTask | None, slots: int) -> VectorEnv:
         return SerialVectorEnv(spec, slots, AutoresetMode.DISABLED, packed=True)
     from envs.native.vector import NativeVectorEnv  # only those who choose it need the compiled library
 
-    return NativeVectorEnv(task, slots, AutoresetMode.DISABLED)
+    return NativeVectorEnv(task, slots, AutoresetMode.DISABLED, packed=True)

@@ -16,7 +16,7 @@ from typing import Any
 from envs.errors import ConfigError, require
 
 FOLDER = Path(__file__).parent
-ABI = 6  # PADDOCK_ABI of native.h
+ABI = 7  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
 CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
 AGAIN = "run pip install again, or choose vec=serial"
@@ -32,6 +32,8 @@ RECORDED = {
     "mountain_car": 0xC0373F2AA05A01DA,
     "mountain_car_continuous": 0x22A91CC9410CE17F,
     "walker": 0x9B2A7309F8681240,
+    "minigrid": 0x1320C1ACEDF764DE,
+    "minigrid_moves": 0xAF2680B2BDD23FEB,
     "networks": 0x9878932BB75CF1FF,
     "forward": 0xE03A651A55B82095,
     "series": 0x97099829BF509ADF,
@@ -71,9 +73,10 @@ class TaskShape(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p),
         ("lanes", ctypes.c_int),  # environments in a group
-        ("observations", ctypes.c_int),  # numbers in an observation
+        ("observations", ctypes.c_int),  # numbers in an observation; 0 where it is a row of bytes
         ("actions", ctypes.c_int),  # numbers in an action
         ("choices", ctypes.c_int),  # of a discrete action; 0: actions are numbers
+        ("row_bytes", ctypes.c_size_t),  # of an observation that is no floats; else 0
         ("group_bytes", ctypes.c_size_t),
         ("saved_bytes", ctypes.c_size_t),  # of one environment, without its generator
     )

@@ -57,9 +57,10 @@ def supports(task: NativeTask, network: Network) -> bool:
         fits = isinstance(action, Box) and math.prod(action.shape) == network.sizes[-1] == len(network.low)
     return (
         fits
+        and isinstance(observation, Box)
         and network.head in HEADS
         and network.activation in ACTIVATIONS
-        and math.prod(observation.shape or ()) == network.sizes[0]
+        and math.prod(observation.shape) == network.sizes[0]
         and network.num_parameters <= MOST_PARAMETERS
     )
 

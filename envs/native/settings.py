@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 import envs.bipedal  # noqa: F401, registers its environments
 from envs.errors import require
+from envs.native import minigrid
 from envs.spec import EnvSpec
 
+ELSEWHERE = "choose vec=serial or vec=multiprocess"
 PLAIN, HARDCORE, ENCODED, GIVEN = range(4)  # GROUND_... of ground.h
 POINTS = 200  # of Gymnasium's ground
 
@@ -87,31 +89,28 @@ def native_task(spec: EnvSpec) -> NativeTask:
         ConfigError: there is none, or it cannot honour the recipe.
     """
     name = spec.id.rpartition(":")[2]
+    if name.startswith(minigrid.PREFIX):
+        return _grid_task(spec)
     source_id = NATIVE.get(name, spec.id)
     source_name = source_id.rpartition(":")[2]
     family = FAMILIES.get(source_name)
     require(
         family is not None,
-        f"env.id={spec.id} has no native version; those that have one: {', '.join(native_ids())}; choose one of them, "
-        "or vec=serial or vec=multiprocess",
+        f"env.id={spec.id} has no native version; those that have one: {', '.join(native_ids())}, and MiniGrid's, as "
+        "minigrid:MiniGrid-Empty-8x8-v0; choose one of them, or vec=serial or vec=multiprocess",
     )
     assert family is not None
-    elsewhere = "choose vec=serial or vec=multiprocess"
-    wrappers = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
-    require(not wrappers, f"env.wrappers={wrappers} cannot go around native environments; {elsewhere}")
+    _check_wrappers(spec, ())
     own = {key: value for key, value in spec.arguments.items() if key != "render_mode"}
     for key in own:
         has = ", ".join(family.keywords) or "none"
         require(
             key in family.keywords,
             f"env.kwargs.{key}={own[key]!r}: the native version of {spec.id} has no such argument, but {has}; leave it "
-            f"out, or {elsewhere}",
+            f"out, or {ELSEWHERE}",
         )
-    require(
-        not spec.fresh or family.name == "walker",
-        f"env.fresh=true: the native version of {spec.id} is never rebuilt, as it remembers nothing of earlier "
-        "episodes; set env.fresh=false",
-    )
+    if family.name != "walker":
+        _check_fresh(spec)
     source = replace(spec, id=source_id, max_episode_steps=None, fresh=False)
     observation_space, action_space = source.spaces  # the constructor checks the arguments
     registered = gymnasium.spec(source_name)
@@ -131,6 +130,48 @@ def native_task(spec: EnvSpec) -> NativeTask:
         render_mode=spec.arguments.get("render_mode"),
         # Gymnasium's own walker remembers earlier episodes; ours, on the same Box2D, does not.
         exact=name.startswith("paddock/"),
+    )
+
+
+def _grid_task(spec: EnvSpec) -> NativeTask:
+    """Return the native version of one of MiniGrid's worlds."""
+    _check_wrappers(spec, (minigrid.CHOICES,))
+    _check_fresh(spec)
+    source = replace(spec, max_episode_steps=None)
+    observation_space, action_space = source.spaces
+    settings = minigrid.grid_settings(source)
+    leaves = {".".join(map(str, leaf.path)): leaf.offset for leaf in source.observations.leaves}
+    require(
+        leaves == minigrid.LEAVES and source.observations.itemsize == minigrid.ROW_BYTES,
+        f"env.id={spec.id}: the native version gives direction and image, and not {', '.join(leaves)}; set "
+        f"env.without=[mission], or {ELSEWHERE}",
+    )
+    limits = [settings.max_steps, *([spec.max_episode_steps] if spec.max_episode_steps else [])]
+    return NativeTask(
+        source=source,
+        name=minigrid.task_name(settings),
+        settings=settings,
+        kept=(),
+        time_limit=min(limits),
+        observation_space=observation_space,
+        action_space=action_space,
+        metadata=load_env_creator("minigrid.minigrid_env:MiniGridEnv").metadata,
+        render_mode=spec.arguments.get("render_mode"),
+        exact=minigrid.is_exact(),
+    )
+
+
+def _check_wrappers(spec: EnvSpec, allowed: tuple[str, ...]) -> None:
+    wrappers = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
+    others = [target for target in wrappers if target not in allowed]
+    require(not others, f"env.wrappers={others} cannot go around native environments; {ELSEWHERE}")
+
+
+def _check_fresh(spec: EnvSpec) -> None:
+    require(
+        not spec.fresh,
+        f"env.fresh=true: the native version of {spec.id} is never rebuilt, as it remembers nothing of earlier "
+        "episodes; set env.fresh=false",
     )
 
 

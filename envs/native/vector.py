@@ -82,7 +82,7 @@ class NativeVectorEnv(VectorEnv):
         self._c = library.load()
         check_memory(task, num_envs)
         self.batch_size = num_envs
-        layouts = Layouts.of(task.source, task.observation_space, task.action_space)
+        layouts = Layouts.of(task.source, *task.source.raw_spaces)
         self.arrays = Arrays.allocate(layouts, num_envs, np.zeros)
         self._table = Table(self.arrays, layouts, autoreset, copy, packed)
         self._free = FREE * num_envs

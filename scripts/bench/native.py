@@ -26,12 +26,13 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 from envs.native import library  # noqa: E402
 from scripts.bench import harness, native_split  # noqa: E402
 from scripts.bench.harness import BUSY, Report  # noqa: E402
-from scripts.bench.native_contenders import CONTENDERS, ROWS, WALKERS  # noqa: E402
+from scripts.bench.native_contenders import CONTENDERS, ROWS, WALKERS, WORLDS  # noqa: E402
 from scripts.bench.players import add_options, library_versions, play_row, players  # noqa: E402
 
 OURS = "native"
 FACTORS = {"EnvPool": 8.0, "Gymnasium": 15.0}  # ours / theirs on one core, of walkers
-WALKER_RATE, CARTPOLE_RATE = 150_000, 20_000_000  # steps/s of a core; of walkers with AVX-512
+WORLD_FACTORS = {"EnvPool": 50.0, "Gymnasium": 900.0}  # the same of MiniGrid's empty room
+WALKER_RATE, CARTPOLE_RATE, WORLD_RATE = 150_000, 20_000_000, 5_000_000  # steps/s of a core; of walkers with AVX-512
 QUICK_ROWS = ["BipedalWalker-v3", "CartPole-v1"]
 PILOT_S, WARM_S, PLAY_S, SPLIT_S = 0.3, 0.2, 1.0, 4.0
 
@@ -76,11 +77,12 @@ def judge(row: str, sides: Report, instructions: str) -> list[Report]:
         return {"what": what, "measured": measured, "target": least, "reached": reached, "why_not": why_not}
 
     rate = sides[OURS]["median"] if OURS in sides else 0.0
-    if row not in WALKERS:
+    if row not in (*WALKERS, WORLDS[0]):
         return [target("steps/s of a core", rate, CARTPOLE_RATE)] if row == "CartPole-v1" else []
-    why_not = "" if instructions == "avx512" else f"it is for AVX-512, and this ran with {instructions}"
-    targets = [target("steps/s of a core", rate, WALKER_RATE, why_not)]
-    for peer, factor in FACTORS.items():
+    walks = row in WALKERS
+    why_not = f"it is for AVX-512, and this ran with {instructions}" if walks and instructions != "avx512" else ""
+    targets = [target("steps/s of a core", rate, WALKER_RATE if walks else WORLD_RATE, why_not)]
+    for peer, factor in (FACTORS if walks else WORLD_FACTORS).items():
         times = None
         if peer in sides:
             pairs = zip(sides[OURS]["rates"], sides[peer]["rates"], strict=True) if OURS in sides else [(0.0, 1.0)]

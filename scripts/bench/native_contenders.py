@@ -21,7 +21,9 @@ from scripts.bench.contenders import BATCHES, Advance, Row, Setting, bare, envpo
 
 WALKERS = ("BipedalWalker-v3", "BipedalWalkerHardcore-v3")
 CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+WORLDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-8x8-v0")
 ROWS = {id: row(id, envpool=id) for id in (*WALKERS, *CLASSIC)}
+ROWS |= {id: row(f"minigrid:{id}", package="minigrid", envpool=id, without=("mission",)) for id in WORLDS}
 HIDDEN = (32,)
 EPISODES = 256  # of one call that plays whole ones
 CAP = 400  # steps of those
@@ -40,7 +42,7 @@ class Contender:
     library: str
     begin: Callable[[Row, Setting, ExitStack], Advance]
     threads: int
-    rows: tuple[str, ...] = (*WALKERS, *CLASSIC)
+    rows: tuple[str, ...] = (*WALKERS, *CLASSIC, *WORLDS)
     settings: tuple[Setting, ...] = ({},)
 
 
@@ -70,7 +72,7 @@ def native(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     from envs.native.vector import NativeVectorEnv
 
     N = setting["num_envs"]
-    venv = NativeVectorEnv(native_task(row.spec), N, copy=False, threads=setting["workers"])
+    venv = NativeVectorEnv(native_task(row.spec), N, copy=False, threads=setting["workers"], packed=True)
     stack.callback(venv.close)
     venv.reset(seed=0)
     actions = draw(venv.single_action_space, N)

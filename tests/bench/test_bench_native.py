@@ -14,7 +14,7 @@ from compiled import native  # noqa: F401
 from conftest import ROOT
 
 from scripts.bench.native import QUICK_ROWS, judge, read_options, render, render_row
-from scripts.bench.native_contenders import CAP, CLASSIC, CONTENDERS, EPISODES, ROWS, WALKERS, play
+from scripts.bench.native_contenders import CAP, CLASSIC, CONTENDERS, EPISODES, ROWS, WALKERS, WORLDS, play
 from scripts.bench.native_split import PARTS, count_instructions, measure
 from scripts.bench.players import summary
 
@@ -26,7 +26,7 @@ def side(*rates: float) -> dict[str, Any]:
 
 
 def test_the_rows_are_all_native_tasks_of_gymnasium() -> None:
-    assert [*ROWS] == [*WALKERS, *CLASSIC] and len(ROWS) == 7
+    assert [*ROWS] == [*WALKERS, *CLASSIC, *WORLDS] and len(ROWS) == 9
     assert {*QUICK_ROWS} <= {*ROWS}
     for contender in CONTENDERS.values():
         assert {*contender.rows} <= {*ROWS} and contender.threads in (1, 2)
@@ -53,6 +53,13 @@ def test_whole_episodes_are_counted_by_their_steps() -> None:
     played = play("native, whole episodes", "BipedalWalker-v3", {}, warm_s=0.0, seconds=0.01)
     rounds = 4  # between two looks at the clock
     assert 10 * rounds * EPISODES < played["steps"] <= CAP * rounds * EPISODES
+
+
+def test_an_empty_room_is_held_against_both_peers_with_any_instructions() -> None:
+    sides = {"native": side(16e6, 18e6, 20e6), "EnvPool": side(90e3, 100e3, 110e3), "Gymnasium": side(6e3, 6e3, 6e3)}
+    targets = judge("MiniGrid-Empty-8x8-v0", sides, "baseline")
+    assert [one["reached"] for one in targets] == [True, True, True]
+    assert [round(one["measured"]) for one in targets] == [18_000_000, 180, 3000]
 
 
 def test_a_walker_is_held_against_both_peers_and_its_rate_only_with_avx_512() -> None:

@@ -37,7 +37,19 @@ def fused_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if COMPILER is None or platform.machine() != "x86_64" or "fma" not in Path("/proc/cpuinfo").read_text().split():
         pytest.skip("there is no C compiler (cc, gcc) for a processor with AVX2 and FMA")
     folder = tmp_path_factory.mktemp("fused")
-    others = ("crew", "fingerprint", "generator", "ground", "rollout", "sets", "vector", "walker")
+    others = (
+        "crew",
+        "fingerprint",
+        "generator",
+        "ground",
+        "minigrid",
+        "rollout",
+        "rooms",
+        "sets",
+        "sketch",
+        "vector",
+        "walker",
+    )
     build(folder, more={"avx2": FUSED, "avx512": FUSED, "baseline": ["-O1"], **{name: ["-O1"] for name in others}})
     return folder
 
@@ -66,7 +78,7 @@ def test_every_set_computes_the_recorded_bits(unchosen: None) -> None:
 def test_every_task_and_the_networks_are_recorded() -> None:
     header = (ROOT / "envs" / "native" / "src" / "runtime" / "tasks.h").read_text()
     tasks = re.findall(r"&(\w+)_task\b", header)
-    assert len(tasks) == 6 and library.RECORDED.keys() == {*tasks, "networks", "forward", "steps", "series"}
+    assert len(tasks) == 8 and library.RECORDED.keys() == {*tasks, "networks", "forward", "steps", "series"}
     assert library.load().fingerprint(b"baseline", b"chess") == library.load().fingerprint(b"sse9", b"walker") == 0
 
 

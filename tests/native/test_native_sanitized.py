@@ -48,8 +48,8 @@ static uint8_t terminated[N], truncated[N];
 static int step(const struct task *task, const void *settings)
 {
     const void *given = task->choices ? (const void *)choice : action;
-    struct rows rows = {observation, final, given, reward, terminated, truncated, running_return, running_length,
-                        final_return, final_length, episode};
+    struct rows rows = {(uint8_t *)observation, (uint8_t *)final, given, reward, terminated, truncated,
+                        running_return, running_length, final_return, final_length, episode};
     struct vector *vector = vector_open(task, N, settings, 15, 1, 3);
     if (!vector || vector_begin(vector, 7, numbers, &rows)) return 1;
     for (int k = 0; k < 40; k++) {
@@ -80,8 +80,8 @@ static int play_drawn(const struct task *task, const void *settings, int drawn)
     for (int64_t k = 0; k < P; k++) weights[k] = (float)(k % 17 - 8) / 8;
     for (int k = 0; k < T * N * outputs; k++) noise[k] = (float)(k % 23 - 11) / 5;
     const void *given = task->choices ? (const void *)choice : action;
-    struct rows rows = {observation, final, given, reward, terminated, truncated, running_return, running_length,
-                        final_return, final_length, episode};
+    struct rows rows = {(uint8_t *)observation, (uint8_t *)final, given, reward, terminated, truncated,
+                        running_return, running_length, final_return, final_length, episode};
     struct steps steps = {
         .weights = weights, .sizes = sizes, .log_std = log_std, .deviation = ones, .inverse = ones, .low = low,
         .half = ones, .high = ones, .log_half = log_std, .noise = noise, .observation = seen,

@@ -134,7 +134,7 @@ static int choose_some(
 {
     const int inputs = steps->sizes[0], width = steps->sizes[steps->layers];
     const int64_t at = t * vector->num_envs + base;
-    const float *observation = rows->observation + (size_t)base * inputs;
+    const float *observation = (const float *)rows->observation + (size_t)base * inputs;
     /* Four lanes are no faster than rows, which use each weight that is read four times. */
     const int few = LANES == 4 || 2 * count <= LANES;
     const vf *out = few ? run_few(steps, observation, count, stage) : run_lanes(steps, observation, count, stage);
@@ -173,7 +173,8 @@ INLINE void note_step(
 {
     const size_t width = (size_t)vector->task->observations, own = (size_t)base * width;
     const int64_t at = t * vector->num_envs + base, next = at + vector->num_envs;
-    memcpy(steps->observation + next * width, rows->observation + own, (size_t)count * width * sizeof(float));
+    const float *seen = (const float *)rows->observation + own, *final = (const float *)rows->final + own;
+    memcpy(steps->observation + next * width, seen, (size_t)count * width * sizeof(float));
     for (int i = 0; i < count; i++) {
         const uint8_t terminated = rows->terminated[base + i], truncated = rows->truncated[base + i] & !terminated;
         steps->reward[at + i] = (float)rows->reward[base + i];
@@ -181,7 +182,7 @@ INLINE void note_step(
         if (!(terminated | truncated)) continue;
         steps->final_return[at + i] = rows->final_return[base + i];
         steps->final_length[at + i] = rows->final_length[base + i];
-        if (truncated) memcpy(steps->final + (at + i) * width, rows->final + own + i * width, width * sizeof(float));
+        if (truncated) memcpy(steps->final + (at + i) * width, final + i * width, width * sizeof(float));
     }
 }
 
@@ -207,7 +208,7 @@ static void play_block(
     const int base = first * vector->places, end = last * vector->places;
     const int count = (end < vector->num_envs ? end : vector->num_envs) - base;
     const size_t width = (size_t)vector->task->observations, own = (size_t)base * width;
-    memcpy(steps->observation + own, rows->observation + own, (size_t)count * width * sizeof(float));
+    memcpy(steps->observation + own, (const float *)rows->observation + own, (size_t)count * width * sizeof(float));
     uint64_t before = read_ticks();
     for (int64_t t = 0; t < steps->count; t++) {
         for (int i = 0; i < count; i += LANES) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "games/grid.h"
 #include "recorded.h"
 #include "walker/ground.h"
 #include "simd/sets.h"
@@ -18,8 +19,11 @@
 #define STEP (14 / 30.0)
 #define HEIGHT (100 / 30.0)
 
+#define FLOAT_BYTES (ENVS * MAX_OBSERVATION * sizeof(float))
+
 struct buffers {
-    float observation[ENVS * MAX_OBSERVATION], final[ENVS * MAX_OBSERVATION], action[ENVS * MAX_ACTION];
+    unsigned char observation[ENVS * GRID_ROW], final[ENVS * GRID_ROW]; /* a row of floats is shorter */
+    float action[ENVS * MAX_ACTION];
     int64_t choice[ENVS];
     double reward[ENVS], running_return[ENVS], final_return[ENVS];
     uint8_t terminated[ENVS], truncated[ENVS];
@@ -56,10 +60,10 @@ static uint64_t play_task(const struct task *task, const void *settings, int ste
     const int64_t first[ENVS] = {0};
     vector_begin(vector, KEY, first, &rows);
     for (int t = 0; t < steps; t++) {
-        hashed = hash(hashed, b->observation, ENVS * task->observations * sizeof(float));
+        hashed = hash(hashed, b->observation, ENVS * row_bytes(task));
         draw_actions(task, b, &inputs);
         vector_step(vector, NULL, &rows);
-        hashed = hash(hashed, b->final, ENVS * task->observations * sizeof(float));
+        hashed = hash(hashed, b->final, ENVS * row_bytes(task));
         hashed = hash(hashed, b->reward, sizeof b->reward);
         hashed = hash(hashed, b->terminated, sizeof b->terminated);
         hashed = hash(hashed, b->truncated, sizeof b->truncated);
@@ -110,6 +114,27 @@ static uint64_t play_walkers(const struct task *task)
     uint64_t hashed = play_task(task, &given, 18, 0, 1);
     if (hashed) hashed = play_task(task, &hardcore, 2, 0, hashed);
     return hashed ? play_task(task, &encoded, 2, 0, hashed) : 0;
+}
+
+/* Every map of the task's. */
+static uint64_t play_grids(const struct task *task)
+{
+    uint64_t hashed = 1;
+    for (int map = 0; map < MAPS && hashed; map++) {
+        if ((map == DYNAMIC_OBSTACLES) != (task->choices == 3)) continue;
+        struct grid_settings settings = {
+            .map = map, .width = 9, .height = 9, .max_steps = 100, .see_through = map == EMPTY_MAP, .start_x = -1, .most = 3,
+            .room_size = 6, .rows = 1, .columns = 2, .key_in_box = 1, .blocked = 1,
+        };
+        if (map == RED_BLUE_DOORS || map == LOCKED_ROOM) settings.width = 18;
+        if (map == LOCKED_ROOM) settings.height = 18;
+        if (map == MULTI_ROOM) settings.width = settings.height = MOST_SIDE, settings.fewest = 2;
+        if (map >= UNLOCK) settings.width = 11, settings.height = 6;
+        if (map == KEY_CORRIDOR || map == OBSTRUCTED_MAZE_FULL)
+            settings.rows = settings.columns = 3, settings.width = settings.height = 16, settings.start_x = settings.start_y = 1;
+        hashed = play_task(task, &settings, 24, 20, hashed);
+    }
+    return hashed;
 }
 
 #define SLOTS 3
@@ -165,7 +190,7 @@ static uint64_t run_recorded_networks(const struct set *set)
         hashed = hash(hashed, output, sizeof output);
     }
     for (const struct task *const *task = set->tasks; hashed && *task; task++) {
-        if ((*task)->poses) continue;
+        if ((*task)->poses || (*task)->row_bytes) continue;
         const int choices = (*task)->choices;
         hashed = play_networks(*task, parameters, SLOTS, !choices, choices ? HEAD_DISCRETE : HEAD_BOUNDED, hashed);
         if (hashed && !choices) hashed = play_networks(*task, parameters, 1, 0, HEAD_CLIPPED, hashed);
@@ -276,7 +301,7 @@ static uint64_t play_drawn(const struct task *task, const float *weights, int dr
         for (size_t i = 0; i < sizeof d->noise / sizeof *d->noise; i++) d->noise[i] = next_number(&inputs);
         vector_begin(vector, KEY, first, &rows);
         const int refused = vector_play(vector, &steps, &rows) != -1;
-        hashed = refused ? 0 : hash(hash(hashed, d, sizeof *d), b->observation, sizeof b->observation);
+        hashed = refused ? 0 : hash(hash(hashed, d, sizeof *d), b->observation, FLOAT_BYTES);
     } else
         hashed = 0;
     vector_close(vector);
@@ -292,7 +317,7 @@ static uint64_t play_recorded_policies(const struct set *set)
     struct inputs inputs = {KEY};
     for (int i = 0; i < MOST_PARAMETERS; i++) parameters[i] = next_number(&inputs);
     for (const struct task *const *task = set->tasks; hashed && *task; task++) {
-        if ((*task)->poses) continue;
+        if ((*task)->poses || (*task)->row_bytes) continue;
         const int first = (*task)->choices ? DRAWN_CHOICE : DRAWN_CLIPPED;
         const int last = (*task)->choices ? DRAWN_CHOICE : DRAWN_TANH;
         for (int drawn = first; hashed && drawn <= last; drawn++)
@@ -310,5 +335,5 @@ uint64_t fingerprint(const char *set_name, const char *part)
     if (set && !strcmp(part, "series")) return sum_recorded_series();
     if (set && !strcmp(part, "steps")) return play_recorded_policies(set);
     const struct task *task = find_task(set_name, part);
-    return !task ? 0 : task->poses ? play_walkers(task) : play_classic(task);
+    return !task ? 0 : task->row_bytes ? play_grids(task) : task->poses ? play_walkers(task) : play_classic(task);
 }

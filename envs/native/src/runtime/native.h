@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PADDOCK_ABI 6 /* goes up with every change that envs/native/library.py must know of */
+#define PADDOCK_ABI 7 /* goes up with every change that envs/native/library.py must know of */
 #define MAX_LANES 32
 #define MAX_OBSERVATION 32 /* floats in a row of any task */
 #define MAX_ACTION 8
@@ -21,6 +21,7 @@ void seed_generator(struct generator *generator, uint64_t seed);
 double draw(struct generator *generator);                                    /* [0, 1), as Generator.random() */
 double draw_uniform(struct generator *generator, double low, double high);   /* as Generator.uniform(low, high) */
 int64_t draw_integer(struct generator *generator, int64_t low, int64_t high); /* [low, high), as Generator.integers */
+uint32_t draw_masked(struct generator *generator, uint32_t last);             /* [0, last], as Generator.shuffle does */
 
 /* What was not saved by this code could draw one number for ever, which `draw_integer` may refuse for ever. */
 static inline void mend_generator(struct generator *generator) { generator->increment |= 1; }
@@ -35,11 +36,15 @@ struct ground;
 
 /* One task at one width. A group is the state of `lanes` environments; its memory is aligned to 64 bytes and zeroed
  * before `open`. Masks have bit i for lane i. Observations and actions lie lane by lane: row k of lane i is [k * lanes +
- * i], aligned to 64 bytes, and a choice is a float as well. What is outside a mask is neither read nor changed. */
+ * i], aligned to 64 bytes, and a choice is a float as well. What is outside a mask is neither read nor changed.
+ *
+ * Where observations are rows of bytes, `start_rows` and `step_rows` stand for `start` and `step`, which are NULL: choices
+ * and rows are the caller's then, those of lane i `row_bytes` times i behind those of the first. */
 struct task {
     const char *name;
-    int lanes, observations, actions; /* lanes: LANES, or a multiple of it */
+    int lanes, observations, actions; /* lanes: LANES, or a multiple of it; observations: 0 of rows of bytes */
     int choices;        /* of a discrete action; 0: continuous */
+    size_t row_bytes;   /* 0: observations are floats */
     size_t group_bytes;
     size_t saved_bytes; /* what `save` writes for one environment */
     int (*open)(void *group, const void *settings); /* 0, or -1: no memory */
@@ -49,6 +54,13 @@ struct task {
     /* Step the lanes of the mask; returns those that terminated. */
     unsigned (*step)(
         void *group, const void *settings, unsigned mask, const float *action, float *observation, double *reward
+    );
+    void (*start_rows)(
+        void *group, const void *settings, struct generator *generators, unsigned mask, unsigned char *rows
+    );
+    unsigned (*step_rows)(
+        void *group, const void *settings, struct generator *generators, unsigned mask, const int64_t *choice,
+        unsigned char *rows, double *reward
     );
     void (*save)(const void *group, int lane, void *saved);
     void (*load)(void *group, const void *settings, int lane, const void *saved);

@@ -122,7 +122,7 @@ INLINE void step_some(
         gather_actions(task, (const char *)rows->action + base * action_bytes, lanes, mask, action);
         void *group = vector->groups + vector->stride * g;
         unsigned ended = task->step(group, vector->settings, mask, action, observation, reward), late = 0;
-        float *row = rows->observation + (size_t)base * width;
+        float *row = (float *)rows->observation + (size_t)base * width;
         if (mask == all && lanes == LANES && width == 4) scatter_fours(observation, row);
         else scatter(observation, lanes, width, mask, row);
         if (mask != all) late = keep_books(rows, base, mask, ended, reward, limit);
@@ -134,11 +134,33 @@ INLINE void step_some(
     }
 }
 
+/* Step groups of LANES lanes whose observations are rows of bytes. */
+static void step_rows(const struct vector *vector, const struct step *step, int first, int last)
+{
+    const struct task *task = vector->task;
+    const struct rows *rows = step->rows;
+    const int64_t limit = vector->time_limit ? vector->time_limit : INT64_MAX;
+    double reward[LANES] __attribute__((aligned(64)));
+    for (int g = first; g < last; g++) {
+        const int base = g * LANES;
+        const unsigned mask = lanes_of(vector, g, step->chosen);
+        if (!mask) continue;
+        unsigned ended = task->step_rows(
+            vector->groups + vector->stride * g, vector->settings, vector->generators + base, mask,
+            (const int64_t *)rows->action + base, rows->observation + (size_t)base * task->row_bytes, reward
+        );
+        if (mask == ALL_LANES) ended |= keep_all_books(rows, base, ended, reward, limit);
+        else ended |= keep_books(rows, base, mask, ended, reward, limit);
+        if (ended && vector->same_step) restart_lanes(vector, g, ended, rows);
+    }
+}
+
 static void step_groups(const struct vector *vector, const void *job, int first, int last)
 {
     /* Numbers that are known are the faster ones; only CartPole's step is so short that it matters. */
     const struct task *task = vector->task;
-    if (task->lanes == LANES && task->observations == 4) step_some(vector, job, first, last, LANES, LANES, 4);
+    if (task->row_bytes) step_rows(vector, job, first, last);
+    else if (task->lanes == LANES && task->observations == 4) step_some(vector, job, first, last, LANES, LANES, 4);
     else step_some(vector, job, first, last, task->lanes, vector->places, task->observations);
 }
 

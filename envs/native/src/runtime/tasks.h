@@ -6,13 +6,15 @@
 #include "classic/pendulum.h"
 #include "drawn.h"
 #include "forward.h"
+#include "games/minigrid.h"
 #include "player.h"
 #include "simd/sets.h"
 #include "stepper.h"
 #include "walker/walker.h"
 
 static const struct task *const all_tasks[] = {
-    &cartpole_task, &pendulum_task, &acrobot_task, &mountain_car_task, &mountain_car_continuous_task, &walker_task, NULL,
+    &cartpole_task, &pendulum_task, &acrobot_task, &mountain_car_task, &mountain_car_continuous_task, &walker_task,
+    &minigrid_task, &minigrid_moves_task, NULL,
 };
 
 static const struct set this_set = {

@@ -106,10 +106,13 @@ static void start_lanes(const struct vector *vector, int group, unsigned mask, c
     const struct task *task = vector->task;
     float observation[MAX_OBSERVATION * MAX_LANES] __attribute__((aligned(ALIGNMENT)));
     int base = group * vector->places, width = task->observations;
-    task->start(group_at(vector, group), vector->settings, vector->generators + base, mask, observation);
+    struct generator *generators = vector->generators + base;
+    unsigned char *own = rows->observation + (size_t)base * row_bytes(task);
+    if (task->row_bytes) task->start_rows(group_at(vector, group), vector->settings, generators, mask, own);
+    else task->start(group_at(vector, group), vector->settings, generators, mask, observation);
     for (; mask; mask &= mask - 1) {
         int lane = __builtin_ctz(mask);
-        float *row = rows->observation + (size_t)(base + lane) * width;
+        float *row = (float *)own + (size_t)lane * width;
         for (int k = 0; k < width; k++) row[k] = observation[k * task->lanes + lane];
         rows->running_return[base + lane] = 0;
         rows->running_length[base + lane] = 0;
@@ -118,10 +121,11 @@ static void start_lanes(const struct vector *vector, int group, unsigned mask, c
 
 void restart_lanes(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
 {
-    int base = group * vector->places, width = vector->task->observations;
+    int base = group * vector->places;
+    const size_t bytes = row_bytes(vector->task);
     for (unsigned rest = mask; rest; rest &= rest - 1) {
         int i = base + __builtin_ctz(rest);
-        memcpy(rows->final + (size_t)i * width, rows->observation + (size_t)i * width, width * sizeof(float));
+        memcpy(rows->final + (size_t)i * bytes, rows->observation + (size_t)i * bytes, bytes);
         rows->final_return[i] = rows->running_return[i];
         rows->final_length[i] = rows->running_length[i];
         rows->episode[i]++;

@@ -7,7 +7,7 @@
 
 /* The caller's arrays, with a row for every environment: `Arrays` of envs/vector/table.py. */
 struct rows {
-    float *observation, *final;      /* [N, O] */
+    unsigned char *observation, *final; /* [N, O] float, or [N] rows of bytes */
     const void *action;              /* [N, A] float, or [N] int64_t choices */
     double *reward;                  /* [N] */
     uint8_t *terminated, *truncated; /* [N] */
@@ -37,6 +37,12 @@ struct vector {
     int64_t key;
     struct crew *crew; /* NULL where the caller works alone */
 };
+
+/* Bytes of an environment's row of observations. */
+static inline size_t row_bytes(const struct task *task)
+{
+    return task->row_bytes ? task->row_bytes : (size_t)task->observations * sizeof(float);
+}
 
 struct step {
     const uint8_t *chosen; /* [N], or NULL: all */

@@ -94,3 +94,13 @@ int64_t draw_integer(struct generator *generator, int64_t low, int64_t high)
     while ((uint64_t)product < threshold);
     return (int64_t)((uint64_t)low + (uint64_t)(product >> 64));
 }
+
+/* The least mask that holds the number, and what exceeds it drawn again. */
+uint32_t draw_masked(struct generator *generator, uint32_t last)
+{
+    if (!last) return 0;
+    uint32_t mask = 0xffffffffu >> __builtin_clz(last), value;
+    do value = next_32(generator) & mask;
+    while (value > last);
+    return value;
+}

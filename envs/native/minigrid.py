@@ -1,0 +1,152 @@
+"""What the C code is told of one of MiniGrid's worlds, read from the environment that minigrid itself makes of it.
+
+The numbers are those of minigrid 3.2.0 to the bit: the map that a seed draws, what is seen of it, and rewards.
+"""
+
+import ctypes
+from importlib.metadata import version
+from typing import Any
+
+from envs.errors import require
+from envs.spec import EnvSpec
+
+EXACT = "3.2.0"  # of minigrid, whose numbers the C code has
+PREFIX = "MiniGrid-"  # of ids
+CHOICES = "envs.bindings.minigrid.Choices"  # a wrapper that changes a space and no number
+LEAVES = {"direction": 0, "image": 8}  # of an observation, and where in a row they begin
+ROW_BYTES = 160  # GRID_ROW of grid.h
+SIDE, VIEW = 25, 7  # cells: MOST_SIDE and VIEW of grid.h
+LINKS, LINK_SIDE = 8, 10  # rooms of a chain at the most, and their cells
+
+MAPS = (  # minigrid's classes, as `enum grid_map` of grid.h has them
+    *("EmptyEnv", "DoorKeyEnv", "FourRoomsEnv", "LavaGapEnv", "CrossingEnv", "DistShiftEnv", "DynamicObstaclesEnv"),
+    *("MemoryEnv", "RedBlueDoorEnv", "LockedRoomEnv", "MultiRoomEnv", "UnlockEnv", "UnlockPickupEnv"),
+    *("BlockedUnlockPickupEnv", "KeyCorridorEnv", "ObstructedMaze_1Dlhb", "ObstructedMaze_Full"),
+)
+LATER = {"ObstructedMaze_Full_V1": "ObstructedMaze_Full"}  # the same map, drawn in another order
+
+
+class GridSettings(ctypes.Structure):
+    """`struct grid_settings` of grid.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int32)
+        for name in (
+            *("map", "width", "height", "max_steps", "see_through", "start_x", "start_y", "start_direction"),
+            *("room_size", "rows", "columns", "fewest", "most", "walls", "random_length"),
+            *("key_in_box", "blocked", "keys_last"),
+        )
+    )
+
+
+def is_exact() -> bool:
+    """Whether the numbers of the minigrid that is installed are those of the C code."""
+    return version("minigrid") == EXACT
+
+
+def task_name(settings: GridSettings) -> str:
+    """The task in tasks.h that has as many actions."""
+    return "minigrid_moves" if MAPS[settings.map] == "DynamicObstaclesEnv" else "minigrid"
+
+
+def grid_settings(spec: EnvSpec) -> GridSettings:
+    """Read the settings of a world.
+
+    Raises:
+        ConfigError: the C code has not got this kind of world, or not in this form.
+    """
+    made = spec.make()
+    try:
+        return _Reader(spec.id, made.unwrapped).read()
+    finally:
+        made.close()
+
+
+class _Reader:
+    """Reads one environment of minigrid's, and refuses what the C code has not got."""
+
+    def __init__(self, id: str, env: Any) -> None:
+        self._id, self._env = id, env
+        kind = type(env)
+        self._kind = LATER.get(kind.__name__, kind.__name__)
+        own = kind.__module__.startswith("minigrid.envs.") and self._kind in MAPS
+        self._check(own, f"{kind.__name__} is none of MiniGrid's worlds that have a native version")
+
+    def read(self) -> GridSettings:
+        env, kind = self._env, self._kind
+        width, height, steps = env.width, env.height, env.max_steps
+        self._check(env.agent_view_size == VIEW, f"agent_view_size={env.agent_view_size}, where it has {VIEW}")
+        self._check(max(width, height) <= SIDE, f"{width} x {height} cells, where it has {SIDE} x {SIDE} at most")
+        self._check(1 <= steps < 2**30, f"max_steps={steps}, where it has 1 to 2^30")
+        settings = GridSettings(
+            map=MAPS.index(kind), width=width, height=height, max_steps=steps, see_through=env.see_through_walls
+        )
+        if hasattr(env, "num_rows"):
+            self._read_rooms(settings)
+        else:
+            least = 7 if kind in ("MemoryEnv", "DistShiftEnv") else 5
+            self._check(
+                min(width, height) >= least, f"{width} x {height} cells, where it has {least} x {least} at least"
+            )
+            self._read_map(settings)
+        return settings
+
+    def _read_map(self, settings: GridSettings) -> None:
+        env, kind = self._env, self._kind
+        if kind in ("EmptyEnv", "DistShiftEnv", "DynamicObstaclesEnv"):
+            self._read_start(settings)
+        if kind in ("CrossingEnv", "MemoryEnv"):
+            odd = env.width % 2 == env.height % 2 == 1
+            self._check(odd, f"{env.width} x {env.height} cells, where it has odd numbers")
+        if kind in ("LavaGapEnv", "CrossingEnv"):
+            settings.walls = env.obstacle_type.__name__ == "Wall"
+            known = ("Lava", "Wall") if kind == "CrossingEnv" else ("Lava",)
+            self._check(env.obstacle_type.__name__ in known, f"obstacles are {env.obstacle_type.__name__}")
+        if kind == "CrossingEnv":
+            settings.most = env.num_crossings
+            self._check(env.num_crossings >= 0, f"num_crossings={env.num_crossings}")
+        if kind == "FourRoomsEnv":
+            given = env._agent_default_pos is None and env._goal_default_pos is None
+            self._check(given, "agent_pos or goal_pos is given, where it draws both")
+        if kind == "DistShiftEnv":
+            settings.most = env.strip2_row
+            self._check(1 <= env.strip2_row < env.height - 1, f"strip2_row={env.strip2_row} is within no map")
+        if kind == "DynamicObstaclesEnv":
+            settings.most = env.n_obstacles
+            self._check(env.n_obstacles >= 0, f"n_obstacles={env.n_obstacles}")
+        if kind == "MemoryEnv":
+            settings.random_length = bool(env.random_length)
+        if kind == "LockedRoomEnv":
+            self._check(env.width == 19, f"size={env.width}, where it has 19")
+        if kind == "MultiRoomEnv":
+            settings.fewest, settings.most, settings.room_size = env.minNumRooms, env.maxNumRooms, env.maxRoomSize
+            small = env.maxNumRooms <= LINKS and env.maxRoomSize <= LINK_SIDE and env.width == env.height == SIDE
+            limits = f"{LINKS} rooms of {LINK_SIDE} cells at most, in {SIDE} x {SIDE}"
+            self._check(small, f"{env.maxNumRooms} rooms of {env.maxRoomSize} cells, where it has {limits}")
+
+    def _read_start(self, settings: GridSettings) -> None:
+        env = self._env
+        if env.agent_start_pos is None:
+            settings.start_x = -1
+            return
+        x, y = map(int, env.agent_start_pos)
+        settings.start_x, settings.start_y, settings.start_direction = x, y, env.agent_start_dir
+        inside = 1 <= x < env.width - 1 and 1 <= y < env.height - 1 and env.agent_start_dir in range(4)
+        self._check(inside, f"agent_start_pos={(x, y)}, agent_start_dir={env.agent_start_dir} is within no map")
+
+    def _read_rooms(self, settings: GridSettings) -> None:
+        env, kind = self._env, self._kind
+        settings.room_size, settings.rows, settings.columns = env.room_size, env.num_rows, env.num_cols
+        if kind == "KeyCorridorEnv":
+            self._check(env.obj_type == "ball", f"obj_type={env.obj_type}, where it has ball")
+            self._check(env.num_cols == 3, f"num_cols={env.num_cols}, where it has 3")
+        if kind.startswith("ObstructedMaze"):
+            settings.key_in_box, settings.blocked = bool(env.key_in_box), bool(env.blocked)
+        if kind == "ObstructedMaze_Full":
+            settings.start_x, settings.start_y = env.agent_room
+            settings.most, settings.keys_last = env.num_quarters, type(env).__name__ in LATER
+            inside = all(0 <= k < 3 for k in env.agent_room) and 1 <= env.num_quarters <= 4
+            self._check(inside, f"agent_room={env.agent_room}, num_quarters={env.num_quarters}")
+
+    def _check(self, fits: bool, what: str) -> None:
+        require(fits, f"env.id={self._id}: {what}: no native version; choose vec=serial or vec=multiprocess")

@@ -1,0 +1,104 @@
+/* MiniGrid's worlds (Chevalier-Boisvert et al. 2023, arXiv:2306.13831) at the numbers of minigrid 3.2.0: a map of cells,
+ * an agent on it that sees seven cells ahead of itself, and what it draws from NumPy's generator for an episode. */
+
+#ifndef PADDOCK_GRID_H
+#define PADDOCK_GRID_H
+
+#include <stdint.h>
+
+#include "runtime/native.h"
+
+#define MOST_SIDE 25 /* cells of a map's side */
+#define VIEW 7       /* cells of a side of what the agent sees */
+#define MARGIN (VIEW - 1) /* walls around a map, so that no view leaves memory */
+#define MOST_CELLS ((MOST_SIDE + 2 * MARGIN) * (MOST_SIDE + MARGIN) + MARGIN)
+#define MOST_BALLS (MOST_SIDE / 2 + 1) /* that roll about */
+
+/* MiniGrid's numbers of colours and of a door's states; and the colours by the order of their names. */
+enum { RED, GREEN, BLUE, PURPLE, YELLOW, GREY, COLOURS };
+enum { OPEN, CLOSED, LOCKED, DOOR_STATES };
+extern const uint8_t colour_named[COLOURS];
+
+/* What a cell holds, as one byte. A box has nothing in it, or a key. */
+enum {
+    NOTHING, WALL, GOAL, LAVA, DOORS,
+    KEYS = DOORS + COLOURS * DOOR_STATES,
+    BALLS = KEYS + COLOURS,
+    BOXES = BALLS + COLOURS,
+    CODES = BOXES + COLOURS * (1 + COLOURS),
+};
+static inline uint8_t door_of(int colour, int state) { return (uint8_t)(DOORS + colour * DOOR_STATES + state); }
+static inline uint8_t box_of(int colour, int key) { return (uint8_t)(BOXES + colour * (1 + COLOURS) + 1 + key); } /* -1: none */
+static inline int is_door(int code) { return code >= DOORS && code < KEYS; }
+static inline int is_open(int code) { return is_door(code) && (code - DOORS) % DOOR_STATES == OPEN; }
+
+enum grid_map {
+    EMPTY_MAP, DOOR_KEY, FOUR_ROOMS, LAVA_GAP, CROSSING, DIST_SHIFT, DYNAMIC_OBSTACLES, MEMORY, RED_BLUE_DOORS, LOCKED_ROOM,
+    MULTI_ROOM, UNLOCK, UNLOCK_PICKUP, BLOCKED_UNLOCK_PICKUP, KEY_CORRIDOR, OBSTRUCTED_MAZE, OBSTRUCTED_MAZE_FULL, MAPS,
+};
+
+/* What an episode is drawn by, each map reading what concerns it; envs/native/minigrid.py has the same fields. */
+struct grid_settings {
+    int32_t map, width, height, max_steps, see_through;
+    int32_t start_x, start_y, start_direction; /* start_x -1: drawn; of a full maze the agent's room */
+    int32_t room_size, rows, columns;          /* of a map of rooms */
+    int32_t fewest, most;      /* rooms; or both are the number of crossings, obstacles or quarters, or the lower strip's row */
+    int32_t walls;             /* crossings are walls, and not lava */
+    int32_t random_length;     /* of the corridor */
+    int32_t key_in_box, blocked, keys_last; /* of mazes; keys_last: placed behind all doors, as in their version 1 */
+};
+
+/* One environment. Row y of the map begins at cells[(y + MARGIN) * (width + MARGIN) + MARGIN]: the margin on the right of
+ * one row is the one on the left of the next. */
+struct grid {
+    int32_t steps;
+    uint8_t x, y, direction, carried; /* 0 right, 1 down, 2 left, 3 up; a code */
+    uint8_t place[2][2]; /* what the task asks about: doors; or where it ends well, and where badly */
+    uint8_t asked;       /* code of the object to be picked up */
+    uint8_t ball[MOST_BALLS][2];
+    uint8_t cells[MOST_CELLS];
+};
+
+static inline int row_bytes_of(const struct grid_settings *settings) { return settings->width + MARGIN; }
+static inline uint8_t *cell_at(struct grid *grid, const struct grid_settings *settings, int x, int y)
+{
+    return grid->cells + (y + MARGIN) * row_bytes_of(settings) + MARGIN + x;
+}
+
+/* A map as it is drawn. */
+struct sketch {
+    struct grid *grid;
+    const struct grid_settings *settings;
+    struct generator *generator;
+    int x, y, direction; /* of the agent; -1: nowhere yet */
+};
+
+static inline int between(const struct sketch *s, int low, int high) { return (int)draw_integer(s->generator, low, high); }
+static inline uint8_t *at(const struct sketch *s, int x, int y) { return cell_at(s->grid, s->settings, x, y); }
+
+void across(const struct sketch *s, int x, int y, int length, uint8_t code); /* a line of one code, and one downward */
+void down(const struct sketch *s, int x, int y, int length, uint8_t code);
+void frame(const struct sketch *s, int x, int y, int width, int height);     /* of walls */
+/* Put it on a free cell of a rectangle, by drawing until there is one: for ever where tries is 0, else that often and once
+ * more. `apart`: nor on a cell beside the agent. Whether it was put. */
+int place(const struct sketch *s, uint8_t code, int left, int top, int width, int height, int apart, int tries, int *x, int *y);
+void place_agent(struct sketch *s, int left, int top, int width, int height, int tries); /* and draw where it looks */
+int take_any(const struct sketch *s, uint8_t *items, int *count); /* out of those that are left */
+
+void draw_grid(struct grid *grid, const struct grid_settings *settings, struct generator *generator);
+void draw_rooms(struct sketch *s);      /* the maps of a grid of rooms, from UNLOCK on */
+void draw_multi_room(struct sketch *s);
+
+/* Of the task: see `struct task`. What is observed is 160 bytes: the direction in the first 8, then the image [7, 7, 3]. */
+#define GRID_ROW 160
+int open_grids(void *group, const void *settings);
+void close_grids(void *group);
+void start_grids(void *group, const void *settings, struct generator *generators, unsigned mask, unsigned char *rows);
+unsigned step_grids(
+    void *group, const void *settings, struct generator *generators, unsigned mask, const int64_t *choice,
+    unsigned char *rows, double *reward
+);
+void save_grid(const void *group, int lane, void *saved);
+void load_grid(void *group, const void *settings, int lane, const void *saved);
+
+#endif

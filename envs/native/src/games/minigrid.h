@@ -1,0 +1,28 @@
+/* MiniGrid's tasks; those whose agent can but turn and go have three choices. */
+
+#ifndef PADDOCK_MINIGRID_H
+#define PADDOCK_MINIGRID_H
+
+#include "grid.h"
+
+#define GRID_TASK(which, most_choices)                                                                                 \
+    static const struct task which##_task = {                                                                          \
+        .name = #which,                                                                                                \
+        .lanes = LANES,                                                                                                \
+        .actions = 1,                                                                                                  \
+        .choices = most_choices,                                                                                       \
+        .row_bytes = GRID_ROW,                                                                                         \
+        .group_bytes = LANES * sizeof(struct grid),                                                                    \
+        .saved_bytes = sizeof(struct grid),                                                                            \
+        .open = open_grids,                                                                                            \
+        .close = close_grids,                                                                                          \
+        .start_rows = start_grids,                                                                                     \
+        .step_rows = step_grids,                                                                                       \
+        .save = save_grid,                                                                                             \
+        .load = load_grid,                                                                                             \
+    };
+
+GRID_TASK(minigrid, 7)
+GRID_TASK(minigrid_moves, 3)
+
+#endif

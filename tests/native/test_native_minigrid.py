@@ -1,0 +1,212 @@
+"""MiniGrid's worlds in C against minigrid itself: every map, every observation and every reward, to the bit."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import native  # noqa: F401, a fixture
+from conftest import env_spec
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError
+from envs.native import library
+from envs.native.minigrid import CHOICES, EXACT
+from envs.native.settings import native_task
+from envs.native.vector import NativeVectorEnv
+from envs.spec import EnvSpec
+from envs.vector import Auto
+from envs.vector.serial import SerialVectorEnv
+
+minigrid = pytest.importorskip("minigrid")
+pytestmark = pytest.mark.skipif(minigrid.__version__ != EXACT, reason=f"the numbers in C are minigrid {EXACT}'s")
+
+WORLDS = {  # ids by map, without MiniGrid- and -v0
+    "empty": ["Empty-5x5", "Empty-Random-5x5", "Empty-6x6", "Empty-Random-6x6", "Empty-8x8", "Empty-16x16"],
+    "doorkey": ["DoorKey-5x5", "DoorKey-6x6", "DoorKey-8x8", "DoorKey-16x16"],
+    "fourrooms": ["FourRooms"],
+    "lavagap": ["LavaGapS5", "LavaGapS6", "LavaGapS7"],
+    "lavacrossing": ["LavaCrossingS9N1", "LavaCrossingS9N2", "LavaCrossingS9N3", "LavaCrossingS11N5"],
+    "simplecrossing": ["SimpleCrossingS9N1", "SimpleCrossingS9N2", "SimpleCrossingS9N3", "SimpleCrossingS11N5"],
+    "distshift": ["DistShift1", "DistShift2"],
+    "dynamic": ["Dynamic-Obstacles-5x5", "Dynamic-Obstacles-Random-6x6", "Dynamic-Obstacles-16x16"],
+    "memory": ["MemoryS7", "MemoryS11", "MemoryS13Random", "MemoryS17Random"],
+    "redbluedoors": ["RedBlueDoors-6x6", "RedBlueDoors-8x8"],
+    "lockedroom": ["LockedRoom"],
+    "multiroom": ["MultiRoom-N2-S4", "MultiRoom-N4-S5-v1", "MultiRoom-N6"],
+    "unlock": ["Unlock", "UnlockPickup", "BlockedUnlockPickup"],
+    "keycorridor": ["KeyCorridorS3R1", "KeyCorridorS3R3", "KeyCorridorS6R3"],
+    "maze": ["ObstructedMaze-1Dl", "ObstructedMaze-1Dlhb", "ObstructedMaze-2Dlh", "ObstructedMaze-Full"],
+    "later_maze": ["ObstructedMaze-2Dlhb-v1", "ObstructedMaze-1Q-v1", "ObstructedMaze-Full-v1"],
+}
+EPISODES, NIGHTLY = 12, 1000  # of a map
+KINDS, AHEAD = 11, (3, 5)  # kinds of things; where the cell in front is in an image
+N = 4
+
+
+def world(name: str, **changes: Any) -> EnvSpec:
+    """The recipe of a world without its task in words."""
+    version = "" if name[-3:-1] == "-v" else "-v0"
+    return env_spec(f"minigrid:MiniGrid-{name}{version}", without=("mission",), **changes)
+
+
+@pytest.fixture
+def make(native: None) -> Iterator[Callable[..., NativeVectorEnv]]:  # noqa: F811
+    """Make native vectors; all are closed after the test."""
+    made: list[NativeVectorEnv] = []
+
+    def begin(spec: EnvSpec, num_envs: int, *arguments: Any, **named: Any) -> NativeVectorEnv:
+        made.append(NativeVectorEnv(native_task(spec), num_envs, *arguments, **named))
+        return made[-1]
+
+    yield begin
+    for vec in made:
+        vec.close()
+
+
+def likely() -> NDArray[np.float64]:
+    """How likely each action is, by the kind of what lies in front: mostly what does something to it."""
+    chance = np.tile([1.0, 1, 1, 1, 0.3, 1, 0.2], (KINDS, 1))
+    empty, door, key, box, goal, lava = 1, 4, 5, 7, 8, 9
+    chance[empty, 2], chance[goal, 2], chance[lava, 2] = 6, 9, 0.3
+    chance[door, 2], chance[door, 5] = 4, 8
+    chance[key : box + 1, 3], chance[box, 5] = 6, 2
+    return chance
+
+
+def choose(image: NDArray[np.uint8], actions: int, draw: np.random.Generator) -> NDArray[np.int64]:
+    chance = likely()[image[:, *AHEAD, 0], :actions]
+    return (draw.random((len(image), 1)) < (chance / chance.sum(1, keepdims=True)).cumsum(1)).argmax(1)
+
+
+def assert_same(name: str, step: int, ours: Any, theirs: Any) -> None:
+    assert ours.keys() == theirs.keys()
+    for key in ours:
+        np.testing.assert_array_equal(ours[key], theirs[key], err_msg=f"{name}, step {step}, {key}")
+
+
+def play_both(make: Any, name: str, episodes: int, seed: int) -> int:
+    """Play episodes of a world here and there; how many were rewarded."""
+    spec = world(name, kwargs={"max_steps": 30})
+    theirs, ours = SerialVectorEnv(spec, N), make(spec, N)
+    draw, rewarded, ended, step = np.random.default_rng(seed), 0, 0, 0
+    seen, own = (venv.begin(seed, range(N))[0] for venv in (theirs, ours))
+    while ended < episodes:
+        assert_same(name, step, own, seen)
+        action = choose(seen["image"], int(theirs.single_action_space.n), draw)
+        seen, reward, terminated, truncated, infos = theirs.step(action)
+        own, *rest, told = ours.step(action)
+        step += 1
+        for mine, other in zip(rest, (reward, terminated, truncated), strict=True):
+            assert mine.tobytes() == other.tobytes(), (name, step)
+        over = np.flatnonzero(terminated | truncated)
+        for i in over:
+            assert_same(name, step, told["final_obs"][i], infos["final_obs"][i])
+        if len(over):
+            for key in "rl":
+                assert told["final_info"]["episode"][key].tobytes() == infos["final_info"]["episode"][key].tobytes()
+        ended, rewarded = ended + len(over), rewarded + int((reward > 0).sum())
+    theirs.close()
+    return rewarded
+
+
+@pytest.mark.parametrize("names", WORLDS.values(), ids=WORLDS)
+def test_an_episode_is_minigrid_s_to_the_bit(make: Any, names: list[str]) -> None:
+    for seed, name in enumerate(names):
+        play_both(make, name, EPISODES // len(names), seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("names", WORLDS.values(), ids=WORLDS)
+def test_a_thousand_episodes_are_minigrid_s_to_the_bit(make: Any, names: list[str]) -> None:
+    rewarded = sum(play_both(make, name, NIGHTLY // len(names), seed + 100) for seed, name in enumerate(names))
+    print(f"{rewarded} episodes of {names} were rewarded")
+
+
+WON = {  # what ends a task well, from its first state on the seed: left 0, right 1, forward 2, pick up 3, toggle 5
+    "Empty-5x5": [2, 2, 1, 2, 2],
+    "Empty-6x6": [2, 2, 2, 1, 2, 2, 2],
+}
+
+
+@pytest.mark.parametrize(("name", "actions"), WON.items())
+def test_the_reward_falls_with_the_steps_it_took(make: Any, name: str, actions: list[int]) -> None:
+    ours = make(world(name), 1)
+    ours.begin(0)
+    for action in actions[:-1]:
+        assert ours.step(np.array([action]))[1] == 0
+    _, reward, terminated, _, _ = ours.step(np.array(actions[-1:]))
+    assert terminated and reward == 1 - 0.9 * (len(actions) / (4 * int(name[-1]) ** 2))
+
+
+@pytest.mark.parametrize("name", ["DoorKey-8x8", "Dynamic-Obstacles-Random-6x6", "ObstructedMaze-1Dlhb"])
+def test_saved_restored_and_in_any_company_the_same_bits(make: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, draw, kept = world(name, kwargs={"max_steps": 20}), np.random.default_rng(3), []
+    sets = library.available()
+    for k, lanes in enumerate([*sets, sets[0]]):
+        monkeypatch.setenv(library.CHOICE, lanes)
+        kept.append(make(spec, 19, threads=1 + k % 3, packed=True))
+    for venv in kept:
+        venv.begin(5, range(19))
+    for step in range(60):
+        action = draw.integers(int(kept[0].single_action_space.n), size=19)
+        some = np.flatnonzero(draw.integers(2, size=19)) if step % 3 == 0 else np.arange(19)
+        if step % 10 == 9:  # each goes on where another was
+            states = [venv.state_dict() for venv in kept]
+            for venv, state in zip(kept, states[1:] + states[:1], strict=True):
+                venv.load_state_dict(state)
+        for venv in kept:
+            if len(some):
+                venv.send(action[some], some)
+                venv.recv()
+        assert len({venv.state_dict()["saved"].tobytes() for venv in kept}) == 1
+        assert len({venv.arrays.observation.tobytes() + venv.arrays.final.tobytes() for venv in kept}) == 1
+
+
+def test_the_caller_may_restart_and_step_on_after_an_end(make: Any) -> None:
+    spec = world("LavaGapS5", kwargs={"max_steps": 12})
+    theirs, ours = SerialVectorEnv(spec, N, AutoresetMode.DISABLED), make(spec, N, AutoresetMode.DISABLED)
+    draw = np.random.default_rng(0)
+    theirs.reset(seed=4), ours.reset(seed=4)
+    for step in range(60):
+        action = draw.integers(7, size=N)
+        seen, *rest, _ = theirs.step(action)
+        own, *mine, _ = ours.step(action)
+        assert_same("LavaGapS5", step, own, seen)
+        assert [one.tobytes() for one in mine] == [one.tobytes() for one in rest]
+        if step % 7 == 6:
+            mask = {"reset_mask": np.arange(N) % 2 == 0}
+            assert_same("LavaGapS5", step, ours.reset(options=mask)[0], theirs.reset(options=mask)[0])
+
+
+def test_the_wrapper_that_names_choices_is_native_and_auto_takes_it(native: None) -> None:  # noqa: F811
+    spec = world("DoorKey-5x5", wrappers=({"_target_": CHOICES},))
+    task = native_task(spec)
+    assert task.exact and task.time_limit == 250 and task.observation_space == spec.spaces[0]
+    assert native_task(world("DoorKey-5x5", max_episode_steps=9)).time_limit == 9
+    section = Auto(num_envs=2, restart=False, timeout_s=1.0).settle(spec, elsewhere=True, say=lambda line: None)
+    assert section["_target_"] == "envs.vector.Native"
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        (world("Fetch-5x5-N2"), "FetchEnv is none of MiniGrid's worlds"),
+        (world("Empty-8x8", kwargs={"size": 30}), "30 x 30 cells, where it has 25 x 25 at most"),
+        (world("Empty-8x8", kwargs={"size": 4}), "4 x 4 cells, where it has 5 x 5 at least"),
+        (world("Empty-8x8", kwargs={"agent_view_size": 5}), "agent_view_size=5, where it has 7"),
+        (world("Empty-8x8", kwargs={"agent_start_pos": [0, 3]}), r"agent_start_pos=\(0, 3\)"),
+        (world("FourRooms", kwargs={"goal_pos": [3, 3]}), "agent_pos or goal_pos is given"),
+        (world("MemoryS7", kwargs={"size": 8}), "8 x 8 cells, where it has odd numbers"),
+        (world("MultiRoom-N6", kwargs={"maxNumRooms": 30}), "30 rooms of 10 cells"),
+        (world("KeyCorridorS3R1", kwargs={"obj_type": "box"}), "obj_type=box, where it has ball"),
+        (world("Empty-8x8", wrappers=({"_target_": "minigrid.wrappers.ImgObsWrapper"},)), "cannot go around native"),
+        (env_spec("minigrid:MiniGrid-Empty-8x8-v0", without=("direction", "mission")), r"set env.without=\[mission\]"),
+        (world("Empty-8x8", fresh=True), "env.fresh=true"),
+    ],
+)
+def test_what_has_no_native_version_is_refused_in_one_line(spec: EnvSpec, named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as refused:
+        native_task(spec)
+    assert "\n" not in str(refused.value)
