@@ -20,6 +20,7 @@ from algos.evolution.update import Adam, Decay, EvaluationLost
 from algos.learning.episodes import Moments, own_metrics, summarize
 from algos.learning.flow import run_alone
 from algos.networks.flat import MLP, Activation, FlatPolicy
+from algos.networks.inputs import spaces_of
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.native.networks import Normalizer
@@ -74,7 +75,7 @@ class ES:
     def __post_init__(self) -> None:
         self._check()
         self.vec.check(self.env)
-        mlp = MLP.for_spaces(self.env.observations, self.env.spaces[1], tuple(self.hidden), self.activation)
+        mlp = MLP.for_spaces(*spaces_of(self.env), tuple(self.hidden), self.activation)
         size = mlp.num_parameters
         if self.noise == "table":
             hint = f"raise it to {1000 * size} or choose noise=philox"
