@@ -5,7 +5,7 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from envs.ranges import Range, check_fields
 from envs.spaces.layout import Layout
 from envs.worlds.limit import Limited
 from envs.worlds.make import adapt, call_factory, names_factory
-from envs.worlds.roles import Role, group
+from envs.worlds.roles import Role, Seats, group, seats_of
 
 REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
 # What may differ where rollouts are played, and of which kind it is.
@@ -183,7 +183,7 @@ class EnvSpec:
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
         """The same recipe, with this limit where neither it nor the environment has one."""
-        return self if self._made.limited else replace(self, max_episode_steps=max_episode_steps)
+        return self if self._made[1] else replace(self, max_episode_steps=max_episode_steps)
 
     @property
     def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
@@ -203,16 +203,20 @@ class EnvSpec:
         Raises:
             ConfigError: there are several agents: who takes those reads `roles`.
         """
-        made = self._made
-        if len(made.agents) > 1:
-            what = f"env.id={self.id} is a world of {len(made.agents)} agents, and this takes environments of one"
+        if self.seats > 1:
+            what = f"env.id={self.id} is a world of {self.seats} agents, and this takes environments of one"
             raise ConfigError(f"{what}; choose an algorithm and a command that take worlds (docs/worlds.md)")
-        return made.spaces[0]
+        return self.seating[0].observation_space, self.seating[0].action_space
 
     @property
     def seats(self) -> int:
         """Agents' places in an environment: 1, but for worlds; a vector of W worlds has W * seats rows."""
-        return len(self._made.agents)
+        return len(self.seating)
+
+    @property
+    def seating(self) -> Seats:
+        """Who sits there, in order."""
+        return self._made[0]
 
     @functools.cached_property
     def roles(self) -> tuple[Role, ...]:
@@ -221,18 +225,17 @@ class EnvSpec:
         Raises:
             ConfigError: `bounds` and `without` name what a role has not.
         """
-        return self.read_roles(self._made.agents, self._made.spaces)
+        return self.read_roles(self.seating)
 
-    def read_roles(
-        self, agents: Sequence[str], spaces: Sequence[tuple[gymnasium.Space, gymnasium.Space]]
-    ) -> tuple[Role, ...]:
-        """Return the roles of agents, in the order of seats, with these spaces of observations and actions."""
+    def read_roles(self, seats: Seats) -> tuple[Role, ...]:
+        """Return the roles of those who sit in such an environment."""
         roles = []
-        for name, seats in group(agents, spaces).items():
-            seen, done = spaces[seats[0]]
-            kept, observations = self.keep(seen)
-            actions = self.keep_actions(done)
-            roles.append(Role(name, seats, tuple(agents[k] for k in seats), kept, done, observations, actions))
+        for name, own in group(seats).items():
+            first = seats[own[0]]
+            kept, observations = self.keep(first.observation_space)
+            actions = self.keep_actions(first.action_space)
+            agents = tuple(seats[k].agent for k in own)
+            roles.append(Role(name, own, agents, kept, first.action_space, observations, actions))
         return tuple(roles)
 
     @functools.cached_property
@@ -297,28 +300,16 @@ class EnvSpec:
         return self.keep(self.raw_spaces[0])[0]
 
     @functools.cached_property
-    def _made(self) -> "_Made":
+    def _made(self) -> tuple[Seats, bool]:
+        """What an environment made for the purpose says: who sits there, and whether its episodes are limited."""
         env = self.make()
         try:
-            if isinstance(env, gymnasium.Env):
-                return _Made(("agent",), ((env.observation_space, env.action_space),), _is_limited(env))
-            agents = tuple(env.possible_agents)
-            spaces = tuple((env.observation_space(agent), env.action_space(agent)) for agent in agents)
-            return _Made(agents, spaces, isinstance(env, Limited))
+            return seats_of(env), isinstance(env, Limited) or _is_limited(env)
         finally:
             env.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(self)}  # without what was read from it
-
-
-@dataclass(frozen=True)
-class _Made:
-    """What an environment made for the purpose says."""
-
-    agents: tuple[str, ...]  # in the order of seats
-    spaces: tuple[tuple[gymnasium.Space, gymnasium.Space], ...]  # of observations and actions, of each seat
-    limited: bool  # whether its episodes are
 
 
 def _wrap(env: Any, wrapper: dict[str, Any]) -> Any:
@@ -333,7 +324,7 @@ def _wrap(env: Any, wrapper: dict[str, Any]) -> Any:
     return wrapped
 
 
-def _is_limited(env: gymnasium.Env) -> bool:
+def _is_limited(env: Any) -> bool:
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, TimeLimit):
             return True

@@ -24,6 +24,7 @@ from envs.vector.slots import build
 from envs.vector.storage import Layouts, numbers
 from envs.vector.table import NEW, SENT, Arrays, Table, worlds_of
 from envs.vector.worlds import slots_of
+from envs.worlds.roles import seats_of
 
 
 class SerialVectorEnv(VectorEnv):
@@ -50,7 +51,7 @@ class SerialVectorEnv(VectorEnv):
         """
         at_work = [0]
         self.envs: list[Any] = build(spec, range(num_envs), at_work)
-        layouts = Layouts.of_env(spec, self.envs[0])
+        layouts = Layouts.of_seats(spec, seats_of(self.envs[0]))
         if packed:
             layouts.check_sized()
         rows = self.batch_size = num_envs * layouts.seats

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from envs.errors import ConfigError, require
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
-from envs.worlds.roles import SeatRows
+from envs.worlds.roles import SeatRows, Seats
 
 NewArray = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]  # (shape, dtype) to an array of zeros
 RowIndex = slice | NDArray[np.intp]  # environments: consecutive ones as a slice with start and stop, or distinct ones
@@ -41,18 +40,17 @@ class Layouts:
         return cls(observation, spec.keep_actions(action_space), kept, action_space)
 
     @classmethod
-    def of_env(cls, spec: EnvSpec, env: Any) -> "Layouts":
-        """Return those of an environment, or of all seats of a world; raises as `of` does."""
-        if isinstance(env, gymnasium.Env):
-            return cls.of(spec, env.observation_space, env.action_space)
-        agents = tuple(env.possible_agents)
-        roles = spec.read_roles(agents, [(env.observation_space(one), env.action_space(one)) for one in agents])
+    def of_seats(cls, spec: EnvSpec, seats: Seats) -> "Layouts":
+        """Return those of an environment in which these sit; raises as `of` does."""
+        if len(seats) == 1:
+            return cls.of(spec, seats[0].observation_space, seats[0].action_space)
+        roles, agents = spec.read_roles(seats), tuple(seat.agent for seat in seats)
         for role in roles:
             cls(role.observations, role.actions, role.observation_space, role.action_space).check_sized()
         if len(roles) == 1:
             (role,) = roles
             return cls(role.observations, role.actions, role.observation_space, role.action_space, agents)
-        seats = [role.seats for role in roles]
+        of = [role.seats for role in roles]
         return cls(
             None,
             None,
@@ -60,8 +58,8 @@ class Layouts:
             spaces.Dict([(role.name, role.action_space) for role in roles]),
             agents,
             (
-                SeatRows.of([role.observations for role in roles if role.observations], seats),
-                SeatRows.of([role.actions for role in roles if role.actions], seats),
+                SeatRows.of([role.observations for role in roles if role.observations], of),
+                SeatRows.of([role.actions for role in roles if role.actions], of),
             ),
         )
 

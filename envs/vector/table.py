@@ -1,6 +1,6 @@
 """What N environments and their caller exchange: arrays, which environments have an action, batches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,9 @@ class Arrays:
         self.running_return[i] = self.running_length[i] = 0
         if self.lives is None:
             self.episode[i] += 1
+
+
+ARRAYS = tuple(field.name for field in fields(Arrays) if field.name != "lives")  # that every vector has
 
 
 class Table:
@@ -248,6 +251,7 @@ class Table:
         arrays.end(living)
         if lives is not None:
             over = worlds_of(ids, self.seats)
+            lives.alive[ids] = lives.acts[ids] = False
             lives.over[over] = True
             arrays.episode[over] += 1
 

@@ -81,7 +81,7 @@ class WorldSlots:
         self._at_work = at_work
         self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
         self._lived = [False] * len(envs)  # has had an episode
-        self._ended = [False] * len(envs)  # and waits for a reset
+        self._ended = [True] * len(envs)  # waits for a reset
         self._turns = [False] * len(envs)  # not everybody who lives acts
         self._whole = [False] * len(envs)  # everybody lives and acts
         self._warned = False
@@ -139,6 +139,8 @@ class WorldSlots:
         self._lives.over[given.over] = True
         for i, alive, acts in given.lives:
             self._note(i, alive, acts)
+        for i in given.over:
+            self._ended[i - self._first] = True
         where = dict(zip(worlds, range(0, size, seats), strict=True)) if fresh else {}
         for i, (observations, infos) in zip(given.over, fresh, strict=False):
             arrays.episode[i] += 1
@@ -269,7 +271,6 @@ class WorldSlots:
         rows = slice(i * seats, (i + 1) * seats)
         self._lives.alive[rows], self._lives.acts[rows] = alive, acts
         self._whole[k] = all(acts)
-        self._ended[k] = not any(alive) and bool(self._lives.over[i])
 
     def _start(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
         infos: dict[str, Any] = {}
@@ -279,7 +280,6 @@ class WorldSlots:
         arrays.running_return[rows] = 0
         arrays.running_length[rows] = 0
         arrays.observation[rows] = self._blank
-        self._lives.over[worlds_of(rows, seats)] = False
         for at, (i, (observations, told)) in enumerate(zip(worlds, begun, strict=True)):
             self._begin(i, observations, told, infos, at * seats, len(worlds) * seats)
         self._at_work[0] = IDLE
@@ -288,7 +288,7 @@ class WorldSlots:
     def _begin(self, i: int, observations: Told, told: Told, infos: dict[str, Any], at: int, size: int) -> None:
         """Enter what a reset gave."""
         env, k = self.envs[i - self._first], i - self._first
-        self._turns[k] = isinstance(env, TakesTurns)
+        self._ended[k], self._turns[k] = False, isinstance(env, TakesTurns)
         living = self._known(env, i) & observations.keys()
         acting = self._acting(env, k, living)
         base = i * len(self._agents)

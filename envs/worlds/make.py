@@ -50,5 +50,7 @@ def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None) 
     known = len(env.possible_agents)
     require(known > 0, f"env.id={id}: its possible_agents are empty; name an environment that has agents")
     require(agents in (None, known), f"env.agents={agents}: env.id={id} has {known} by itself; leave env.agents out")
-    world: Any = env if max_episode_steps is None else Limited(env, max_episode_steps)  # type: ignore[arg-type]
-    return SoleAgent(world) if known == 1 else world
+    world: Any = env
+    if known == 1:
+        return adapt(SoleAgent(world), id, None, max_episode_steps)
+    return world if max_episode_steps is None else Limited(world, max_episode_steps)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
@@ -12,6 +13,25 @@ from numpy.typing import NDArray
 from envs.spaces.layout import Layout
 
 ALIGNMENT = 8  # bytes, so that a row of any layout may start wherever a row of several roles does
+
+
+@dataclass(frozen=True)
+class Seat:
+    """An agent's place in an environment."""
+
+    agent: str
+    observation_space: Space
+    action_space: Space
+
+
+Seats = tuple[Seat, ...]  # of an environment, in order
+
+
+def seats_of(env: Any) -> Seats:
+    """Return who sits in an environment, and what each sees and does."""
+    if isinstance(env, gymnasium.Env):
+        return (Seat("agent", env.observation_space, env.action_space),)
+    return tuple(Seat(agent, env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents)
 
 
 @dataclass(frozen=True)
@@ -93,21 +113,23 @@ def widen(rows: NDArray[Any], layout: Layout, row: np.dtype[Any]) -> NDArray[Any
     return wide
 
 
-def group(agents: Sequence[str], spaces: Sequence[tuple[Space, Space]]) -> dict[str, tuple[int, ...]]:
+def group(seats: Seats) -> dict[str, tuple[int, ...]]:
     """Return the seats of each role by its name, in the order of each one's first seat."""
-    alike: list[tuple[tuple[Space, Space], list[int]]] = []
-    for seat, both in enumerate(spaces):
-        seats = next((seats for other, seats in alike if other == both), None)
-        if seats is None:
-            alike.append((both, [seat]))
+    alike: list[list[int]] = []
+    for k, seat in enumerate(seats):
+        both = seat.observation_space, seat.action_space
+        others = (role for role in alike if both == (seats[role[0]].observation_space, seats[role[0]].action_space))
+        role = next(others, None)
+        if role is None:
+            alike.append([k])
         else:
-            seats.append(seat)
+            role.append(k)
     named: dict[str, tuple[int, ...]] = {}
-    for _, seats in alike:
-        name = _common([agents[seat] for seat in seats])
+    for role in alike:
+        name = _common([seats[k].agent for k in role])
         while name in named:
             name += "_"
-        named[name] = tuple(seats)
+        named[name] = tuple(role)
     return named
 
 
