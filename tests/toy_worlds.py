@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
@@ -136,3 +137,111 @@ class Skirmish:
 
     def close(self) -> None:
         pass
+
+
+class Bidding:
+    """PettingZoo's turns without PettingZoo: who bids 0 drops out and loses 1; the last one wins the bids, at most 9.
+
+    Every bid pays each of the others a tenth of it at once.
+    """
+
+    metadata: dict[str, Any] = {}  # noqa: RUF012
+    render_mode = None
+    possible_agents = ("ann", "bob", "cy")
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0, 99, (2,), np.float32)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(4)
+
+    def observe(self, agent: str) -> Any:
+        return np.array([self.pot, self.possible_agents.index(agent)], np.float32)
+
+    def agent_iter(self, max_iter: int = 0) -> Any:
+        raise NotImplementedError
+
+    def last(self, observe: bool = True) -> Any:
+        raise NotImplementedError
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        self.agents, self.pot, self.dead_steps = list(self.possible_agents), 0, 0
+        self.agent_selection = "ann"
+        self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+        self.rewards, self.infos = dict.fromkeys(self.agents, 0.0), {agent: {} for agent in self.agents}
+
+    def step(self, action: Any) -> None:
+        agent = self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            assert action is None
+            self.dead_steps += 1
+            self.agents.remove(agent)
+            for told in (self.terminations, self.truncations, self.rewards, self.infos):
+                del told[agent]
+            self.rewards = dict.fromkeys(self.agents, 0.0)
+            self.agent_selection = self._next
+            return
+        self.pot += int(action)
+        order = self.agents * 2
+        self._next = self.agent_selection = order[order.index(agent) + 1]
+        self.rewards = {other: action / 10 if other != agent else 0.0 for other in self.agents}
+        if action == 0:
+            self.rewards[agent] = -1.0
+            self.terminations[agent] = True
+            self.agent_selection = agent
+            if len(self.agents) == 2:
+                self.rewards[self._next], self.terminations[self._next] = float(self.pot), True
+        elif self.pot > 8:
+            self.truncations = dict.fromkeys(self.agents, True)
+
+    def render(self) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class Gathering(gymnasium.Env):
+    """Two agents in tuples: each picks a number, and is paid it; the world ends after three steps."""
+
+    def __init__(self, each: bool = False) -> None:
+        self.observation_space = spaces.Tuple([spaces.Box(0, 9, (1,), np.float32) for _ in range(2)])
+        self.action_space = spaces.Tuple([spaces.Discrete(3), spaces.Discrete(3)])
+        self._each = each
+
+    def _see(self) -> Any:
+        return tuple(np.array([self._now + k], np.float32) for k in range(2))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._now = 0
+        return self._see(), {}
+
+    def step(self, action: Any) -> Any:
+        self._now += 1
+        over = self._now == 3
+        ends = [self._now >= 1, over] if self._each else over
+        return self._see(), [float(one) for one in action], ends, False, {"now": self._now}
+
+
+class Table(gymnasium.Env):
+    """RLlib's form: who is given an observation acts next; `a` and `b` by turns, and `c` comes late."""
+
+    possible_agents = ("a", "b", "c")
+
+    def __init__(self) -> None:
+        self.observation_spaces = dict.fromkeys(self.possible_agents, spaces.Box(0, 9, (1,), np.float32))
+        self.action_spaces = dict.fromkeys(self.possible_agents, spaces.Discrete(2))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.now = 0
+        return {"a": np.zeros(1, np.float32)}, {"a": {}}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        self.now += 1
+        who = ["a", "b", "ac", ""][self.now % 4]
+        over = self.now == 3
+        seen = {agent: np.full(1, self.now, np.float32) for agent in who}
+        rewards = dict.fromkeys(actions, 1.0)
+        return seen, rewards, {"__all__": False, "b": self.now == 2}, {"__all__": over}, {"common": {"x": 1}}
