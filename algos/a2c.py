@@ -17,7 +17,7 @@ from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture
 from algos.networks.dense.shape import REPORTED, Surrogate
 from algos.networks.heads import Gaussian, Head
-from algos.networks.inputs import spaces_of
+from algos.networks.inputs import seated, spaces_of
 from algos.pool.protocol import Pool
 from envs.ranges import POSITIVE, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, check_fields
 from envs.spec import EnvSpec
@@ -45,6 +45,7 @@ class A2C:
     entropy_coef: NonNegativeFloat
     hidden: tuple[int, ...]
     network: Mapping[str, Any] | None
+    seat_feature: bool
     gaussian: Gaussian
     eval_every: Annotated[int, POSITIVE]
     eval_episodes: Annotated[int, POSITIVE]
@@ -55,7 +56,7 @@ class A2C:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        self.env = playable(self.env, self.vec)
+        self.env = playable(seated(self.env, self.seat_feature), self.vec)
         self.vec.check(self.env.in_training())
         network: dict[str, Any] = {
             "encoder": "auto",

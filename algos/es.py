@@ -20,7 +20,7 @@ from algos.evolution.update import Adam, Decay, EvaluationLost
 from algos.learning.episodes import Moments, own_metrics, summarize
 from algos.learning.flow import run_alone
 from algos.networks.flat import MLP, Activation, FlatPolicy
-from algos.networks.inputs import spaces_of
+from algos.networks.inputs import seated, spaces_of
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.native.networks import Normalizer
@@ -53,6 +53,7 @@ class ES:
     noise_table_size: int
     hidden: tuple[int, ...]
     activation: Activation
+    seat_feature: bool
     initial_std: NonNegativeFloat
     episodes_per_member: PositiveInt
     episode_cap: EpisodeCap
@@ -74,6 +75,7 @@ class ES:
 
     def __post_init__(self) -> None:
         self._check()
+        self.env = seated(self.env, self.seat_feature)
         self.vec.check(self.env)
         mlp = MLP.for_spaces(*spaces_of(self.env), tuple(self.hidden), self.activation)
         size = mlp.num_parameters

@@ -38,7 +38,7 @@ from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.shape import REPORTED, Surrogate
 from algos.networks.flat import Activation
 from algos.networks.heads import Gaussian, Head
-from algos.networks.inputs import spaces_of
+from algos.networks.inputs import seated, spaces_of
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.native.functions import quick_exp
@@ -89,6 +89,7 @@ class PPO:
     activation: Activation
     shared: bool
     lstm: bool
+    seat_feature: bool
     gaussian: Gaussian
     initial_log_std: float
     device: str
@@ -109,7 +110,7 @@ class PPO:
 
     def __post_init__(self) -> None:
         self._check()
-        self.env = playable(self.env, self.vec)
+        self.env = playable(seated(self.env, self.seat_feature), self.vec)
         self.vec.check(self.env.in_training())
         observations, actions = spaces_of(self.env)
         architecture = Architecture.for_spaces(

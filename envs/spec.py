@@ -65,6 +65,7 @@ class EnvSpec:
         metrics: numbers of the environment's own that become metrics: keys of the info at an episode's end, dotted
             where they lie in mappings.
         agents: how many agents there are, where the environment does not say so itself; see `envs.worlds`.
+        seat_feature: whether observations of several agents tell their seat; see `SeatFeature`.
     """
 
     id: str
@@ -78,6 +79,7 @@ class EnvSpec:
     training: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
     agents: Annotated[int | None, Range("must be at least 1, or null where it says so itself", low=1)] = None
+    seat_feature: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -111,7 +113,7 @@ class EnvSpec:
         env = self._make(kwargs)
         for wrapper in self.wrappers:
             env = _wrap(env, dict(thaw(wrapper)))
-        return adapt(env, self.id, self.agents, self.max_episode_steps)
+        return adapt(env, self.id, self.agents, self.max_episode_steps, self.seat_feature)
 
     def _make(self, kwargs: dict[str, Any]) -> Any:
         """Return what is registered by the id, or what the factory gives."""
@@ -158,6 +160,7 @@ class EnvSpec:
         own = {name: getattr(self, name) for name in ("id", "max_episode_steps", "fresh")}
         own |= {name: dict(thaw(getattr(self, name))) for name in ("kwargs", "bounds", "action_bounds", "training")}
         own |= {} if self.agents is None else {"agents": self.agents}
+        own |= {"seat_feature": True} if self.seat_feature else {}
         return own | {"wrappers": wrappers, "without": list(self.without), "metrics": list(self.metrics)}
 
     def in_training(self) -> "EnvSpec":

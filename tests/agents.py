@@ -105,3 +105,35 @@ class Turns:
 
     def close(self) -> None:
         pass
+
+
+class Blind:
+    """Three agents that see nothing, of whom each is paid 1 for the choice that has the number of its seat."""
+
+    possible_agents = ("a", "b", "c")
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    render_mode = None
+
+    def observation_space(self, agent: str) -> spaces.Space:
+        return spaces.Box(0, 1, (1,), np.float32)
+
+    def action_space(self, agent: str) -> spaces.Space:
+        return spaces.Discrete(3)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = list(self.possible_agents)
+        return self._look(), {}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        rewards = {agent: float(actions[agent] == seat) for seat, agent in enumerate(self.possible_agents)}
+        self.agents = []
+        return self._look(), rewards, dict.fromkeys(rewards, True), dict.fromkeys(rewards, False), {}
+
+    def _look(self) -> dict[str, Any]:
+        return {agent: np.zeros(1, np.float32) for agent in self.possible_agents}
+
+    def render(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

@@ -6,7 +6,7 @@ bytes, in which each part starts at a multiple of 8.
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
@@ -161,6 +161,18 @@ class Inputs:
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if not key.startswith("_")}
+
+
+def seated(env: EnvSpec, seat_feature: bool) -> EnvSpec:
+    """Return an environment whose agents see which seat they have, if they are to.
+
+    Raises:
+        ConfigError: it has one agent alone.
+    """
+    if not seat_feature:
+        return env
+    require(env.seats > 1, f"algo.seat_feature=true: env.id={env.id} has one agent; leave it at false")
+    return replace(env, seat_feature=True)
 
 
 def spaces_of(env: EnvSpec) -> tuple[Layout, gymnasium.Space]:

@@ -10,6 +10,7 @@ from gymnasium.wrappers import TimeLimit
 from envs.errors import ConfigError, require, resolve
 from envs.worlds.dicts import ByAgent, Dicts
 from envs.worlds.limit import Limited
+from envs.worlds.seat import SeatFeature
 from envs.worlds.sole import SoleAgent
 from envs.worlds.tuples import Tuples
 from envs.worlds.turns import AgentCycle, Turns
@@ -33,12 +34,13 @@ def call_factory(id: str, kwargs: Mapping[str, Any]) -> Any:
     return resolve(id, "env.id")(**kwargs)
 
 
-def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None) -> Any:
+def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, seat_feature: bool = False) -> Any:
     """Return what was made: of one agent as Gymnasium has it, of several as a `World`, cut off where it is to be.
 
     Args:
         agents: how many agents a Gymnasium environment has, if not one.
         max_episode_steps: None: nothing more is cut off.
+        seat_feature: whether several agents see which seat they have.
 
     Raises:
         ConfigError: it is of no form that is known here.
@@ -58,6 +60,7 @@ def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None) 
         )
         if known == 1:
             return SoleAgent(world) if limit is None else TimeLimit(SoleAgent(world), limit)
+    world = SeatFeature(world) if seat_feature else world
     return world if limit is None else Limited(world, limit)
 
 

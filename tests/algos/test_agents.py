@@ -209,6 +209,19 @@ def test_one_vector_of_es_plays_all_agents(tmp_path: Path) -> None:
     assert 0 < advance(few, 1)[0]["train/return_mean"] < 8
 
 
+def test_agents_that_share_a_policy_do_different_things_once_they_see_their_seat() -> None:
+    words = ["algo=a2c", "env=gymnasium", "env.fresh=false", "env.id=agents:Blind", "vec.num_envs=8"]
+    words += ["algo.num_steps=8", "algo.hidden=[16]", "algo.learning_rate=0.03", "algo.eval_every=20"]
+    alike, seated = (algorithm(*words, f"algo.seat_feature={told}") for told in ("false", "true"))
+    for algo, expected in ((alike, 1 / 3), (seated, 1.0)):
+        advance(algo, 20)
+        (told,) = algo.evaluate_last()
+        assert told["eval/return_mean"] == pytest.approx(expected)
+    assert seated.env.roles[0].observation_space.shape == (4,)
+    with pytest.raises(ConfigError, match=r"env.id=CartPole-v1 has one agent; leave it at false"):
+        algorithm("algo=ppo", "env=cartpole", "algo.seat_feature=true")
+
+
 def test_agents_of_several_roles_are_refused_in_one_line() -> None:
     with pytest.raises(ConfigError, match="has agents of 2 roles"):
         algorithm(*arguments("mortals"), "env.id=mpe2.simple_tag_v3:parallel_env")
