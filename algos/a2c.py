@@ -12,12 +12,13 @@ from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.collectors import Actors, Mode, rollout_times
 from algos.learning.learner import Batch, DenseLearner, Learner, check_report, check_rollout, check_values, is_dense
 from algos.learning.returns import n_step
-from algos.learning.rollout import Fused, Rollout, RolloutConfig, episode_metrics, playable
+from algos.learning.rollout import Fused, Rollout, RolloutConfig, episode_metrics, playable, world_metrics
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture
 from algos.networks.dense.shape import REPORTED, Surrogate
 from algos.networks.heads import Gaussian, Head
 from algos.networks.initial import InitialPolicy
+from algos.networks.inputs import seated, spaces_of
 from algos.pool.protocol import Pool
 from envs.ranges import POSITIVE, NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, check_fields
 from envs.spec import EnvSpec
@@ -45,16 +46,18 @@ class A2C:
     entropy_coef: NonNegativeFloat
     hidden: tuple[int, ...]
     network: Mapping[str, Any] | None
+    seat_feature: bool
     gaussian: Gaussian
     eval_every: Annotated[int, POSITIVE]
     eval_episodes: Annotated[int, POSITIVE]
     eval_max_steps: Annotated[int, POSITIVE]
 
     iteration: int = field(init=False, default=0)
+    step: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         check_fields(self)
-        self.env = playable(self.env, self.vec)
+        self.env = playable(seated(self.env, self.seat_feature), self.vec)
         self.vec.check(self.env.in_training())
         network: dict[str, Any] = {
             "encoder": "auto",
@@ -64,8 +67,9 @@ class A2C:
             "lstm": False,
             "initial_log_std": 0.0,
         }
-        head = Head.of(self.env.spaces[1], gaussian=self.gaussian)
-        architecture = Architecture.for_spaces(self.env.observations, head, hidden=tuple(self.hidden), **network)
+        observations, actions = spaces_of(self.env)
+        head = Head.of(actions, gaussian=self.gaussian)
+        architecture = Architecture.for_spaces(observations, head, hidden=tuple(self.hidden), **network)
         self.learner = self._make_learner(architecture)
         config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, groups=1, fused=self.fused)
         self.actors = Actors(config, self.pool, self.rollouts, self.num_actors, 0, self.learner.weights(0))
@@ -80,6 +84,7 @@ class A2C:
                 clock.lap("wait")
                 metrics = self._learn(rollout)
                 self.iteration += 1
+                self.step += rollout.steps
                 self.actors.publish(self.learner.weights(self.iteration))
                 clock.lap("learn")
                 if self.iteration % self.eval_every == 0:
@@ -87,10 +92,10 @@ class A2C:
                     self.evaluation.start(self.actors.newest)
                 clock.lap("eval_wait")
                 metrics |= rollout_times(clock.read(), rollout, self.rollouts, self.actors.num_actors, self.pool)
-                step = self.iteration * rollout.reward.size
                 yield {
                     "iteration": self.iteration,
-                    "step": step,
+                    "step": self.step,
+                    **world_metrics(rollout, self.iteration),
                     **episode_metrics(rollout, self.env.metrics),
                     **metrics,
                 }
@@ -99,11 +104,11 @@ class A2C:
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from."""
         parts = {name: getattr(self, name).state_dict() for name in ("learner", "actors", "evaluation")}
-        return {"iteration": self.iteration, **parts}
+        return {"iteration": self.iteration, "step": self.step, **parts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state."""
-        self.iteration = int(state["iteration"])
+        self.iteration, self.step = int(state["iteration"]), int(state["step"])
         self.learner.load_state_dict(state["learner"])
         self.actors.load_state_dict(state["actors"], self.learner.weights(self.iteration))
         self.evaluation.load_state_dict(state["evaluation"])
@@ -137,15 +142,16 @@ class A2C:
     def _learn(self, rollout: Rollout) -> dict[str, float]:
         check_rollout(rollout)
         values, ends = self.learner.evaluate_batch(rollout, self.actors.newest), (rollout.terminated, rollout.truncated)
-        check_values(values)
-        target = n_step(rollout.reward, values.next_value, *ends, self.gamma)
+        learned = rollout.learned_from()
+        check_values(values, learned)
+        target = n_step(rollout.reward, values.next_value, *ends, self.gamma, rollout.acts)
         advantage = target - values.value
         # The gradient of the policy is that of PPO's surrogate where nothing has been learned yet: all ratios are 1.
-        batch = Batch(values.logprob, advantage, target, values.value)
+        batch = Batch(values.logprob, advantage, target, values.value, learned)
         objective = Surrogate(np.inf, None, self.value_coef, self.entropy_coef, normalize_advantages=False)
-        rows = [np.arange(rollout.reward.size)]
+        rows = [np.arange(rollout.reward.size) if learned is None else np.flatnonzero(learned)]
         report = self.learner.descend(values, batch, rows, objective, self.learning_rate, self.max_grad_norm)
         check_report(report)
         told = dict(zip(REPORTED, report[0].tolist(), strict=True))
-        told["policy_loss"] = -float((advantage * values.logprob).mean())
+        told["policy_loss"] = -float(batch.pick(advantage * values.logprob).mean())
         return {f"a2c/{name}": told[name] for name in ("policy_loss", "value_loss", "entropy", "gradient_norm")}

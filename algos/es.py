@@ -21,6 +21,7 @@ from algos.learning.episodes import Moments, own_metrics, summarize
 from algos.learning.flow import run_alone
 from algos.networks.flat import MLP, Activation, FlatPolicy
 from algos.networks.initial import InitialPolicy
+from algos.networks.inputs import seated, spaces_of
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.native.networks import Normalizer
@@ -53,6 +54,7 @@ class ES:
     noise_table_size: int
     hidden: tuple[int, ...]
     activation: Activation
+    seat_feature: bool
     initial_std: NonNegativeFloat
     episodes_per_member: PositiveInt
     episode_cap: EpisodeCap
@@ -74,8 +76,9 @@ class ES:
 
     def __post_init__(self) -> None:
         self._check()
+        self.env = seated(self.env, self.seat_feature)
         self.vec.check(self.env)
-        mlp = MLP.for_spaces(self.env.observations, self.env.spaces[1], tuple(self.hidden), self.activation)
+        mlp = MLP.for_spaces(*spaces_of(self.env), tuple(self.hidden), self.activation)
         size = mlp.num_parameters
         if self.noise == "table":
             hint = f"raise it to {1000 * size} or choose noise=philox"

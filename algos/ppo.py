@@ -5,7 +5,7 @@ objective. Actors make rollouts here, ahead in a thread, or on the pool; the pla
 """
 
 import functools
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
@@ -33,13 +33,14 @@ from algos.learning.learner import (
 )
 from algos.learning.normalize import Normalization
 from algos.learning.returns import gae, vtrace
-from algos.learning.rollout import Fused, Rollout, RolloutConfig, episode_metrics, playable
+from algos.learning.rollout import Fused, Rollout, RolloutConfig, episode_metrics, playable, world_metrics
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.shape import REPORTED, Surrogate
 from algos.networks.flat import Activation
 from algos.networks.heads import Gaussian, Head
 from algos.networks.initial import InitialPolicy
+from algos.networks.inputs import seated, spaces_of
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.native.functions import quick_exp
@@ -90,6 +91,7 @@ class PPO:
     activation: Activation
     shared: bool
     lstm: bool
+    seat_feature: bool
     gaussian: Gaussian
     initial_log_std: float
     device: str
@@ -110,11 +112,12 @@ class PPO:
 
     def __post_init__(self) -> None:
         self._check()
-        self.env = playable(self.env, self.vec)
+        self.env = playable(seated(self.env, self.seat_feature), self.vec)
         self.vec.check(self.env.in_training())
+        observations, actions = spaces_of(self.env)
         architecture = Architecture.for_spaces(
-            self.env.observations,
-            Head.of(self.env.spaces[1], gaussian=self.gaussian),
+            observations,
+            Head.of(actions, gaussian=self.gaussian),
             encoder=self.encoder,
             network=self.network,
             hidden=tuple(self.hidden),
@@ -127,7 +130,7 @@ class PPO:
         self.learner: Learner = self.team.first
         config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, self.groups, self.fused)
         self.normalization = Normalization(
-            self.vec.num_envs * (self.num_actors if self.rollouts == "actors" else 1),
+            self.vec.num_envs * (self.num_actors if self.rollouts == "actors" else 1) * self.env.seats,
             architecture.inputs,
             self.gamma,
             obs=self.normalize_observations,
@@ -156,7 +159,7 @@ class PPO:
                 clock.lap("wait")
                 metrics = self._learn(rollout)
                 self.iteration += 1
-                self.step += rollout.reward.size
+                self.step += rollout.steps
                 self.episodes += len(rollout.returns)
                 self.normalization.observe(rollout)
                 self.actors.publish(self._weights())
@@ -169,6 +172,7 @@ class PPO:
                     "iteration": self.iteration,
                     "step": self.step,
                     "train/episodes": self.episodes,
+                    **world_metrics(rollout, self.iteration),
                     **episode_metrics(rollout, self.env.metrics),
                     **metrics,
                     **rollout_times(clock.read(), rollout, self.rollouts, self.actors.num_actors, self.pool),
@@ -232,14 +236,16 @@ class PPO:
         architecture, actors = self.learner.architecture, self.actors
         sizes = "-".join(map(str, architecture.hidden))
         memory = " LSTM" if self.lstm else ""
-        batch = actors.num_envs * self.num_steps
+        batch = actors.num_rows * self.num_steps
+        seats = f" of {self.env.seats} agents" if self.env.seats > 1 else ""
+        rows = "agents" if seats else "environments"
         where = {"inline": "in this process", "prefetch": "ahead in a thread", "actors": "on the pool"}[self.rollouts]
         return {
-            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {where}, "
+            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments{seats} each, {where}, "
             f"{actors.staleness} updates behind",
             "learners": self.team.describe(),
             "devices": self.device,
-            "rollout": f"{self.num_steps} steps x {actors.num_envs} environments = {batch:,}, "
+            "rollout": f"{self.num_steps} steps x {actors.num_rows} {rows} = {batch:,}, "
             f"{self.epochs} epochs in minibatches of {min(self.minibatch_size, batch):,}",
             "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
             f"{len(self.learner.parameters()):,} parameters, {architecture.head.describe()} actions",
@@ -273,44 +279,65 @@ class PPO:
     ) -> dict[str, float]:
         """What each learner does with a rollout; uses no more of this object than its settings."""
         values = learner.evaluate_batch(rollout, weights)
-        check_values(values)
-        batch, stale_kl = self._batch(rollout, reward, values)
+        learned = rollout.learned_from()
+        check_values(values, learned)
+        batch, stale_kl = self._batch(rollout, reward, learned, values)
         objective = Surrogate(clip, self.value_clip_coef, self.value_coef, self.entropy_coef, self.normalize_advantages)
         shuffle = keyed_generator(self.seed, Stream.SHUFFLE, iteration)
         reports: list[NDArray[np.float64]] = []
         # Nothing looks between the epochs unless they may end early.
         at_once = self.epochs if self.target_kl is None else 1
         for _ in range(0, self.epochs, at_once):
-            rows = [row for _ in range(at_once) for row in minibatches(*self._sizes(*rollout.reward.shape), shuffle)]
+            rows = [row for _ in range(at_once) for row in self._minibatches(rollout.reward.shape, learned, shuffle)]
             reports.append(learner.descend(values, batch, rows, objective, rate, self.max_grad_norm))
             if self.target_kl is not None and float(reports[-1][:, 3].mean()) > self.target_kl:
                 break
         report = np.concatenate(reports)
         check_report(report)
-        spread = float(batch.target.var())
+        target, value = batch.pick(batch.target), batch.pick(batch.value)
+        spread = float(target.var())
         return {
             **{f"ppo/{name}": float(value) for name, value in zip(REPORTED, report.mean(axis=0), strict=True)},
-            "ppo/explained_variance": 1 - float((batch.target - batch.value).var()) / spread if spread > 0 else 0.0,
+            "ppo/explained_variance": 1 - float((target - value).var()) / spread if spread > 0 else 0.0,
             "ppo/descents": len(report),
             "ppo/stale_kl": stale_kl,
         }
+
+    def _minibatches(
+        self, shape: tuple[int, ...], learned: NDArray[np.bool_] | None, shuffle: np.random.Generator
+    ) -> Iterator[NDArray[np.int64]]:
+        """Shuffled parts of what is learned from, for one epoch."""
+        size, batch = self._sizes(*shape)
+        if learned is None:
+            yield from minibatches(size, batch, shuffle)
+        else:
+            kept = np.flatnonzero(learned.any(axis=0) if self.lstm else learned)
+            yield from (kept[part] for part in minibatches(len(kept), batch, shuffle))
 
     def _sizes(self, T: int, N: int) -> tuple[int, int]:
         """Rows of a rollout and of a minibatch: steps, or with an LSTM environments."""
         return (N, max(self.minibatch_size // T, 1)) if self.lstm else (T * N, self.minibatch_size)
 
-    def _batch(self, rollout: Rollout, reward: NDArray[np.float32], values: BatchValues) -> tuple[Batch, float]:
+    def _batch(
+        self,
+        rollout: Rollout,
+        reward: NDArray[np.float32],
+        learned: NDArray[np.bool_] | None,
+        values: BatchValues,
+    ) -> tuple[Batch, float]:
         """What is learned from, and the divergence of the policy now from the one that acted."""
         value, following = values.value, values.next_value
         difference = values.logprob - rollout.logprob
         ratio = quick_exp(difference)
         ends = rollout.terminated, rollout.truncated
         if self.advantage == "vtrace":
-            target, advantage = vtrace(reward, value, following, *ends, self.gamma, self.gae_lambda, ratio)
+            factors = self.gamma, self.gae_lambda, ratio
+            target, advantage = vtrace(reward, value, following, *ends, *factors, acts=rollout.acts)
         else:
-            advantage = gae(reward, value, following, *ends, self.gamma, self.gae_lambda)
+            advantage = gae(reward, value, following, *ends, self.gamma, self.gae_lambda, rollout.acts)
             target = value + advantage
-        return Batch(rollout.logprob, advantage, target, value), float((ratio - 1 - difference).mean())
+        batch = Batch(rollout.logprob, advantage, target, value, learned)
+        return batch, float(batch.pick(ratio - 1 - difference).mean())
 
     def _team(self, architecture: Architecture) -> Any:
         """The learner, or several as one; see `Alone`."""
@@ -344,7 +371,7 @@ class PPO:
     def _check_shares(self) -> None:
         if not isinstance(self.learner, DenseLearner):
             check_shares(self.threads, self.rollouts, self.staleness, self.pool)
-        rows = min(self._sizes(self.num_steps, self.actors.num_envs))
+        rows = min(self._sizes(self.num_steps, self.actors.num_rows))
         require(
             self.learners <= rows,
             f"learners={self.learners} share minibatches of {rows} {'environments' if self.lstm else 'steps'}; "

@@ -121,7 +121,9 @@ def resolve(path: str, key: str) -> Callable[..., Any]:
     except AttributeError as error:
         if isinstance(error.obj, ModuleType):  # it says the same of a module whose own imports fail
             _import_part(f"{error.obj.__name__}.{error.name}", path, key)
-        hint = nearest(path.rpartition(".")[2], [name for name in dir(error.obj) if not name.startswith("_")])
+        hint = nearest(
+            path.replace(":", ".").rpartition(".")[2], [name for name in dir(error.obj) if not name.startswith("_")]
+        )
         raise ConfigError(f"{key}={path} cannot be imported ({error}); {hint}") from error
     except (ImportError, ValueError) as error:
         raise ConfigError(f"{key}={path} cannot be imported ({error}); {provide(error)}") from error

@@ -1,4 +1,4 @@
-"""EnvSpec: a picklable, hashable recipe for a Gymnasium environment; `envs.vector` has those for vectors of them.
+"""EnvSpec: a picklable, hashable recipe for an environment; `envs.vector` has those for vectors of them.
 
 A recipe, not an environment, is what crosses process borders: every worker cooks its own.
 """
@@ -16,6 +16,9 @@ from gymnasium.wrappers import TimeLimit
 from envs.errors import ConfigError, closest, nearest, provide, require, resolve
 from envs.ranges import Range, check_fields
 from envs.spaces.layout import Layout
+from envs.worlds.limit import Limited
+from envs.worlds.make import adapt, call_factory, names_factory
+from envs.worlds.roles import Role, Seats, group, seats_of
 
 REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
 # What may differ where rollouts are played, and of which kind it is.
@@ -46,7 +49,8 @@ class EnvSpec:
     """How to make an environment.
 
     Attributes:
-        id: a Gymnasium id; ``package:Name-v0`` imports the package that registers it first.
+        id: a Gymnasium id; ``package:Name-v0`` imports the package that registers it first. Or ``module:factory``: a
+            class or function that gives a Gymnasium environment, or a world of several agents.
         kwargs: constructor arguments.
         wrappers: wrappers from the inside out, each a mapping with ``_target_`` (dotted path) and its arguments.
         max_episode_steps: truncate after so many steps; None keeps the environment's own limit.
@@ -60,6 +64,8 @@ class EnvSpec:
             other ``max_episode_steps``. Whole episodes, those of evaluations among them, are played without.
         metrics: numbers of the environment's own that become metrics: keys of the info at an episode's end, dotted
             where they lie in mappings.
+        agents: how many agents there are, where the environment does not say so itself; see `envs.worlds`.
+        seat_feature: whether observations of several agents tell their seat; see `SeatFeature`.
     """
 
     id: str
@@ -72,6 +78,8 @@ class EnvSpec:
     without: tuple[str, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
+    agents: Annotated[int | None, Range("must be at least 1, or null where it says so itself", low=1)] = None
+    seat_feature: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -95,16 +103,25 @@ class EnvSpec:
         object.__setattr__(self, "training", freeze(dict(self.training)))
         self.in_training()
 
-    def make(self, render_mode: str | None = None) -> gymnasium.Env:
-        """Build one environment.
+    def make(self, render_mode: str | None = None) -> Any:
+        """Build one environment: a `gymnasium.Env`, or where there are several agents an `envs.worlds.world.World`.
 
         Raises:
             ConfigError: unknown id, missing package, or arguments the constructor refuses.
         """
         kwargs = self.arguments | ({} if render_mode is None else {"render_mode": render_mode})
+        env = self._make(kwargs)
+        for wrapper in self.wrappers:
+            env = _wrap(env, dict(thaw(wrapper)))
+        return adapt(env, self.id, self.agents, self.max_episode_steps, self.seat_feature)
+
+    def _make(self, kwargs: dict[str, Any]) -> Any:
+        """Return what is registered by the id, or what the factory gives."""
         limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
         try:
-            env = gymnasium.make(self.id, disable_env_checker=True, **limit, **kwargs)
+            if names_factory(self.id):
+                return call_factory(self.id, kwargs)
+            return gymnasium.make(self.id, disable_env_checker=True, **limit, **kwargs)
         except NamespaceNotFound as error:
             remedy = (
                 "install and name the package that has it, as in `pip install ale-py` and env.id=ale_py:ALE/Pong-v5"
@@ -126,9 +143,6 @@ class EnvSpec:
             raise ConfigError(f"env.kwargs={kwargs} is refused by {self.id}: {_one_line(error)}") from error
         except gymnasium.error.Error as error:
             raise ConfigError(f"env.id={self.id}: {_one_line(error)}") from error
-        for wrapper in self.wrappers:
-            env = _wrap(env, dict(thaw(wrapper)))
-        return env
 
     def wrapped(self, target: str) -> "EnvSpec":
         """The same recipe with one more wrapper, without arguments, on the outside."""
@@ -145,6 +159,8 @@ class EnvSpec:
         wrappers = [dict(thaw(wrapper)) for wrapper in self.wrappers]
         own = {name: getattr(self, name) for name in ("id", "max_episode_steps", "fresh")}
         own |= {name: dict(thaw(getattr(self, name))) for name in ("kwargs", "bounds", "action_bounds", "training")}
+        own |= {} if self.agents is None else {"agents": self.agents}
+        own |= {"seat_feature": True} if self.seat_feature else {}
         return own | {"wrappers": wrappers, "without": list(self.without), "metrics": list(self.metrics)}
 
     def in_training(self) -> "EnvSpec":
@@ -185,8 +201,45 @@ class EnvSpec:
 
     @property
     def raw_spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
-        """(observation space, action space) of the environment itself, with what is left out."""
+        """(observation space, action space) of the environment itself, with what is left out.
+
+        Raises:
+            ConfigError: there are several agents: who takes those reads `roles`.
+        """
+        if self.seats > 1:
+            what = f"env.id={self.id} is a world of {self.seats} agents, and this takes environments of one"
+            raise ConfigError(f"{what}; choose an algorithm and a command that take worlds (docs/worlds.md)")
+        return self.seating[0].observation_space, self.seating[0].action_space
+
+    @property
+    def seats(self) -> int:
+        """Agents' places in an environment: 1, but for worlds; a vector of W worlds has W * seats rows."""
+        return len(self.seating)
+
+    @property
+    def seating(self) -> Seats:
+        """Who sits there, in order."""
         return self._made[0]
+
+    @functools.cached_property
+    def roles(self) -> tuple[Role, ...]:
+        """The kinds of seats there are, in the order of their first seats; one for all of an environment of one agent.
+
+        Raises:
+            ConfigError: `bounds` and `without` name what a role has not.
+        """
+        return self.read_roles(self.seating)
+
+    def read_roles(self, seats: Seats) -> tuple[Role, ...]:
+        """Return the roles of those who sit in such an environment."""
+        roles = []
+        for name, own in group(seats).items():
+            first = seats[own[0]]
+            kept, observations = self.keep(first.observation_space)
+            actions = self.keep_actions(first.action_space)
+            agents = tuple(seats[k].agent for k in own)
+            roles.append(Role(name, own, agents, kept, first.action_space, observations, actions))
+        return tuple(roles)
 
     @functools.cached_property
     def observations(self) -> Layout:
@@ -228,6 +281,19 @@ class EnvSpec:
         """
         return Layout.of(action_space, dict(thaw(self.action_bounds)), (), "env.action_bounds")
 
+    def keep_actions(self, action_space: gymnasium.Space) -> Layout | None:
+        """Return how an action of this space lies in a row; None where its size is not known.
+
+        Raises:
+            ConfigError: `action_bounds` do not give it a size, or name what there is not.
+        """
+        try:
+            return self.lay_out_actions(action_space)
+        except ConfigError:
+            if self.action_bounds != NOTHING:
+                raise
+            return None
+
     def _lay_out(self, observation_space: gymnasium.Space) -> Layout:
         return Layout.of(observation_space, dict(thaw(self.bounds)), self.without)
 
@@ -237,11 +303,11 @@ class EnvSpec:
         return self.keep(self.raw_spaces[0])[0]
 
     @functools.cached_property
-    def _made(self) -> tuple[tuple[gymnasium.Space, gymnasium.Space], bool]:
-        """What an environment made for the purpose says: its spaces, and whether its episodes are limited."""
+    def _made(self) -> tuple[Seats, bool]:
+        """What an environment made for the purpose says: who sits there, and whether its episodes are limited."""
         env = self.make()
         try:
-            return (env.observation_space, env.action_space), _is_limited(env)
+            return seats_of(env), isinstance(env, Limited) or _is_limited(env)
         finally:
             env.close()
 
@@ -249,18 +315,19 @@ class EnvSpec:
         return {item.name: getattr(self, item.name) for item in fields(self)}  # without what was read from it
 
 
-def _wrap(env: gymnasium.Env, wrapper: dict[str, Any]) -> gymnasium.Env:
+def _wrap(env: Any, wrapper: dict[str, Any]) -> Any:
     target = wrapper.pop("_target_")
     wrap = resolve(target, "env.wrappers: _target_")
     try:
         wrapped = wrap(env, **wrapper)
     except REFUSALS as error:
         raise ConfigError(f"env.wrappers: {target} refuses {wrapper}: {_one_line(error)}") from error
-    require(isinstance(wrapped, gymnasium.Env), f"env.wrappers: {target} does not give an environment; name a wrapper")
+    alike = isinstance(wrapped, gymnasium.Env) or not isinstance(env, gymnasium.Env)
+    require(alike, f"env.wrappers: {target} does not give an environment; name a wrapper")
     return wrapped
 
 
-def _is_limited(env: gymnasium.Env) -> bool:
+def _is_limited(env: Any) -> bool:
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, TimeLimit):
             return True

@@ -109,6 +109,7 @@ def _command(arguments: Sequence[str]) -> None:
         "spread": f"min {_show(returns.min())}, max {_show(returns.max())}"
         + ("" if n == 1 else f", standard deviation {_show(returns.std(ddof=1))}"),
         "mean length": f"{_show(lengths.mean())} steps",
+        **_name_lives(result.lives),
         **{f"mean {name}": _show(_mean(told)) for name, told in result.told.items()},
     }
     if options.get("stochastic"):
@@ -135,6 +136,18 @@ def _name_policy(which: str, result: Evaluation) -> str:
     return f"{which}, at iteration {result.iteration:,} (of a run {_moment(result.progress)})"
 
 
+def _name_lives(lives: Sequence[NDArray[np.float64]]) -> dict[str, str]:
+    """Say what several agents came to, whose mean return above is that over seats; nothing of one."""
+    if not lives:
+        return {}
+    each, teams = np.concatenate(lives), [returns.sum() for returns in lives]
+    return {
+        "team return": f"{_show(float(np.mean(teams)))}, of all agents together",
+        "lives": f"{len(each):,}, of return {_show(each.mean())} on average, min {_show(each.min())}, max "
+        f"{_show(each.max())}",
+    }
+
+
 def _as_plain(run: Path, options: Mapping[str, Any], env: Sequence[str], result: Evaluation) -> dict[str, Any]:
     """All that an evaluation has found, as strict JSON has it."""
     low, high = (None if np.isnan(bound) else bound for bound in result.interval)
@@ -153,6 +166,7 @@ def _as_plain(run: Path, options: Mapping[str, Any], env: Sequence[str], result:
         "return_interval_95": [low, high],
         "returns": [_finite(value) for value in result.returns.tolist()],
         "lengths": result.lengths.tolist(),
+        **({"lives": [returns.tolist() for returns in result.lives]} if result.lives else {}),
         "metrics": {name: [_finite(value) for value in told.tolist()] for name, told in result.told.items()},
         "max_steps": options.get("max_steps", MAX_STEPS),
         "cut": result.cut,

@@ -153,7 +153,7 @@ class _Workspace:
         self.venv: VectorEnv | None = None
         if self.native is None:
             self.venv = problem.vec.make(problem.env, AutoresetMode.DISABLED, packed=True)
-            self.population = Population(problem.mlp, problem.vec.num_envs)
+            self.population = Population(problem.mlp, problem.vec.num_envs * problem.env.seats)
 
 
 class _Workspaces(threading.local):

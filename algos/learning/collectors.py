@@ -58,8 +58,8 @@ class Actors:
         self._mode = mode
         self.num_actors = num_actors if mode == "actors" else 1
         self.staleness = 0 if mode == "inline" else staleness
-        self.num_envs = N * self.num_actors
-        self._start = ResumePoint.first(self.num_envs, config.architecture)
+        self.num_rows = N * self.num_actors * config.env.seats
+        self._start = ResumePoint.first(N * self.num_actors, config.architecture, config.env.seats)
         self._weights = [weights] * (self.staleness + 1)  # of the last versions, newest last
         self._changed = threading.Condition()
         self._closed = False

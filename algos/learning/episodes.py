@@ -7,7 +7,7 @@ seed alone, never on the slot, the neighbours or the order.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,17 +20,25 @@ log = logging.getLogger(__name__)
 
 
 class Players(Protocol):
-    """One policy in each slot of a vector environment."""
+    """One policy in each row of a vector environment: in each slot, or for each agent in a slot's world."""
 
     shape: tuple[int, ...]  # of an observation, as `act` takes it; () of a row
     dtype: np.dtype[Any]
 
-    def start(self, slot: int, episode: int) -> None:
-        """From now on the slot plays this episode."""
+    def start(self, row: int, episode: int, seat: int) -> None:
+        """From now on the row plays this episode, as the agent in this seat."""
         ...
 
-    def act(self, obs: NDArray[Any]) -> NDArray[Any]:
-        """Map observations [S, *shape] to actions [S, ...]; a row depends on its own slot alone."""
+    def forget(self, row: int) -> None:
+        """Whoever lives next in this row begins without a memory."""
+        ...
+
+    def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
+        """Map observations [R, *shape] to actions [R, ...]; a row depends on itself alone.
+
+        Args:
+            acts: [R], rows whose action is wanted; the others keep their memory. None: all.
+        """
         ...
 
     def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
@@ -71,14 +79,16 @@ class Moments:
 class Episodes:
     """What E episodes gave, in the order they were asked for."""
 
-    returns: NDArray[np.float64]  # [E], undiscounted sum of rewards
+    returns: NDArray[np.float64]  # [E], undiscounted sum of rewards; of several agents the mean over seats
     lengths: NDArray[np.int64]  # [E], steps
     moments: list[Moments | None]  # [E], of the observations, where they were asked for
     told: NDArray[np.float64]  # [E, M], the environment's own numbers; NaN where it was cut off before it told
+    lives: list[NDArray[np.float64]] = field(default_factory=list)  # [E], of several agents: returns of all lives
 
     def part(self, episodes: slice) -> "Episodes":
         """Return some of them."""
-        return Episodes(self.returns[episodes], self.lengths[episodes], self.moments[episodes], self.told[episodes])
+        arrays = self.returns[episodes], self.lengths[episodes], self.moments[episodes], self.told[episodes]
+        return Episodes(*arrays, self.lives[episodes])
 
     @classmethod
     def join(cls, parts: "Sequence[Episodes]", metrics: int) -> "Episodes":
@@ -92,7 +102,8 @@ class Episodes:
         returns, lengths, told = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("returns", "lengths", "told")
         )
-        return cls(returns, lengths, [sample for part in parts for sample in part.moments], told)
+        moments = [sample for part in parts for sample in part.moments]
+        return cls(returns, lengths, moments, told, [lives for part in parts for lives in part.lives])
 
 
 def count_cut(lengths: NDArray[Any], max_steps: int) -> int:
@@ -129,10 +140,12 @@ def summarize(played: Episodes, names: Sequence[str], best: float, iteration: in
     returns, lengths = played.returns[kept], played.lengths
     if not len(returns):
         return {}
-    mean = float(returns.mean())
+    each = np.concatenate(played.lives) if played.lives else returns
+    mean = float(each.mean())
     return {
         "eval/return_mean": mean,
-        "eval/return_std": float(returns.std()),
+        "eval/return_std": float(each.std()),
+        **team_metrics(played.lives),
         "eval/length_mean": float(lengths.mean()),
         **own_metrics("eval", names, played.told),
         "eval/episodes": len(returns),
@@ -140,6 +153,13 @@ def summarize(played: Episodes, names: Sequence[str], best: float, iteration: in
         "eval/of_iteration": iteration,
         **cut_metric(count_cut(lengths, max_steps)),
     }
+
+
+def team_metrics(lives: Sequence[NDArray[np.float64]]) -> dict[str, float]:
+    """Return what several agents came to together, given the returns of all lives in each episode; of one nothing."""
+    if not lives:
+        return {}
+    return {"eval/team_return_mean": float(np.mean([each.sum() for each in lives])), "eval/lives": sum(map(len, lives))}
 
 
 def play(
@@ -155,66 +175,96 @@ def play(
     """Play episode e from seed seeds[e], for every e in range(len(seeds)).
 
     Args:
-        venv: N environments that do not restart by themselves, with observations as rows.
+        venv: N environments that do not restart by themselves, with observations as rows, one for each agent.
         cap: steps after which an episode is cut off; None for the environment's own limit.
         observe: [E], whether to return the moments of the observations seen; empty: of none.
         watch: called after every step.
-        metrics: what of the environment's own numbers is wanted.
+        metrics: what of the environment's own numbers is wanted; of several agents the mean over lives.
     """
     observe = observe or [False] * len(seeds)
-    slots = venv.num_envs
+    seats = venv.seats
+    slots = venv.num_envs // seats
+    rows_of = np.arange(venv.num_envs).reshape(slots, seats)
     episodes = len(seeds)
     returns = np.zeros(episodes)
     lengths = np.zeros(episodes, np.int64)
     moments: list[Moments | None] = [None] * episodes
     told = np.full((episodes, len(metrics)), np.nan)
+    lives: list[list[float]] = [[] for _ in range(episodes if seats > 1 else 0)]
+    says: list[list[list[float]]] = [[] for _ in lives]
 
     playing = np.full(slots, -1)  # the episode in each slot
-    total = np.zeros(slots)
     steps = np.zeros(slots, np.int64)
-    obs = np.zeros((slots, *players.shape), players.dtype)
+    total = np.zeros(slots * seats)  # of each row's life
+    seen = np.zeros(slots * seats, np.int64)  # observations
+    obs = np.zeros((slots * seats, *players.shape), players.dtype)
     mean = np.zeros(players.numbers(obs).shape)
     m2 = np.zeros(mean.shape)
+    acts = np.zeros(slots * seats, np.bool_) if seats > 1 else None
+    lived = np.zeros(slots * seats, np.bool_)  # has acted in the life that goes on
 
     def start(ids: NDArray[np.intp], first: int) -> int:
         """Fill the free slots with the episodes from `first` on; return the first one still waiting."""
         ids = ids[: episodes - first]
         reset_seeds: list[int | None] = [None] * slots
-        mask = np.zeros(slots, np.bool_)
+        mask = np.zeros(slots * seats, np.bool_)
         for k, slot in enumerate(ids):
             playing[slot] = first + k
-            players.start(int(slot), first + k)
+            for seat, row in enumerate(rows_of[slot]):
+                players.start(int(row), first + k, seat)
             reset_seeds[slot] = seeds[first + k]
-            mask[slot] = True
+            mask[rows_of[slot]] = True
         if len(ids):
-            fresh, _ = venv.reset(seed=reset_seeds, options={"reset_mask": mask})
-            obs[ids] = fresh[ids].reshape(len(ids), *players.shape)
-            total[ids] = steps[ids] = 0
-            mean[ids] = m2[ids] = 0
+            fresh, infos = venv.reset(seed=reset_seeds, options={"reset_mask": mask})
+            at = rows_of[ids].ravel()
+            obs[at] = fresh[at].reshape(len(at), *players.shape)
+            steps[ids] = total[at] = seen[at] = 0
+            mean[at] = m2[at] = 0
+            if acts is not None:
+                acts[at], lived[at] = infos["acts"][at], False
         return first + len(ids)
+
+    def end_life(row: int, episode: int) -> None:
+        lives[episode].append(float(total[row]))
+        total[row], lived[row] = 0, False
+        players.forget(row)
 
     waiting = start(np.arange(slots), 0)
     active = np.flatnonzero(playing >= 0)
-    observed = active[[observe[episode] for episode in playing[active]]]
+    rows, observed = _choose(active, rows_of, playing, observe)
     while len(active):
+        if acts is not None:
+            lived |= acts
         if len(observed):
-            # Welford's update, slot by slot: an episode's moments are the same bits in any company.
-            numbers = players.numbers(obs[observed])
-            delta = numbers - mean[observed]
-            mean[observed] += delta / (steps[observed] + 1)[:, None]
-            m2[observed] += delta * (numbers - mean[observed])
-        if obs.dtype.kind == "V" and len(active) < slots:
+            # Welford's update, row by row: an episode's moments are the same bits in any company.
+            at = observed if acts is None else observed[acts[observed]]
+            numbers = players.numbers(obs[at])
+            delta = numbers - mean[at]
+            seen[at] += 1
+            mean[at] += delta / seen[at][:, None]
+            m2[at] += delta * (numbers - mean[at])
+        if acts is not None:
+            obs[~acts] = obs[acts.argmax()]  # of zeros no action may be legal
+        elif obs.dtype.kind == "V" and len(active) < slots:
             obs[playing < 0] = obs[active[0]]  # nobody plays there, and of an old row no action may be legal
-        actions = players.act(obs)
-        venv.send(actions[active], active)
-        seen, reward, terminated, truncated, infos = venv.recv(active)
-        obs[active] = seen.reshape(len(active), *players.shape)
-        total[active] += reward
+        actions = players.act(obs, acts)
+        venv.send(actions[rows], rows)
+        given, reward, terminated, truncated, infos = venv.recv(rows)
+        obs[rows] = given.reshape(len(rows), *players.shape)
+        total[rows] += reward
         steps[active] += 1
         if watch is not None:
             watch()
         ended = terminated | truncated
-        if metrics:
+        if acts is not None:
+            acts[rows] = infos["acts"]
+            for k in np.flatnonzero(ended):
+                episode = playing[rows[k] // seats]
+                end_life(rows[k], episode)
+                if metrics:
+                    says[episode].append(read_numbers(infos["final_info"], metrics, int(k)))
+            ended = infos["over"].copy()
+        elif metrics:
             for row in np.flatnonzero(ended):
                 told[playing[active[row]]] = read_numbers(infos, metrics, int(row))
         if cap is not None:
@@ -223,11 +273,37 @@ def play(
             over = active[ended]
             for slot in over:
                 episode = playing[slot]
-                returns[episode], lengths[episode] = total[slot], steps[slot]
+                lengths[episode] = steps[slot]
+                if acts is None:
+                    returns[episode] = total[slot]
+                else:
+                    for row in rows_of[slot][lived[rows_of[slot]]]:  # cut off
+                        end_life(int(row), episode)
+                    returns[episode] = sum(lives[episode]) / seats
+                    if says[episode]:
+                        told[episode] = np.mean(says[episode], axis=0)
+                    acts[rows_of[slot]] = False
                 if observe[episode]:
-                    moments[episode] = Moments(int(steps[slot]), mean[slot].copy(), m2[slot].copy())
+                    moments[episode] = _together(
+                        [Moments(int(seen[row]), mean[row].copy(), m2[row].copy()) for row in rows_of[slot]]
+                    )
             playing[over] = -1
             waiting = start(over, waiting)
             active = np.flatnonzero(playing >= 0)
-            observed = active[[observe[episode] for episode in playing[active]]]
-    return Episodes(returns, lengths, moments, told)
+            rows, observed = _choose(active, rows_of, playing, observe)
+    return Episodes(returns, lengths, moments, told, [np.array(each) for each in lives])
+
+
+def _choose(
+    active: NDArray[np.intp], rows_of: NDArray[np.intp], playing: NDArray[np.intp], observe: Sequence[bool]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows of active slots, and those that are observed."""
+    observed = active[[observe[episode] for episode in playing[active]]]
+    return rows_of[active].ravel(), rows_of[observed].ravel()
+
+
+def _together(parts: Sequence[Moments]) -> Moments:
+    first, *others = parts
+    for other in others:
+        first = first.merge(other)
+    return first

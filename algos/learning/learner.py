@@ -46,6 +46,11 @@ class Batch:
     advantage: Floats
     target: Floats  # of the values
     value: Floats  # before the update
+    rows: NDArray[np.bool_] | None = None  # those that are learned from; None: all
+
+    def pick(self, steps: Floats) -> Floats:
+        """Return of what steps have [T, N] those that are learned from."""
+        return steps if self.rows is None else steps[self.rows]
 
 
 class Learner(Protocol):
@@ -73,7 +78,7 @@ class Learner(Protocol):
         """Take one step of Adam a minibatch; returns what is `REPORTED` of each, [M, 6].
 
         Args:
-            minibatches: rows of the flattened batch; with an LSTM, environments.
+            minibatches: rows of the flattened batch, of those that are learned from; with an LSTM, environments.
             max_norm: gradients are scaled down to it; None: they are left as they are.
         """
         ...
@@ -206,9 +211,10 @@ def check_rollout(rollout: Rollout) -> None:
             raise EnvError(f"environment {n} gave {what} {given[(t, n, *at)]} in step {t} of a rollout; {MEND}")
 
 
-def check_values(values: BatchValues) -> None:
-    """Raise Diverged where the value of an observation is no finite number."""
-    for t, n in np.argwhere(~np.isfinite(values.value))[:1]:
+def check_values(values: BatchValues, rows: NDArray[np.bool_] | None) -> None:
+    """Raise Diverged where the value of an observation, of these rows or of all, is no finite number."""
+    wrong = ~np.isfinite(values.value)
+    for t, n in np.argwhere(wrong if rows is None else wrong & rows)[:1]:
         raise Diverged(f"the value of an observation is {values.value[t, n]}: {REMEDY}")
 
 

@@ -56,7 +56,8 @@ class Normalization:
             return rollout.reward
         ended = rollout.terminated | rollout.truncated
         returns, self._running = discount(rollout.reward, ended, self._gamma, self._running)
-        self._returned = self._returned.merge(moments_of(returns.reshape(-1, 1)))
+        acted = returns if rollout.acts is None else returns[rollout.acts[:-1]]
+        self._returned = self._returned.merge(moments_of(acted.reshape(-1, 1)))
         return np.clip(rollout.reward / np.float32(self.reward_scale), -clip, clip).astype(np.float32)
 
     def observe(self, rollout: Rollout) -> None:
@@ -64,6 +65,8 @@ class Normalization:
         if self._obs:
             T, N = rollout.reward.shape
             rows = rollout.obs.reshape(T * N, *rollout.obs.shape[2:])
+            if rollout.acts is not None:
+                rows = rows[rollout.acts[:-1].ravel()]
             self.seen = self.seen.merge(moments_of(self._inputs.numbers(rows)))
 
     def state_dict(self) -> dict[str, Any]:

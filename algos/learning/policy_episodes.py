@@ -18,6 +18,7 @@ from algos.common.keys import Stream, keyed_generator
 from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes, Moments, Players, play
 from algos.networks.flat import FlatPolicy, Population
+from algos.networks.inputs import spaces_of
 from algos.networks.native_policy import NativePolicy
 from algos.pool.broadcast import Broadcast
 from envs.cores import usable_cores
@@ -189,24 +190,25 @@ def _step(what: Performance, seeds: Sequence[int]) -> Episodes:
     """
     task, policy = exact_task(what.env, what.native), what.policy
     slots = min(LANES, len(seeds)) if isinstance(policy, FlatPolicy) or task is not None else 1
+    seats = what.env.seats
     players: Players
     if what.in_company:
-        slots, players = COMPANY, EverySlot(what.env, policy)
+        slots, players = COMPANY, EveryRow(what.env, policy)
     elif isinstance(policy, FlatPolicy):
-        players = Members(Population(policy.mlp, slots), lambda _: policy.parameters, policy.normalizer)
+        players = Members(Population(policy.mlp, slots * seats), lambda _: policy.parameters, policy.normalizer)
     else:
         players = Alone(what, seeds, slots)
     with one_thread(), closing(_open(what.env, task, slots)) as venv:
         return play(venv, players, seeds, cap=what.max_steps, metrics=what.env.metrics)
 
 
-def policy_of_episode(what: Performance, seed: int) -> Any:
-    """Return the policy as it plays the episode of a seed."""
-    return what.policy.drawing(keyed_generator(seed, Stream.ACTION)) if what.stochastic else what.policy
+def policy_of_episode(what: Performance, seed: int, seat: int = 0) -> Any:
+    """Return the policy as it plays the episode of a seed, in a seat."""
+    return what.policy.drawing(keyed_generator(seed, Stream.ACTION, 0, seat)) if what.stochastic else what.policy
 
 
 class Members:
-    """Networks of a population, one in each slot: `load(e)` gives the parameters [P] that play episode e."""
+    """Networks of a population, one in each row: `load(e)` gives the parameters [P] that play episode e."""
 
     def __init__(
         self, population: Population, load: Callable[[int], NDArray[np.float32]], normalizer: Normalizer | None
@@ -218,11 +220,14 @@ class Members:
         self._load = load
         self._normalizer = normalizer
 
-    def start(self, slot: int, episode: int) -> None:
+    def start(self, row: int, episode: int, seat: int = 0) -> None:
         """See `Players.start`."""
-        self._population.load(slot, self._load(episode))
+        self._population.load(row, self._load(episode))
 
-    def act(self, obs: NDArray[Any]) -> NDArray[Any]:
+    def forget(self, row: int) -> None:
+        """See `Players.forget`: nothing is remembered."""
+
+    def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None = None) -> NDArray[Any]:
         """See `Players.act`."""
         numbers = self._inputs.numbers(obs)
         normalized = numbers if self._normalizer is None else self._normalizer(numbers)
@@ -233,24 +238,31 @@ class Members:
         return self._inputs.numbers(obs)
 
 
-class EverySlot:
-    """One policy in every slot, acting on all rows at once."""
+class EveryRow:
+    """One policy in every row, acting on all at once."""
 
     def __init__(self, env: EnvSpec, policy: Any) -> None:
-        row = env.observations.row
+        row = spaces_of(env)[0].row
         self.shape, self.dtype = row.shape, row.base
         self._policy = policy
         self._state: Any = None
 
-    def start(self, slot: int, episode: int) -> None:
+    def start(self, row: int, episode: int, seat: int) -> None:
         """See `Players.start`."""
-        if self._state is not None:
-            self._state[slot] = 0
+        self.forget(row)
 
-    def act(self, obs: NDArray[Any]) -> NDArray[Any]:
+    def forget(self, row: int) -> None:
+        """See `Players.forget`."""
+        if self._state is not None:
+            self._state[row] = 0
+
+    def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
         """See `Players.act`."""
         actions, _, state = self._policy.act(obs, self._state)
-        self._state = None if state is None else state.copy()
+        state = None if state is None else state.copy()
+        if state is not None and acts is not None:
+            state[~acts] = 0 if self._state is None else self._state[~acts]
+        self._state = state
         return actions
 
     def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
@@ -259,26 +271,30 @@ class EverySlot:
 
 
 class Alone:
-    """One policy in every slot, each as if it were alone."""
+    """One policy in every row, each as if it were alone."""
 
     def __init__(self, what: Performance, seeds: Sequence[int], slots: int) -> None:
-        row = what.env.observations.row
+        row = spaces_of(what.env)[0].row
         self.shape, self.dtype = row.shape, row.base
-        self._policy_of: Callable[[int], Any] = lambda episode: policy_of_episode(what, seeds[episode])
-        self._policies: list[Any] = [self._policy_of(0)] * slots
-        self._states: list[Any] = [None] * slots
+        self._policy_of: Callable[[int, int], Any] = lambda episode, seat: policy_of_episode(what, seeds[episode], seat)
+        self._policies: list[Any] = [self._policy_of(0, 0)] * (slots * what.env.seats)
+        self._states: list[Any] = [None] * len(self._policies)
 
-    def start(self, slot: int, episode: int) -> None:
+    def start(self, row: int, episode: int, seat: int) -> None:
         """See `Players.start`."""
-        self._policies[slot], self._states[slot] = self._policy_of(episode), None
+        self._policies[row], self._states[row] = self._policy_of(episode, seat), None
 
-    def act(self, obs: NDArray[Any]) -> NDArray[Any]:
+    def forget(self, row: int) -> None:
+        """See `Players.forget`."""
+        self._states[row] = None
+
+    def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
         """See `Players.act`."""
-        actions = []
-        for slot, policy in enumerate(self._policies):
-            action, _, self._states[slot] = policy.act(obs[slot : slot + 1], self._states[slot])
-            actions.append(action)
-        return np.concatenate(actions)
+        actions: list[Any] = [None] * len(self._policies)
+        wanted = range(len(actions)) if acts is None else np.flatnonzero(acts).tolist()
+        for row in wanted:
+            actions[row], _, self._states[row] = self._policies[row].act(obs[row : row + 1], self._states[row])
+        return np.concatenate([actions[wanted[0]] if action is None else action for action in actions])
 
     def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
         """See `Players.numbers`."""

@@ -18,19 +18,24 @@ State = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """Where N environments stand between two rollouts, and what brings others there."""
+    """Where W environments of N rows, one for each agent, stand between two rollouts, and what brings others there."""
 
-    episode: NDArray[np.int64]  # [N], number of the running episode
-    length: NDArray[np.int64]  # [N], steps played in it
+    episode: NDArray[np.int64]  # [W], number of the running episode
+    length: NDArray[np.int64]  # [W], steps played in it
     state: NDArray[np.float32]  # [N, S], the policy's memory
     saved: tuple[State | None, ...] = ()  # by each vector of environments, of itself; None where it cannot
     played: tuple[NDArray[Any], ...] = ()  # [T, N, K] each: the latest rollouts' actions, the newest last
 
     @classmethod
-    def first(cls, num_envs: int, architecture: Architecture) -> "ResumePoint":
+    def first(cls, num_envs: int, architecture: Architecture, seats: int = 1) -> "ResumePoint":
         """Return the beginning of every environment's first episode."""
         zeros = np.zeros(num_envs, np.int64)
-        return cls(zeros, zeros, np.zeros((num_envs, architecture.state_width), np.float32))
+        return cls(zeros, zeros, np.zeros((num_envs * seats, architecture.state_width), np.float32))
+
+    @property
+    def seats(self) -> int:
+        """Rows of each environment."""
+        return len(self.state) // len(self.length)
 
     @property
     def light(self) -> "ResumePoint":
@@ -52,10 +57,11 @@ class ResumePoint:
         size = len(self.episode) // parts
         split = []
         for k in range(parts):
-            rows = slice(k * size, (k + 1) * size)
+            envs = slice(k * size, (k + 1) * size)
+            rows = slice(envs.start * self.seats, envs.stop * self.seats)
             played = tuple(actions[:, rows] for actions in self.played)
             split.append(
-                ResumePoint(self.episode[rows], self.length[rows], self.state[rows], self.saved[k : k + 1], played)
+                ResumePoint(self.episode[envs], self.length[envs], self.state[rows], self.saved[k : k + 1], played)
             )
         return split
 
@@ -77,11 +83,12 @@ class ResumePoint:
         return replace(end, saved=tuple(saved for one in ends for saved in one.saved), played=tuple(played))
 
     def state_dict(self, head: Head) -> dict[str, Any]:
-        """Return arrays and plain data; `actions` are those of the running episodes, environment by environment."""
+        """Return arrays and plain data; `actions` are those of the running episodes, row by row."""
         actions = np.zeros((0, head.components), head.compact_dtype)
         if self.played and self.can_be_replayed:
             steps = np.concatenate(self.played)
-            actions = np.concatenate([steps[len(steps) - length :, n] for n, length in enumerate(self.length)])
+            lengths = np.repeat(self.length, self.seats)
+            actions = np.concatenate([steps[len(steps) - length :, n] for n, length in enumerate(lengths)])
         saved = {str(k): one for k, one in enumerate(self.saved) if one is not None}
         arrays = {"episode": self.episode, "length": self.length, "state": self.state, "actions": actions}
         return {**arrays, "saved": saved or None}
@@ -89,15 +96,16 @@ class ResumePoint:
     @classmethod
     def restore(cls, state: State, head: Head, vectors: int) -> "ResumePoint":
         """Return the point that `state_dict` was of, for so many vectors of environments."""
-        length, saved = state["length"], state["saved"] or {}
-        played: tuple[NDArray[Any], ...] = ()
-        if len(state["actions"]) == length.sum() > 0:
-            steps = np.zeros((int(length.max()), len(length), head.components), head.compact_dtype)
-            ends = np.cumsum(length)
-            for n, end in enumerate(ends):
-                steps[len(steps) - length[n] :, n] = state["actions"][end - length[n] : end]
-            played = (steps,)
-        return cls(state["episode"], length, state["state"], tuple(saved.get(str(k)) for k in range(vectors)), played)
+        saved = state["saved"] or {}
+        kept = tuple(saved.get(str(k)) for k in range(vectors))
+        point = cls(state["episode"], state["length"], state["state"], kept)
+        length = np.repeat(point.length, point.seats)
+        if len(state["actions"]) != length.sum() or not len(state["actions"]):
+            return point
+        steps = np.zeros((int(length.max()), len(length), head.components), head.compact_dtype)
+        for n, end in enumerate(np.cumsum(length)):
+            steps[len(steps) - length[n] :, n] = state["actions"][end - length[n] : end]
+        return replace(point, played=(steps,))
 
 
 def side_by_side(points: Sequence[ResumePoint]) -> ResumePoint:

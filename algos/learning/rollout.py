@@ -7,7 +7,7 @@ where they cannot, plays the actions of the running episodes again.
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -18,8 +18,10 @@ from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.learning.episodes import own_metrics
 from algos.learning.offpolicy.exploration import Exploration
 from algos.learning.resume_point import ResumePoint, State, side_by_side
+from algos.learning.returns import finished_turns
 from algos.networks.actor import make_actor
 from algos.networks.architecture import Architecture, Weights
+from algos.networks.inputs import blank
 from algos.networks.player import make_player
 from envs.errors import require
 from envs.native.steps import Steps
@@ -37,7 +39,7 @@ MAX_EPISODE_STEPS = 100_000  # where nothing else limits an episode, so that its
 
 @dataclass(frozen=True)
 class Rollout:
-    """T steps in N environments."""
+    """T steps in N environments, or of N seats in worlds: row world * seats + seat."""
 
     version: int  # of the weights that acted
     obs: NDArray[Any]  # [T, N, *shape] of a Box, [T, N] rows of any other space
@@ -56,12 +58,36 @@ class Rollout:
     env_s: float  # seconds spent waiting for environments, summed over actors
     policy_s: float  # seconds spent choosing actions, summed over actors
     restarts: int  # worker processes of the environments replaced so far
+    acts: NDArray[np.bool_] | None = None  # [T + 1, N], rows that await an action; None: all, as there is one agent
+
+    @property
+    def steps(self) -> int:
+        """How many actions were taken."""
+        return self.reward.size if self.acts is None else int(self.acts[:-1].sum())
+
+    @property
+    def world_steps(self) -> int:
+        """How many steps the environments took."""
+        return len(self.reward) * len(self.start.length)
+
+    def learned_from(self) -> NDArray[np.bool_] | None:
+        """Return which rows acted and saw what came of it, [T, N]; None: all.
+
+        Raises:
+            ConfigError: none did.
+        """
+        if self.acts is None:
+            return None
+        found = finished_turns(self.terminated, self.truncated, self.acts)
+        what = f"in {len(found)} steps of a rollout no agent's turn came to its end"
+        require(bool(found.any()), f"{what}, so there is nothing to learn from; raise algo.num_steps")
+        return found
 
     @property
     def starts(self) -> NDArray[np.bool_]:
-        """Whether an episode began at a step's observation, [T, N]."""
+        """Whether an episode began at a step's observation, or a life did or may, [T, N]."""
         begun = np.empty_like(self.terminated)
-        begun[0] = self.start.length == 0
+        begun[0] = np.repeat(self.start.length == 0, self.start.seats)
         begun[1:] = self.terminated[:-1] | self.truncated[:-1]
         return begun
 
@@ -111,9 +137,15 @@ def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
     """
     env = env.limited(MAX_EPISODE_STEPS) if vec.seeded_slots else env
     training = env.in_training()
-    same = training is env or training.spaces == env.spaces
-    require(same, f"env.training changes the spaces to {training.spaces}; leave out what does, or say it in env.kwargs")
+    same = training is env or (training.seats == env.seats and _spaces(training) == _spaces(env))
+    told = f"env.training changes the spaces to {_spaces(training)}"
+    require(same, f"{told}; leave out what does, or say it in env.kwargs")
     return env
+
+
+def _spaces(env: EnvSpec) -> Any:
+    """Return the spaces that agents have."""
+    return env.spaces if env.seats == 1 else [(role.observation_space, role.action_space) for role in env.roles]
 
 
 class Collector:
@@ -126,11 +158,14 @@ class Collector:
         self._actor = make_actor(config.architecture)
         self._player = make_player(config.architecture, self._venv) if config.fused == "auto" else None
         self._at: ResumePoint | None = None  # where the environments stand; None: nobody knows
-        N = config.vec.num_envs
+        self._seats = config.env.seats
+        self._num_rows = N = config.vec.num_envs * self._seats
         size = N // config.groups
         self._groups = [slice(start, start + size) for start in range(0, N, size)]
         inputs = config.architecture.inputs
+        self._blank = blank(inputs.layout)
         self._obs: NDArray[Any] = np.zeros((N, *inputs.shape), inputs.dtype)
+        self._acts: NDArray[np.bool_] | None = None  # [N], rows that await an action; None where all always do
 
     def is_at(self, point: ResumePoint) -> bool:
         """Return whether the environments stand there."""
@@ -149,25 +184,25 @@ class Collector:
         self._at = None  # until the rollout is whole
         generator = keyed_generator(config.seed, Stream.ACTION, iteration, self._index)
         noise, state = self._draw(generator, weights.version), start.state.copy()
+        acts = None
         if self._player is not None:
             self._player.load(weights)
             steps = self._player.play(noise)
             if config.exploration:
                 steps.logprob[:] = 0
+            over = steps.terminated | steps.truncated
         else:
-            steps = self._step(weights, noise, state)
-        self._obs = steps.obs[T]
-        ended = steps.terminated | steps.truncated
-        episode = start.episode + ended.sum(axis=0)
-        length = np.where(ended.any(axis=0), ended[::-1].argmax(axis=0), start.length + T)
+            steps, over, acts = self._step(weights, noise, state)
+        self._obs, self._acts = steps.obs[T], None if acts is None else acts[T]
+        episode = start.episode + over.sum(axis=0)
+        length = np.where(over.any(axis=0), over[::-1].argmax(axis=0), start.length + T)
         # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
         played = (steps.action.astype(head.compact_dtype),) if config.vec.seeded_slots else ()
         end = ResumePoint(episode, length, state, (self._save(),), played)
         self._at = end.light
         values = {field.name: getattr(steps, field.name) for field in fields(steps)} | {"obs": steps.obs[:T]}
-        return Rollout(
-            weights.version, last_obs=steps.obs[T], start=start.light, restarts=self._venv.restarts, **values
-        ), end
+        told = {"last_obs": steps.obs[T], "start": start.light, "restarts": self._venv.restarts, "acts": acts}
+        return Rollout(weights.version, **told, **values), end
 
     def close(self) -> None:
         """Close the environments."""
@@ -175,15 +210,24 @@ class Collector:
 
     def _draw(self, generator: np.random.Generator, version: int) -> NDArray[np.float32]:
         """Return the noise of a rollout's actions."""
-        config, N = self._config, self._config.vec.num_envs
+        config, N = self._config, self._num_rows
         lead, head = (config.num_steps, N), config.architecture.head
         if config.exploration is None:
             return head.draw(generator, lead)
         step = version * config.num_steps * N * config.num_actors
         return config.exploration.draw(head, generator, lead, step, self._index * N)
 
-    def _step(self, weights: Weights, noise: NDArray[np.float32], state: NDArray[np.float32]) -> Steps:
-        """Choose and step, group by group; the policy's memory [N, S] is changed."""
+    def _step(
+        self, weights: Weights, noise: NDArray[np.float32], state: NDArray[np.float32]
+    ) -> tuple[Steps, NDArray[np.bool_], NDArray[np.bool_] | None]:
+        """Choose and step, group by group; the policy's memory [N, S] is changed.
+
+        Who awaits no action goes through the policy too, with an observation of zeros: what the others do is then the
+        same bits, whoever lives.
+
+        Returns:
+            The steps, which environments ended an episode in each [T, W], and which rows acted; see `Rollout.acts`.
+        """
         config, head = self._config, self._config.architecture.head
         T, N = noise.shape[:2]
         self._actor.load(weights)
@@ -195,6 +239,11 @@ class Collector:
         reward = np.empty((T, N), np.float32)
         terminated = np.empty((T, N), np.bool_)
         truncated = np.empty((T, N), np.bool_)
+        seats, acts = self._seats, None
+        over = np.empty((T, N // seats), np.bool_)
+        if self._acts is not None:
+            acts = np.empty((T + 1, N), np.bool_)
+            acts[0] = self._acts
         finals: list[tuple[int, int, Any]] = []
         returns: list[float] = []
         lengths: list[int] = []
@@ -209,6 +258,10 @@ class Collector:
                     obs[t, rows] = seen
                     terminated[t - 1, rows] = ended
                     truncated[t - 1, rows] = cut
+                    if acts is not None:
+                        acts[t, rows] = infos["acts"]
+                        over[t - 1, rows.start // seats : rows.stop // seats] = infos["over"]
+                        self._hide(obs[t, rows], infos["acts"])
                     if "final_obs" in infos:
                         for row in np.flatnonzero(ended | cut):
                             n = rows.start + int(row)
@@ -222,12 +275,13 @@ class Collector:
                 between = clock()
                 env_s += between - before
                 if t < T:
-                    out[t, rows], state[rows] = self._actor.act(obs[t, rows], state[rows])
+                    out[t, rows], after = self._actor.act(obs[t, rows], state[rows])
+                    state[rows] = after if acts is None else np.where(acts[t, rows, None], after, state[rows])
                     action[t, rows] = head.sample(out[t, rows], log_std, noise[t, rows])
                     policy_s += clock() - between
                     self._venv.send(head.to_env(action[t, rows]), rows)
         flat = (T * N, -1)
-        return Steps(
+        steps = Steps(
             obs=obs,
             action=action,
             logprob=np.zeros((T, N), np.float32)
@@ -244,11 +298,25 @@ class Collector:
             env_s=env_s,
             policy_s=policy_s,
         )
+        return steps, terminated | truncated if acts is None else over, acts
+
+    def _take(self, obs: NDArray[Any], infos: Mapping[str, Any]) -> None:
+        """Note where the environments stand."""
+        self._obs, self._acts = obs, infos.get("acts")
+        if self._acts is not None:
+            self._obs = obs.copy()
+            self._hide(self._obs, self._acts)
+
+    def _hide(self, obs: NDArray[Any], acts: NDArray[np.bool_]) -> None:
+        """Blank the observations [B, ...] of those that await no action: nobody may depend on them."""
+        if not acts.all():
+            obs[~acts] = self._blank
 
     def _save(self) -> State | None:
         """Return what `_load` goes on from; None where the environments cannot save themselves."""
         saved = self._venv.state_dict()
-        return None if saved is None else {"obs": self._obs, "envs": saved}
+        acts = {} if self._acts is None else {"acts": self._acts}
+        return None if saved is None else {"obs": self._obs, **acts, "envs": saved}
 
     def _load(self, saved: State) -> bool:
         """Bring the environments to where others saved themselves; False where these are of another kind."""
@@ -258,6 +326,7 @@ class Collector:
             log.info("what the environments saved is of no use here (%s)", error)
             return False
         self._obs = np.array(saved["obs"])
+        self._acts = np.array(saved["acts"]) if "acts" in saved else None
         return True
 
     def _enter(self, point: ResumePoint, iteration: int) -> ResumePoint:
@@ -272,36 +341,40 @@ class Collector:
             log.warning("%s cannot enter an episode again: all begin anew", type(self._venv).__name__)
             episode = point.episode + 1
             if self._venv.keyed:
-                self._obs, _ = self._venv.begin(key, episode)
+                self._take(*self._venv.begin(key, episode))
             else:
-                self._obs, _ = self._venv.begin(keyed_seed(key, self._index, iteration))
+                self._take(*self._venv.begin(keyed_seed(key, self._index, iteration)))
             return ResumePoint(episode, np.zeros_like(point.length), np.zeros_like(point.state))
-        self._obs, _ = self._venv.begin(key, point.episode)
+        self._take(*self._venv.begin(key, point.episode))
         return point
 
     def _replay(self, point: ResumePoint, key: int) -> ResumePoint:
         """Begin the running episodes again, and play the actions that led to where they were."""
-        head, length = self._config.architecture.head, point.length
-        obs, _ = self._venv.begin(key, point.episode)
-        latest = obs.copy()
+        head, length, seats = self._config.architecture.head, point.length, self._seats
+        obs, infos = self._venv.begin(key, point.episode)
+        latest, acts = obs.copy(), infos.get("acts")
         over = np.zeros(len(length), np.bool_)
         steps = np.concatenate(point.played) if point.played else np.zeros(0)
         for t in range(int(length.max(initial=0))):
             ids = np.flatnonzero((length > t) & ~over)
             if not len(ids):
                 break
-            actions = steps[len(steps) - length[ids] + t, ids].astype(head.inner_dtype)
-            self._venv.send(head.to_env(actions), ids)
-            latest[ids], _, terminated, truncated, _ = self._venv.recv(ids)
-            over[ids] = terminated | truncated
-        self._obs = latest
+            rows = ids if seats == 1 else (ids[:, None] * seats + np.arange(seats)).ravel()
+            actions = steps[len(steps) - np.repeat(length[ids], seats) + t, rows].astype(head.inner_dtype)
+            self._venv.send(head.to_env(actions), rows)
+            latest[rows], _, terminated, truncated, infos = self._venv.recv(rows)
+            over[ids] = terminated | truncated if acts is None else infos["over"]
+            if acts is not None:
+                acts[rows] = infos["acts"]
+        self._take(latest, {} if acts is None else {"acts": acts})
         if not over.any():
             return point
         log.warning(
             "the same actions ended the episodes of environments %s, which went on before; their next ones begin",
             np.flatnonzero(over).tolist(),
         )
-        return ResumePoint(point.episode + over, np.where(over, 0, length), np.where(over[:, None], 0, point.state))
+        state = np.where(np.repeat(over, seats)[:, None], 0, point.state)
+        return ResumePoint(point.episode + over, np.where(over, 0, length), state)
 
 
 def join(parts: Sequence[Rollout]) -> Rollout:
@@ -312,6 +385,8 @@ def join(parts: Sequence[Rollout]) -> Rollout:
     values: dict[str, Any] = {"version": parts[0].version}
     for name in ("obs", "action", "logprob", "reward", "terminated", "truncated"):
         values[name] = np.concatenate([getattr(part, name) for part in parts], axis=1)
+    acts = [part.acts for part in parts if part.acts is not None]
+    values["acts"] = np.concatenate(acts, axis=1) if acts else None
     for name in ("last_obs", "final_obs", "returns", "lengths", "told"):
         values[name] = np.concatenate([getattr(part, name) for part in parts])
     for name in ("env_s", "policy_s", "restarts"):
@@ -336,3 +411,8 @@ def episode_metrics(rollout: Rollout | Played, names: Sequence[str]) -> dict[str
         "train/length_mean": float(rollout.lengths.mean()),
         **own_metrics("train", names, rollout.told),
     }
+
+
+def world_metrics(rollout: Rollout, count: int) -> dict[str, float]:
+    """What is told beside the agents' steps after so many rollouts such as this one: the environments' own."""
+    return {} if rollout.acts is None else {"train/world_steps": count * rollout.world_steps}

@@ -72,11 +72,12 @@ class TorchLearner:
         T, N = rollout.reward.shape
         obs = self._observations(rollout.obs.reshape(T * N, *rollout.obs.shape[2:]), weights)
         state, start = self._tensor(rollout.start.state), self._tensor(rollout.starts)
+        acts = None if rollout.acts is None else self._tensor(rollout.acts[:-1])
         t, n = torch.from_numpy(rollout.final_at).to(self.device).unbind(1)
         action = self._tensor(rollout.action)
         with torch.no_grad():
             if self.architecture.lstm:
-                out, value, states = self.network.unroll(obs.unflatten(0, (T, N)), state, start)
+                out, value, states = self.network.unroll(obs.unflatten(0, (T, N)), state, start, acts)
             else:
                 parts = [self.network(part) for part in obs.split(CHUNK)]
                 out = torch.cat([part for part, _ in parts]).unflatten(0, (T, N))
@@ -91,7 +92,7 @@ class TorchLearner:
                 self.architecture.head, out.flatten(0, 1), self.network.log_std, action.flatten(0, 1)
             )
         told = [each.cpu().numpy() for each in (value, following, logprob.view_as(value))]
-        return BatchValues(told[0], told[1], told[2], _Inputs(obs, action, state, start))
+        return BatchValues(told[0], told[1], told[2], _Inputs(obs, action, state, start, acts))
 
     def descend(
         self,
@@ -104,9 +105,10 @@ class TorchLearner:
     ) -> NDArray[np.float64]:
         """See `Learner.descend`: against the sum of all learners' losses."""
         known = [self._tensor(each) for each in (batch.logprob, batch.advantage, batch.target, batch.value)]
+        learned = None if batch.rows is None else self._tensor(batch.rows)
         reports, norms = [], []
         for rows in minibatches:
-            loss, report = self._loss(values.inputs, known, rows, objective)
+            loss, report = self._loss(values.inputs, known, rows, objective, learned)
             norms.append(self._apply(loss, rate, max_norm))
             reports.append(torch.stack(report).detach())
         told = torch.stack(reports)
@@ -114,16 +116,21 @@ class TorchLearner:
         return torch.column_stack([told, torch.stack(norms)]).cpu().numpy().astype(np.float64)
 
     def _loss(
-        self, inputs: "_Inputs", known: list[Tensor], minibatch: NDArray[np.int64], objective: Surrogate
+        self,
+        inputs: "_Inputs",
+        known: list[Tensor],
+        minibatch: NDArray[np.int64],
+        objective: Surrogate,
+        learned: Tensor | None,
     ) -> tuple[Tensor, list[Tensor]]:
         """This learner's part of a minibatch's loss and of what is reported of it; both add up over learners."""
         everyone = torch.from_numpy(minibatch).to(self.device)
         rows = torch.from_numpy(self.context.share(minibatch)).to(self.device)
-        out, value = self._outputs(inputs, rows)
-        old, advantage, target, before = (self._pick(each, rows) for each in known)
-        all_advantages = self._pick(known[1], everyone)
+        out, value = self._outputs(inputs, rows, learned)
+        old, advantage, target, before = (self._pick(each, rows, learned) for each in known)
+        all_advantages = self._pick(known[1], everyone, learned)
         logprob, entropy = logprob_and_entropy(
-            self.architecture.head, out, self.network.log_std, self._pick(inputs.action, rows)
+            self.architecture.head, out, self.network.log_std, self._pick(inputs.action, rows, learned)
         )
         difference = logprob - old
         ratio, clip, count = difference.exp(), objective.clip_coef, len(all_advantages)
@@ -141,22 +148,28 @@ class TorchLearner:
             clipped_share = ((ratio - 1).abs() > clip).float().sum() / count
         return loss, [policy_loss, value_loss, spread, divergence, clipped_share]
 
-    def _outputs(self, inputs: "_Inputs", rows: Tensor) -> tuple[Tensor, Tensor]:
+    def _outputs(self, inputs: "_Inputs", rows: Tensor, learned: Tensor | None) -> tuple[Tensor, Tensor]:
         """Outputs [B, W] and values [B], with gradients.
 
         Args:
             rows: of the flattened rollout; for an LSTM, environments, whose steps follow each other in the result.
+            learned: [T, N], which of an LSTM's steps are in the result; None: all.
         """
         if not self.architecture.lstm:
             return self.network(inputs.obs[rows])
         T, N = inputs.start.shape
         obs = inputs.obs.unflatten(0, (T, N))[:, rows]
-        out, value, _ = self.network.unroll(obs, inputs.state[rows], inputs.start[:, rows])
+        acts = None if inputs.acts is None else inputs.acts[:, rows]
+        out, value, _ = self.network.unroll(obs, inputs.state[rows], inputs.start[:, rows], acts)
+        if learned is not None:
+            return out[learned[:, rows]], value[learned[:, rows]]
         return out.flatten(0, 1), value.flatten()
 
-    def _pick(self, array: Tensor, rows: Tensor) -> Tensor:
+    def _pick(self, array: Tensor, rows: Tensor, learned: Tensor | None) -> Tensor:
         """The rows of [T, N, ...] that go with `_outputs`, [B, ...]."""
-        return array[:, rows].flatten(0, 1) if self.architecture.lstm else array.flatten(0, 1)[rows]
+        if not self.architecture.lstm:
+            return array.flatten(0, 1)[rows]
+        return array[:, rows].flatten(0, 1) if learned is None else array[:, rows][learned[:, rows]]
 
     def parameters(self) -> NDArray[np.float32]:
         """A copy of the flat parameters [P]."""
@@ -202,6 +215,7 @@ class _Inputs:
     action: Tensor  # [T, N, K]
     state: Tensor  # [N, S], before the first step
     start: Tensor  # [T, N], whether an episode begins
+    acts: Tensor | None  # [T, N], whether the row acts; None: all do
 
 
 def check_compiler(device: str) -> None:

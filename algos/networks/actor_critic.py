@@ -95,12 +95,15 @@ class ActorCritic(nn.Module):
             features, state = output, torch.cat([output, cell], 1)
         return *self.decode(features, obs), state
 
-    def unroll(self, obs: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll(
+        self, obs: Tensor, state: Tensor, start: Tensor, acts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Map sequences [T, B, *shape] to outputs [T, B, W], values [T, B] and the memory after each step [T, B, S].
 
         Args:
             state: [B, S], before the first step.
             start: [T, B], whether an episode begins at that step; the memory is then empty.
+            acts: [T, B], whether the row acts in that step; if not, the memory stays as it is. None: all do.
         """
         T, B = obs.shape[:2]
         flat = obs.flatten(0, 1)
@@ -109,9 +112,12 @@ class ActorCritic(nn.Module):
         if self.lstm is not None:
             keep = (~start).to(features.dtype).unsqueeze(2)
             outputs, memories = [], []
-            for feature, kept in zip(features.unflatten(0, (T, B)), keep, strict=True):
-                output, cell = self.lstm(feature, (state * kept).chunk(2, 1))
+            for t, (feature, kept) in enumerate(zip(features.unflatten(0, (T, B)), keep, strict=True)):
+                before = state * kept
+                output, cell = self.lstm(feature, before.chunk(2, 1))
                 state = torch.cat([output, cell], 1)
+                if acts is not None:
+                    state = torch.where(acts[t, :, None], state, before)
                 outputs.append(output)
                 memories.append(state)
             features, states = torch.cat(outputs), torch.stack(memories)

@@ -6,18 +6,20 @@ bytes, in which each part starts at a multiple of 8.
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from algos.networks.heads import Head
-from envs.errors import require
+from envs.errors import ConfigError, require
 from envs.masks import MASK
 from envs.spaces.features import Features, numbers_of
 from envs.spaces.layout import Layout
 from envs.spaces.parts import Leaf, Path, dotted, place
+from envs.spec import EnvSpec
 
 MOST = 65_536  # numbers of one observation, for dense layers
 ALIGNMENT = 8  # bytes
@@ -159,6 +161,40 @@ class Inputs:
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if not key.startswith("_")}
+
+
+def seated(env: EnvSpec, seat_feature: bool) -> EnvSpec:
+    """Return an environment whose agents see which seat they have, if they are to.
+
+    Raises:
+        ConfigError: it has one agent alone.
+    """
+    if not seat_feature:
+        return env
+    require(env.seats > 1, f"algo.seat_feature=true: env.id={env.id} has one agent; leave it at false")
+    return replace(env, seat_feature=True)
+
+
+def spaces_of(env: EnvSpec) -> tuple[Layout, gymnasium.Space]:
+    """Return how an observation lies in a row, and the action space, of every agent of an environment.
+
+    Raises:
+        ConfigError: its agents have several roles, or an observation has no known size.
+    """
+    if env.seats == 1:
+        return env.observations, env.spaces[1]
+    roles = env.roles
+    names = ", ".join(role.name for role in roles)
+    require(
+        len(roles) == 1,
+        f"env.id={env.id} has agents of {len(roles)} roles ({names}), which see or do different things; allowed: one "
+        "role; choose an environment whose agents are alike",
+    )
+    (role,) = roles
+    sized = f"env.id={env.id}: an observation of {role.observation_space} has no known size"
+    if role.observations is None:
+        raise ConfigError(f"{sized}; give it one by env.bounds=, or leave parts out by env.without=")
+    return role.observations, role.action_space
 
 
 def images(layout: Layout) -> tuple[Leaf, ...]:

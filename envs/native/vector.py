@@ -2,7 +2,6 @@
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from envs.vector.contract import (
     read_seeds,
 )
 from envs.vector.storage import Layouts, RowIndex
-from envs.vector.table import FREE, NEW, SENT, Arrays, Table
+from envs.vector.table import ARRAYS, FREE, NEW, SENT, Arrays, Table
 
 BITS = 2**64
 NO_MEMORY = -2  # of vector_play
@@ -36,12 +35,12 @@ NO_MEMORY = -2  # of vector_play
 class ArrayRows(ctypes.Structure):
     """`struct rows` of vector.h: where the arrays are that `Arrays` has by the same names."""
 
-    _fields_ = tuple((field.name, ctypes.c_void_p) for field in fields(Arrays))
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ARRAYS)
 
 
 def rows_of(arrays: Arrays) -> ArrayRows:
     """What the C code is given of these arrays, which have to outlive it."""
-    return ArrayRows(**{field.name: getattr(arrays, field.name).ctypes.data for field in fields(arrays)})
+    return ArrayRows(**{name: getattr(arrays, name).ctypes.data for name in ARRAYS})
 
 
 class NativeVectorEnv(VectorEnv):
@@ -228,7 +227,7 @@ class NativeVectorEnv(VectorEnv):
             self._vector = None
 
     def _named(self) -> dict[str, NDArray[Any]]:
-        return {field.name: getattr(self.arrays, field.name) for field in fields(self.arrays)}
+        return {name: getattr(self.arrays, name) for name in ARRAYS}
 
     def _choose(self, rows: RowIndex) -> int | None:
         """Where the C code reads which environments are meant; None for all of them."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import Space
+from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -35,16 +35,33 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
     `l`, as a `RecordEpisodeStatistics` around each environment would give. With `AutoresetMode.DISABLED` the caller
     restarts ended episodes: `reset(seed=[...], options={"reset_mask": mask})`.
 
+    An environment of several agents, a world, has as many rows as it has seats: row = world * seats + seat, and
+    `num_envs` counts rows. `env_ids` and `reset_mask` name all rows of a world or none; seeds, episodes and attributes
+    are one for each world. Where seats > 1, infos say besides of each row whether it awaits an action (`acts` [rows]
+    bool, of `reset` and `begin` too; what is sent for others is not looked at), and of each world whether it ended in
+    the step (`over` [worlds] bool). `final_obs` and `final_info["episode"]` are of a seat's life: `r` its return, `l`
+    the steps that took an action of it. A life ends before its world does where the agent's does; its row is zeros
+    then, without reward or flags, and may be born again. With the world all lives end, and all seats restart in the
+    same step (`envs.vector.worlds` has the table); with `AutoresetMode.DISABLED` they wait for the caller's reset.
+    `stray_reward` of infos is what somebody was given who did not live.
+
     Attributes:
+        seats: rows of each environment; 1 but for worlds.
         batch_size: environments in one `recv()`; fewer than num_envs where it returns whichever are ready first.
         restarts: worker processes replaced so far; 0 for ever where there are none.
         keyed: whether `begin` enters any episode by its number; False where only the run as a whole has a seed.
     """
 
     batch_size: int
+    seats: int = 1
     restarts: int = 0
     keyed: bool = True
     autoreset: AutoresetMode
+
+    @property
+    def worlds(self) -> int:
+        """How many environments there are, whatever their seats."""
+        return int(self.num_envs) // self.seats
 
     @abstractmethod
     def reset(
@@ -54,7 +71,7 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
 
     @abstractmethod
     def send(self, actions: Any, env_ids: Rows = None) -> None:
-        """Hand over one action for each of `env_ids`; they start to step.
+        """Hand over one action for each row of `env_ids`; they start to step.
 
         Without `env_ids` the actions are for the rows of the last `recv()`, which is all of them where batch_size is
         num_envs.
@@ -84,7 +101,7 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         be entered again by its key and its actions; `reset` goes back to Gymnasium's own succession.
 
         Args:
-            episodes: [N] the first episode's number in each environment; zeros where not given.
+            episodes: [N / seats] the first episode's number in each environment; zeros where not given.
         """
 
     def state_dict(self) -> dict[str, Any] | None:
@@ -122,12 +139,23 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         return self.recv(everyone)
 
 
-def describe(venv: VectorEnv, env: Any, kept: Space, num_envs: int, autoreset: AutoresetMode) -> None:
+def describe(
+    venv: VectorEnv,
+    env: Any,
+    kept: Space,
+    num_envs: int,
+    autoreset: AutoresetMode,
+    action_space: Space | None = None,
+    seats: Sequence[int] = (1,),
+) -> None:
     """Set what Gymnasium's vector environments say of themselves, of N such as this one.
 
     Args:
         env: an environment, or what has spaces, metadata and render mode as one has.
-        kept: its observation space without what is left out.
+        kept: its observation space without what is left out; of several roles, a Dict of each one's.
+        num_envs: N, rows.
+        action_space: its action space; None: as it says itself, which a world does not.
+        seats: how many each role of a world has.
 
     Raises:
         VectorMisuse: the way of restarting is none of ours.
@@ -136,12 +164,22 @@ def describe(venv: VectorEnv, env: Any, kept: Space, num_envs: int, autoreset: A
         raise VectorMisuse("autoreset=NEXT_STEP is not supported; use SAME_STEP or DISABLED")
     venv.num_envs = num_envs
     venv.autoreset = autoreset
-    venv.metadata = {**env.metadata, "autoreset_mode": autoreset}
-    venv.render_mode = env.render_mode
+    venv.seats = sum(seats)
+    venv.metadata = {**getattr(env, "metadata", {}), "autoreset_mode": autoreset}
+    venv.render_mode = getattr(env, "render_mode", None)  # of worlds, not all say so
     venv.single_observation_space = kept
-    venv.single_action_space = env.action_space
-    venv.observation_space = batch_space(kept, num_envs)
-    venv.action_space = batch_space(env.action_space, num_envs)
+    venv.single_action_space = env.action_space if action_space is None else action_space
+    venv.observation_space = batch_rows(kept, num_envs, seats)
+    venv.action_space = batch_rows(venv.single_action_space, num_envs, seats)
+
+
+def batch_rows(space: Space, num_envs: int, seats: Sequence[int]) -> Space:
+    """Return the space of N rows' elements; of worlds with several roles, a Dict of each role's."""
+    if len(seats) == 1:
+        return batch_space(space, num_envs)
+    assert isinstance(space, spaces.Dict)
+    roles = zip(space.items(), seats, strict=True)
+    return spaces.Dict([(name, batch_space(one, num_envs // sum(seats) * n)) for (name, one), n in roles])
 
 
 def check_open(venv: VectorEnv, verb: str) -> None:

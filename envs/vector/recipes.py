@@ -128,7 +128,7 @@ class Multiprocess:
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
         check_platform()
-        size_of(Layouts.of(spec, *spec.raw_spaces), 1, 1)
+        size_of(Layouts.of_seats(spec, spec.seating), spec.seats, 1)
 
     def make(
         self,

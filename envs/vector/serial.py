@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
@@ -21,13 +20,15 @@ from envs.vector.contract import (
     read_seeds,
     read_values,
 )
-from envs.vector.slots import Slots, build
+from envs.vector.slots import build
 from envs.vector.storage import Layouts, numbers
-from envs.vector.table import NEW, SENT, Arrays, Table
+from envs.vector.table import NEW, SENT, Arrays, Table, worlds_of
+from envs.vector.worlds import slots_of
+from envs.worlds.roles import seats_of
 
 
 class SerialVectorEnv(VectorEnv):
-    """N environments in a row; `recv` does the work."""
+    """N environments in a row, or W worlds and their rows; `recv` does the work."""
 
     def __init__(
         self,
@@ -49,15 +50,17 @@ class SerialVectorEnv(VectorEnv):
             ConfigError: the environment cannot be made, or is to give rows and has no known size.
         """
         at_work = [0]
-        self.envs: list[gymnasium.Env] = build(spec, range(num_envs), at_work)
-        self.batch_size = num_envs
-        layouts = Layouts.of(spec, self.envs[0].observation_space, self.envs[0].action_space)
+        self.envs: list[Any] = build(spec, range(num_envs), at_work)
+        layouts = Layouts.of_seats(spec, seats_of(self.envs[0]))
         if packed:
             layouts.check_sized()
-        describe(self, self.envs[0], layouts.observation_space, num_envs, autoreset)
-        arrays = Arrays.allocate(layouts, num_envs, np.zeros)
+        rows = self.batch_size = num_envs * layouts.seats
+        space, action_space = layouts.observation_space, layouts.action_space
+        describe(self, self.envs[0], space, rows, autoreset, action_space, layouts.role_seats)
+        arrays = Arrays.allocate(layouts, rows, np.zeros)
         self._table = Table(arrays, layouts, autoreset, copy, packed)
-        self._slots = Slots(spec, self.envs, 0, arrays, layouts, autoreset, at_work)
+        kind = slots_of(layouts)
+        self._slots = kind(spec, self.envs, 0, arrays, layouts, autoreset, at_work)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -66,9 +69,10 @@ class SerialVectorEnv(VectorEnv):
         check_open(self, "reset")
         options, chosen = read_mask(options, self.num_envs)
         rows = self._table.rows(chosen, "reset")
-        seeds = read_seeds(seed, self.num_envs)
+        seeds = read_seeds(seed, self.worlds)
         self._table.forget(rows)
-        self._table.note(rows, self._slots.reset(rows, [seeds[i] for i in numbers(rows)], options))
+        chosen_seeds = [seeds[i] for i in numbers(worlds_of(rows, self.seats))]
+        self._table.note(rows, self._slots.reset(rows, chosen_seeds, options))
         return self._table.start(rows)
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -76,7 +80,7 @@ class SerialVectorEnv(VectorEnv):
         check_open(self, "begin")
         rows = self._table.everyone
         self._table.forget(rows)
-        self._table.note(rows, self._slots.begin(rows, seed, read_episodes(episodes, self.num_envs)))
+        self._table.note(rows, self._slots.begin(rows, seed, read_episodes(episodes, self.worlds)))
         return self._table.start(rows)
 
     def send(self, actions: Any, env_ids: Rows = None) -> None:
@@ -105,7 +109,7 @@ class SerialVectorEnv(VectorEnv):
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
         check_open(self, "set_attr")
-        self._slots.set_attr(name, read_values(values, self.num_envs))
+        self._slots.set_attr(name, read_values(values, self.worlds))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close every environment; Gymnasium's `close` calls this once."""

@@ -75,8 +75,8 @@ class Slots:
         self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
         self._lived = [False] * len(envs)  # has had an episode
         self._steps = [env.step for env in envs]
-        self._observation = Buffer.of(layouts.observation_space, layouts.observation, arrays.observation)
-        self._action = Buffer.of(layouts.action_space, layouts.action, arrays.action)
+        self._observation = Buffer.of(layouts.observation_space, layouts.observation_rows, arrays.observation)
+        self._action = Buffer.of(layouts.action_space, layouts.action_rows, arrays.action)
         self._shape = arrays.observation.shape[1:] if layouts.observation and layouts.observation.plain else None
 
     def step(self, rows: RowIndex) -> dict[str, Any]:
@@ -211,10 +211,7 @@ class Slots:
         try:
             self._observation.write(rows, observations)
         except Refused as refused:
-            if not isinstance(refused.cause, Misfit):
-                raise named(refused.cause, self._spec, refused.row, "step") from refused.cause
-            what = f"environment {refused.row} ({self._spec.id}) returned an observation with {refused.cause}"
-            raise EnvError(f"{what}; mend the environment or its observation_space") from None
+            raise misfit(refused, self._spec, f"environment {refused.row}", refused.row) from None
 
 
 def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnasium.Env, int]:
@@ -231,6 +228,14 @@ def named(error: Exception, spec: EnvSpec, i: int, verb: str) -> PaddockError:
         return error
     what = " ".join(f"{type(error).__name__}: {error}".split())
     return EnvError(f"environment {i} ({spec.id}) raised in {verb}: {what}\n{shortened(error)}")
+
+
+def misfit(refused: Refused, spec: EnvSpec, who: str, i: int) -> PaddockError:
+    """Return what to raise for an observation of environment i that cannot be written."""
+    if not isinstance(refused.cause, Misfit):
+        return named(refused.cause, spec, i, "step")
+    what = f"{who} ({spec.id}) returned an observation with {refused.cause}"
+    return EnvError(f"{what}; mend the environment or its observation_space")
 
 
 def shortened(error: Exception) -> str:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium import Space
+from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError, require
 from envs.spaces.layout import Layout
-from envs.spec import NOTHING, EnvSpec
+from envs.spec import EnvSpec
+from envs.worlds.roles import SeatRows, Seats
 
 NewArray = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]  # (shape, dtype) to an array of zeros
 RowIndex = slice | NDArray[np.intp]  # environments: consecutive ones as a slice with start and stop, or distinct ones
@@ -22,8 +23,10 @@ class Layouts:
 
     observation: Layout | None
     action: Layout | None
-    observation_space: Space  # without what is left out
+    observation_space: Space  # without what is left out; of several roles, a Dict of each one's
     action_space: Space
+    agents: tuple[str, ...] = ("agent",)  # in the order of seats
+    roles: tuple[SeatRows, SeatRows] | None = None  # of observations and of actions, where there are several roles
 
     @classmethod
     def of(cls, spec: EnvSpec, observation_space: Space, action_space: Space) -> "Layouts":
@@ -34,23 +37,61 @@ class Layouts:
                 is not.
         """
         kept, observation = spec.keep(observation_space)
-        try:
-            action = spec.lay_out_actions(action_space)
-        except ConfigError:
-            if spec.action_bounds != NOTHING:
-                raise
-            action = None
-        return cls(observation, action, kept, action_space)
+        return cls(observation, spec.keep_actions(action_space), kept, action_space)
+
+    @classmethod
+    def of_seats(cls, spec: EnvSpec, seats: Seats) -> "Layouts":
+        """Return those of an environment in which these sit; raises as `of` does."""
+        if len(seats) == 1:
+            return cls.of(spec, seats[0].observation_space, seats[0].action_space)
+        roles, agents = spec.read_roles(seats), tuple(seat.agent for seat in seats)
+        for role in roles:
+            cls(role.observations, role.actions, role.observation_space, role.action_space).check_sized()
+        if len(roles) == 1:
+            (role,) = roles
+            return cls(role.observations, role.actions, role.observation_space, role.action_space, agents)
+        of = [role.seats for role in roles]
+        return cls(
+            None,
+            None,
+            spaces.Dict([(role.name, role.observation_space) for role in roles]),
+            spaces.Dict([(role.name, role.action_space) for role in roles]),
+            agents,
+            (
+                SeatRows.of([role.observations for role in roles if role.observations], of),
+                SeatRows.of([role.actions for role in roles if role.actions], of),
+            ),
+        )
+
+    @property
+    def observation_rows(self) -> Layout | SeatRows | None:
+        """How observations lie, of one role or of several."""
+        return self.observation if self.roles is None else self.roles[0]
+
+    @property
+    def action_rows(self) -> Layout | SeatRows | None:
+        """How actions lie, of one role or of several."""
+        return self.action if self.roles is None else self.roles[1]
+
+    @property
+    def seats(self) -> int:
+        """Rows of one environment."""
+        return len(self.agents)
+
+    @property
+    def role_seats(self) -> tuple[int, ...]:
+        """How many seats each role has."""
+        return (self.seats,) if self.roles is None else tuple(map(len, self.roles[0].seats))
 
     def check_sized(self) -> None:
         """Raise ConfigError where observations or actions have no known size, saying what gives them one."""
         try:
-            if self.observation is None:
+            if self.observation is None and self.roles is None:
                 Layout.of(self.observation_space, {}, ())
         except ConfigError as error:
             raise ConfigError(f"observations have no fixed size: {error}") from None
         try:
-            if self.action is None:
+            if self.action is None and self.roles is None:
                 Layout.of(self.action_space, {}, (), "env.action_bounds")
         except ConfigError as error:
             raise ConfigError(f"actions have no fixed size: {error}") from None
@@ -65,10 +106,12 @@ class Layouts:
         )
 
 
-def allocate(layout: Layout | None, num_envs: int, new: NewArray) -> NDArray[Any]:
+def allocate(layout: Layout | SeatRows | None, num_envs: int, new: NewArray) -> NDArray[Any]:
     """Return an array [N, ...] for rows: numbers where an element is one array of them, else voids or objects."""
     if layout is None:
         return new((num_envs,), np.dtype(object))
+    if isinstance(layout, SeatRows):
+        return new((num_envs,), layout.row)
     if layout.plain:
         return new((num_envs, *layout.row.shape), layout.row.base)
     rows = new((num_envs,), layout.row)

@@ -1,6 +1,6 @@
 """What N environments and their caller exchange: arrays, which environments have an action, batches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,24 @@ NEW, FREE, SENT, READY, LOST = b"\x00", b"\x01", b"\x02", b"\x03", b"\x04"
 
 
 @dataclass(frozen=True)
+class Lives:
+    """Who lives and who acts in worlds of several seats, N rows in all."""
+
+    alive: NDArray[np.bool_]  # [N], whether somebody lives in the seat
+    acts: NDArray[np.bool_]  # [N], whether the next step takes its action
+    over: NDArray[np.bool_]  # [N / seats], whether the world ended in the step
+    seats: int
+
+    @classmethod
+    def allocate(cls, num_envs: int, seats: int, new: NewArray) -> "Lives":
+        """Arrays from `new`, always in the same order."""
+        alive, acts = (new((num_envs,), np.dtype(np.bool_)) for _ in range(2))
+        return cls(alive, acts, new((num_envs // seats,), np.dtype(np.bool_)), seats)
+
+
+@dataclass(frozen=True)
 class Arrays:
-    """N environments' latest step, in memory that those who step them and those who ask may share."""
+    """N rows' latest step, in memory that those who step them and those who ask may share."""
 
     observation: NDArray[Any]  # [N, ...]
     final: NDArray[Any]  # [N, ...], the last observation of an episode that ended in the step
@@ -30,7 +46,8 @@ class Arrays:
     running_length: NDArray[np.int64]  # [N], steps
     final_return: NDArray[np.float64]  # [N], of an episode that ended in the step
     final_length: NDArray[np.int64]  # [N]
-    episode: NDArray[np.int64]  # [N], number of the running episode
+    episode: NDArray[np.int64]  # [N / seats], number of the running episode
+    lives: "Lives | None" = None  # of worlds with several seats
 
     @classmethod
     def allocate(cls, layouts: Layouts, num_envs: int, new: NewArray) -> "Arrays":
@@ -40,9 +57,9 @@ class Arrays:
             return new((num_envs,), np.dtype(dtype))
 
         return cls(
-            observation=allocate(layouts.observation, num_envs, new),
-            final=allocate(layouts.observation, num_envs, new),
-            action=allocate(layouts.action, num_envs, new),
+            observation=allocate(layouts.observation_rows, num_envs, new),
+            final=allocate(layouts.observation_rows, num_envs, new),
+            action=allocate(layouts.action_rows, num_envs, new),
             reward=row(np.float64),
             terminated=row(np.bool_),
             truncated=row(np.bool_),
@@ -50,7 +67,8 @@ class Arrays:
             running_length=row(np.int64),
             final_return=row(np.float64),
             final_length=row(np.int64),
-            episode=row(np.int64),
+            episode=new((num_envs // layouts.seats,), np.dtype(np.int64)),
+            lives=Lives.allocate(num_envs, layouts.seats, new) if layouts.seats > 1 else None,
         )
 
     def enter(self, rows: RowIndex, reward: Any, terminated: Any, truncated: Any) -> None:
@@ -60,10 +78,14 @@ class Arrays:
         self.running_length[rows] += 1
 
     def end(self, i: int | NDArray[np.intp]) -> None:
-        """Note what the running episode of environment i, or of each, ends with; the next one has no steps yet."""
+        """Note what the running episode of row i, or of each, ends with; the next one has no steps yet."""
         self.final_return[i], self.final_length[i] = self.running_return[i], self.running_length[i]
         self.running_return[i] = self.running_length[i] = 0
-        self.episode[i] += 1
+        if self.lives is None:
+            self.episode[i] += 1
+
+
+ARRAYS = tuple(field.name for field in fields(Arrays) if field.name != "lives")  # that every vector has
 
 
 class Table:
@@ -80,18 +102,26 @@ class Table:
         self.arrays = arrays
         self.num_envs = len(arrays.reward)
         self.everyone = slice(0, self.num_envs)
+        self.seats = 1 if arrays.lives is None else arrays.lives.seats
         self.flags = bytearray(self.num_envs)  # NEW and so on
         self.flag = np.frombuffer(self.flags, np.uint8)  # the same bytes
-        seen = layouts.observation_space, layouts.observation
+        seen = layouts.observation_space, layouts.observation_rows
         self._observation = Buffer.of(*seen, arrays.observation, packed)
         self._final = Buffer.of(*seen, arrays.final, packed)
-        self._action = Buffer.of(layouts.action_space, layouts.action, arrays.action)
+        self._action = Buffer.of(layouts.action_space, layouts.action_rows, arrays.action)
         self._same_step = autoreset is AutoresetMode.SAME_STEP
         self._copy = copy
         self._said: list[tuple[NDArray[np.intp], dict[str, Any]]] = []  # environments and their infos, not yet received
 
     def rows(self, env_ids: Rows, verb: str) -> RowIndex:
-        """Environments as the caller names them, in one form."""
+        """Environments as the caller names them, in one form; of worlds, all rows of each."""
+        rows = self._rows(env_ids, verb)
+        if self.seats > 1 and not are_whole(rows, self.seats):
+            allowed = f"all {self.seats} rows of a world, one after another, or none of them"
+            raise VectorMisuse(f"{verb}: env_ids={env_ids!r} must have {allowed}")
+        return rows
+
+    def _rows(self, env_ids: Rows, verb: str) -> RowIndex:
         if env_ids is None:
             return self.everyone
         if isinstance(env_ids, slice):
@@ -166,7 +196,7 @@ class Table:
         if self._copy and isinstance(rows, slice):
             reward, terminated, truncated = reward.copy(), terminated.copy(), truncated.copy()
         infos: dict[str, Any] = {}
-        if self._same_step:
+        if self._same_step or arrays.lives is not None:
             ended = terminated | truncated
             if 1 in ended.tobytes():
                 self._enter_episodes(infos, ended, rows)
@@ -174,6 +204,9 @@ class Table:
             self._collect(infos, rows)
         if len(reward) < self.num_envs:
             infos["env_id"] = np.arange(self.num_envs)[rows]
+        if arrays.lives is not None:
+            infos["acts"] = arrays.lives.acts[rows].copy()
+            infos["over"] = arrays.lives.over[worlds_of(rows, self.seats)].copy()
         self.mark(FREE, rows)
         return self._observation.take(rows, self._copy), reward, terminated, truncated, infos
 
@@ -181,6 +214,8 @@ class Table:
         """What a reset of these environments gives: everybody's observations, and the infos of those that began."""
         infos: dict[str, Any] = {}
         self._collect(infos, self.everyone)
+        if self.arrays.lives is not None:
+            infos["acts"] = self.arrays.lives.acts.copy()
         self.mark(FREE, rows)
         return self._observation.take(self.everyone, self._copy), infos
 
@@ -194,20 +229,31 @@ class Table:
         """
         flag, arrays = self.flag[ids], self.arrays
         sent, free, ready = (ids[flag == state[0]] for state in (SENT, FREE, READY))
-        running = ready[~(arrays.terminated[ready] | arrays.truncated[ready])]
-        self._cut(running, arrays.reward[running])
-        self._cut(np.concatenate([sent, free]), 0.0)
+        if arrays.lives is None:
+            running = ready[~(arrays.terminated[ready] | arrays.truncated[ready])]
+        else:
+            running = ready[~arrays.lives.over[ready // self.seats]]
+        waiting = np.concatenate([sent, free])
+        arrays.reward[waiting] = 0
+        arrays.terminated[waiting] = arrays.truncated[waiting] = False
+        self._cut(running)
+        self._cut(waiting)
         self.mark(READY, sent)
         self.mark(LOST, free)
         return len(sent) > 0
 
-    def _cut(self, ids: NDArray[np.intp], reward: Any) -> None:
-        arrays = self.arrays
-        arrays.reward[ids] = reward
-        arrays.terminated[ids] = False
-        arrays.truncated[ids] = True
-        arrays.final[ids] = arrays.observation[ids]
-        arrays.end(ids)
+    def _cut(self, ids: NDArray[np.intp]) -> None:
+        """Truncate the running episodes of these environments."""
+        arrays, lives = self.arrays, self.arrays.lives
+        living = ids if lives is None else ids[lives.alive[ids]]
+        arrays.truncated[living] = True
+        arrays.final[living] = arrays.observation[living]
+        arrays.end(living)
+        if lives is not None:
+            over = worlds_of(ids, self.seats)
+            lives.alive[ids] = lives.acts[ids] = False
+            lives.over[over] = True
+            arrays.episode[over] += 1
 
     def _enter_episodes(self, infos: dict[str, Any], ended: NDArray[np.bool_], rows: RowIndex) -> None:
         """Enter what episodes ended with: `final_obs`, and `final_info["episode"]` with return `r` and length `l`."""
@@ -234,3 +280,22 @@ class Table:
                 self._said.append((at[~inside], pick_infos(part, ~inside)))
                 at, part = at[inside], pick_infos(part, inside)
             merge_infos(infos, part, position[at], size)
+
+
+def worlds_of(rows: RowIndex, seats: int) -> RowIndex:
+    """Return the worlds whose rows, all of each one's, these are."""
+    if isinstance(rows, slice):
+        return slice(rows.start // seats, rows.stop // seats)
+    return rows[::seats] // seats
+
+
+def are_whole(rows: RowIndex, seats: int) -> bool:
+    """Return whether these are the rows of worlds, all of each one's in a row."""
+    if isinstance(rows, slice):
+        return rows.start % seats == 0 and rows.stop % seats == 0
+    first = rows[::seats]
+    return (
+        len(rows) % seats == 0
+        and np.array_equal(rows.reshape(-1, seats), first[:, None] + np.arange(seats))
+        and not (first % seats).any()
+    )

@@ -38,7 +38,7 @@ RESAMPLES = 10_000  # of the bootstrap
 class Evaluation:
     """What E fresh episodes gave, in their order."""
 
-    returns: NDArray[np.float64]  # [E], undiscounted sum of rewards
+    returns: NDArray[np.float64]  # [E], undiscounted sum of rewards; of several agents the mean over seats
     lengths: NDArray[np.int64]  # [E], steps
     told: dict[str, NDArray[np.float64]]  # [E] each, numbers of the environment's own; NaN where max_steps came first
     interval: tuple[float, float]  # of the mean return, 95 %; NaN for one episode
@@ -49,6 +49,7 @@ class Evaluation:
     env: EnvSpec
     film: Film | None  # of episode 0, where a video was asked for
     target: EvaluationTarget | None  # who played where, if it was in a niche
+    lives: list[NDArray[np.float64]]  # [E], of several agents: the return of each life
 
     @property
     def mean(self) -> float:
@@ -115,7 +116,9 @@ def evaluate(
     told = dict(zip(spec.metrics, played.told.T, strict=True))
     interval = bootstrap_interval(returns, keyed_generator(seed, Stream.FRESH, iteration=1))
     cut = int((lengths >= max_steps).sum())
-    return Evaluation(returns, lengths, told, interval, cut, seconds, iteration, progress, spec, film, target)
+    return Evaluation(
+        returns, lengths, told, interval, cut, seconds, iteration, progress, spec, film, target, played.lives
+    )
 
 
 def _play_all(what: Performance, seeds: Sequence[int], workers: int | None) -> Episodes:

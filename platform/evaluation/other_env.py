@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -49,8 +50,13 @@ def place(algorithm: Any, section: Mapping[str, Any]) -> EnvSpec:
     env = build("env", section)
     require(isinstance(env, EnvSpec), "env: a family of environments cannot be played in; choose one, as env=terrain")
     if isinstance(algorithm, LearnsInEnv):
+        env = replace(env, seat_feature=algorithm.env.seat_feature)
+        require(
+            algorithm.env.seats == env.seats,
+            f"env: {env.id} has {env.seats} agents, and the policy was made for {algorithm.env.seats}",
+        )
         for kind in ("observations", "actions"):
-            own, new = getattr(algorithm.env, kind), getattr(env, kind)
+            own, new = (getattr(one.roles[0] if one.seats > 1 else one, kind) for one in (algorithm.env, env))
             what = f"env: {env.id} has {kind} {new.space}, and the policy was made for {own.space}"
             require(own == new, f"{what}; choose an environment of that kind")
     return env

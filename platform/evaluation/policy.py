@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from algos.networks.inputs import Inputs, blank
+from algos.networks.inputs import Inputs, blank, spaces_of
 from algos.protocol import Drawing
 from envs.errors import ConfigError, require
 from envs.spaces.parts import Misfit
@@ -38,7 +38,8 @@ class TrainedPolicy:
         Args:
             policy: acts on rows of the environment's observations.
         """
-        self.observation_space, self.action_space = env.raw_spaces
+        self._layout, self.action_space = spaces_of(env)
+        self.observation_space = env.raw_spaces[0] if env.seats == 1 else self._layout.space
         self.iteration = iteration
         self.policy = policy
         self._env = env
@@ -51,7 +52,7 @@ class TrainedPolicy:
     @functools.cached_property
     def recurrent(self) -> bool:
         """Whether it has a memory, so that what it does depends on earlier observations."""
-        _, _, state = self.policy.act(blank(self._env.observations), None)
+        _, _, state = self.policy.act(blank(self._layout), None)
         return np.size(state) > 0 if state is not None else False
 
     def act(self, observation: Any, *, deterministic: bool = True, seed: Seed = None) -> Any:
@@ -95,7 +96,7 @@ class TrainedPolicy:
         policy = self.policy if deterministic else self._drawing(seed)
         actions, _, state = policy.act(rows, state)
         if actions.dtype.kind == "V":
-            layout = self._env.actions
+            layout = self._env.lay_out_actions(self.action_space)
             return (layout.reader(actions)(0) if alone else layout.batch(actions)), state
         return (actions[0] if alone else actions), state
 
@@ -112,7 +113,7 @@ class TrainedPolicy:
 
     def _rows(self, observation: Any) -> tuple[NDArray[Any], bool]:
         """Observations [B, *shape] as the policy takes them, and whether it is one alone."""
-        layout = self._env.observations
+        layout = self._layout
         read, batch = read_observation(self.observation_space, observation)
         if layout.plain:
             return (read if batch is not None else read[None]), batch is None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from algos.learning.flow import minibatches, prefetch
-from algos.learning.returns import gae, n_step, vtrace
+from algos.learning.returns import finished_turns, gae, n_step, vtrace
 
 REWARD, VALUE, FOLLOWING = ([[1.0], [2.0], [3.0]], [[0.5], [0.4], [0.3]], [[0.4], [0.3], [0.2]])
 NEVER = np.zeros((3, 1), bool)
@@ -71,6 +71,63 @@ def test_vtrace_weighs_steps_by_bounded_ratios() -> None:
     corrections = [0.43 + 0.45 * (1.87 + 0.9 * 2.88), 1.87 + 0.9 * 2.88, 2.88]
     np.testing.assert_allclose(target[:, 0], np.array([0.5, 0.4, 0.3]) + corrections, rtol=1e-6)
     np.testing.assert_allclose(advantage[0, 0], 0.5 * (1 + 0.9 * (0.4 + corrections[1]) - 0.5), rtol=1e-6)
+
+
+# Turns: row 0 acts first and row 1 waits; then each waits for the other, and row 0 dies in step 3, while it waits.
+ACTS = np.array([[1, 0], [0, 1], [1, 0], [0, 1], [0, 1], [0, 0]], bool)
+TURN_REWARD = np.array([[1, 9], [2, 4], [3, 8], [5, 16], [0, 32]], np.float32)
+TURN_VALUE = np.array([[0.5, 7], [7, 0.25], [1.5, 7], [np.nan, 1], [np.nan, 2]], np.float32)
+TURN_FOLLOWING = np.array([[7, 0.25], [1.5, 7], [7, 1], [7, 2], [np.nan, 7]], np.float32)
+DIES = np.array([[0, 0], [0, 0], [0, 0], [1, 0], [0, 0]], bool)
+NOBODY = np.zeros((5, 2), bool)
+
+
+def test_a_turn_spans_to_the_next_one_or_to_the_end_of_the_life() -> None:
+    finished = finished_turns(DIES, NOBODY, ACTS)
+    # Row 0 acts in steps 0 and 2. Row 1 acts in 1, 3 and 4; what came of the last nobody saw.
+    np.testing.assert_array_equal(finished, [[1, 0], [0, 1], [1, 0], [0, 1], [0, 0]])
+    steps = TURN_REWARD, TURN_VALUE, TURN_FOLLOWING, DIES, NOBODY
+    advantage = gae(*steps, 0.5, 0.5, ACTS)
+    # Row 0: rewards 1 + 2, then 1.5 follows; rewards 3 + 5, and it is dead. The reward that row 1 had before it acted
+    # is of no turn: 4 + 8, then 1 follows; 16, then 2 follows.
+    last_0, last_1 = 8 - 1.5, 16 + 0.5 * 2 - 1
+    expected = [
+        [3 + 0.5 * 1.5 - 0.5 + 0.25 * last_0, 0],
+        [0, 12 + 0.5 - 0.25 + 0.25 * last_1],
+        [last_0, 0],
+        [0, last_1],
+    ]
+    np.testing.assert_array_equal(advantage, np.array([*expected, [0, 0]], np.float32))
+    returns = n_step(TURN_REWARD, TURN_FOLLOWING, DIES, NOBODY, 0.5, ACTS)
+    np.testing.assert_array_equal(returns, [[3 + 0.5 * 8, 0], [0, 12 + 0.5 * 17], [8, 0], [0, 17], [0, 0]])
+    target, seen = vtrace(*steps, 0.5, 0.5, np.ones((5, 2), np.float32), acts=ACTS)
+    np.testing.assert_array_equal(target[finished], (TURN_VALUE + advantage)[finished])
+    assert seen[2, 0] == last_0 and seen[3, 1] == last_1 and not seen[~finished].any()
+
+
+def test_a_life_cut_off_while_its_row_waits_is_worth_its_final_observation() -> None:
+    following = np.where(DIES, np.float32(6), TURN_FOLLOWING)
+    advantage = gae(TURN_REWARD, TURN_VALUE, following, NOBODY, DIES, 0.5, 0.5, ACTS)
+    assert advantage[2, 0] == 8 + 0.5 * 6 - 1.5
+
+
+def test_where_every_row_acts_the_returns_are_the_same_bits() -> None:
+    generator = np.random.default_rng(1)
+    reward, value, following, ratio = generator.standard_normal((4, 20, 4)).astype(np.float32)
+    terminated = generator.random((20, 4)) < 0.1
+    ends = terminated, ~terminated & (generator.random((20, 4)) < 0.1)
+    everyone = np.ones((21, 4), bool)
+    with_acts = [
+        gae(reward, value, following, *ends, 0.9, 0.8, everyone),
+        n_step(reward, following, *ends, 0.9, everyone),
+        *vtrace(reward, value, following, *ends, 0.9, 0.8, ratio, acts=everyone),
+    ]
+    without = [
+        gae(reward, value, following, *ends, 0.9, 0.8),
+        n_step(reward, following, *ends, 0.9),
+        *vtrace(reward, value, following, *ends, 0.9, 0.8, ratio),
+    ]
+    assert [each.tobytes() for each in with_acts] == [each.tobytes() for each in without]
 
 
 # Flow

@@ -83,7 +83,7 @@ class WorkerProcess:
         self._log.close()
 
     def _who(self, at_work: int) -> str:
-        first, last = self._job.rows.start, self._job.rows.stop - 1
+        first, last = self._job.envs[0], self._job.envs[-1]
         envs = f"environment {at_work}" if first <= at_work <= last else f"environments {first} to {last}"
         return f"{envs} ({self._job.spec.id})"
 

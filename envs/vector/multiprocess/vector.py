@@ -32,13 +32,15 @@ from envs.vector.multiprocess.coordinator import Coordinator, Message
 from envs.vector.multiprocess.process import WorkerProcess, end
 from envs.vector.multiprocess.shared import MappedMemory, SharedBuffers, check_platform, size_of
 from envs.vector.multiprocess.worker import WorkerJob
-from envs.vector.slots import IDLE, Slots, build
+from envs.vector.slots import IDLE, build
 from envs.vector.storage import Layouts, RowIndex, numbers
-from envs.vector.table import NEW, Table
+from envs.vector.table import NEW, Table, worlds_of
+from envs.vector.worlds import slots_of
+from envs.worlds.roles import seats_of
 
 
 class MultiprocessVectorEnv(VectorEnv):
-    """N environments in W processes, N / W in each."""
+    """N environments or worlds in W processes, N / W in each."""
 
     _finalizer: weakref.finalize | None = None
 
@@ -73,14 +75,16 @@ class MultiprocessVectorEnv(VectorEnv):
         """
         check_platform()
         (probe,) = build(spec, range(1), [IDLE])
-        spaces = probe.observation_space, probe.action_space
-        layouts = Layouts.of(spec, *spaces)
-        describe(self, probe, layouts.observation_space, num_envs, autoreset)
+        seats = seats_of(probe)
+        layouts = Layouts.of_seats(spec, seats)
+        rows, space, action_space = num_envs * layouts.seats, layouts.observation_space, layouts.action_space
+        describe(self, probe, space, rows, autoreset, action_space, layouts.role_seats)
         probe.close()
-        self.batch_size = batch_size
+        self.batch_size = batch_size * layouts.seats
 
-        size = size_of(layouts, num_envs, workers)
-        self._latest: RowIndex = slice(0, num_envs)  # of the last recv
+        size = size_of(layouts, rows, workers)
+        self._slots = slots_of(layouts)
+        self._latest: RowIndex = slice(0, rows)  # of the last recv
         self._key: int | None = None  # as `begin` gave it
         self._seeds: list[int | None] = [None] * num_envs  # as `reset` gave them
         self._attributes: dict[str, list[Any]] = {}  # as `set_attr` gave them
@@ -88,7 +92,7 @@ class MultiprocessVectorEnv(VectorEnv):
         memory = os.memfd_create("paddock-buffers")
         try:
             os.ftruncate(memory, size)
-            buffers = SharedBuffers.lay_out(layouts, num_envs, workers, MappedMemory(memory, size).new)
+            buffers = SharedBuffers.lay_out(layouts, rows, workers, MappedMemory(memory, size).new)
             for semaphore in (buffers.ready, *buffers.go):
                 semaphore.initialize()
         except BaseException:
@@ -99,7 +103,7 @@ class MultiprocessVectorEnv(VectorEnv):
         try:
             self._table = Table(buffers.arrays, layouts, autoreset, copy, packed)
             jobs = [
-                WorkerJob(number, workers, num_envs, spec, registered, spaces, layouts, autoreset, memory, size, log=-1)
+                WorkerJob(number, workers, rows, spec, registered, seats, layouts, autoreset, memory, size, log=-1)
                 for number in range(workers)
             ]
             self._coordinator = Coordinator(
@@ -121,22 +125,27 @@ class MultiprocessVectorEnv(VectorEnv):
         check_open(self, "reset")
         options, chosen = read_mask(options, self.num_envs)
         rows = self._table.rows(chosen, "reset")
-        seeds = read_seeds(seed, self.num_envs)
-        for i in numbers(rows):
+        seeds = read_seeds(seed, self.worlds)
+        for i in numbers(worlds_of(rows, self.seats)):
             self._seeds[i] = seeds[i]
         parts = self._coordinator.split(rows)
         if self._key is not None:  # all forget it, those without a row to reset too
             parts = {w: parts.get(w, np.zeros(0, np.intp)) for w in range(len(self._coordinator.rows))}
             self._key = None
-        messages = {w: (Slots.reset, part, [seeds[i] for i in numbers(part)], options) for w, part in parts.items()}
+        messages: dict[int, Message] = {}
+        for w, part in parts.items():
+            chosen_seeds = [seeds[i] for i in numbers(worlds_of(part, self.seats))]
+            messages[w] = (self._slots.reset, part, chosen_seeds, options)
         return self._start(rows, messages)
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `VectorEnv.begin`."""
         check_open(self, "begin")
-        first = read_episodes(episodes, self.num_envs)
+        first = read_episodes(episodes, self.worlds)
         self._key = seed
-        messages = {w: (Slots.begin, part, seed, first[part]) for w, part in enumerate(self._coordinator.rows)}
+        messages: dict[int, Message] = {}
+        for w, part in enumerate(self._coordinator.rows):
+            messages[w] = (self._slots.begin, part, seed, [first[i] for i in numbers(worlds_of(part, self.seats))])
         return self._start(self._table.everyone, messages)
 
     def send(self, actions: Any, env_ids: Rows = None) -> None:
@@ -161,15 +170,15 @@ class MultiprocessVectorEnv(VectorEnv):
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What each environment's method gives, or its attribute where that is no method."""
         check_open(self, "call")
-        messages = {w: (Slots.call, name, args, kwargs) for w in range(len(self._coordinator.rows))}
+        messages = {w: (self._slots.call, name, args, kwargs) for w in range(len(self._coordinator.rows))}
         answers = self._coordinator.ask(messages, insist=False)
         return tuple(one for answer in answers.values() for one in answer)
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment: to one value each where `values` is a list or tuple."""
         check_open(self, "set_attr")
-        each = read_values(values, self.num_envs)
-        messages = {w: (Slots.set_attr, name, each[rows]) for w, rows in enumerate(self._coordinator.rows)}
+        each = read_values(values, self.worlds)
+        messages = {w: self._set(name, each, w) for w in range(len(self._coordinator.rows))}
         self._coordinator.ask(messages, insist=False)
         self._attributes[name] = each
 
@@ -183,7 +192,7 @@ class MultiprocessVectorEnv(VectorEnv):
         self._coordinator.settle(list(messages))
         self._table.mark(NEW, rows)
         self._table.forget(rows)
-        self._table.arrays.episode[rows] = 0
+        self._table.arrays.episode[worlds_of(rows, self.seats)] = 0
         infos = self._coordinator.ask(messages, insist=True)
         for w, message in messages.items():
             self._table.note(message[1], infos[w])
@@ -193,15 +202,21 @@ class MultiprocessVectorEnv(VectorEnv):
     def _revive(self, w: int) -> list[Message]:
         """What a worker is told that replaces another: attributes, and new episodes on seeds of their own."""
         rows, table = self._coordinator.rows[w], self._table
-        messages: list[Message] = [(Slots.set_attr, name, each[rows]) for name, each in self._attributes.items()]
+        messages: list[Message] = [self._set(name, each, w) for name, each in self._attributes.items()]
         ids = np.arange(self.num_envs)[rows]
         ids = ids[table.flag[ids] != NEW[0]]
         if self.autoreset is AutoresetMode.SAME_STEP and len(ids):
-            episodes = table.arrays.episode[ids].tolist()
+            worlds = numbers(worlds_of(ids, self.seats))
+            episodes = table.arrays.episode[worlds].tolist()
             if self._key is not None:
-                messages.append((Slots.begin, ids, self._key, episodes))
+                messages.append((self._slots.begin, ids, self._key, episodes))
             else:
-                given = [(self._seeds[i], i, episode) for i, episode in zip(ids.tolist(), episodes, strict=True)]
+                given = [(self._seeds[i], i, episode) for i, episode in zip(worlds, episodes, strict=True)]
                 seeds = [None if seed is None else keyed_seed(seed, i, episode) for seed, i, episode in given]
-                messages.append((Slots.reset, ids, seeds, {}))
+                messages.append((self._slots.reset, ids, seeds, {}))
         return messages
+
+    def _set(self, name: str, each: list[Any], w: int) -> Message:
+        """Return what tells a worker to set an attribute of its environments."""
+        rows = self._coordinator.rows[w]
+        return self._slots.set_attr, name, each[rows.start // self.seats : rows.stop // self.seats]

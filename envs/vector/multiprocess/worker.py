@@ -30,8 +30,10 @@ from envs.vector.multiprocess.shared import (
     MappedMemory,
     SharedBuffers,
 )
-from envs.vector.slots import IDLE, Slots, build
+from envs.vector.slots import IDLE, build
 from envs.vector.storage import Layouts
+from envs.vector.worlds import slots_of
+from envs.worlds.roles import Seats, seats_of
 
 WAIT_S = 60.0  # for an order, at a time
 LOG_BYTES = 1 << 16  # of the worker's last words, at most
@@ -43,10 +45,10 @@ class WorkerJob:
 
     number: int  # which of the workers
     workers: int  # W
-    num_envs: int  # N, of all workers
+    num_envs: int  # N, rows of all workers
     spec: EnvSpec
     registered: Any  # Gymnasium's entry for the environment where the parent registered it; None if it need not be
-    spaces: tuple[gymnasium.Space, gymnasium.Space]
+    seats: Seats  # as the parent saw them
     layouts: Layouts
     autoreset: AutoresetMode
     memory: int  # file descriptor of the buffers
@@ -55,9 +57,14 @@ class WorkerJob:
 
     @property
     def rows(self) -> slice:
-        """The worker's environments."""
+        """The rows of the worker's environments."""
         each = self.num_envs // self.workers
         return slice(self.number * each, (self.number + 1) * each)
+
+    @property
+    def envs(self) -> range:
+        """The numbers of the worker's environments."""
+        return range(self.rows.start // self.layouts.seats, self.rows.stop // self.layouts.seats)
 
 
 def main(connection: Connection) -> None:
@@ -83,9 +90,10 @@ def serve(job: WorkerJob, buffers: SharedBuffers, connection: Connection) -> Non
     if job.registered is not None:
         gymnasium.registry.setdefault(job.registered.id, job.registered)
     try:
-        envs = build(job.spec, range(rows.start, rows.stop), at_work)
-        slots = Slots(job.spec, envs, rows.start, buffers.arrays, job.layouts, job.autoreset, at_work)
-        check_spaces(envs, rows.start, job)
+        first = job.envs.start
+        envs = build(job.spec, job.envs, at_work)
+        slots = slots_of(job.layouts)(job.spec, envs, first, buffers.arrays, job.layouts, job.autoreset, at_work)
+        check_spaces(envs, first, job)
     except PaddockError as error:
         say(buffers, number, connection, FAILED, error)
         return
@@ -132,15 +140,12 @@ def say(buffers: SharedBuffers, number: int, connection: Connection, state: int,
     connection.send_bytes(message)
 
 
-def check_spaces(envs: list[gymnasium.Env], first: int, job: WorkerJob) -> None:
+def check_spaces(envs: list[Any], first: int, job: WorkerJob) -> None:
     """Raise EnvError unless all environments have the spaces that the parent saw."""
     for i, env in enumerate(envs, first):
-        spaces = env.observation_space, env.action_space
-        if spaces != job.spaces:
+        if (seats := seats_of(env)) != job.seats:
             remedy = "give all the same spaces, or choose vec=serial with vec.num_envs=1"
-            raise EnvError(
-                f"environment {i} ({job.spec.id}) has spaces {spaces} where {job.spaces} are expected; {remedy}"
-            )
+            raise EnvError(f"environment {i} ({job.spec.id}) has {seats} where {job.seats} are expected; {remedy}")
 
 
 def keep_last_words(log: int) -> None:

@@ -1,0 +1,327 @@
+"""Some of a vector's worlds, stepped one after another in the process that built them: who lives, acts and ends.
+
+A seat's row over a step of its world:
+
+    lived, lives on    observation and reward
+    lived, ended       flags as told; what it saw last is kept as final, with its life's return and length; then zeros
+    dead, still dead   reward 0, no flag, zeros; its action is not looked at, a reward that comes is told in infos
+    dead, born         an observation: a life begins
+    the world is over  who lives and was told nothing is truncated; all seats begin again in the same step
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from envs.spec import EnvSpec
+from envs.vector.buffers import Buffer, Refused
+from envs.vector.contract import EnvError, VectorMisuse, keyed_seed
+from envs.vector.infos import add_info
+from envs.vector.slots import IDLE, Slots, misfit, named
+from envs.vector.storage import Layouts, RowIndex, numbers
+from envs.vector.table import Arrays, worlds_of
+from envs.worlds.world import Step, TakesTurns, Told
+
+log = logging.getLogger("envs.vector")
+
+STRAY = "stray_reward"  # of infos: what somebody was given who did not live
+
+
+@dataclass
+class Given:
+    """What a step gave, row by row in the order of the batch, before it is entered."""
+
+    rewards: list[Any] = field(default_factory=list)  # of each row
+    observations: list[Any] = field(default_factory=list)  # of those that have one
+    seen: list[int] = field(default_factory=list)  # whose they are
+    terminated: list[int] = field(default_factory=list)  # rows
+    truncated: list[int] = field(default_factory=list)
+    lives: list[tuple[int, list[bool], list[bool]]] = field(default_factory=list)  # worlds where that changed
+    over: list[int] = field(default_factory=list)  # worlds
+    infos: dict[str, Any] = field(default_factory=dict)
+
+
+class WorldSlots:
+    """Consecutive worlds of a vector; they read actions from its arrays and write the rest there.
+
+    Methods are as those of `Slots`, for all rows of each world asked for.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        envs: list[Any],
+        first: int,
+        arrays: Arrays,
+        layouts: Layouts,
+        autoreset: AutoresetMode,
+        at_work: memoryview | list[int],
+    ) -> None:
+        """Take over worlds that `build` made.
+
+        Args:
+            first: the first one's number in the vector.
+            at_work: its first entry is kept at the number of the world at work, IDLE where there is none.
+        """
+        assert arrays.lives is not None
+        self.envs = envs
+        self._spec = spec
+        self._first = first
+        self._arrays = arrays
+        self._lives = arrays.lives
+        self._agents = layouts.agents
+        self._seat = {agent: seat for seat, agent in enumerate(layouts.agents)}
+        self._pick = itemgetter(*layouts.agents)
+        self._same_step = autoreset is AutoresetMode.SAME_STEP
+        self._at_work = at_work
+        self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
+        self._lived = [False] * len(envs)  # has had an episode
+        self._ended = [True] * len(envs)  # waits for a reset
+        self._turns = [False] * len(envs)  # not everybody who lives acts
+        self._whole = [False] * len(envs)  # everybody lives and acts
+        self._warned = False
+        self._observation = Buffer.of(layouts.observation_space, layouts.observation_rows, arrays.observation)
+        self._action = Buffer.of(layouts.action_space, layouts.action_rows, arrays.action)
+        self._blank = np.zeros((), arrays.observation.dtype)
+
+    def step(self, rows: RowIndex) -> dict[str, Any]:
+        """Step these worlds; where one is over and restarts in the same step, restart it.
+
+        Raises:
+            EnvError: a world raised, or an observation does not fit its space. Nothing is entered then.
+        """
+        arrays, at_work, agents, seats = self._arrays, self._at_work, self._agents, len(self._agents)
+        worlds = numbers(worlds_of(rows, seats))
+        actions = self._action.take_each(rows)
+        given, size = Given(), len(actions)
+        try:
+            for i in worlds:
+                at_work[0] = i
+                k, at, base = i - self._first, len(given.rewards), i * seats
+                env = self.envs[k]
+                mine = actions[at : at + seats]
+                if self._whole[k]:
+                    told: Step = env.step(dict(zip(agents, mine, strict=True)))
+                    if self._enter_whole(env, k, told, given, base, size):
+                        continue
+                elif self._ended[k]:
+                    raise VectorMisuse(f"send: world {i} is over; reset it first, by options={{'reset_mask': ...}}")
+                else:
+                    acts = self._lives.acts[base : base + seats].tolist()
+                    told = env.step({agents[s]: mine[s] for s in range(seats) if acts[s]})
+                self._enter_lives(env, i, told, given, base, size)
+            arrays.reward[rows] = given.rewards
+        except Exception as error:
+            raise named(error, self._spec, at_work[0], "step") from error
+        if len(given.seen) == size:
+            self._write(rows, given.observations)
+        elif given.seen:
+            self._write(np.array(given.seen), given.observations)
+        ended = np.array(sorted({*given.terminated, *given.truncated}), np.intp)
+        arrays.terminated[rows] = arrays.truncated[rows] = False
+        arrays.terminated[given.terminated] = arrays.truncated[given.truncated] = True
+        fresh = []
+        for i in given.over if self._same_step else ():
+            seed = None if self._key is None else keyed_seed(self._key, i, int(arrays.episode[i]) + 1)
+            fresh.append(self._reset(i, seed, {}))
+        # Entered last: where a world fails above, episodes have not ended.
+        arrays.running_return[rows] += arrays.reward[rows]
+        arrays.running_length[rows] += self._lives.acts[rows]
+        arrays.final[ended] = arrays.observation[ended]
+        arrays.observation[ended] = self._blank
+        arrays.end(ended)
+        self._lives.over[worlds_of(rows, seats)] = False
+        self._lives.over[given.over] = True
+        for i, alive, acts in given.lives:
+            self._note(i, alive, acts)
+        for i in given.over:
+            self._ended[i - self._first] = True
+        where = dict(zip(worlds, range(0, size, seats), strict=True)) if fresh else {}
+        for i, (observations, infos) in zip(given.over, fresh, strict=False):
+            arrays.episode[i] += 1
+            self._begin(i, observations, infos, given.infos, where[i], size)
+        at_work[0] = IDLE
+        return given.infos
+
+    def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
+        """Start episodes in these worlds on these seeds, one each; later ones follow on from there."""
+        self._key = None
+        return self._start(rows, seeds, options)
+
+    def begin(self, rows: RowIndex, key: int, episodes: Sequence[int]) -> dict[str, Any]:
+        """Start episodes of these numbers, one each, on keyed seeds; later ones take the next numbers."""
+        self._key = key
+        worlds = worlds_of(rows, len(self._agents))
+        self._arrays.episode[worlds] = episodes
+        seeds = [keyed_seed(key, i, number) for i, number in zip(numbers(worlds), episodes, strict=True)]
+        return self._start(rows, seeds, {})
+
+    def call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+        """What each world's method gives, or its attribute where that is no method."""
+        found = []
+        for i, env in enumerate(self.envs, self._first):
+            self._at_work[0] = i
+            try:
+                attribute = getattr(env, name)
+                found.append(attribute(*arguments, **keywords) if callable(attribute) else attribute)
+            except Exception as error:
+                raise named(error, self._spec, i, name) from error
+        self._at_work[0] = IDLE
+        return found
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute of each world."""
+        for env, value in zip(self.envs, values, strict=True):
+            setattr(env, name, value)
+
+    def close(self) -> None:
+        """Close every world."""
+        for env in self.envs:
+            env.close()
+
+    def _enter_whole(self, env: Any, k: int, told: Step, given: Given, base: int, size: int) -> bool:
+        """Enter a step of a world in which everybody lives and acts, if that is so after it too."""
+        seen, paid, ended, cut, said = told
+        seats = len(self._agents)
+        if any(ended.values()) or any(cut.values()) or len(env.agents) != seats:
+            return False
+        if self._turns[k] and len(env.acting) != seats:
+            return False
+        try:
+            observations, rewards = self._pick(seen), self._pick(paid)
+        except KeyError:
+            return False
+        if any(said.values()):
+            self._say(said, given, len(given.rewards), size, ())
+        given.observations += observations
+        given.rewards += rewards
+        given.seen += range(base, base + seats)
+        return True
+
+    def _enter_lives(self, env: Any, i: int, told: Step, given: Given, base: int, size: int) -> None:
+        """Enter a step of a world by the table above, seat by seat."""
+        seen, paid, ended, cut, said = told
+        at, agents = len(given.rewards), self._agents
+        flagged = {agent for told in (ended, cut) for agent, flag in told.items() if flag}
+        listed = self._known(env, i)
+        living = listed - flagged
+        acting = self._acting(env, i - self._first, living)
+        was = self._lives.alive[base : base + len(agents)].tolist()
+        over = not living
+        alive, acts, finals = [], [], set()
+        for row, agent in enumerate(agents, base):
+            reward, here = paid.get(agent, 0.0), agent in living
+            lived = was[row - base]
+            if lived and not here:
+                finals.add(agent)
+                if agent in flagged:
+                    if ended.get(agent, False):
+                        given.terminated.append(row)
+                    if cut.get(agent, False):
+                        given.truncated.append(row)
+                else:
+                    given.truncated.append(row)
+                    self._warn(i, agent)
+            born = not lived and here and agent in seen
+            if agent in seen and (lived or born):
+                given.observations.append(seen[agent])
+                given.seen.append(row)
+            if not lived and reward:
+                add_info(given.infos, {STRAY: float(reward)}, at + row - base, size)
+            given.rewards.append(reward if lived else 0.0)
+            alive.append(born or (lived and here))
+            acts.append(alive[-1] and agent in acting)
+        self._say({agent: info for agent, info in said.items() if agent in self._seat}, given, at, size, finals)
+        given.lives.append((i, alive, acts))
+        if over:
+            given.over.append(i)
+
+    def _say(self, said: Told, given: Given, at: int, size: int, finals: Any) -> None:
+        """Enter what was told beside, at the rows from `at` on."""
+        for agent, info in said.items():
+            if info and agent in self._seat:
+                own = {"final_info": info} if agent in finals else info
+                add_info(given.infos, own, at + self._seat[agent], size)
+
+    def _known(self, env: Any, i: int) -> set[Any]:
+        """Return the agents that a world lists; EnvError where it has no seat for one."""
+        listed = set(env.agents)
+        if strange := listed - self._seat.keys():
+            names = ", ".join(sorted(map(str, strange)))
+            raise EnvError(f"world {i} ({self._spec.id}) has agents {names}, which its possible_agents do not name")
+        return listed
+
+    def _acting(self, env: Any, k: int, living: set[Any]) -> set[Any]:
+        return living & set(env.acting) if self._turns[k] else living
+
+    def _warn(self, i: int, agent: Any) -> None:
+        if not self._warned:
+            self._warned = True
+            what = f"world {i} ({self._spec.id}) was left by {agent}, of whom it told neither end nor truncation"
+            log.warning("%s; such lives count as truncated", what)
+
+    def _note(self, i: int, alive: list[bool], acts: list[bool]) -> None:
+        """Enter who lives and acts in a world."""
+        k, seats = i - self._first, len(self._agents)
+        rows = slice(i * seats, (i + 1) * seats)
+        self._lives.alive[rows], self._lives.acts[rows] = alive, acts
+        self._whole[k] = all(acts)
+
+    def _start(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
+        worlds = numbers(worlds_of(rows, len(self._agents)))
+        begun = [self._reset(i, seed, options) for i, seed in zip(worlds, seeds, strict=True)]
+        arrays, seats = self._arrays, len(self._agents)
+        arrays.running_return[rows] = 0
+        arrays.running_length[rows] = 0
+        arrays.observation[rows] = self._blank
+        for at, (i, (observations, told)) in enumerate(zip(worlds, begun, strict=True)):
+            self._begin(i, observations, told, infos, at * seats, len(worlds) * seats)
+        self._at_work[0] = IDLE
+        return infos
+
+    def _begin(self, i: int, observations: Told, told: Told, infos: dict[str, Any], at: int, size: int) -> None:
+        """Enter what a reset gave."""
+        env, k = self.envs[i - self._first], i - self._first
+        self._ended[k], self._turns[k] = False, isinstance(env, TakesTurns)
+        living = self._known(env, i) & observations.keys()
+        acting = self._acting(env, k, living)
+        base = i * len(self._agents)
+        seats = [seat for seat, agent in enumerate(self._agents) if agent in living]
+        if seats:
+            self._write(base + np.array(seats), [observations[self._agents[seat]] for seat in seats])
+        alive = [agent in living for agent in self._agents]
+        self._note(i, alive, [agent in acting for agent in self._agents])
+        for agent, info in told.items():
+            if agent in living:
+                add_info(infos, info, at + self._seat[agent], size)
+
+    def _reset(self, i: int, seed: int | None, options: dict[str, Any]) -> tuple[Told, Told]:
+        self._at_work[0] = i
+        k = i - self._first
+        try:
+            if self._spec.fresh and self._lived[k]:
+                self.envs[k].close()
+                self.envs[k] = self._spec.make()
+            self._lived[k] = True
+            started: tuple[Told, Told] = self.envs[k].reset(seed=seed, options=options or None)
+            return started
+        except Exception as error:
+            raise named(error, self._spec, i, "reset") from error
+
+    def _write(self, rows: RowIndex, observations: list[Any]) -> None:
+        try:
+            self._observation.write(rows, observations)
+        except Refused as refused:
+            world, seat = divmod(refused.row, len(self._agents))
+            raise misfit(refused, self._spec, f"agent {self._agents[seat]} of world {world}", world) from None
+
+
+def slots_of(layouts: Layouts) -> type[Slots] | type[WorldSlots]:
+    """Return what steps environments with so many seats."""
+    return Slots if layouts.seats == 1 else WorldSlots

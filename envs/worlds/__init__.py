@@ -1,0 +1,1 @@
+"""Worlds: environments of several agents, in one form whatever interface they have."""

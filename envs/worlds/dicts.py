@@ -1,0 +1,59 @@
+"""Environments in the form of RLlib's MultiAgentEnv: dictionaries by agent, with `__all__` for the end of the world."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, final, runtime_checkable
+
+from gymnasium import Space
+
+from envs.worlds.adapter import Adapter
+from envs.worlds.world import Step, Told
+
+ALL = "__all__"
+
+
+@runtime_checkable
+class ByAgent(Protocol):
+    """What tells this form from others."""
+
+    possible_agents: Sequence[str]
+    observation_spaces: Mapping[str, Space]
+    action_spaces: Mapping[str, Space]
+
+
+@final
+class Dicts(Adapter):
+    """A world in which those act next who are given an observation."""
+
+    def __init__(self, env: ByAgent) -> None:
+        super().__init__(env, env.possible_agents)
+
+    def observation_space(self, agent: str) -> Space:
+        """Return what an agent sees."""
+        space: Space = self._env.observation_spaces[agent]
+        return space
+
+    def action_space(self, agent: str) -> Space:
+        """Return what an agent may do."""
+        space: Space = self._env.action_spaces[agent]
+        return space
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+        """Start an episode."""
+        observations, infos = self._env.reset(seed=seed, options=options)
+        self.agents = self.acting = list(observations)
+        return observations, infos
+
+    def step(self, actions: dict[str, Any]) -> Step:
+        """Step by the actions of those who act."""
+        observations, rewards, terminated, truncated, infos = self._env.step(actions)
+        lived = list(dict.fromkeys([*self.agents, *observations]))
+        ended, cut = ({agent: bool(told.get(agent, False)) for agent in lived} for told in (terminated, truncated))
+        unsaid = [agent for agent in lived if not (ended[agent] or cut[agent])]
+        if terminated.get(ALL, False):
+            ended.update(dict.fromkeys(unsaid, True))
+        elif truncated.get(ALL, False):
+            cut.update(dict.fromkeys(unsaid, True))
+        self.agents = [agent for agent in lived if not (ended[agent] or cut[agent])]
+        self.acting = [agent for agent in self.agents if agent in observations]
+        infos = {agent: info for agent, info in infos.items() if agent in lived}
+        return observations, rewards, ended, cut, infos

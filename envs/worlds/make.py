@@ -1,0 +1,77 @@
+"""Make an environment by `module:factory`, and bring it into the form that worlds have."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium.wrappers import TimeLimit
+
+from envs.errors import ConfigError, require, resolve
+from envs.worlds.dicts import ByAgent, Dicts
+from envs.worlds.limit import Limited
+from envs.worlds.seat import SeatFeature
+from envs.worlds.sole import SoleAgent
+from envs.worlds.tuples import Tuples
+from envs.worlds.turns import AgentCycle, Turns
+from envs.worlds.world import Seated, World
+
+FACTORY = re.compile(r"[\w.]+:[A-Za-z_]\w*")  # without the version that an id of Gymnasium's ends in
+VERSION = re.compile(r"-v\d+$")
+
+
+def names_factory(id: str) -> bool:
+    """Return whether an id is `module:factory`, and not one of Gymnasium's such as `package:Name-v0`."""
+    return FACTORY.fullmatch(id) is not None and VERSION.search(id) is None
+
+
+def call_factory(id: str, kwargs: Mapping[str, Any]) -> Any:
+    """Return what a factory makes.
+
+    Raises:
+        ConfigError: there is none of that name, or it cannot be imported.
+    """
+    return resolve(id, "env.id")(**kwargs)
+
+
+def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, seat_feature: bool = False) -> Any:
+    """Return what was made: of one agent as Gymnasium has it, of several as a `World`, cut off where it is to be.
+
+    Args:
+        agents: how many agents a Gymnasium environment has, if not one.
+        max_episode_steps: None: nothing more is cut off.
+        seat_feature: whether several agents see which seat they have.
+
+    Raises:
+        ConfigError: it is of no form that is known here.
+    """
+    if isinstance(env, gymnasium.Env) and not isinstance(env, ByAgent):
+        # Those that Gymnasium knows by name are limited already, before any wrapper.
+        limit = max_episode_steps if names_factory(id) else None
+        if agents in (None, 1):
+            return env if limit is None else TimeLimit(env, limit)
+        world: Any = Tuples(env, agents, id)
+    else:
+        limit, world = max_episode_steps, _find_form(env, id)
+        known = len(world.possible_agents)
+        require(known > 0, f"env.id={id}: its possible_agents are empty; name an environment that has agents")
+        require(
+            agents in (None, known), f"env.agents={agents}: env.id={id} has {known} by itself; leave env.agents out"
+        )
+        if known == 1:
+            return SoleAgent(world) if limit is None else TimeLimit(SoleAgent(world), limit)
+    world = SeatFeature(world) if seat_feature else world
+    return world if limit is None else Limited(world, limit)
+
+
+def _find_form(env: Any, id: str) -> World:
+    """Return an environment of several agents in the form that all have here."""
+    if isinstance(env, AgentCycle):
+        return Turns(env, env.possible_agents)
+    if isinstance(env, gymnasium.Env) and isinstance(env, ByAgent):
+        return Dicts(env)
+    if not isinstance(env, Seated):
+        forms = "a gymnasium.Env, nor PettingZoo's ParallelEnv or AECEnv, nor RLlib's MultiAgentEnv"
+        raise ConfigError(f"env.id={id} gives a {type(env).__name__}, which is neither {forms}; name a factory of one")
+    world: Any = env
+    return world

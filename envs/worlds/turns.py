@@ -1,0 +1,77 @@
+"""PettingZoo's other form, in which one agent acts at a time (AECEnv), as a world that takes turns."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, final, runtime_checkable
+
+from gymnasium import Space
+
+from envs.worlds.adapter import Adapter
+from envs.worlds.world import Step, Told
+
+
+@runtime_checkable
+class AgentCycle(Protocol):
+    """As much of `pettingzoo.AECEnv` as tells it from other forms, and is asked for here."""
+
+    @property
+    def possible_agents(self) -> Sequence[str]:
+        """All agents that there may be."""
+        ...
+
+    def agent_iter(self, max_iter: int = 0) -> Any:
+        """Go through the agents by turns."""
+        ...
+
+    def observe(self, agent: str) -> Any:
+        """Return what an agent sees."""
+        ...
+
+    def last(self, observe: bool = True) -> Any:
+        """Return what the agent whose turn it is was given."""
+        ...
+
+
+@final
+class Turns(Adapter):
+    """A world of turns: a step takes the action of one agent, and pays all of them what that step is worth to them.
+
+    Agents that ended are stepped once more without an action, as that form has it, before the next one's turn.
+    """
+
+    def observation_space(self, agent: str) -> Space:
+        """Return what an agent sees."""
+        return self._env.observation_space(agent)
+
+    def action_space(self, agent: str) -> Space:
+        """Return what an agent may do."""
+        return self._env.action_space(agent)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+        """Start an episode."""
+        self._env.reset(seed=seed, options=options)
+        self._look()
+        return {agent: self._env.observe(agent) for agent in self.agents}, self._of(self._env.infos, self.agents, {})
+
+    def step(self, actions: dict[str, Any]) -> Step:
+        """Take the action of the agent whose turn it is."""
+        env, lived = self._env, self.agents
+        env.step(actions[self.acting[0]])
+        terminated, truncated = self._of(env.terminations, lived, False), self._of(env.truncations, lived, False)
+        rewards, infos = dict(env.rewards), self._of(env.infos, lived, {})
+        observations = {agent: env.observe(agent) for agent in env.agents}
+        self._look()
+        return observations, rewards, terminated, truncated, infos
+
+    def _look(self) -> None:
+        """See who lives and whose turn it is, past those who ended."""
+        env = self._env
+        self.agents = [agent for agent in env.agents if not self._ended(agent)]
+        while self.agents and self._ended(env.agent_selection):
+            env.step(None)
+        self.acting = [env.agent_selection] if self.agents else []
+
+    def _ended(self, agent: str) -> bool:
+        return bool(self._env.terminations[agent] or self._env.truncations[agent])
+
+    def _of(self, told: Mapping[str, Any], agents: Sequence[str], nothing: Any) -> dict[str, Any]:
+        return {agent: told.get(agent, nothing) for agent in agents}

@@ -1,0 +1,67 @@
+"""The form that every environment of several agents has here: PettingZoo's ParallelEnv, with turns said beside it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from gymnasium import Space
+
+Told = Mapping[str, Any]  # by agent
+Step = tuple[Told, Told, Told, Told, Told]  # observations, rewards, terminated, truncated, infos
+
+
+@runtime_checkable
+class Seated(Protocol):
+    """What tells an environment of several agents as soon as it is made."""
+
+    @property
+    def possible_agents(self) -> Sequence[str]:
+        """All agents that there may be, in the order of seats."""
+        ...
+
+    def observation_space(self, agent: str) -> Space:
+        """Return what an agent sees."""
+        ...
+
+    def action_space(self, agent: str) -> Space:
+        """Return what an agent may do."""
+        ...
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+        """Start an episode of the whole world; observations and infos of the agents that live."""
+        ...
+
+    def step(self, actions: dict[str, Any]) -> Step:
+        """Step by the actions of those who act; what is said of agents that lived, and of those born."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open."""
+        ...
+
+
+class World(Seated, Protocol):
+    """An environment of several agents, as `pettingzoo.ParallelEnv` has it (Terry et al. 2021, arXiv:2009.14471).
+
+    An agent's seat is its place in `possible_agents`. It lives from the step that first lists it in `agents` and gives
+    it an observation, to the one that says it terminated or was truncated, or to the world's end: when `agents` is
+    empty. The same name may live again.
+    """
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """Those that live, in any order."""
+        ...
+
+    def render(self) -> Any:
+        """Draw the world."""
+        ...
+
+
+@runtime_checkable
+class TakesTurns(World, Protocol):
+    """A world in which not every living agent acts in every step."""
+
+    @property
+    def acting(self) -> Sequence[str]:
+        """The agents whose action the next step takes."""
+        ...

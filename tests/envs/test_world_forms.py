@@ -1,0 +1,108 @@
+"""Every interface that environments of several agents have, in the one form that worlds have here."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import env_spec
+
+from envs.errors import ConfigError
+from envs.spec import EnvSpec
+from envs.vector import Serial
+
+
+@pytest.fixture
+def steps() -> Iterator[Any]:
+    """Play the actions of one world; rows of (observations, rewards, flags, who acts next)."""
+
+    def play(env: EnvSpec, actions: Any) -> list[Any]:
+        with closing(Serial(num_envs=1).make(env)) as venv:
+            obs, infos = venv.begin(0)
+            told = [(obs[:, 0].tolist(), who(infos))]
+            for one in actions:
+                obs, reward, terminated, truncated, infos = venv.step(np.array(one))
+                pairs = zip(terminated, truncated, strict=True)
+                flags = "".join("t" if end else "c" if cut else "-" for end, cut in pairs)
+                told.append((obs[:, 0].tolist(), reward.round(6).tolist(), flags, who(infos), infos["over"].tolist()))
+        return told
+
+    def who(infos: Any) -> str:
+        return "".join("01"[int(act)] for act in infos["acts"])
+
+    yield play
+
+
+def test_turns_pay_everybody_at_every_step_and_end_one_by_one(steps: Any) -> None:
+    told = steps(env_spec("toy_worlds:Bidding"), [[2, 0, 0], [0, 0, 0], [0, 0, 3], [0, 0, 0]])
+    assert told == [
+        ([0, 0, 0], "100"),
+        ([2, 2, 2], [0, 0.2, 0.2], "---", "010", [False]),
+        ([2, 0, 2], [0, -1, 0], "-t-", "001", [False]),  # cy has not acted yet, and is next
+        ([5, 0, 5], [0.3, 0, 0], "---", "100", [False]),
+        ([0, 0, 0], [-1, 0, 5], "t-t", "100", [True]),  # the next episode begins, with ann
+    ]
+
+
+def test_turns_can_be_cut_off(steps: Any) -> None:
+    told = steps(env_spec("toy_worlds:Bidding", max_episode_steps=2), [[1, 0, 0], [0, 1, 0]])
+    assert told[2] == ([0, 0, 0], [0.1, 0, 0.1], "ccc", "100", [True])
+
+
+def test_tuples_are_seats(steps: Any) -> None:
+    env = env_spec("toy_worlds:Gathering", agents=2)
+    told = steps(env, [[1, 2], [0, 1], [2, 2]])
+    assert told[1:] == [
+        ([1, 2], [1, 2], "--", "11", [False]),
+        ([2, 3], [0, 1], "--", "11", [False]),
+        ([0, 1], [2, 2], "tt", "11", [True]),
+    ]
+    each = steps(env_spec("toy_worlds:Gathering", agents=2, kwargs={"each": True}), [[1, 2], [0, 1]])
+    assert [one[2:4] for one in each[1:]] == [("t-", "01"), ("--", "01")]
+
+
+def test_dictionaries_say_by_observations_who_acts(steps: Any) -> None:
+    told = steps(env_spec("toy_worlds:Table"), [[0, 0, 0]] * 3)
+    assert told == [
+        ([0, 0, 0], "100"),
+        ([0, 1, 0], [1, 0, 0], "---", "010", [False]),
+        ([2, 0, 2], [0, 1, 0], "-t-", "101", [False]),
+        ([0, 0, 0], [1, 0, 1], "c-c", "100", [True]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("env", "named"),
+    [
+        (env_spec("toy_worlds:Gathering", agents=3), "the observation space of env.id=toy_worlds:Gathering is a Tuple"),
+        (env_spec("CartPole-v1", agents=2), "the observation space of env.id=CartPole-v1 is a Box, where a Tuple of 2"),
+        (env_spec("toy_worlds:Bidding", agents=2), "has 3 by itself"),
+    ],
+)
+def test_another_number_of_agents_is_one_clear_line(env: EnvSpec, named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        env.make()
+
+
+ZOO = {
+    "mpe2.simple_spread_v3:parallel_env": True,  # whether it can be tested on seeds
+    "mpe2.simple_speaker_listener_v4:parallel_env": True,
+    "mpe2.simple_tag_v3:env": True,
+    "pettingzoo.classic.tictactoe_v3:env": False,  # its test samples actions that are illegal
+    "pettingzoo.classic.connect_four_v3:env": False,
+}
+
+
+@pytest.mark.parametrize("id", ZOO)
+def test_pettingzoos_own_tests_pass(id: str) -> None:
+    pytest.importorskip(id.partition(".")[0], reason="pip install -e '.[multiagent]'")
+    from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+    env = env_spec(id)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        parallel_api_test(env.make(), num_cycles=60)
+        if ZOO[id]:
+            parallel_seed_test(env.make, num_cycles=30)
