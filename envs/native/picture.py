@@ -27,7 +27,11 @@ class Painter(Protocol):
 
 def painter_of(task: NativeTask, c: ctypes.CDLL, vector: int | None) -> Painter:
     """What draws the environments of this task; the walker's bodies and ground are the vector's."""
-    return _WalkerPainter(task, c, vector) if task.name == "walker" else _ClassicPainter(task)
+    if task.name == "walker":
+        return _WalkerPainter(task, c, vector)
+    draws = task.name in STATES
+    require(draws, f"render: the native version of {task.source.id} draws nothing; the same episodes on vec=serial do")
+    return _ClassicPainter(task)
 
 
 class _ClassicPainter:

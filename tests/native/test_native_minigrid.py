@@ -1,12 +1,13 @@
 """MiniGrid's worlds in C against minigrid itself: every map, every observation and every reward, to the bit."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from compiled import native  # noqa: F401, a fixture
-from conftest import env_spec
+from conftest import assert_same_run, call_main, env_spec, rows
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
@@ -140,6 +141,32 @@ def test_the_reward_falls_with_the_steps_it_took(make: Any, name: str, actions: 
     assert terminated and reward == 1 - 0.9 * (len(actions) / (4 * int(name[-1]) ** 2))
 
 
+HEAD, GENERATOR = 64, 40  # bytes in front of all that is saved, and in front of an environment's own
+WHERE = slice(4, 8)  # of its own: column, row, direction and what is carried
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["UnlockPickup", "BlockedUnlockPickup", "KeyCorridorS3R3", "ObstructedMaze-1Dlhb", "ObstructedMaze-Full-v1"],
+)
+def test_what_is_asked_for_is_paid_when_it_is_picked_up(make: Any, name: str) -> None:
+    spec = world(name)
+    theirs, ours = spec.make(), make(spec, 1, AutoresetMode.DISABLED)
+    theirs.reset(seed=2), ours.reset(seed=2)
+    grid: Any = theirs.unwrapped
+    x, y = map(int, grid.obj.cur_pos)
+    for action in (6, 3):  # looked at, then picked up
+        grid.agent_pos, grid.agent_dir = (x - 1, y), 0
+        state = ours.state_dict()
+        state["saved"][HEAD + GENERATOR :][WHERE] = (x - 1, y, 0, 0)
+        ours.load_state_dict(state)
+        seen, reward, terminated, *_ = theirs.step(action)
+        own, paid, ended, *_ = ours.step(np.array([action]))
+        np.testing.assert_array_equal(own["image"][0], seen["image"])
+        assert (paid[0], ended[0]) == (reward, terminated)
+    assert terminated and reward == 1 - 0.9 * (2 / grid.max_steps)
+
+
 @pytest.mark.parametrize("name", ["DoorKey-8x8", "Dynamic-Obstacles-Random-6x6", "ObstructedMaze-1Dlhb"])
 def test_saved_restored_and_in_any_company_the_same_bits(make: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, draw, kept = world(name, kwargs={"max_steps": 20}), np.random.default_rng(3), []
@@ -187,6 +214,20 @@ def test_the_wrapper_that_names_choices_is_native_and_auto_takes_it(native: None
     assert native_task(world("DoorKey-5x5", max_episode_steps=9)).time_limit == 9
     section = Auto(num_envs=2, restart=False, timeout_s=1.0).settle(spec, elsewhere=True, say=lambda line: None)
     assert section["_target_"] == "envs.vector.Native"
+
+
+def test_a_run_is_the_same_natively_step_by_step_and_resumed(native: None, tmp_path: Path) -> None:  # noqa: F811
+    words = ["algo=ppo", "env=minigrid_empty", "+env.kwargs.max_steps=20", "compute=serial"]
+    words += ["algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden=[8]", "algo.eval_every=2"]
+    words += ["vec.num_envs=8", "env.id=minigrid:MiniGrid-Empty-Random-5x5-v0"]
+    runs = {"native": [640], "serial": [640], "resumed": [256, 640]}
+    for name, budgets in runs.items():
+        vec = f"vec={'serial' if name == 'serial' else 'native'}"
+        for budget in budgets:
+            assert call_main(*words, vec, f"budget.steps={budget}", f"run.dir={tmp_path / name}") == 0
+    assert_same_run(tmp_path / "native", tmp_path / "resumed")
+    own, theirs = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("native", "serial"))
+    assert own == theirs and any("eval/return_mean" in row for row in rows(tmp_path / "native"))
 
 
 @pytest.mark.parametrize(
