@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
 from algos.learning.episodes import count_cut, cut_metric, own_metrics
 from algos.networks.initial import InitialPolicy
 from algos.pool.protocol import Done, Pool, PoolError
-from algos.protocol import TakesPolicy
+from algos.protocol import KeepsFiles, TakesPolicy
 from envs.errors import ConfigError, PaddockError, require
 from envs.ranges import PositiveInt, Range, UnitFloat, check_fields
 from envs.spec import EnvSpec
@@ -46,6 +47,7 @@ class PBT:
     vec: Vec
     pool: Pool
     seed: int
+    folder: Path | None  # for the files of members whose algorithm keeps any
     member: functools.partial[Any]  # makes an algorithm, given its parts and the hyperparameters that are explored
     members: Annotated[int, Range("must be at least 2", low=2)]
     interval: PositiveInt
@@ -64,12 +66,21 @@ class PBT:
 
     plays_on_pool = True
     trains_members = True
+    keeps_files = True
     policy_names = ("last", "best")
 
     def __post_init__(self) -> None:
         self._check()
         self.rounds = RoundSettings(
-            self.member, self.env, self.vec, self.seed, self.interval, self.eval_episodes, self.eval_max_steps
+            self.member,
+            self.env,
+            self.vec,
+            self.seed,
+            self.interval,
+            self.eval_episodes,
+            self.eval_max_steps,
+            isinstance(self.member.func, KeepsFiles),
+            None if self.folder is None else self.folder.absolute(),
         )
         self.space = read_space(self.explore, self.member.func, self.member.keywords)
         self._check_extremes()
@@ -153,7 +164,7 @@ class PBT:
         self.leader = rank(scores)[0]
         leader = self.population[self.leader]
         if self.best is None or leader.score > self.best.score:
-            self.best, self.best_iteration = leader, self.iteration + 1
+            self.best, self.best_iteration = leader.without_files(), self.iteration + 1
         return leader.settings
 
     def _exploit(self, scores: Sequence[float]) -> int:
@@ -167,7 +178,10 @@ class PBT:
             if not source.score > member.score:
                 continue
             settings = self._explored(source.settings, generator)
-            self.population[number] = member.take_over(source, settings)
+            files = f"member-{number}-from-{self.iteration + 1}" if self.rounds.keep_files else ""
+            self.population[number] = member.take_over(source, settings, files)
+            if files:
+                self.rounds.take_files(source, files)
             exploited += 1
             self._note(
                 "exploit",
@@ -194,7 +208,8 @@ class PBT:
         generator = keyed_generator(self.seed, Stream.MEMBER, 0, number)
         seed = int(generator.integers(2**31))
         settings = {name: dimension.draw(generator) for name, dimension in self.space.items()}
-        return Member(seed, settings, LOST, 0, self.rounds.make(settings, seed).state_dict())
+        files = f"member-{number}" if self.rounds.keep_files else ""
+        return Member(seed, settings, LOST, 0, self.rounds.make(settings, seed).state_dict(), files)
 
     def policy(self, which: Literal["last", "best"] = "last") -> Any:
         """The policy of the member that is best now, or of the best that an evaluation ever met.
@@ -240,16 +255,16 @@ class PBT:
         """Everything that `plan` goes on from: arrays and plain data."""
         return {
             **{name: getattr(self, name) for name in COUNTERS},
-            "members": {str(number): dict(vars(member)) for number, member in enumerate(self.population)},
-            "best": None if self.best is None else dict(vars(self.best)),
+            "members": {str(number): member.state_dict() for number, member in enumerate(self.population)},
+            "best": None if self.best is None else self.best.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
         for name in COUNTERS:
             setattr(self, name, int(state[name]))
-        self.population = [Member(**state["members"][str(number)]) for number in range(self.members)]
-        self.best = None if state["best"] is None else Member(**state["best"])
+        self.population = [Member.restore(state["members"][str(number)]) for number in range(self.members)]
+        self.best = None if state["best"] is None else Member.restore(state["best"])
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""

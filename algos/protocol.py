@@ -157,8 +157,9 @@ class KeepsFiles(Protocol):
     """A class of algorithms that keep files of their own beside the checkpoints, such as a replay: it takes `folder`.
 
     That is a path in the run's folder, which they make when they first write there, or None where one is built to be
-    asked for its policy alone. A state names those of its files that it needs under `attachments`, at whatever depth;
-    once a file is named by no checkpoint it is deleted.
+    asked for its policy alone. A state names those of its files that it needs under `attachments`, at whatever depth,
+    by their paths in the folder; once a file is named by no checkpoint it is deleted. A file with several names, by
+    hard links, is another member's of a population, too: it is copied before it is written to.
     """
 
     keeps_files: bool

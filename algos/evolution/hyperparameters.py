@@ -20,6 +20,7 @@ Value = int | float
 
 # Of whole numbers, those that say how an update is made. Others say how much is played, where, or by what network.
 WHOLE = ("epochs", "minibatch_size")
+COUNTED = ("updates_per_step",)  # of the others, those by which all that was done from the first step on is counted
 
 
 class Dimension(Protocol):
@@ -114,7 +115,8 @@ def read_space(
     except (NameError, TypeError):  # names that its module imports for type checkers only
         hints = {}
     kinds = {name: _kind(hints.get(name, type(value))) for name, value in settings.items()}
-    allowed = [name for name, kind in kinds.items() if kind is float or (kind is int and name in WHOLE)]
+    changes = (name for name, kind in kinds.items() if kind is float or (kind is int and name in WHOLE))
+    allowed = [name for name in changes if name not in COUNTED]
     space: dict[str, Dimension] = {}
     for name in sorted(explore):
         what = f"explore: {name} is not a number that may change while a member learns"

@@ -4,11 +4,15 @@ What a round gives depends on the member as it was and on the round's number alo
 anew and brings it to its state, as a resumed run does: its laws say that this changes no number.
 """
 
+import errno
 import functools
 import itertools
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +23,11 @@ from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.evolution.hyperparameters import Value
 from algos.learning.policy_episodes import Performance, perform, threads_of
+from algos.learning.replay.errors import ReplayError
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # of a file system without them
 LOST = float("-inf")  # the score of a member that was never evaluated: worse than any
 
 # Where PPO's and A2C's states say how the running episodes stand. These belong to a member's seed, so that whoever
@@ -40,14 +46,39 @@ class Member:
     score: float  # mean return of the newest evaluation of what it has learned
     step: int  # environment steps that led to what it has learned
     state: State  # of its algorithm
+    files: str = ""  # the folder of its algorithm's files, in that of all
 
-    def take_over(self, source: "Member", settings: dict[str, Value]) -> "Member":
-        """This member with what another has learned, and with these hyperparameters."""
+    def take_over(self, source: "Member", settings: dict[str, Value], files: str) -> "Member":
+        """This member with what another has learned, with these hyperparameters, and with files there."""
         state = dict(source.state)
         for part, name in STANDING:
             if part in state:
                 state[part] = {**state[part], name: self.state[part][name]}
-        return Member(self.seed, settings, source.score, source.step, state)
+        if files:
+            # What is stored goes on where the other's episodes are: this one's next ones begin.
+            start = state["actors"]["start"]
+            begun, nothing = start["length"] > 0, {"actions": start["actions"][:0], "saved": None}
+            zeros = {name: np.zeros_like(start[name]) for name in ("length", "state")}
+            state["actors"] = {**state["actors"], "start": {"episode": start["episode"] + begun, **zeros, **nothing}}
+        return Member(self.seed, settings, source.score, source.step, state, files)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it, with files named by where they are in the folder of all."""
+        if not self.files:
+            return {name: value for name, value in vars(self).items() if name != "files"}
+        placed = rename_attachments(self.state, lambda names: [f"{self.files}/{name}" for name in names])
+        return vars(self) | {"state": placed}
+
+    @classmethod
+    def restore(cls, state: State) -> "Member":
+        """The member that `state_dict` was of."""
+        place = f"{state.get('files', '')}/"
+        own = rename_attachments(state["state"], lambda names: [name.removeprefix(place) for name in names])
+        return cls(**{**state, "state": own})
+
+    def without_files(self) -> "Member":
+        """This member as it acts: to learn on it would need its files."""
+        return replace(self, state=rename_attachments(self.state, lambda names: []))
 
 
 @dataclass(frozen=True)
@@ -61,10 +92,39 @@ class RoundSettings:
     interval: int
     eval_episodes: int
     eval_max_steps: int  # of an episode
+    keep_files: bool  # members' algorithms keep files of their own
+    folder: Path | None  # of all files, which every worker reaches by this path; None: nobody learns
 
-    def make(self, settings: Mapping[str, Value], seed: int) -> Any:
-        """A member's algorithm, at its beginning, on a pool that is this process."""
-        return make_alone(self.member, self.env, self.vec, seed, **settings)
+    def make(self, settings: Mapping[str, Value], seed: int, files: str | None = None) -> Any:
+        """A member's algorithm, at its beginning, on a pool that is this process.
+
+        Args:
+            files: its folder; None: it is not to learn.
+        """
+        given: dict[str, Any] = dict(settings)
+        if self.keep_files:
+            given["folder"] = None if files is None or self.folder is None else self.folder / files
+        return make_alone(self.member, self.env, self.vec, seed, **given)
+
+    def take_files(self, source: Member, files: str) -> None:
+        """Give the files that a member needs other names, in a folder of their own; nobody is at work on them.
+
+        Raises:
+            ReplayError: the disk refuses.
+        """
+        assert self.folder is not None
+        names: list[str] = []
+        rename_attachments(source.state, lambda listed: names.__iadd__(listed))
+        place = self.folder / files
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            for name in names:
+                (place / name).unlink(missing_ok=True)  # of a run that was killed
+                _link(self.folder / source.files / name, place / name)
+            _sync(place)
+        except OSError as error:
+            remedy = "make room, or mend that, and the same command with run.dir= goes on"
+            raise ReplayError(f"replay {place} cannot be written ({error.strerror}); {remedy}") from error
 
 
 @dataclass(frozen=True)
@@ -82,7 +142,7 @@ def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
     """Let a member learn for a round, and evaluate it, on a worker."""
     member, number = task
     with one_thread():
-        algorithm = rounds.make(member.settings, member.seed)
+        algorithm = rounds.make(member.settings, member.seed, member.files)
         algorithm.load_state_dict(member.state)
         metrics: dict[str, float] = {}
         with closing(algorithm.plan()) as plan:
@@ -94,3 +154,34 @@ def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
         what = Performance(rounds.env, algorithm.policy(), rounds.eval_max_steps, stochastic=False, in_company=True)
         played = perform(what, seeds, threads_of(rounds.vec))
         return RoundResult(state, metrics, played.returns, played.lengths, played.told)
+
+
+def rename_attachments(state: Any, rename: Callable[[list[str]], list[str]]) -> Any:
+    """Return a state with other names of the files that it needs."""
+    if isinstance(state, list | tuple):
+        return type(state)(rename_attachments(item, rename) for item in state)
+    if not isinstance(state, Mapping):
+        return state
+    return {
+        name: rename(list(item)) if name == "attachments" else rename_attachments(item, rename)
+        for name, item in state.items()
+    }
+
+
+def _link(file: Path, other: Path) -> None:
+    """Give a file another name too; where the file system has no hard links, copy it."""
+    try:
+        os.link(file, other)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        shutil.copyfile(file, other)
+        _sync(other)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

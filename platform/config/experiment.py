@@ -89,17 +89,15 @@ def build_algorithm(
         settings = (
             {key: value for key, value in member.items() if key != "name"} if isinstance(member, dict) else member
         )
-        _check_member(settings)
-        parts["member"] = prepare("algo.member", settings, env=recipe, **parts)
+        parts["member"] = prepare("algo.member", settings, env=recipe, **_member_parts(settings, parts))
     return build("algo", section, env=recipe, **parts)
 
 
-def _check_member(settings: Any) -> None:
-    """Refuse as a member what keeps files: members go from worker to worker as values."""
+def _member_parts(settings: Any, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts that a member may take: a folder, if it keeps files."""
     target = settings.get("_target_") if isinstance(settings, Mapping) else None
-    if isinstance(target, str) and isinstance(resolve(target, "algo.member._target_"), KeepsFiles):
-        why = "keeps files of its own, and members are sent from worker to worker"
-        raise ConfigError(f"algo.member._target_={target} {why}; choose one that keeps none, such as algo/member=ppo")
+    keeps = isinstance(target, str) and isinstance(resolve(target, "algo.member._target_"), KeepsFiles)
+    return {name: part for name, part in parts.items() if keeps or name != "folder"}
 
 
 def read_plain(composed: DictConfig) -> dict[str, Any]:

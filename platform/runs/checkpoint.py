@@ -8,7 +8,7 @@ str, NumPy arrays and scalars of these, and lists, tuples and mappings of such d
 str, int, bool, float or None. Mappings become dicts. Anything else is refused when it is saved.
 
 What is too large for that may lie in files of its own, in one folder: a state names those that it needs in a list, the
-value of a key `attachments` anywhere in it. A file that no checkpoint names any more is deleted.
+value of a key `attachments` anywhere in it, by their paths there. A file that no checkpoint names any more is deleted.
 """
 
 import collections
@@ -104,8 +104,11 @@ class Checkpoints:
         except CheckpointError as error:
             log.warning("%s; no file in %s is deleted until it is gone", error, self._files)
             return
-        for file in self._files.iterdir():
-            if file.name not in named:
+        for file in sorted(self._files.rglob("*"), reverse=True):  # what is in a folder before the folder
+            if file.is_dir():
+                with contextlib.suppress(OSError):  # it is not empty
+                    file.rmdir()
+            elif file.relative_to(self._files).as_posix() not in named:
                 file.unlink(missing_ok=True)
 
     def load(self) -> State | None:

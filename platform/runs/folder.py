@@ -239,7 +239,7 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return found + [
         f"{key} was {before.get(key, missing)} and is now {after.get(key, missing)}"
         for key in sorted(before.keys() | after.keys())
-        if before.get(key, missing) != after.get(key, missing)
+        if before.get(key) != after.get(key)  # a key that was not there yet was null
     ]
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from conftest import Command, assert_same_run, call_main, deterministic
 
 from algos.common.keys import Stream, keyed_generator
 from algos.evolution.hyperparameters import Choices, Range
-from algos.evolution.pbt_tasks import LOST
+from algos.evolution.pbt_tasks import LOST, play_round
 from algos.pbt import PBT, MembersLost, rank
 from algos.pool.protocol import Done, WorkerLost
 from algos.pool.serial import SerialPool
@@ -21,6 +22,8 @@ from envs.errors import ConfigError
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm, read_plain
 from paddock.evaluation.fresh_episodes import evaluate
+from paddock.runs.checkpoint import Checkpoints, read_attachments
+from paddock.runs.results import read_events
 
 ROUNDS = 4
 TINY = [
@@ -42,6 +45,24 @@ TINY = [
 ]
 A2C = [word for word in TINY if "epochs" not in word and "minibatch" not in word and "normalize" not in word]
 ONE = ["algo=pbt", "algo.members=2", "vec.num_envs=2", "algo.interval=1", "algo.eval_episodes=2"]
+DQN = [  # whose replay fills a file in three rounds, and keeps less than two
+    *ONE,
+    "algo@algo.member=dqn",
+    "~algo.explore.entropy_coef",
+    "+algo.explore.gamma={choices: [0.9, 0.95, 0.99]}",
+    "algo.members=3",
+    "algo.quantile=0.34",
+    "vec.num_envs=4",
+    "algo.member.num_steps=25",
+    "algo.member.row_every=100",
+    "algo.member.capacity=300",
+    "algo.member.warmup=50",
+    "algo.member.batch_size=8",
+    "algo.member.updates_per_step=0.1",
+    "algo.member.n_step=2",
+    "algo.member.hidden=[8]",
+    "checkpoint.every_s=0",
+]
 ES = [*ONE, "algo@algo.member=es", "~algo.explore.entropy_coef", "algo.member.population=4"]
 
 
@@ -49,8 +70,8 @@ def generator(index: int = 0) -> np.random.Generator:
     return keyed_generator(0, Stream.MEMBER, 0, index)
 
 
-def algorithm(*words: str, pool: Any = None) -> Any:
-    return build_algorithm(read_plain(compose_alone([*words])), pool or SerialPool())
+def algorithm(*words: str, pool: Any = None, folder: Path | None = None) -> Any:
+    return build_algorithm(read_plain(compose_alone([*words])), pool or SerialPool(), folder=folder)
 
 
 def advance(algo: Any, rounds: int) -> tuple[list[dict[str, float]], list[Any]]:
@@ -333,7 +354,7 @@ class Growing:
 
 def test_what_changes_the_shape_of_a_state_is_refused() -> None:
     settings: dict[str, Any] = {"members": 2, "interval": 1, "quantile": 0.5, "factors": (0.8, 1.25), "resample": 0.0}
-    parts = {name: getattr(algorithm(*ONE), name) for name in ("env", "vec", "pool", "seed")}
+    parts = {name: getattr(algorithm(*ONE), name) for name in ("env", "vec", "pool", "seed", "folder")}
     explore = {"width": {"low": 1.0, "high": 2.0, "log": False}}
     with pytest.raises(ConfigError, match=r"explore: width=2.0 changes the shape .*: algo.member.width="):
         PBT(
@@ -344,6 +365,65 @@ def test_what_changes_the_shape_of_a_state_is_refused() -> None:
             eval_episodes=1,
             eval_max_steps=9,
         )
+
+
+# Members that keep files
+
+
+def test_a_member_takes_over_a_replay_by_hard_links_and_what_either_plays_then_is_its_own(tmp_path: Path) -> None:
+    algo = algorithm(*DQN, folder=tmp_path)
+    advance(algo, 4)
+    before = scored(algo, 10.0, 60.0, 20.0)
+    assert algo._exploit([member.score for member in before]) == 1
+    taken, source = algo.population[0], before[1]
+    assert taken.files == "member-0-from-5" != before[0].files
+    names = taken.state["replay"]["attachments"]
+    assert names == source.state["replay"]["attachments"] and len(names) == 3  # two of rows, and one of what was cut
+    for name in names:
+        ours, theirs = tmp_path / taken.files / name, tmp_path / source.files / name
+        assert ours.stat().st_ino == theirs.stat().st_ino
+    kept = {name: (tmp_path / source.files / name).read_bytes() for name in names}
+    own = {file: file.read_bytes() for file in (tmp_path / before[0].files).iterdir()}
+    settled = source.state["replay"]["rows"]["settled"]
+    assert np.ascontiguousarray(taken.state["replay"]["newest"]).view(np.int64)[:, 2].tolist() == [0] * 4  # all go on
+    first = play_round(algo.rounds, (taken, 5))
+    for name in names:  # not a byte of the source's has changed, nor of those that older checkpoints name
+        assert (tmp_path / source.files / name).read_bytes() == kept[name]
+    assert own == {file: file.read_bytes() for file in own}
+    rows = np.load(tmp_path / taken.files / names[0 if settled < 256 else 1])
+    ends = rows["end"][settled % 256 : settled % 256 + 4]
+    assert (ends > 0).all()  # its episodes were cut there, and the member's own began
+    assert first.state["actors"]["start"]["episode"].min() > 0
+    play_round(algo.rounds, (source, 5))
+    again = play_round(algo.rounds, (taken, 5))
+    np.testing.assert_equal(again.state, first.state)
+
+
+def test_what_all_updates_are_counted_by_is_not_explored() -> None:
+    with pytest.raises(ConfigError, match="explore: updates_per_step is not a number that may change while a member"):
+        algorithm(*DQN, "+algo.explore.updates_per_step={choices: [0.1, 0.2]}")
+
+
+def test_members_with_files_are_killed_resumed_and_played_elsewhere_to_the_same_bits(tmp_path: Path) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    words = [*DQN, "checkpoint.keep=2"]
+    assert call_main(*words, "compute=serial", "budget.iterations=7", f"run.dir={whole}") == 0
+    for last in (3, 5):
+        assert call_main(*words, "compute=serial", f"budget.iterations={last}", f"run.dir={run}") == 0
+        newest, _ = Checkpoints(run / "checkpoints", 2).paths()
+        newest.unlink()  # as if it had been killed before: files are ahead of the checkpoint
+    assert call_main(*words, "compute=local", "compute.workers=2", "budget.iterations=7", f"run.dir={run}") == 0
+    assert_same_run(run, whole)
+    exploits = [event for event in read_events(run) if event["event"] == "exploit"]
+    assert len(exploits) >= 5
+    for folder in (run, whole):  # no file is kept that no checkpoint names, and no folder without a file
+        named = {name for path in Checkpoints(folder / "checkpoints", 2).paths() for name in read_attachments(path)}
+        there = [path for path in (folder / "replay").rglob("*") if path.is_file()]
+        assert {path.relative_to(folder / "replay").as_posix() for path in there} == named
+        assert {path.name for path in (folder / "replay").iterdir()} == {name.split("/")[0] for name in named}
+    shutil.rmtree(run / "replay")
+    for which in ("last", "best"):
+        assert len(evaluate(run, episodes=2, which=which).returns) == 2
 
 
 # Whole runs

@@ -18,9 +18,8 @@ from algos.learning.replay.errors import ReplayError
 from algos.learning.replay.replay import Replay
 from algos.learning.resume_point import ResumePoint
 from algos.learning.rollout import Rollout
-from envs.errors import ConfigError
 from paddock.config.compose import compose_alone
-from paddock.config.experiment import assemble, build_algorithm, read_plain
+from paddock.config.experiment import assemble, read_plain
 from paddock.evaluation.load import load
 from paddock.health.algo_checks import check_algo, first_difference
 from paddock.launch import play
@@ -250,10 +249,3 @@ def test_the_check_of_algorithms_finds_one_that_keeps_files_well(tmp_path: Path)
     found = itertools.islice(check_algo(configure(tmp_path / "run", 4), {}, 4), 5)  # without two workers
     assert {name: finding.level for name, finding in found} == dict.fromkeys(LOOKED_AT, "ok")
     assert not (tmp_path / "run").exists()
-
-
-def test_what_keeps_files_is_no_member_of_a_population(tmp_path: Path) -> None:
-    config = read_plain(compose_alone(["algo=pbt", "env=cartpole", "compute=serial"]))
-    config["algo"]["member"] = {"_target_": f"{__name__}.Counts"}
-    with pytest.raises(ConfigError, match=r"^algo.member._target_=.*Counts keeps files of its own.*algo/member=ppo$"):
-        build_algorithm(config, None, folder=tmp_path)

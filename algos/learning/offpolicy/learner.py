@@ -68,5 +68,7 @@ def check_report(report: NDArray[np.float64], reported: tuple[str, ...], first: 
     Args:
         first: updates made before these.
     """
-    for u, k in np.argwhere(~np.isfinite(report))[:1]:
+    finite = np.isfinite(report)
+    if not finite.all():
+        u, k = np.argwhere(~finite)[0]
         raise Diverged(f"in update {first + u + 1} the {reported[k]} is {report[u, k]}: {REMEDY}")

@@ -42,7 +42,8 @@ class Pace:
     @property
     def owed(self) -> int:
         """Updates to be made before the next rollout."""
-        return int(max(self.step - self.warmup, 0) * self.updates_per_step) - self.updates
+        ratio = self.updates_per_step
+        return max(self.step - self.warmup, 0) * ratio.numerator // ratio.denominator - self.updates
 
     def state_dict(self) -> dict[str, int]:
         """The counters."""

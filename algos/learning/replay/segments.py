@@ -2,7 +2,8 @@
 
 A checkpoint points to the files and says how far they went. Rows behind that are written once more by whoever goes on
 from there, so that a process which was killed at any moment leaves nothing to mend. Rows are written by `pwrite`, and
-read where they are mapped: a full disk is then an error, and not the end of the process.
+read where they are mapped: a full disk is then an error, and not the end of the process. A file that has another name,
+by a hard link of whoever goes on from the same rows, is copied before it is written to.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import io
 import math
 import mmap
 import os
+import shutil
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -182,6 +184,9 @@ class Segments:
         """
         path = self._path(number)
         remedy = "put it back, or start again in another folder"
+        start = number * self.segment_rows
+        if start + self.segment_rows > self.settled:
+            self._make_own(number)
         try:
             self._files[number] = descriptor = os.open(path, os.O_RDWR)
             header, length = os.pread(descriptor, HEADER, 0), os.fstat(descriptor).st_size
@@ -193,18 +198,28 @@ class Segments:
         if header != self._header:
             raise ReplayError(f"replay {path} is damaged: its header is not that of these rows; {remedy}")
         self._map(number)
-        start = number * self.segment_rows
         count, at = min(self.settled - start, self.segment_rows), start % self.ring_rows
         if zlib.crc32(self.ring[at : at + count].view(np.uint8).data) != self._sums[number]:
             raise ReplayError(f"replay {path} is damaged: its checksum is another; {remedy}")
         if count == self.segment_rows:
             self._close(number)
 
+    def _make_own(self, number: int) -> None:
+        """Copy a file that has another name, as rows will be written to it."""
+        path = self._path(number)
+        if not path.exists() or path.stat().st_nlink == 1:
+            return
+        with self._storing(number):
+            copy = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+            shutil.copyfile(path, copy)
+            os.replace(copy, path)
+        self._created = True
+
     def _create(self, number: int) -> None:
         """Make a file anew: one that is there is a killed process's, or mapped by somebody."""
         path = self._path(number)
         with self._storing(number):
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
             self._files[number] = descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
             os.truncate(descriptor, HEADER + self.segment_rows * self.dtype.itemsize)

@@ -59,7 +59,7 @@ class DenseShape:
         """Widths of each chain."""
         return self.trunk, self.policy, self.value
 
-    @property
+    @functools.cached_property
     def num_parameters(self) -> int:
         """P, the length of the flat vector."""
         return self.log_stds + sum(DenseLayout(chain).num_parameters for chain in self.chains)
