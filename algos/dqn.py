@@ -82,11 +82,9 @@ class DQN(OffPolicy):
     def _learner(self, architecture: Architecture) -> OffPolicyLearner:
         objective = QObjective(self.double, self.huber, self.tau, self.target_every, self.max_grad_norm)
         settings: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
-        dense = is_dense(architecture, self.backend, self.device, self.precision, compiled=False)
-        in_torch = [name for name in ("quantiles", "atoms", "noisy_sigma") if getattr(self, name)]
-        refused = f"algo.{' and algo.'.join(in_torch)} need algo.backend=torch or auto, not dense"
-        require(not in_torch or self.backend != "dense", refused)
-        if dense and not in_torch:
+        given = {name: getattr(self, name) for name in ("quantiles", "atoms", "noisy_sigma")}
+        needs = [f"algo.{name}={value}" for name, value in given.items() if value]
+        if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
             return DenseQLearner(architecture, objective, self.seed, **settings)
         # Torch takes a second to import, and dense networks never need it.
         from algos.learning.offpolicy.torch_q_learner import TorchQLearner

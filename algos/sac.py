@@ -1,16 +1,25 @@
-"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905), with the entropy's reward learned or given."""
+"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905), with the entropy's reward learned or given.
 
+Of choices: Christodoulou 2019 (arXiv:1910.07207); with critics of quantiles, of which the greatest are dropped, TQC:
+Kuznetsov et al. 2020 (arXiv:2005.04269).
+"""
+
+import math
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Annotated
+
+from gymnasium import spaces
 
 from algos.learning.offpolicy.exploration import OwnNoise
 from algos.learning.offpolicy.learner import OffPolicyLearner
 from algos.learning.offpolicy.operators import concurrently, replayed, report, store, train
-from algos.learning.offpolicy.parts import OffPolicy, make_actor_critic
+from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy, make_actor_critic
 from algos.networks.architecture import Architecture
 from algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
 from algos.networks.heads import Head, LeafHead
-from envs.ranges import PositiveFloat, PositiveInt, UnitFloat
+from envs.errors import require
+from envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
 
 @dataclass(kw_only=True, eq=False)
@@ -24,6 +33,10 @@ class SAC(OffPolicy):
     alpha: PositiveFloat
     learn_alpha: bool
     target_entropy: float | None
+    target_entropy_scale: UnitFloat
+    critics: PositiveInt
+    quantiles: Annotated[int | None, POSITIVE_OR_NULL]
+    drop: NonNegativeInt
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Act, store, learn of what was stored: a row every `row_every` steps; the state is complete at every yield."""
@@ -37,13 +50,24 @@ class SAC(OffPolicy):
                 self.pace.clock.lap("loop")
 
     def _head(self) -> Head:
-        return LeafHead.for_replay(self.env.spaces[1], "soft", "sac")
+        space = self.env.spaces[1]
+        return Head.of(space) if isinstance(space, spaces.Discrete) else LeafHead.for_replay(space, "soft", "sac")
 
     def _exploration(self, num_envs: int) -> OwnNoise:
         return OwnNoise(self.warmup)
 
     def _learner(self, architecture: Architecture) -> OffPolicyLearner:
-        entropy = -float(architecture.head.components) if self.target_entropy is None else self.target_entropy
-        policy = SoftPolicy(self.alpha, self.learn_alpha, entropy)
-        objective = ActorCriticObjective(policy, 2, self.tau, self.target_every, actor_every=1)
-        return make_actor_critic(self, architecture, objective)
+        head, quantiles = architecture.head, self.quantiles
+        if head.columns:
+            require(not quantiles, f"algo.quantiles={quantiles} is for numbers; algo=dqn learns quantiles of choices")
+            usual = self.target_entropy_scale * math.log(head.width)
+        else:
+            usual = -float(head.components)
+        left = quantiles is None or self.drop < quantiles
+        require(left, f"algo.drop={self.drop} leaves none of algo.quantiles={quantiles}; lower it")
+        policy = SoftPolicy(self.alpha, self.learn_alpha, usual if self.target_entropy is None else self.target_entropy)
+        objective = ActorCriticObjective(policy, self.critics, self.tau, self.target_every, actor_every=1)
+        needs = [f"algo.quantiles={quantiles}"] if quantiles else []
+        needs += [f"algo.critics={self.critics}"] if self.critics > 2 else []
+        needs += ["algo=sac of choices"] if head.columns else []
+        return make_actor_critic(self, architecture, objective, needs, quantiles=quantiles, drop=self.drop)

@@ -104,13 +104,20 @@ class Learner(Protocol):
         ...
 
 
-def is_dense(architecture: Architecture, backend: Backend, device: str, precision: str, compiled: bool) -> bool:
+def is_dense(
+    architecture: Architecture, backend: Backend, device: str, precision: str, compiled: bool, needs: Sequence[str] = ()
+) -> bool:
     """Return whether a network learns without torch.
+
+    Args:
+        needs: settings that torch alone has, as they are written.
 
     Raises:
         ConfigError: it is asked to, and cannot.
     """
-    plain = architecture.is_dense and device == "cpu" and precision == "float32" and not compiled
+    plain = architecture.is_dense and device == "cpu" and precision == "float32" and not compiled and not needs
+    only = f"{', '.join(needs)}: this is learned in torch alone; use algo.backend=auto"
+    require(not needs or backend != "dense", only)
     require(
         plain or backend != "dense",
         f"backend=dense is for dense networks on device=cpu with precision=float32; this one is {architecture.encoder}"

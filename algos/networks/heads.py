@@ -207,7 +207,7 @@ class LeafHead(Head):
             ConfigError: the action space is none.
         """
         bounded = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.is_bounded()
-        others = "algo=dqn is for one choice, algo=ppo for actions of every kind"
+        others = "algo=dqn and algo=sac take one choice, algo=ppo actions of every kind"
         require(bounded, f"algo={algorithm} takes one Box of floats between finite bounds, not {space}; {others}")
         return replace(cls.for_leaf(space, (), True, "squashed", chosen=True), kind=kind)
 

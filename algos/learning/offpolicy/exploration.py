@@ -76,13 +76,16 @@ class AddedNoise:
 
 @dataclass(frozen=True)
 class OwnNoise:
-    """The policy's own; in the warm-up, where the weights are 0, that of which actions become uniform."""
+    """The policy's own; in the warm-up, where the weights are 0, that of which actions become uniform.
+
+    Choices are uniform then by their own.
+    """
 
     warmup: int
 
     def draw(self, head: Head, generator: np.random.Generator, lead: tuple[int, int], step: int, first: int) -> Floats:
         """See `Exploration.draw`."""
-        if step < self.warmup:
+        if step < self.warmup and not head.columns:
             drawn = np.float32(1 - 2**-23) * uniform(head, generator, lead)
             return np.float32(0.5) * quick_log((np.float32(1) + drawn) / (np.float32(1) - drawn))
         return head.draw(generator, lead)

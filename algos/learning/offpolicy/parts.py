@@ -4,7 +4,7 @@ Nothing here learns, or decides what follows what: an algorithm's own file has i
 """
 
 import abc
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -289,16 +289,26 @@ class OffPolicy(abc.ABC):
 
 
 def make_actor_critic(
-    settings: OffPolicy, architecture: Architecture, objective: ActorCriticObjective
+    settings: OffPolicy,
+    architecture: Architecture,
+    objective: ActorCriticObjective,
+    needs: Sequence[str] = (),
+    **in_torch: Any,
 ) -> OffPolicyLearner:
-    """Return what learns an actor and its critics, whose hidden layers are as wide: without torch where it can."""
+    """Return what learns an actor and its critics, whose hidden layers are as wide: without torch where it can.
+
+    Args:
+        needs: see `is_dense`.
+        in_torch: further arguments of `TorchActorCritic`.
+    """
     given: dict[str, Any] = {"critic_hidden": architecture.hidden, "objective": objective}
     given |= {"adam_epsilon": settings.adam_epsilon, "threads": settings.threads}
-    if is_dense(architecture, settings.backend, settings.device, settings.precision, compiled=False):
+    place = settings.backend, settings.device, settings.precision
+    if is_dense(architecture, *place, compiled=False, needs=needs):
         return DenseActorCritic(architecture, settings.seed, **given)
     # Torch takes a second to import, and dense networks never need it.
     from algos.learning.offpolicy.torch_actor_critic import TorchActorCritic
 
     check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
-    given |= {"device": settings.device, "precision": settings.precision}
+    given |= {"device": settings.device, "precision": settings.precision, **in_torch}
     return TorchActorCritic(architecture, settings.seed, **given)

@@ -1,9 +1,13 @@
-"""SAC, TD3 and DDPG in torch: actors and critics of every kind, on every device."""
+"""SAC, TD3 and DDPG in torch: actors and critics of every kind, on every device; discrete SAC, and TQC.
+
+Discrete SAC: Christodoulou 2019 (arXiv:1910.07207); TQC, quantiles of returns of which the greatest are dropped:
+Kuznetsov et al. 2020 (arXiv:2005.04269).
+"""
 
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +19,12 @@ from algos.common.keys import Stream
 from algos.learning.learner import plain_weights
 from algos.learning.offpolicy.learner import check_report
 from algos.learning.offpolicy.torch_batch import TorchBatch, check_place
+from algos.learning.offpolicy.torch_returns import Quantiles, quantile_loss
 from algos.learning.replay.batch import Batch, Floats
 from algos.networks.actor_critic import ActorCritic, one_thread
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.actor_critic import REPORTED, ActorCriticObjective, DeterministicPolicy, SoftPolicy
-from algos.networks.encoders import dense_layers, first_layers, linear
+from algos.networks.encoders import dense_layers, first_layers, legal_in, linear
 from algos.networks.heads import LOG_2, LOG_2PI, LOG_STD
 from algos.networks.training import (
     ParameterVector,
@@ -35,20 +40,35 @@ PARTS = {"parameters": "parameters", "momentum": "momentum", "variance": "varian
 
 
 class Critic(nn.Module):
-    """The value [B] of actions [B, A] in [-1, 1], which enter behind what encodes observations."""
+    """What is known of returns [B, N]: of actions [B, A] in [-1, 1], or of each choice where none is given.
 
-    def __init__(self, architecture: Architecture, hidden: tuple[int, ...], actions: int, seed: int) -> None:
+    Actions enter behind what encodes observations.
+    """
+
+    def __init__(
+        self, architecture: Architecture, hidden: tuple[int, ...], actions: int, outputs: int, seed: int
+    ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed % 2**63)
         first, width = first_layers(architecture, generator)
         rest, wide = dense_layers(hidden, architecture.activation, width + actions, generator)
         self.observation_encoder, self.joint_encoder = nn.Sequential(*first), nn.Sequential(*rest)
-        self.value_head = linear(wide, 1, 1.0, generator)
+        self.value_head = linear(wide, outputs, 1.0, generator)
 
-    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
-        joint = self.joint_encoder(torch.cat([self.observation_encoder(obs), action], 1))
-        value: Tensor = self.value_head(joint)
-        return value.squeeze(1)
+    def forward(self, obs: Tensor, action: Tensor | None) -> Tensor:
+        features = self.observation_encoder(obs)
+        value: Tensor = self.value_head(
+            self.joint_encoder(features if action is None else torch.cat([features, action], 1))
+        )
+        return value
+
+
+class Moves(NamedTuple):
+    """What a policy does: K actions that are weighed, one of numbers that were drawn, or all choices."""
+
+    action: Tensor | None  # [B, A]; None: each choice
+    share: Tensor  # [B, K], probabilities of choices, else 1
+    logprob: Tensor  # [B, K]; 0 where nothing is drawn, or never chosen
 
 
 class TorchActorCritic:
@@ -64,6 +84,8 @@ class TorchActorCritic:
         *,
         critic_hidden: tuple[int, ...],
         objective: ActorCriticObjective,
+        quantiles: int | None = None,
+        drop: int = 0,
         device: str,
         precision: str,
         adam_epsilon: float,
@@ -72,10 +94,13 @@ class TorchActorCritic:
         """Draw the networks; each has an encoder of its own.
 
         Args:
-            architecture: of the actor, whose outputs are A, or of a soft policy 2A; critics have its encoder and its
-                activation.
+            architecture: of the actor, whose outputs are A, or of a soft policy 2A, or scores of choices; critics have
+                its encoder and its activation.
             seed: of the first parameters, and of the noise of updates.
             critic_hidden: widths, of the layers that actions enter.
+            quantiles: of the returns, which the critics of a soft policy learn in place of their mean; None: there are
+                none.
+            drop: so many for each critic are left out of targets, the greatest of all critics' together.
             precision: float32, or bfloat16: all but last layers in mixed precision.
             threads: of its arithmetic on a CPU, which may change last bits.
 
@@ -88,12 +113,20 @@ class TorchActorCritic:
         self._objective, self._threads = objective, threads
         self._device = torch.device(device)
         self._noise = NormalBlocks(seed, Stream.UPDATE)
-        self._actions = architecture.head.width // 2 if objective.soft else architecture.head.width
+        head = architecture.head
+        self._chooses = bool(head.columns)
+        self._actions = 0 if self._chooses else head.components
+        outputs = head.width if self._chooses else quantiles or 1
+        self._quantiles = Quantiles.of(quantiles, 1.0, self._device)
+        self._kept = objective.critics * (outputs - drop)
         generator = np.random.default_rng(seed % 2**63)
         with one_thread():
             self.actor = ActorCritic(architecture, seed, critic=False)
             self.critics = nn.ModuleList(
-                [Critic(architecture, critic_hidden, self._actions, seed + k) for k in range(objective.critics)]
+                [
+                    Critic(architecture, critic_hidden, self._actions, outputs, seed + k)
+                    for k in range(objective.critics)
+                ]
             )
         for network in (self.actor, *self.critics):
             draw_layers(network, generator)
@@ -140,38 +173,81 @@ class TorchActorCritic:
 
     def _learn_critics(self, batch: TorchBatch, alpha: Tensor, noise: Tensor, rate: float) -> tuple[Tensor, Tensor]:
         """Let the critics take a step; returns the loss and the mean value [2], and distances from targets [B]."""
-        policy = self._objective.policy
         with torch.no_grad():
-            if isinstance(policy, DeterministicPolicy):
-                limit = policy.target_noise_clip
-                moved = (policy.target_noise * noise).clamp(-limit, limit)
-                action = (self._target_actor.policy(batch.next_obs).tanh() + moved).clamp(-1, 1)
-                bonus = torch.zeros_like(batch.reward)
+            moves = self._moves(batch.next_obs, noise)
+            following = torch.stack([critic(batch.next_obs, moves.action) for critic in self._target_critics])
+            bonus = alpha * moves.logprob
+            if self._quantiles.levels is None:
+                soft = ((following.amin(0) - bonus) * moves.share).sum(1)
+                target = batch.reward + batch.discount * soft
             else:
-                action, logprob = squashed(self.actor.policy(batch.next_obs), noise)
-                bonus = alpha * logprob
-            following = [critic(batch.next_obs, action) for critic in self._target_critics]
-            target = batch.reward + batch.discount * (smaller(following) - bonus)
-        values = torch.stack([critic(batch.obs, batch.action) for critic in self.critics])
-        error = values - target
-        loss = (0.5 if self._objective.soft else 1.0) * (batch.weight * error**2).mean(1).sum()
+                least = (
+                    following.transpose(0, 1).flatten(1).sort(1).values[:, : self._kept]
+                )  # [B, kept], of all critics
+                target = batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * (least - bonus)
+        if self._chooses:
+            choice = batch.action.long()
+            values = torch.stack([critic(batch.obs, None).gather(1, choice) for critic in self.critics])
+        else:
+            values = torch.stack([critic(batch.obs, batch.action) for critic in self.critics])  # [C, B, N]
+        if self._quantiles.levels is None:
+            error = values.squeeze(2) - target
+            loss = (0.5 if self._objective.soft else 1.0) * (batch.weight * error**2).mean(1).sum()
+        else:
+            losses = [quantile_loss(each, target, self._quantiles.levels, self._quantiles.huber) for each in values]
+            loss = (batch.weight * torch.stack(losses)).mean() / self._quantiles.count
+            error = values.mean(2) - target.mean(1)
         self._descend("critics", self.critics, loss, rate)
         return torch.stack([loss, values.mean()]).detach(), error.detach().abs().mean(0)
 
+    def _moves(self, obs: Tensor, noise: Tensor) -> Moves:
+        """What targets say of what follows: of a soft policy the actor itself, else the target's with noise."""
+        policy = self._objective.policy
+        if isinstance(policy, SoftPolicy):
+            return self._drawn(obs, noise)
+        limit = policy.target_noise_clip
+        moved = (policy.target_noise * noise).clamp(-limit, limit)
+        action = (self._target_actor.policy(obs).tanh() + moved).clamp(-1, 1)
+        return Moves(action, torch.ones_like(action[:, :1]), torch.zeros_like(action[:, :1]))
+
+    def _drawn(self, obs: Tensor, noise: Tensor) -> Moves:
+        """What a soft policy does."""
+        out = self.actor.policy(obs)
+        if self._chooses:
+            logs = torch.log_softmax(out, 1)
+            share = logs.exp()
+            return Moves(
+                None, share, torch.where(share > 0, logs, 0)
+            )  # of what is not legal 0 times too much is no number
+        action, logprob = squashed(out, noise)
+        return Moves(action, torch.ones_like(logprob).unsqueeze(1), logprob.unsqueeze(1))
+
     def _learn_actor(self, obs: Tensor, alpha: Tensor, noise: Tensor, rate: float) -> Tensor:
         """Let the actor take a step, and alpha; returns the actor's loss and the entropy [2]."""
-        policy, out = self._objective.policy, self.actor.policy(obs)
+        policy = self._objective.policy
         if isinstance(policy, DeterministicPolicy):
-            loss, logprob = -self.critics[0](obs, out.tanh()), torch.zeros_like(out[:, 0])
+            loss = -self.critics[0](obs, self.actor.policy(obs).tanh()).squeeze(1)
+            logprob = torch.zeros_like(loss)
         else:
-            action, logprob = squashed(out, noise)
-            loss = alpha * logprob - smaller([critic(obs, action) for critic in self.critics])
+            action, share, logs = self._drawn(obs, noise)
+            known = torch.stack([critic(obs, action) for critic in self.critics])  # [C, B, N]
+            worth = known.amin(0) if self._quantiles.levels is None else known.mean((0, 2)).unsqueeze(1)
+            loss = (share * (alpha * logs - worth)).sum(1)
+            logprob = (share * logs).sum(1)
         self._descend("actor", self.actor, loss.mean(), rate)
         if isinstance(policy, SoftPolicy) and policy.learned:
             own = self._vectors["log_alpha"]
-            own.gradient.fill_(-(logprob.detach().mean() + policy.target_entropy))
+            own.gradient.fill_(-(logprob.detach().mean() + self._target_entropy(policy, obs)))
             own.descend(rate, None)
         return torch.stack([loss.mean(), -logprob.mean()]).detach().double()
+
+    def _target_entropy(self, policy: SoftPolicy, obs: Tensor) -> Tensor | float:
+        """That of the policy; where not all choices are legal, the same share of the most that there can be."""
+        legal = legal_in(self.architecture.inputs, obs)
+        if legal is None or not self._chooses:
+            return policy.target_entropy
+        most = legal.sum(1).clamp(min=1).log().mean()
+        return policy.target_entropy * most / math.log(max(legal.shape[1], 2))
 
     def _descend(self, name: str, network: nn.Module, loss: Tensor, rate: float) -> None:
         """Take a step by the gradients of one network alone."""
@@ -220,8 +296,3 @@ def squashed(out: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     u = mean + log_std.exp() * noise
     slope = 2 * (LOG_2 - u - nn.functional.softplus(-2 * u))  # log(1 - tanh^2 u), which does not saturate
     return u.tanh(), (-0.5 * noise**2 - log_std - 0.5 * LOG_2PI - slope).sum(1)
-
-
-def smaller(values: list[Tensor]) -> Tensor:
-    """Return the smallest of values [B] of each critic."""
-    return torch.stack(values).amin(0)

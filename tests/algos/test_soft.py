@@ -1,0 +1,235 @@
+"""SAC of choices, and of quantiles of which the greatest are dropped (TQC): by autograd of plainly written losses."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest puts this folder on the path
+    IMAGE,
+    MASKED,
+    VECTOR,
+    actor_of,
+    architecture,
+    assert_equal_states,
+    lesson,
+    moves,
+    part,
+    values_of,
+)
+from torch import Tensor
+
+from algos.common.draws import NormalBlocks
+from algos.common.keys import Stream
+from algos.learning.offpolicy.exploration import OwnNoise
+from algos.learning.offpolicy.torch_actor_critic import TorchActorCritic
+from algos.learning.replay.batch import Batch
+from algos.networks.actor import DenseActor, make_actor
+from algos.networks.architecture import Architecture
+from algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
+from algos.networks.heads import Head
+from algos.networks.player import drawing_of
+from algos.networks.training import computing_with
+
+ALPHA, TARGET = 0.3, 0.9 * math.log(3)
+CHOICES, NUMBERS, HIDDEN = 3, 5, 20
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    with computing_with(1):
+        yield
+
+
+def soft(of: Architecture, alpha: float = ALPHA, target: float = TARGET, critics: int = 2, **changes: Any) -> Any:
+    policy = SoftPolicy(alpha, learned=True, target_entropy=target)
+    given: dict[str, Any] = {"device": "cpu", "precision": "float32", "adam_epsilon": 1e-8, "threads": 1} | changes
+    objective = ActorCriticObjective(policy, critics, 0.25, target_every=1, actor_every=1)
+    return TorchActorCritic(of, 3, critic_hidden=(HIDDEN,), objective=objective, **given)
+
+
+def chain(flat: Tensor, x: Tensor, widths: list[int]) -> tuple[Tensor, Tensor]:
+    """Outputs [B, last] of dense layers with relu between, and the parameters that are left."""
+    for k, width in enumerate(widths):
+        weights, bias, flat = flat.split([x.shape[1] * width, width, len(flat) - (x.shape[1] + 1) * width])
+        x = (torch.relu(x) if k else x) @ weights.reshape(width, -1).T + bias
+    return x, flat
+
+
+def critics_of(flat: Tensor, x: Tensor, outputs: int) -> list[Tensor]:
+    found = []
+    while len(flat):
+        out, flat = chain(flat, x, [HIDDEN, outputs])
+        found.append(out)
+    return found
+
+
+def at_rest(own: TorchActorCritic, of: Architecture, batch: Batch) -> dict[str, Any]:
+    """Learn a little, away from where targets begin, then forget moments; returns the state."""
+    own.update(batch, 0.05)
+    state = own.state_dict()
+    state |= {f"{name}_momentum": 0 * state[f"{name}_momentum"] for name in ("actor", "critics", "log_alpha")}
+    own.load_state_dict(state | {"updates": 0})
+    return state
+
+
+def gradient(own: TorchActorCritic, name: str) -> np.ndarray:
+    found: np.ndarray = own.state_dict()[f"{name}_momentum"] / np.float32(1 - np.float32(0.9))
+    return found
+
+
+def doubles(state: dict[str, Any]) -> list[Tensor]:
+    names = "actor_parameters", "critics_parameters", "log_alpha_parameters"
+    return [torch.from_numpy(state[name]).double().requires_grad_() for name in names]
+
+
+@pytest.mark.parametrize("observation", [VECTOR, MASKED], ids=["all legal", "masked"])
+def test_gradients_of_choices_are_those_of_expectations_over_them(observation: spaces.Space) -> None:
+    of, B = architecture(observation), 30
+    own = soft(of)
+    state, batch = at_rest(own, of, lesson(of, U=1, seed=1)), lesson(of, U=1, B=B)
+    report, errors = own.update(batch, 0.0)  # so that the actor learns from the critics as they were
+
+    actor, critics, log_alpha = doubles(state)
+    alpha = float(log_alpha.detach().exp()[0])
+    obs, next_obs = (torch.from_numpy(of.prepare(x[0], own.weights(0))).double() for x in (batch.obs, batch.next_obs))
+    reward, discount, weight = (torch.from_numpy(x[0]).double() for x in (batch.reward, batch.discount, batch.weight))
+    targets = torch.from_numpy(state["target_critics"]).double()
+
+    def policy(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        out, _ = chain(actor, x[:, :NUMBERS], [16, 8, CHOICES])
+        legal = x[:, NUMBERS:] != 0 if x.shape[1] > NUMBERS else torch.ones_like(out, dtype=torch.bool)
+        share = torch.softmax(out.masked_fill(~legal, -1e9), 1)
+        return share, torch.where(legal, share, 1).log(), legal
+
+    with torch.no_grad():
+        share, logs, _ = policy(next_obs)
+        following = torch.minimum(*critics_of(targets, next_obs[:, :NUMBERS], CHOICES))
+        target = reward + discount * (share * (following - alpha * logs)).sum(1)
+    taken = [
+        each.gather(1, torch.from_numpy(batch.action[0]))[:, 0] for each in critics_of(critics, obs[:, :5], CHOICES)
+    ]
+    errors_by_hand = torch.stack(taken) - target
+    critic_loss = (weight * errors_by_hand**2).mean(1).sum() / 2
+    share, logs, legal = policy(obs)
+    worth = torch.minimum(*critics_of(critics.detach(), obs[:, :NUMBERS], CHOICES))
+    actor_loss = (share * (alpha * logs - worth)).sum(1).mean()
+    entropy = -(share * logs).sum(1).mean()
+    most = legal.sum(1).double().log().mean()
+    alpha_loss = (log_alpha * (entropy.detach() - TARGET * most / math.log(3))).sum()
+    for loss in (critic_loss, actor_loss, alpha_loss):
+        loss.backward()
+    for name, expected in (("actor", actor), ("critics", critics), ("log_alpha", log_alpha)):
+        assert expected.grad is not None and expected.grad.abs().max() > 1e-4
+        np.testing.assert_allclose(gradient(own, name), expected.grad, rtol=2e-4, atol=2e-6, err_msg=name)
+    told = [critic_loss, torch.stack(taken).mean(), actor_loss, alpha, entropy]
+    np.testing.assert_allclose(
+        report[0], [float(torch.as_tensor(each).detach()) for each in told], rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(errors[0], errors_by_hand.abs().mean(0).detach(), rtol=1e-4, atol=1e-5)
+    assert observation is VECTOR or not legal.all()
+
+
+def test_gradients_of_quantiles_are_those_of_a_loop_over_all_pairs() -> None:
+    of = actor_of(ActorCriticObjective(SoftPolicy(ALPHA, True, -2.0), 3, 0.25, 1, 1))
+    B, quantiles, drop, critics_ = 6, 4, 1, 3
+    own = soft(of, target=-2.0, critics=critics_, quantiles=quantiles, drop=drop)
+    state, batch = at_rest(own, of, moves(of, U=1)), moves(of, U=1, B=B)
+    noise = torch.from_numpy(NormalBlocks(3, Stream.UPDATE).take((2, B, 2), 0, 1)[0]).double()
+    report, errors = own.update(batch, 0.0)
+
+    actor, critics, log_alpha = doubles(state)
+    alpha = float(log_alpha.detach().exp()[0])
+    obs, next_obs = (torch.from_numpy(x[0]).double() for x in (batch.obs, batch.next_obs))
+    reward, discount, weight = (torch.from_numpy(x[0]).double() for x in (batch.reward, batch.discount, batch.weight))
+
+    def policy(x: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = chain(actor, x, [16, 8, 4])[0].chunk(2, 1)
+        u = mean + log_std.exp() * drawn
+        density = torch.distributions.Normal(mean, log_std.exp()).log_prob(u) - (1 - u.tanh() ** 2).log()
+        return u.tanh(), density.sum(1)
+
+    with torch.no_grad():
+        action, logprob = policy(next_obs, noise[0])
+        pool = critics_of(
+            torch.from_numpy(state["target_critics"]).double(), torch.cat([next_obs, action], 1), quantiles
+        )
+    given = critics_of(critics, torch.cat([obs, torch.from_numpy(batch.action[0]).double()], 1), quantiles)
+    loss, distance = torch.zeros((), dtype=torch.float64), []
+    for b in range(B):
+        least = sorted(float(each[b, m]) for each in pool for m in range(quantiles))[: critics_ * (quantiles - drop)]
+        targets = [float(reward[b] + discount[b] * (value - alpha * logprob[b])) for value in least]
+        for each in given:
+            for m in range(quantiles):
+                for target in targets:
+                    u = target - each[b, m]
+                    half = u**2 / 2 if abs(u) <= 1 else abs(u) - 0.5
+                    share = abs((m + 0.5) / quantiles - float(u < 0))
+                    loss = loss + weight[b] * share * half / (B * critics_ * quantiles * len(targets))
+        distance.append(np.mean([abs(float(each[b].detach().mean()) - np.mean(targets)) for each in given]))
+    action, logprob = policy(obs, noise[1])
+    known = critics_of(critics.detach(), torch.cat([obs, action], 1), quantiles)
+    actor_loss = (alpha * logprob - torch.stack(known).mean((0, 2))).mean()
+    for each in (loss, actor_loss):
+        each.backward()
+    for name, expected in (("actor", actor), ("critics", critics)):
+        assert expected.grad is not None and expected.grad.abs().max() > 1e-4
+        np.testing.assert_allclose(gradient(own, name), expected.grad, rtol=5e-4, atol=5e-6, err_msg=name)
+    told = [
+        float(loss.detach()),
+        float(torch.stack(given).detach().mean()),
+        float(actor_loss.detach()),
+        alpha,
+        -float(logprob.detach().mean()),
+    ]
+    np.testing.assert_allclose(report[0], told, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(errors[0], distance, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("observation", [MASKED, IMAGE], ids=["mask", "image"])
+def test_a_restored_learner_of_choices_goes_on_to_the_same_bits(observation: spaces.Space) -> None:
+    of = architecture(observation)
+    whole, apart, restored, batch = soft(of), soft(of), soft(of), lesson(of)
+    report, errors = whole.update(batch, 0.01)
+    parts = [apart.update(part(batch, slice(u, u + 1)), 0.01) for u in range(3)]
+    restored.load_state_dict(apart.state_dict())
+    parts.append(restored.update(part(batch, slice(3, 4)), 0.01))
+    assert report.tobytes() == np.concatenate([each for each, _ in parts]).tobytes()
+    assert errors.tobytes() == np.concatenate([each for _, each in parts]).tobytes()
+    assert_equal_states(whole.state_dict(), restored.state_dict())
+
+
+@pytest.mark.parametrize("observation", [VECTOR, MASKED], ids=["all legal", "masked"])
+def test_a_learned_alpha_holds_the_entropy_at_its_share_of_the_most_there_can_be(observation: spaces.Space) -> None:
+    """A bandit: the last choice pays, and where not all are legal the first is not."""
+    of, U, B = architecture(observation), 250, 16
+    own = soft(of, alpha=1.0, target=0.5 * math.log(3))
+    seen = np.zeros((1, 1), np.float32) if observation is MASKED else np.zeros((1, 1, NUMBERS), np.float32)
+    if observation is MASKED:
+        rows = of.inputs.layout.zeros(1)
+        of.inputs.layout.fields(rows)["action_mask"][...] = (0, 1, 1)
+        seen = rows.reshape(1, 1, *rows.shape[1:])
+    obs = np.broadcast_to(seen, (U, B, *seen.shape[2:])).copy()
+    action = np.random.default_rng(0).integers(observation is MASKED, CHOICES, (U, B, 1))
+    reward, ones = (action[..., 0] == CHOICES - 1).astype(np.float32), np.ones((U, B), np.float32)
+    report, _ = own.update(Batch(np.zeros((U, B), np.int64), obs, action, reward, obs, 0 * ones, ones), 0.01)
+    legal = 2 if observation is MASKED else 3
+    assert report[-1, 4] == pytest.approx(0.5 * math.log(legal), abs=0.05)
+    out = values_of(of, own.weights(U), obs[0, :1])[0]
+    share = np.exp(out - out.max()) / np.exp(out - out.max()).sum()
+    assert share.argmax() == CHOICES - 1 and (observation is VECTOR or share[0] == 0)
+
+
+def test_choices_are_drawn_and_played_as_any_others_are() -> None:
+    of = architecture()
+    assert isinstance(make_actor(of), DenseActor) and drawing_of(of) is not None
+    head = Head.of(spaces.Discrete(CHOICES))
+    noise = OwnNoise(warmup=10).draw(head, np.random.default_rng(1), (5000, 2), 9, 0).reshape(-1, CHOICES)
+    taken = head.sample(np.zeros_like(noise), np.zeros(0, np.float32), noise)[:, 0]
+    np.testing.assert_allclose(np.bincount(taken) / len(taken), 1 / CHOICES, atol=0.02)
+    scores = np.tile(np.log(np.array([0.7, 0.2, 0.1], np.float32)), (len(noise), 1))
+    drawn = np.bincount(head.sample(scores, np.zeros(0, np.float32), noise)[:, 0]) / len(noise)
+    np.testing.assert_allclose(drawn, [0.7, 0.2, 0.1], atol=0.02)
