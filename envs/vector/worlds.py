@@ -25,7 +25,7 @@ from envs.vector.infos import add_info
 from envs.vector.slots import IDLE, Slots, misfit, named
 from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import Arrays, worlds_of
-from envs.worlds.world import Step, TakesTurns, Told
+from envs.worlds.world import Step, Told, takes_turns
 
 log = logging.getLogger("envs.vector")
 
@@ -122,9 +122,10 @@ class WorldSlots:
             self._write(rows, given.observations)
         elif given.seen:
             self._write(np.array(given.seen), given.observations)
-        ended = np.array(sorted({*given.terminated, *given.truncated}), np.intp)
         arrays.terminated[rows] = arrays.truncated[rows] = False
-        arrays.terminated[given.terminated] = arrays.truncated[given.truncated] = True
+        ended = np.array(sorted({*given.terminated, *given.truncated}), np.intp)
+        if len(ended):
+            arrays.terminated[given.terminated] = arrays.truncated[given.truncated] = True
         fresh = []
         for i in given.over if self._same_step else ():
             seed = None if self._key is None else keyed_seed(self._key, i, int(arrays.episode[i]) + 1)
@@ -132,9 +133,10 @@ class WorldSlots:
         # Entered last: where a world fails above, episodes have not ended.
         arrays.running_return[rows] += arrays.reward[rows]
         arrays.running_length[rows] += self._lives.acts[rows]
-        arrays.final[ended] = arrays.observation[ended]
-        arrays.observation[ended] = self._blank
-        arrays.end(ended)
+        if len(ended):
+            arrays.final[ended] = arrays.observation[ended]
+            arrays.observation[ended] = self._blank
+            arrays.end(ended)
         self._lives.over[worlds_of(rows, seats)] = False
         self._lives.over[given.over] = True
         for i, alive, acts in given.lives:
@@ -288,7 +290,7 @@ class WorldSlots:
     def _begin(self, i: int, observations: Told, told: Told, infos: dict[str, Any], at: int, size: int) -> None:
         """Enter what a reset gave."""
         env, k = self.envs[i - self._first], i - self._first
-        self._ended[k], self._turns[k] = False, isinstance(env, TakesTurns)
+        self._ended[k], self._turns[k] = False, takes_turns(env)
         living = self._known(env, i) & observations.keys()
         acting = self._acting(env, k, living)
         base = i * len(self._agents)
