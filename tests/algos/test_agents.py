@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_ppo import advance, algorithm, leaves, parameters
-from test_rollout import assert_same, followed, played, weights
+from learned import advance, algorithm, assert_same, followed, leaves, parameters, played, weights
 
 from algos.learning.episodes import summarize
 from algos.learning.policy_episodes import Performance, perform
