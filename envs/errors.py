@@ -82,9 +82,12 @@ PACKAGES = {
     "miniworld": "miniworld",
     "mo_gymnasium": "mo-gymnasium",
     "mujoco": "mujoco",
+    "mpe2": "mpe2",
     "nle": "--no-deps nle",
     "pettingzoo": "pettingzoo",
     "pygame": "pygame",
+    "pymunk": "pymunk",
+    "rlcard": "rlcard",
     "shimmy": "shimmy",
     "vizdoom": "vizdoom",
 }

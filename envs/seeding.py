@@ -1,4 +1,4 @@
-"""A wrapper for environments whose draws no seed reaches, since they come from generators of the whole process."""
+"""Wrappers for environments whose draws no seed reaches, since they come from generators of the whole process."""
 
 import contextlib
 import random
@@ -7,6 +7,31 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+
+
+class _Generators:
+    """Python's and NumPy's generators as they would be in a process of one's own."""
+
+    def __init__(self) -> None:
+        self.seed(0)
+
+    def seed(self, seed: int) -> None:
+        """Start both anew."""
+        self._python = random.Random(seed).getstate()
+        self._numpy = np.random.MT19937(seed)
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Have them stand in for the process's."""
+        python, numpy = random.getstate(), np.random.get_bit_generator()  # type: ignore[attr-defined]
+        random.setstate(self._python)
+        np.random.set_bit_generator(self._numpy)  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            self._python = random.getstate()
+            random.setstate(python)
+            np.random.set_bit_generator(numpy)  # type: ignore[attr-defined]
 
 
 class OwnGenerators(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -18,30 +43,41 @@ class OwnGenerators(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        self._python = random.Random(0).getstate()
-        self._numpy = np.random.MT19937(0)
+        self._generators = _Generators()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; a seed starts both generators anew."""
         if seed is not None:
-            self._python = random.Random(seed).getstate()
-            self._numpy = np.random.MT19937(seed)
-        with self._in_place():
+            self._generators.seed(seed)
+        with self._generators.in_place():
             return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step, with the generators of its own in place."""
-        with self._in_place():
+        with self._generators.in_place():
             return self.env.step(action)
 
-    @contextlib.contextmanager
-    def _in_place(self) -> Iterator[None]:
-        python, numpy = random.getstate(), np.random.get_bit_generator()  # type: ignore[attr-defined]
-        random.setstate(self._python)
-        np.random.set_bit_generator(self._numpy)  # type: ignore[attr-defined]
-        try:
-            yield
-        finally:
-            self._python = random.getstate()
-            random.setstate(python)
-            np.random.set_bit_generator(numpy)  # type: ignore[attr-defined]
+
+class OwnGeneratorsOfWorld:
+    """The same for an environment of several agents, whatever its form."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        self._generators = _Generators()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_env":  # asked for before there is one, by who copies
+            raise AttributeError(name)
+        return getattr(self._env, name)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Start an episode; a seed starts both generators anew."""
+        if seed is not None:
+            self._generators.seed(seed)
+        with self._generators.in_place():
+            return self._env.reset(seed=seed, options=options)
+
+    def step(self, actions: Any) -> Any:
+        """Step, with the generators of its own in place."""
+        with self._generators.in_place():
+            return self._env.step(actions)

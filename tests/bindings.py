@@ -23,10 +23,25 @@ MODULES: dict[str, list[str]] = {
     "vizdoom": ["vizdoom"],
 }
 
+WORLDS: dict[str, list[str]] = {  # of several agents
+    "battle": ["magent2"],
+    "connect4": ["pettingzoo", "pygame"],
+    "foraging": ["lbforaging"],
+    "mpe_speaker_listener": ["mpe2"],
+    "mpe_spread": ["mpe2"],
+    "mpe_tag": ["mpe2"],
+    "multiwalker": ["pettingzoo", "pygame"],
+    "pursuit": ["pettingzoo", "pygame"],
+    "relay": [],
+    "roles": [],
+    "tictactoe": ["pettingzoo"],
+    "warehouse": ["rware"],
+}
+
 
 def need(option: str) -> None:
     """Skip the test where an option's packages are not installed."""
-    for module in MODULES.get(option, []):
+    for module in {**MODULES, **WORLDS}.get(option, []):
         try:
             imported = importlib.import_module(module)
             if option == "procgen":

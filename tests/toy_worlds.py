@@ -31,7 +31,7 @@ class Scripted:
         return spaces.Discrete(10)
 
     def _see(self, agents: Any) -> dict[str, Any]:
-        return {a: np.array([self.now, self.possible_agents.index(a)], np.float32) for a in agents}
+        return {a: np.array([self.now, "abcxyz".index(a)], np.float32) for a in agents}
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.now, self.agents = 0, list(self._first)
@@ -166,9 +166,10 @@ class Bidding:
 
     def reset(self, seed: int | None = None, options: Any = None) -> None:
         self.agents, self.pot, self.dead_steps = list(self.possible_agents), 0, 0
-        self.agent_selection = "ann"
+        self.agent_selection = self._next = "ann"
         self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
-        self.rewards, self.infos = dict.fromkeys(self.agents, 0.0), {agent: {} for agent in self.agents}
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self.infos: dict[str, Any] = {agent: {} for agent in self.agents}
 
     def step(self, action: Any) -> None:
         agent = self.agent_selection

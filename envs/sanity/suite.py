@@ -8,8 +8,11 @@ from envs.sanity.delay import DELAY
 from envs.sanity.memory import COPY, FORGET, PUFFER_MEMORY, RECALL
 from envs.sanity.mixing import BLEND, PUFFER_STOCHASTIC
 from envs.sanity.password import PASSWORD, PUFFER_PASSWORD
+from envs.sanity.relay import RELAY
+from envs.sanity.roles import ROLES
 from envs.sanity.squared import SQUARED
 from envs.sanity.structured import MASKED, PUFFER_SPACES, SPACES
 
 SUITE = (BANDIT, PASSWORD, SQUARED, AIM, BLEND, DELAY, CUTOFF, CUTOFF_TWIN, MASKED, SPACES, RECALL, FORGET, COPY)
 PUFFER = (PUFFER_BANDIT, PUFFER_PASSWORD, PUFFER_STOCHASTIC, PUFFER_MEMORY, PUFFER_SPACES)  # squared is the same
+WORLDS = (ROLES, RELAY)  # of several agents

@@ -25,7 +25,7 @@ from envs.vector.infos import add_info
 from envs.vector.slots import IDLE, Slots, misfit, named
 from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import Arrays, worlds_of
-from envs.worlds.world import Step, TakesTurns, Told
+from envs.worlds.world import Step, Told, takes_turns
 
 log = logging.getLogger("envs.vector")
 
@@ -288,7 +288,7 @@ class WorldSlots:
     def _begin(self, i: int, observations: Told, told: Told, infos: dict[str, Any], at: int, size: int) -> None:
         """Enter what a reset gave."""
         env, k = self.envs[i - self._first], i - self._first
-        self._ended[k], self._turns[k] = False, isinstance(env, TakesTurns)
+        self._ended[k], self._turns[k] = False, takes_turns(env)
         living = self._known(env, i) & observations.keys()
         acting = self._acting(env, k, living)
         base = i * len(self._agents)

@@ -1,7 +1,6 @@
 """Environments in the form of RLlib's MultiAgentEnv: dictionaries by agent, with `__all__` for the end of the world."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, final
 
 from gymnasium import Space
 
@@ -9,22 +8,14 @@ from envs.worlds.adapter import Adapter
 from envs.worlds.world import Step, Told
 
 ALL = "__all__"
-
-
-@runtime_checkable
-class ByAgent(Protocol):
-    """What tells this form from others."""
-
-    possible_agents: Sequence[str]
-    observation_spaces: Mapping[str, Space]
-    action_spaces: Mapping[str, Space]
+BY_AGENT = ("possible_agents", "observation_spaces", "action_spaces")  # what tells a MultiAgentEnv
 
 
 @final
 class Dicts(Adapter):
     """A world in which those act next who are given an observation."""
 
-    def __init__(self, env: ByAgent) -> None:
+    def __init__(self, env: Any) -> None:
         super().__init__(env, env.possible_agents)
 
     def observation_space(self, agent: str) -> Space:

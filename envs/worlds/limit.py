@@ -5,7 +5,7 @@ from typing import Any, final
 from gymnasium import Space
 
 from envs.worlds.adapter import Adapter
-from envs.worlds.world import Step, TakesTurns, Told, World
+from envs.worlds.world import Step, Told, World, takes_turns
 
 
 @final
@@ -30,7 +30,7 @@ class Limited(Adapter):
         """Start an episode."""
         self._passed = 0
         started: tuple[Told, Told] = self._env.reset(seed=seed, options=options)
-        self._turns = isinstance(self._env, TakesTurns)
+        self._turns = takes_turns(self._env)
         self._look()
         return started
 

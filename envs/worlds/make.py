@@ -8,15 +8,16 @@ import gymnasium
 from gymnasium.wrappers import TimeLimit
 
 from envs.errors import ConfigError, require, resolve
-from envs.worlds.dicts import ByAgent, Dicts
+from envs.worlds.dicts import BY_AGENT, Dicts
 from envs.worlds.limit import Limited
 from envs.worlds.seat import SeatFeature
 from envs.worlds.sole import SoleAgent
 from envs.worlds.tuples import Tuples
-from envs.worlds.turns import AgentCycle, Turns
-from envs.worlds.world import Seated, World
+from envs.worlds.turns import CYCLE, Turns
+from envs.worlds.world import World, offers
 
 FACTORY = re.compile(r"[\w.]+:[A-Za-z_]\w*")  # without the version that an id of Gymnasium's ends in
+PARALLEL = ("possible_agents", "observation_space", "action_space", "reset", "step")  # what tells a ParallelEnv
 VERSION = re.compile(r"-v\d+$")
 
 
@@ -45,7 +46,7 @@ def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, 
     Raises:
         ConfigError: it is of no form that is known here.
     """
-    if isinstance(env, gymnasium.Env) and not isinstance(env, ByAgent):
+    if isinstance(env, gymnasium.Env) and not offers(env, *BY_AGENT):
         # Those that Gymnasium knows by name are limited already, before any wrapper.
         limit = max_episode_steps if names_factory(id) else None
         if agents in (None, 1):
@@ -66,11 +67,11 @@ def adapt(env: Any, id: str, agents: int | None, max_episode_steps: int | None, 
 
 def _find_form(env: Any, id: str) -> World:
     """Return an environment of several agents in the form that all have here."""
-    if isinstance(env, AgentCycle):
+    if offers(env, *CYCLE):
         return Turns(env, env.possible_agents)
-    if isinstance(env, gymnasium.Env) and isinstance(env, ByAgent):
+    if isinstance(env, gymnasium.Env):
         return Dicts(env)
-    if not isinstance(env, Seated):
+    if not offers(env, *PARALLEL):
         forms = "a gymnasium.Env, nor PettingZoo's ParallelEnv or AECEnv, nor RLlib's MultiAgentEnv"
         raise ConfigError(f"env.id={id} gives a {type(env).__name__}, which is neither {forms}; name a factory of one")
     world: Any = env

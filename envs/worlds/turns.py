@@ -1,34 +1,14 @@
 """PettingZoo's other form, in which one agent acts at a time (AECEnv), as a world that takes turns."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, final
 
 from gymnasium import Space
 
 from envs.worlds.adapter import Adapter
 from envs.worlds.world import Step, Told
 
-
-@runtime_checkable
-class AgentCycle(Protocol):
-    """As much of `pettingzoo.AECEnv` as tells it from other forms, and is asked for here."""
-
-    @property
-    def possible_agents(self) -> Sequence[str]:
-        """All agents that there may be."""
-        ...
-
-    def agent_iter(self, max_iter: int = 0) -> Any:
-        """Go through the agents by turns."""
-        ...
-
-    def observe(self, agent: str) -> Any:
-        """Return what an agent sees."""
-        ...
-
-    def last(self, observe: bool = True) -> Any:
-        """Return what the agent whose turn it is was given."""
-        ...
+CYCLE = ("possible_agents", "agent_iter", "observe", "last")  # what tells an AECEnv
 
 
 @final

@@ -1,7 +1,7 @@
 """The form that every environment of several agents has here: PettingZoo's ParallelEnv, with turns said beside it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 from gymnasium import Space
 
@@ -9,13 +9,22 @@ Told = Mapping[str, Any]  # by agent
 Step = tuple[Told, Told, Told, Told, Told]  # observations, rewards, terminated, truncated, infos
 
 
-@runtime_checkable
-class Seated(Protocol):
-    """What tells an environment of several agents as soon as it is made."""
+class World(Protocol):
+    """An environment of several agents, as `pettingzoo.ParallelEnv` has it (Terry et al. 2021, arXiv:2009.14471).
+
+    An agent's seat is its place in `possible_agents`. It lives from the step that first lists it in `agents` and gives
+    it an observation, to the one that says it terminated or was truncated, or to the world's end: when `agents` is
+    empty. The same name may live again.
+    """
 
     @property
     def possible_agents(self) -> Sequence[str]:
         """All agents that there may be, in the order of seats."""
+        ...
+
+    @property
+    def agents(self) -> Sequence[str]:
+        """Those that live, in any order; known once an episode has begun."""
         ...
 
     def observation_space(self, agent: str) -> Space:
@@ -38,26 +47,11 @@ class Seated(Protocol):
         """Close what is open."""
         ...
 
-
-class World(Seated, Protocol):
-    """An environment of several agents, as `pettingzoo.ParallelEnv` has it (Terry et al. 2021, arXiv:2009.14471).
-
-    An agent's seat is its place in `possible_agents`. It lives from the step that first lists it in `agents` and gives
-    it an observation, to the one that says it terminated or was truncated, or to the world's end: when `agents` is
-    empty. The same name may live again.
-    """
-
-    @property
-    def agents(self) -> Sequence[str]:
-        """Those that live, in any order."""
-        ...
-
     def render(self) -> Any:
         """Draw the world."""
         ...
 
 
-@runtime_checkable
 class TakesTurns(World, Protocol):
     """A world in which not every living agent acts in every step."""
 
@@ -65,3 +59,13 @@ class TakesTurns(World, Protocol):
     def acting(self) -> Sequence[str]:
         """The agents whose action the next step takes."""
         ...
+
+
+def offers(env: Any, *names: str) -> bool:
+    """Return whether somebody else's environment has all of these, by itself or by what it wraps."""
+    return all(hasattr(env, name) for name in names)
+
+
+def takes_turns(world: World) -> TypeGuard[TakesTurns]:
+    """Return whether a world, of which an episode has begun, says itself who acts."""
+    return offers(world, "acting")

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from bindings import MODULES
+from bindings import MODULES, WORLDS
 from conftest import ROOT, env_section, env_spec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -21,7 +21,7 @@ from envs.vector.storage import Layouts
 OFFERED = sorted(
     path
     for path in (ROOT / "conf" / "env").glob("*.yaml")
-    if path.stem not in {"gymnasium", *MODULES}  # test_bindings.py has these
+    if path.stem not in {"gymnasium", *MODULES, *WORLDS}  # test_bindings.py and test_world_forms.py have these
     and "envs.spec.EnvSpec" in path.read_text()  # the others are families
 )
 VEC = Serial(num_envs=3)

@@ -1,17 +1,22 @@
 """Every interface that environments of several agents have, in the one form that worlds have here."""
 
+import pickle
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import env_spec
+from bindings import WORLDS, need
+from conftest import env_section, env_spec
 
 from envs.errors import ConfigError
+from envs.sanity.suite import RELAY, ROLES
 from envs.spec import EnvSpec
 from envs.vector import Serial
+from paddock.health.env_checks import check_env
 
 
 @pytest.fixture
@@ -21,7 +26,7 @@ def steps() -> Iterator[Any]:
     def play(env: EnvSpec, actions: Any) -> list[Any]:
         with closing(Serial(num_envs=1).make(env)) as venv:
             obs, infos = venv.begin(0)
-            told = [(obs[:, 0].tolist(), who(infos))]
+            told: list[Any] = [(obs[:, 0].tolist(), who(infos))]
             for one in actions:
                 obs, reward, terminated, truncated, infos = venv.step(np.array(one))
                 pairs = zip(terminated, truncated, strict=True)
@@ -106,3 +111,72 @@ def test_pettingzoos_own_tests_pass(id: str) -> None:
         parallel_api_test(env.make(), num_cycles=60)
         if ZOO[id]:
             parallel_seed_test(env.make, num_cycles=30)
+
+
+# What conf/env offers
+
+
+SLOW = {"battle", "multiwalker", "pursuit", "warehouse"}  # seconds each
+
+
+@pytest.fixture(params=[pytest.param(one, marks=pytest.mark.slow if one in SLOW else ()) for one in sorted(WORLDS)])
+def offered(request: pytest.FixtureRequest) -> EnvSpec:
+    need(request.param)
+    section = env_section(request.param)
+    assert section.pop("_target_") == "envs.spec.EnvSpec"
+    return EnvSpec(**section)
+
+
+def test_an_offered_worlds_episode_depends_on_its_seed_alone(offered: EnvSpec) -> None:
+    other = pickle.loads(pickle.dumps(offered))
+    assert other == offered and hash(other) == hash(offered) and other.seats == offered.seats > 1
+    findings = dict(check_env(offered, 60))
+    assert {"lives", "seed", "history", "others", "speed"} <= findings.keys()
+    assert {
+        name: str(one) for name, one in findings.items() if one.level != "ok" and name not in ("rewards", "ends")
+    } == {}
+
+
+def played(name: str, actions: Callable[[Any], Any], worlds: int = 8, steps: int = 8) -> list[float]:
+    """Returns of the lives that ended."""
+    section = env_section(name)
+    del section["_target_"]
+    returns: list[float] = []
+    with closing(Serial(num_envs=worlds).make(EnvSpec(**section))) as venv:
+        obs, _ = venv.begin(0)
+        for _ in range(steps):
+            obs, *_, infos = venv.step(actions(obs))
+            episode = infos["final_info"]["episode"] if "final_info" in infos else {"r": obs[:0], "_r": []}
+            returns += [r for r, ended in zip(episode["r"], episode["_r"], strict=True) if ended]
+    return returns
+
+
+def test_the_sanity_tasks_of_worlds_pay_what_they_say() -> None:
+    generator = np.random.default_rng(0)
+
+    def right(obs: Any) -> Any:
+        return (obs[:, 0] > 0).astype(int)
+
+    def random(obs: Any) -> Any:
+        return generator.integers(2, size=len(obs))
+
+    for name, task, lives in (("roles", ROLES, 8 * 8 * 2), ("relay", RELAY, 8 * 2 * 4)):
+        returns = played(name, right)
+        assert len(returns) == lives and np.allclose(returns, task.best)
+        drawn = played(name, random, worlds=64, steps=32)
+        assert abs(np.mean(drawn) - task.chance) < 4 * np.std(drawn) / len(drawn) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("world", "kwargs", "named"),
+    [
+        ("Skirmish", {}, "warn.* were left without a word of their end"),
+        ("Scripted", {"agents": "ab", "steps": [{"agents": "ab", "terminated": "b"}]}, "agents still has b"),
+        ("Scripted", {"agents": "ab", "steps": [{"agents": "abz"}]}, "agents has z, whom possible_agents do not name"),
+        ("Scripted", {"agents": "ab", "steps": [{"agents": "ab", "unseen": "b"}]}, "b lives, and was given no"),
+        ("Scripted", {"agents": "ab", "steps": [{"agents": "ab", "reward": {"a": np.nan}}]}, "a: the reward is nan"),
+    ],
+)
+def test_what_is_wrong_with_a_world_is_found(world: str, kwargs: dict[str, Any], named: str) -> None:
+    findings = check_env(env_spec(f"toy_worlds:{world}", kwargs=kwargs), 60)
+    assert any(re.search(named, f"{one.level} {one}") for _, one in findings)

@@ -1,0 +1,81 @@
+"""Relay: agents die one after another, and one is born again. What fails here mistakes the dead for the living."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from envs.sanity.task import Bar, SanityTask, mean_return
+from envs.worlds.world import Step, Told
+
+RELAY = SanityTask(
+    name="relay",
+    id="envs.sanity.relay:Relay",
+    score=mean_return,  # of lives
+    chance=0.5,
+    blind=0.5,
+    best=1.0,
+    memoryless=Bar(0.95),
+    recurrent=Bar(0.95),
+    deterministic=Bar(0.92),
+    steps=30_000,
+    suspect="worlds of several agents: dead rows are learned from, or lives are not cut where they end and begin",
+)
+# By agent: the steps after which it is there, from 0, and those after which it is not. The first runs twice.
+LIVES = {"runner_0": ((0, 1), (2, 4)), "runner_1": ((0, 2),), "runner_2": ((0, 3),)}
+
+
+class Relay:
+    """Runners see a cue, -1 or 1, in every step they run, and answer 0 or 1; a life pays the share of right answers.
+
+    Runners leave after 1, 2 and 3 steps; after the second the first one is back, for two more.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+    possible_agents = tuple(LIVES)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        """Make the task."""
+        self.render_mode = render_mode
+        self.agents: list[str] = []
+        self._generator = np.random.default_rng()
+        self._spaces = spaces.Box(-1.0, 1.0, (1,), np.float32), spaces.Discrete(2)
+
+    def observation_space(self, agent: str) -> Space:
+        """Return what a runner sees: its cue."""
+        return self._spaces[0]
+
+    def action_space(self, agent: str) -> Space:
+        """Return what it may answer."""
+        return self._spaces[1]
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+        """Start all runners."""
+        if seed is not None:
+            self._generator = np.random.default_rng(seed)
+        self._now = 0
+        self.agents = list(self.possible_agents)
+        return self._see(self.agents), {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Step:
+        """Pay for the answers, and let go of who has run its part."""
+        ran = self.agents
+        paid = {}
+        for agent in ran:
+            first, last = next((a, b) for a, b in LIVES[agent] if a <= self._now < b)
+            paid[agent] = (int(actions[agent]) == self._cues[agent]) / (last - first)
+        self._now += 1
+        self.agents = [agent for agent, lives in LIVES.items() if any(a <= self._now < b for a, b in lives)]
+        gone = {agent: agent not in self.agents for agent in ran}
+        seen = self._see([agent for agent in LIVES if agent in ran or agent in self.agents])
+        return seen, paid, gone, dict.fromkeys(ran, False), {agent: {} for agent in seen}
+
+    def render(self) -> None:
+        """Draw nothing."""
+
+    def close(self) -> None:
+        """Close nothing."""
+
+    def _see(self, agents: list[str]) -> dict[str, Any]:
+        self._cues = {agent: int(self._generator.integers(2)) for agent in agents}
+        return {agent: np.array([2 * cue - 1], np.float32) for agent, cue in self._cues.items()}

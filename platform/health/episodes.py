@@ -1,0 +1,182 @@
+"""Episodes of actions that their seeds alone choose, told so that they can be compared."""
+
+import copy
+import hashlib
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from envs.spaces.parts import dotted
+
+CHOICES_SEED = 2**21  # of the actions, which would follow what the environment draws if both had one seed
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What happened in an episode with actions that its seed alone chose.
+
+    Attributes:
+        digests: of what reset gave and of what each step gave, in order.
+        rewards: one for each step.
+        ended: "terminated", "truncated", "raised", or "" where it was left.
+        wrong: what the environment gave that is not of its spaces, or raised; "" for nothing.
+        sizes: by the dotted path of what varies in size, how much of it there was at the most.
+        lives: of a world, how often agents were born, died, and so on, and what they were paid.
+    """
+
+    digests: tuple[bytes, ...]
+    rewards: tuple[float, ...]
+    ended: str
+    wrong: str
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    lives: Mapping[str, float] = field(default_factory=dict)
+
+
+def play(env: gymnasium.Env[Any, Any], seed: int, most: int) -> Generator[None, None, Episode]:
+    """Play an episode for at most so many steps; pauses after each, so that two can be played in turns."""
+    choices = copy.deepcopy(env.action_space)
+    choices.seed(CHOICES_SEED + seed)
+    digests, rewards = list[bytes](), list[float]()
+    ended = ""
+    try:
+        observation, info = env.reset(seed=seed)
+    except Exception as error:
+        return Episode((), (), "raised", f"reset(seed={seed}) raised {tell_error(error)}")
+    digests.append(digest_of(observation))
+    sizes = dict[str, tuple[int, ...]]()
+    widen(sizes, env.observation_space, observation, ())
+    wrong = f"reset on seed {seed}: {own}" if (own := find_misfit(env.observation_space, observation)) else ""
+    while len(rewards) < most and not ended:
+        here = f"step {len(rewards) + 1} on seed {seed}"
+        try:
+            observation, reward, terminated, truncated, info = env.step(choices.sample(find_mask(observation, info)))
+        except Exception as error:
+            ended, wrong = "raised", wrong or f"{here} raised {tell_error(error)}"
+            break
+        digests.append(digest_of((observation, float(reward), bool(terminated), bool(truncated))))
+        rewards.append(float(reward))
+        widen(sizes, env.observation_space, observation, ())
+        ended = "terminated" if terminated else "truncated" if truncated else ""
+        own = find_misfit(env.observation_space, observation) or (
+            "" if math.isfinite(reward) else f"the reward is {reward}"
+        )
+        wrong = wrong or (f"{here}: {own}" if own else "")
+        yield
+    return Episode(tuple(digests), tuple(rewards), ended, wrong, sizes)
+
+
+def find_misfit(space: gymnasium.Space[Any], observation: Any) -> str:
+    """Say what of an observation is not of its space; "" if nothing is."""
+    return "" if observation in space else _outside(space, observation, "")
+
+
+def _outside(space: gymnasium.Space[Any], value: Any, at: str) -> str:
+    where = f" at {at}" if at else ""
+    if isinstance(space, gymnasium.spaces.Dict) and isinstance(value, Mapping):
+        if value.keys() != space.spaces.keys():
+            return (
+                f"the observation{where} has keys {sorted(map(str, value))}, and {sorted(map(str, space))} are declared"
+            )
+        return next(
+            _outside(part, value[key], f"{at}[{key!r}]") for key, part in space.items() if value[key] not in part
+        )
+    if isinstance(space, gymnasium.spaces.Tuple) and isinstance(value, tuple) and len(value) == len(space):
+        return next(_outside(part, value[k], f"{at}[{k}]") for k, part in enumerate(space) if value[k] not in part)
+    if isinstance(space, gymnasium.spaces.Box) and isinstance(value, np.ndarray):
+        if value.shape == space.shape and np.can_cast(value.dtype, space.dtype):
+            beyond = value[(value < space.low) | (value > space.high) | np.isnan(value)]
+            return f"the observation{where} holds {beyond.flat[0]}, which is out of its bounds"
+        declared = f"{space.dtype} {space.shape}"
+        return f"the observation{where} is {value.dtype} {value.shape}, and {declared} is declared"
+    return f"the observation{where} is {shorten(value)}, which is not of {shorten(space)}"
+
+
+def find_mask(observation: Any, info: Any) -> Any:
+    """The mask of legal actions where the environment gives one, in the form that a Discrete takes."""
+    for holder in (info, observation):
+        if isinstance(holder, Mapping) and "action_mask" in holder:
+            return np.asarray(holder["action_mask"], np.int8)
+    return None
+
+
+def digest_of(value: Any) -> bytes:
+    """Return a digest of the bits of what an environment gave."""
+    digest = hashlib.blake2b(digest_size=16)
+    _feed(digest, value)
+    return digest.digest()
+
+
+def _feed(digest: Any, value: Any) -> None:
+    if isinstance(value, Mapping):
+        for key in value:
+            digest.update(repr(key).encode())
+            _feed(digest, value[key])
+    elif isinstance(value, tuple | list):
+        digest.update(f"{type(value).__name__} {len(value)}".encode())
+        for part in value:
+            _feed(digest, part)
+    elif isinstance(value, np.ndarray | np.generic):
+        digest.update(f"{value.dtype.str} {value.shape}".encode())
+        digest.update(value.tobytes())
+    else:
+        digest.update(repr(value).encode())
+
+
+def widen(sizes: dict[str, tuple[int, ...]], space: gymnasium.Space[Any], value: Any, path: tuple[Any, ...]) -> None:
+    """Take notice of how much there is of each part that varies in size; what is not of its space is left out."""
+    key = dotted(path) or "element"
+    counts: tuple[int, ...] = ()
+    if isinstance(space, gymnasium.spaces.Dict) and isinstance(value, Mapping):
+        for name, part in space.items():
+            if name in value:
+                widen(sizes, part, value[name], (*path, name))
+    elif isinstance(space, gymnasium.spaces.Tuple) and isinstance(value, tuple):
+        for k, (part, one) in enumerate(zip(space, value, strict=False)):
+            widen(sizes, part, one, (*path, k))
+    elif isinstance(space, gymnasium.spaces.OneOf) and isinstance(value, tuple):
+        widen(sizes, space.spaces[int(value[0])], value[1], (*path, int(value[0])))
+    elif isinstance(space, gymnasium.spaces.Graph) and isinstance(value, gymnasium.spaces.GraphInstance):
+        counts = (len(_any_part(value.nodes)), 0 if value.edge_links is None else len(_any_part(value.edge_links)))
+    elif isinstance(space, gymnasium.spaces.Sequence) and space.stack:
+        counts = (len(_any_part(value)),)
+    elif isinstance(space, gymnasium.spaces.Sequence) and isinstance(value, tuple):
+        counts = (len(value),)
+        for item in value:
+            widen(sizes, space.feature_space, item, (*path, "items"))
+    elif isinstance(value, str) and not isinstance(space, gymnasium.spaces.Text):
+        counts = (len(value),)
+    if counts:
+        sizes[key] = larger(sizes.get(key), counts)
+
+
+def _any_part(value: Any) -> Any:
+    """Return an array of a batch of items, each of which is as long as all others."""
+    while isinstance(value, Mapping | tuple) and len(value):
+        value = next(iter(value.values() if isinstance(value, Mapping) else value))
+    return value
+
+
+def larger(one: tuple[int, ...] | None, other: tuple[int, ...]) -> tuple[int, ...]:
+    return other if one is None else tuple(map(max, one, other))
+
+
+def shorten(thing: Any) -> str:
+    """Name a space or anything else in a few words."""
+    if isinstance(thing, gymnasium.spaces.Box):
+        return f"Box{thing.shape} {thing.dtype}"
+    if isinstance(thing, gymnasium.spaces.Dict):
+        return f"Dict({', '.join(f'{key}: {shorten(part)}' for key, part in thing.items())})"
+    text = " ".join(str(thing).split())
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def tell_error(error: Exception) -> str:
+    return f"{type(error).__name__}: {shorten(error)}"
+
+
+def tell_duration(seconds: float) -> str:
+    return f"{seconds * 1e6:,.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:,.0f} ms"
