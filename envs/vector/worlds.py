@@ -122,9 +122,10 @@ class WorldSlots:
             self._write(rows, given.observations)
         elif given.seen:
             self._write(np.array(given.seen), given.observations)
-        ended = np.array(sorted({*given.terminated, *given.truncated}), np.intp)
         arrays.terminated[rows] = arrays.truncated[rows] = False
-        arrays.terminated[given.terminated] = arrays.truncated[given.truncated] = True
+        ended = np.array(sorted({*given.terminated, *given.truncated}), np.intp)
+        if len(ended):
+            arrays.terminated[given.terminated] = arrays.truncated[given.truncated] = True
         fresh = []
         for i in given.over if self._same_step else ():
             seed = None if self._key is None else keyed_seed(self._key, i, int(arrays.episode[i]) + 1)
@@ -132,9 +133,10 @@ class WorldSlots:
         # Entered last: where a world fails above, episodes have not ended.
         arrays.running_return[rows] += arrays.reward[rows]
         arrays.running_length[rows] += self._lives.acts[rows]
-        arrays.final[ended] = arrays.observation[ended]
-        arrays.observation[ended] = self._blank
-        arrays.end(ended)
+        if len(ended):
+            arrays.final[ended] = arrays.observation[ended]
+            arrays.observation[ended] = self._blank
+            arrays.end(ended)
         self._lives.over[worlds_of(rows, seats)] = False
         self._lives.over[given.over] = True
         for i, alive, acts in given.lives:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from bindings import need_of
+from bindings import WORLDS, need_of
 from conftest import ROOT, TINY, call_main
 from omegaconf import OmegaConf
 
@@ -91,7 +91,7 @@ def test_every_group_has_options_and_they_are_found() -> None:
     assert {path.parent.name for path in OURS} == set(GROUPS)
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option.removeprefix("env=") not in WORLDS])
 def test_every_option_composes_and_builds_and_leaves_no_trace(
     option: str, poet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +103,14 @@ def test_every_option_composes_and_builds_and_leaves_no_trace(
     assert parts.pool.describe()
     assert len(parts.mirrors) == MIRRORS.get(option, 0)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", WORLDS)
+def test_who_takes_one_agent_refuses_an_option_of_several_in_one_line(option: str) -> None:
+    need_of([f"env={option}"])
+    with pytest.raises(ConfigError, match=r"is a world of \d+ agents, and this takes environments of one") as error:
+        assemble(compose_alone([f"env={option}", "algo=dqn"]))
+    assert "\n" not in str(error.value)
 
 
 # compute=slurm opens where there is a Slurm: tests/cluster/test_slurm_workers.py.
