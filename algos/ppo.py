@@ -331,8 +331,9 @@ class PPO:
         ratio = quick_exp(difference)
         ends = rollout.terminated, rollout.truncated
         if self.advantage == "vtrace":
-            factors = self.gamma, self.gae_lambda, ratio
-            target, advantage = vtrace(reward, value, following, *ends, *factors, acts=rollout.acts)
+            target, advantage = vtrace(
+                reward, value, following, *ends, self.gamma, self.gae_lambda, ratio, acts=rollout.acts
+            )
         else:
             advantage = gae(reward, value, following, *ends, self.gamma, self.gae_lambda, rollout.acts)
             target = value + advantage

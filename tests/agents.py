@@ -35,6 +35,8 @@ class Mortals:
         assert set(actions) == set(self.agents), (actions, self.agents)
         self._steps += 1
         rewards = {agent: float(actions[agent] == self._wanted[agent]) for agent in self.agents}
+        if "a" not in self.agents:
+            rewards["a"] = 0.5  # comes too late
         over = self._steps == self._length
         ended = {agent: (agent, self._steps) in self.DIES or (over and agent == "c") for agent in self.agents}
         cut = {agent: over and not ended[agent] for agent in self.agents}

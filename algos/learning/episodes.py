@@ -85,6 +85,11 @@ class Episodes:
     told: NDArray[np.float64]  # [E, M], the environment's own numbers; NaN where it was cut off before it told
     lives: list[NDArray[np.float64]] = field(default_factory=list)  # [E], of several agents: returns of all lives
 
+    @property
+    def each(self) -> NDArray[np.float64]:
+        """The return of each life of several agents, or of each episode of one."""
+        return np.concatenate(self.lives) if self.lives else self.returns
+
     def part(self, episodes: slice) -> "Episodes":
         """Return some of them."""
         arrays = self.returns[episodes], self.lengths[episodes], self.moments[episodes], self.told[episodes]
@@ -140,7 +145,7 @@ def summarize(played: Episodes, names: Sequence[str], best: float, iteration: in
     returns, lengths = played.returns[kept], played.lengths
     if not len(returns):
         return {}
-    each = np.concatenate(played.lives) if played.lives else returns
+    each = played.each if played.lives else returns
     mean = float(each.mean())
     return {
         "eval/return_mean": mean,

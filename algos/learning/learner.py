@@ -215,7 +215,9 @@ def check_rollout(rollout: Rollout) -> None:
     for what, given in (("the reward", rollout.reward), ("an observation with", seen)):
         if not np.isfinite(given).all():
             t, n, *at = np.argwhere(~np.isfinite(given))[0]
-            raise EnvError(f"environment {n} gave {what} {given[(t, n, *at)]} in step {t} of a rollout; {MEND}")
+            world, seat = divmod(int(n), rollout.start.seats)
+            who = f"environment {world}" + (f" (agent {seat})" if rollout.start.seats > 1 else "")
+            raise EnvError(f"{who} gave {what} {given[(t, n, *at)]} in step {t} of a rollout; {MEND}")
 
 
 def check_values(values: BatchValues, rows: NDArray[np.bool_] | None) -> None:

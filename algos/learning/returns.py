@@ -48,8 +48,8 @@ def gae(
     """
     if acts is not None:
         turns = _Turns.of(terminated, truncated, acts)
-        steps = turns.reward(reward), turns.begun(value), *map(turns.ended, (next_value, terminated, truncated))
-        return turns.put_back(gae(*steps, gamma, gae_lambda))
+        ends = turns.ended(next_value), turns.ended(terminated), turns.ended(truncated)
+        return turns.put_back(gae(turns.reward(reward), turns.begun(value), *ends, gamma, gae_lambda))
     delta = reward + np.float32(gamma) * np.where(terminated, np.float32(0), next_value) - value
     carry = np.where(terminated | truncated, np.float32(0), np.float32(gamma * gae_lambda))
     return carry_back(delta, carry)
@@ -66,8 +66,8 @@ def n_step(
     """Discounted returns [T, B] to the end of the episode or of the rollout, bootstrapped there (A3C's, 2016)."""
     if acts is not None:
         turns = _Turns.of(terminated, truncated, acts)
-        steps = turns.reward(reward), *map(turns.ended, (next_value, terminated, truncated))
-        return turns.put_back(n_step(*steps, gamma))
+        ends = turns.ended(next_value), turns.ended(terminated), turns.ended(truncated)
+        return turns.put_back(n_step(turns.reward(reward), *ends, gamma))
     returns = np.empty_like(reward)
     running = next_value[-1]
     for t in range(len(reward) - 1, -1, -1):
@@ -101,8 +101,9 @@ def vtrace(
     """
     if acts is not None:
         turns = _Turns.of(terminated, truncated, acts)
-        steps = turns.reward(reward), turns.begun(value), *map(turns.ended, (next_value, terminated, truncated))
-        target, advantage = vtrace(*steps, gamma, gae_lambda, turns.begun(ratio), ratio_max)
+        ends = turns.ended(next_value), turns.ended(terminated), turns.ended(truncated)
+        starts = turns.reward(reward), turns.begun(value)
+        target, advantage = vtrace(*starts, *ends, gamma, gae_lambda, turns.begun(ratio), ratio_max)
         return turns.put_back(target), turns.put_back(advantage)
     rho = np.minimum(ratio, np.float32(ratio_max))
     alive = np.where(terminated, np.float32(0), np.float32(gamma))

@@ -59,6 +59,7 @@ class Rollout:
     policy_s: float  # seconds spent choosing actions, summed over actors
     restarts: int  # worker processes of the environments replaced so far
     acts: NDArray[np.bool_] | None = None  # [T + 1, N], rows that await an action; None: all, as there is one agent
+    stray_reward: float = 0.0  # that agents were given who did not live; nobody learns of it
 
     @property
     def steps(self) -> int:
@@ -184,16 +185,16 @@ class Collector:
         self._at = None  # until the rollout is whole
         generator = keyed_generator(config.seed, Stream.ACTION, iteration, self._index)
         noise, state = self._draw(generator, weights.version), start.state.copy()
-        acts = None
         if self._player is not None:
             self._player.load(weights)
             steps = self._player.play(noise)
             if config.exploration:
                 steps.logprob[:] = 0
-            over = steps.terminated | steps.truncated
+            over, lives = steps.terminated | steps.truncated, {}
         else:
-            steps, over, acts = self._step(weights, noise, state)
-        self._obs, self._acts = steps.obs[T], None if acts is None else acts[T]
+            steps, over, lives = self._step(weights, noise, state)
+        self._obs = steps.obs[T]
+        self._acts = lives["acts"][T] if lives else None
         episode = start.episode + over.sum(axis=0)
         length = np.where(over.any(axis=0), over[::-1].argmax(axis=0), start.length + T)
         # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
@@ -201,8 +202,8 @@ class Collector:
         end = ResumePoint(episode, length, state, (self._save(),), played)
         self._at = end.light
         values = {field.name: getattr(steps, field.name) for field in fields(steps)} | {"obs": steps.obs[:T]}
-        told = {"last_obs": steps.obs[T], "start": start.light, "restarts": self._venv.restarts, "acts": acts}
-        return Rollout(weights.version, **told, **values), end
+        told = {"last_obs": steps.obs[T], "start": start.light, "restarts": self._venv.restarts}
+        return Rollout(weights.version, **told, **lives, **values), end
 
     def close(self) -> None:
         """Close the environments."""
@@ -219,14 +220,15 @@ class Collector:
 
     def _step(
         self, weights: Weights, noise: NDArray[np.float32], state: NDArray[np.float32]
-    ) -> tuple[Steps, NDArray[np.bool_], NDArray[np.bool_] | None]:
+    ) -> tuple[Steps, NDArray[np.bool_], dict[str, Any]]:
         """Choose and step, group by group; the policy's memory [N, S] is changed.
 
         Who awaits no action goes through the policy too, with an observation of zeros: what the others do is then the
         same bits, whoever lives.
 
         Returns:
-            The steps, which environments ended an episode in each [T, W], and which rows acted; see `Rollout.acts`.
+            The steps, which environments ended an episode in each [T, W], and of several agents `Rollout.acts` and
+            `Rollout.stray_reward`.
         """
         config, head = self._config, self._config.architecture.head
         T, N = noise.shape[:2]
@@ -239,7 +241,7 @@ class Collector:
         reward = np.empty((T, N), np.float32)
         terminated = np.empty((T, N), np.bool_)
         truncated = np.empty((T, N), np.bool_)
-        seats, acts = self._seats, None
+        seats, acts, stray = self._seats, None, 0.0
         over = np.empty((T, N // seats), np.bool_)
         if self._acts is not None:
             acts = np.empty((T + 1, N), np.bool_)
@@ -262,6 +264,7 @@ class Collector:
                         acts[t, rows] = infos["acts"]
                         over[t - 1, rows.start // seats : rows.stop // seats] = infos["over"]
                         self._hide(obs[t, rows], infos["acts"])
+                        stray += float(np.sum(infos.get("stray_reward", 0.0)))
                     if "final_obs" in infos:
                         for row in np.flatnonzero(ended | cut):
                             n = rows.start + int(row)
@@ -298,7 +301,9 @@ class Collector:
             env_s=env_s,
             policy_s=policy_s,
         )
-        return steps, terminated | truncated if acts is None else over, acts
+        if acts is None:
+            return steps, terminated | truncated, {}
+        return steps, over, {"acts": acts, "stray_reward": stray}
 
     def _take(self, obs: NDArray[Any], infos: Mapping[str, Any]) -> None:
         """Note where the environments stand."""
@@ -389,7 +394,7 @@ def join(parts: Sequence[Rollout]) -> Rollout:
     values["acts"] = np.concatenate(acts, axis=1) if acts else None
     for name in ("last_obs", "final_obs", "returns", "lengths", "told"):
         values[name] = np.concatenate([getattr(part, name) for part in parts])
-    for name in ("env_s", "policy_s", "restarts"):
+    for name in ("env_s", "policy_s", "restarts", "stray_reward"):
         values[name] = sum(getattr(part, name) for part in parts)
     at = [part.final_at + np.array([0, offset]) for part, offset in zip(parts, offsets, strict=False)]
     start = side_by_side([part.start for part in parts])
@@ -414,5 +419,8 @@ def episode_metrics(rollout: Rollout | Played, names: Sequence[str]) -> dict[str
 
 
 def world_metrics(rollout: Rollout, count: int) -> dict[str, float]:
-    """What is told beside the agents' steps after so many rollouts such as this one: the environments' own."""
-    return {} if rollout.acts is None else {"train/world_steps": count * rollout.world_steps}
+    """What is told of several agents beside their steps, after so many rollouts such as this one."""
+    if rollout.acts is None:
+        return {}
+    stray = {"train/stray_reward": rollout.stray_reward} if rollout.stray_reward else {}
+    return {"train/world_steps": count * rollout.world_steps, **stray}

@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from envs.worlds.adapter import Adapter
-from envs.worlds.world import Step, TakesTurns, Told, World
+from envs.worlds.world import Step, Told, World, takes_turns
 
 KEY = "seat"
 
@@ -48,7 +48,7 @@ class SeatFeature(Adapter):
 
     def _look(self) -> None:
         self.agents = self._env.agents
-        self.acting = self._env.acting if isinstance(self._env, TakesTurns) else self.agents
+        self.acting = self._env.acting if takes_turns(self._env) else self.agents
 
     def _widen(self, space: Space) -> Space:
         seats = len(self._seat)

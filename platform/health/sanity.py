@@ -157,7 +157,7 @@ def _verdict(exam: Exam, ends: Sequence[Done]) -> Verdict:
 
 
 def _score(task: SanityTask, played: Episodes) -> float:
-    return task.score(played.returns, played.lengths)
+    return task.score(played.each, played.lengths)
 
 
 def print_verdicts(verdicts: Iterable[Verdict], seeds: int) -> int:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_ppo import advance, algorithm, leaves, parameters
-from test_rollout import assert_same, followed, played, weights
+from learned import advance, algorithm, assert_same, followed, leaves, parameters, played, weights
 
 from algos.learning.episodes import summarize
 from algos.learning.policy_episodes import Performance, perform
@@ -91,6 +90,7 @@ def test_a_rollout_says_who_acted_and_what_each_life_came_to() -> None:
     over = int(np.flatnonzero(rollout.terminated[:, 2])[0])  # c lives to the end, where d is cut off
     assert rollout.truncated[over, 3] and [over, 3] in rollout.final_at.tolist()
     np.testing.assert_array_equal(world[over + 1], [1, 1, 1, 0])
+    assert rollout.stray_reward == 0.5 * (~rollout.acts[:-1, ::4]).sum()
     assert rollout.steps == rollout.acts[:-1].sum() < 12 * 16 and rollout.world_steps == 12 * 4
     assert not rollout.obs[~rollout.acts[:-1]].any() and not rollout.reward[~rollout.acts[:-1]].any()
     right = rollout.obs[..., 0] == rollout.action[..., 0]
@@ -115,6 +115,13 @@ def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str) 
     second.load_state_dict(first.state_dict())
     assert advance(second, 2) == expected[2:]
     assert leaves(second.state_dict()) == leaves(whole.state_dict())
+
+
+def test_worker_processes_change_no_number() -> None:
+    here = algorithm(*arguments("mortals"))
+    elsewhere = algorithm(*arguments("mortals", "vec=multiprocess", "vec.workers=2"))
+    assert advance(elsewhere, 3) == advance(here, 3)
+    np.testing.assert_array_equal(parameters(elsewhere), parameters(here))
 
 
 @pytest.mark.parametrize("words", [["algo.backend=dense"], ["algo.backend=torch"], ["algo.lstm=true"]])

@@ -47,6 +47,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "noise_table_size": 100_000,
         "hidden": (8,),
         "activation": "tanh",
+        "seat_feature": False,
         "initial_std": 0.1,
         "episodes_per_member": 1,
         "episode_cap": None,

@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Command, assert_same_run, call_main, deterministic, kill_and_resume, rows
+from conftest import Command, assert_same_run, call_main, kill_and_resume, rows
+from learned import advance, algorithm, leaves, parameters
 
 from algos.learning.learner import DenseLearner, Diverged
 from algos.learning.rollout import Rollout
 from algos.networks.architecture import Weights
-from algos.pool.serial import SerialPool
 from algos.ppo import PPO
 from envs.errors import ConfigError
 from envs.vector import EnvError
-from paddock.config.compose import compose_alone
-from paddock.config.experiment import build_algorithm, read_plain
 from paddock.runs.results import read_columns, read_metrics, read_runs
 
 SMALL = [  # a run of the real thing that takes a second or two
@@ -56,21 +54,6 @@ def arguments(variant: str, *more: str) -> list[str]:
     return [word for word in words if not word.startswith("~") and word.partition("=")[0] not in left_out]
 
 
-def algorithm(*words: str) -> Any:
-    return build_algorithm(read_plain(compose_alone([*words])), SerialPool())
-
-
-def advance(algo: Any, iterations: int) -> list[dict[str, float]]:
-    plan = algo.plan()
-    metrics = [next(plan) for _ in range(iterations)]
-    plan.close()
-    return [deterministic(row) for row in metrics]
-
-
-def parameters(algo: Any) -> np.ndarray:
-    return algo.learner.parameters()
-
-
 @pytest.mark.parametrize("variant", ["inline", "prefetch", "continuous", "a2c"])
 def test_native_rollouts_in_one_call_change_neither_rows_nor_checkpoints(variant: str) -> None:
     found = []
@@ -79,13 +62,6 @@ def test_native_rollouts_in_one_call_change_neither_rows_nor_checkpoints(variant
         algo = algorithm(*arguments(variant, *words))
         found.append((advance(algo, 5), leaves(algo.state_dict())))
     assert found[0] == found[1] and all(np.isfinite(list(row.values())).all() for row in found[0][0])
-
-
-def leaves(state: Any, at: str = "") -> dict[str, bytes]:
-    """Everything in a state, as bytes."""
-    if isinstance(state, dict):
-        return {path: leaf for key, part in state.items() for path, leaf in leaves(part, f"{at}.{key}").items()}
-    return {at: state.tobytes() if isinstance(state, np.ndarray) else repr(state).encode()}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -6,24 +6,23 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
+from learned import assert_same, followed, played, weights
 
 from algos.learning.async_evaluation import evaluate_on_worker
-from algos.learning.collectors import Actors, play_here, play_on_pool
+from algos.learning.collectors import Actors, play_on_pool
 from algos.learning.episodes import Moments
 from algos.learning.normalize import Normalization
 from algos.learning.resume_point import ResumePoint
 from algos.learning.rollout import Collector, Rollout, RolloutConfig, join, playable
-from algos.networks.actor_critic import ActorCritic
-from algos.networks.architecture import Architecture, Weights
+from algos.networks.architecture import Architecture
 from algos.networks.heads import Head
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
@@ -71,38 +70,6 @@ def config(
     )
     given: dict[str, Any] = {"num_steps": 16, "groups": 1, "fused": "auto"} | changes
     return RolloutConfig(env, vec or Serial(num_envs=num_envs), architecture, seed=3, **given)
-
-
-def weights(of: RolloutConfig, version: int = 0) -> Weights:
-    network = ActorCritic(of.architecture, seed=version)
-    nothing = np.zeros(0, np.float32)
-    flat = torch.nn.utils.parameters_to_vector(network.parameters()).detach().numpy().copy()
-    return Weights(version, flat, nothing, nothing, 0.0)
-
-
-def assert_same(one: Rollout, other: Rollout) -> None:
-    for field in fields(Rollout):
-        got, expected = getattr(one, field.name), getattr(other, field.name)
-        if field.name == "start":
-            assert got.same_as(expected)
-        elif not field.name.endswith("_s"):
-            np.testing.assert_array_equal(got, expected, err_msg=field.name)
-
-
-def followed(of: RolloutConfig, count: int) -> tuple[list[Rollout], list[ResumePoint]]:
-    """Some rollouts from the beginning, and the points between which they lie."""
-    points = [ResumePoint.first(of.vec.num_envs, of.architecture, of.env.seats)]
-    source, rollouts = play_here(of, lambda k: weights(of, k), points[0], 0), []
-    for _ in range(count):
-        rollout, end = next(source)
-        rollouts.append(rollout)
-        points.append(end)
-    source.close()
-    return rollouts, points
-
-
-def played(of: RolloutConfig, count: int) -> list[Rollout]:
-    return followed(of, count)[0]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def learn(task: str, *overrides: str) -> Verdict:
 def forget_truncation(patch: Patch) -> None:
     """Take what was cut off for what ended."""
 
-    def faulty(reward: Any, value: Any, next_value: Any, terminated: Any, truncated: Any, *rest: float) -> Any:
+    def faulty(reward: Any, value: Any, next_value: Any, terminated: Any, truncated: Any, *rest: Any) -> Any:
         return gae(reward, value, next_value, terminated | truncated, truncated, *rest)
 
     patch.setattr(ppo, "gae", faulty)
