@@ -1,6 +1,7 @@
 """Recurrent Q-learning, against a computation step by step."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,10 @@ from algos.networks.actor import make_actor
 from algos.networks.actor_critic import ActorCritic
 from algos.networks.architecture import Architecture
 from algos.networks.heads import Head
+from algos.pool.serial import SerialPool
 from envs.spaces.layout import Layout
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm, read_plain
 
 BURN_IN, LENGTH, N_STEP, B, EPSILON = 3, 4, 2, 3, 1e-3
 GAMMA = np.float32(0.9)
@@ -134,11 +138,10 @@ def invert(x: float) -> float:
     return float(np.sign(x) * (root**2 - 1))
 
 
-@pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize(
-    "objective",
-    [QObjective(True, None, 1.0, 100, None), QObjective(False, 0.5, 1.0, 100, None)],
-    ids=["double", "huber"],
+    ("objective", "dueling"),
+    [(QObjective(True, None, 1.0, 100, None), True), (QObjective(False, 0.5, 1.0, 100, None), False)],
+    ids=["double and dueling", "huber"],
 )
 def test_loss_gradient_and_errors_are_those_of_one_step_after_another(objective: QObjective, dueling: bool) -> None:
     of = architecture()
@@ -172,8 +175,8 @@ def test_rescaled_numbers_come_back_in_float32() -> None:
     size = np.geomspace(1e-6, 1e6, 2_000)
     x = torch.from_numpy(np.concatenate([-size, [0], size]).astype(np.float32))
     for epsilon in (0.0, 1e-3, 1e-2):
-        torch.testing.assert_close(original(rescaled(x, epsilon), epsilon), x, rtol=1e-5, atol=0)
-        torch.testing.assert_close(rescaled(original(x / 1e3, epsilon), epsilon), x / 1e3, rtol=1e-5, atol=0)
+        np.testing.assert_allclose(original(rescaled(x, epsilon), epsilon), x, rtol=1e-5)
+        np.testing.assert_allclose(rescaled(original(x / 1e3, epsilon), epsilon), x / 1e3, rtol=1e-5)
     numbers = [rescaled(torch.tensor(value), EPSILON).item() for value in (3.0, -3.0, 99.0)]
     assert numbers == pytest.approx([1.003, -1.003, 9.099], rel=1e-6)
 
@@ -225,3 +228,19 @@ def test_what_may_not_be_taken_is_never_the_best_and_counts_in_no_mean() -> None
             own.load_state_dict({**state, "parameters": parameters, "targets": parameters})
             reports.append(own.update(replace(batch, obs=obs, final_obs=final, action=action), 0.01)[0])
         assert np.isfinite(reports).all() and np.array_equal(reports[0], reports[1]) == (not legal)
+
+
+@pytest.mark.parametrize("lstm", [True, False])
+def test_only_memory_solves_recall(lstm: bool, tmp_path: Path) -> None:
+    shape = ["algo.num_steps=6", "algo.sequence_length=6", "algo.burn_in=3", "algo.n_step=2", "algo.hidden=[32]"]
+    pace = ["algo.warmup=400", "algo.epsilon_steps=2500", "algo.updates_per_step=0.05", "algo.target_every=20"]
+    rest = ["env.kwargs.delay=1", "vec.num_envs=16", "algo.learning_rate=3e-3", "algo.eval_episodes=100"]
+    words = ["algo=r2d2", "env=recall", *shape, *pace, *rest, f"algo.lstm={str(lstm).lower()}"]
+    algo: Any = build_algorithm(read_plain(compose_alone(words)), SerialPool(), folder=tmp_path)
+    plan = algo.plan()
+    while next(plan)["step"] < 4800:
+        pass
+    plan.close()
+    reached = algo.evaluate_last()[-1]["eval/return_mean"]
+    print(f"lstm={lstm}: {reached:.2f}")
+    assert reached >= 0.95 if lstm else reached <= 0.3
