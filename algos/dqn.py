@@ -13,45 +13,28 @@ from typing import Annotated, Any
 
 from algos.learning.collectors import check_shares
 from algos.learning.learner import is_dense
-from algos.learning.offpolicy.exploration import EpsilonGreedy
 from algos.learning.offpolicy.learner import OffPolicyLearner
-from algos.learning.offpolicy.objectives import QObjective
 from algos.learning.offpolicy.operators import concurrently, replayed, report, reprioritize, store, train
-from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
+from algos.learning.offpolicy.parts import POSITIVE_OR_NULL
 from algos.learning.offpolicy.q_learner import DenseQLearner
-from algos.learning.replay.priorities import Priorities
+from algos.learning.offpolicy.q_learning import QLearning
 from algos.networks.architecture import Architecture
-from algos.networks.heads import Head
 from algos.networks.support import Support
 from envs.errors import require
-from envs.ranges import NonNegativeInt, PositiveInt, Range, UnitFloat
+from envs.ranges import Range
 
 
 @dataclass(kw_only=True, eq=False)
-class DQN(OffPolicy):
+class DQN(QLearning):
     """The algorithm: its settings (conf/algo/dqn.yaml explains each), its parts, and its state."""
 
     group = "dqn"
-    learns_values = True
 
-    double: bool
-    dueling: bool
     quantiles: Annotated[int | None, POSITIVE_OR_NULL]
     atoms: Annotated[int | None, Range("must be at least 2, or null; 51 suits most", low=2)]
     v_min: float
     v_max: float
     noisy_sigma: Annotated[float | None, POSITIVE_OR_NULL]
-    huber: Annotated[float | None, POSITIVE_OR_NULL]
-    target_every: PositiveInt
-    tau: UnitFloat
-    max_grad_norm: Annotated[float | None, POSITIVE_OR_NULL]
-    priority_exponent: UnitFloat
-    importance_exponent: UnitFloat
-    importance_updates: NonNegativeInt
-    epsilon_start: UnitFloat
-    epsilon_end: UnitFloat
-    epsilon_steps: NonNegativeInt
-    epsilon_ladder: bool
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Act, store, learn of what was stored: a row every `row_every` steps; the state is complete at every yield."""
@@ -66,40 +49,19 @@ class DQN(OffPolicy):
                 yield self.finish(row, played)
                 self.pace.clock.lap("loop")
 
-    def _head(self) -> Head:
-        head = Head.of(self.env.spaces[1])
-        one = len(head.leaves) == 1 and len(head.leaves[0].sizes) == 1
-        others = "algo=sac and algo=td3 are for numbers, algo=ppo for actions of every kind"
-        require(one, f"algo=dqn takes one choice of several, not {self.env.spaces[1]}; {others}")
-        return head
-
-    def _exploration(self, num_envs: int) -> EpsilonGreedy:
-        start, end = self.epsilon_start, self.epsilon_end
-        require(end <= start, f"algo.epsilon_end={end} exceeds algo.epsilon_start={start}; epsilon falls")
-        ladder = num_envs if self.epsilon_ladder else 0
-        return EpsilonGreedy(self.warmup, start, end, self.epsilon_steps, ladder)
-
     def _learner(self, architecture: Architecture) -> OffPolicyLearner:
-        objective = QObjective(self.double, self.huber, self.tau, self.target_every, self.max_grad_norm)
         settings: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
         given = {name: getattr(self, name) for name in ("quantiles", "atoms", "noisy_sigma")}
         needs = [f"algo.{name}={value}" for name, value in given.items() if value]
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
-            return DenseQLearner(architecture, objective, self.seed, **settings)
+            return DenseQLearner(architecture, self.objective, self.seed, **settings)
         # Torch takes a second to import, and dense networks never need it.
         from algos.learning.offpolicy.torch_q_learner import TorchQLearner
 
         check_shares(self.threads, self.rollouts, self.staleness, self.pool)
         settings |= {"quantiles": self.quantiles, "noisy_sigma": self.noisy_sigma}
         settings |= {"device": self.device, "precision": self.precision}
-        return TorchQLearner(architecture, objective, self.seed, **settings)
-
-    def _priorities(self) -> Priorities | None:
-        if not self.priority_exponent:
-            return None
-        beta, updates = self.importance_exponent, self.importance_updates
-        end = 1.0 if updates else beta
-        return Priorities(alpha=self.priority_exponent, beta=beta, beta_end=end, beta_updates=max(updates, 1))
+        return TorchQLearner(architecture, self.objective, self.seed, **settings)
 
     @property
     def _shared(self) -> bool:
@@ -114,7 +76,3 @@ class DQN(OffPolicy):
         low, high = float(self.v_min), float(self.v_max)
         require(low < high, f"algo.v_min={low:g} must be below algo.v_max={high:g}, the most that can be returned")
         return Support(self.atoms, low, high)
-
-    @property
-    def _at_once(self) -> int:
-        return 1 if self.priority_exponent else super()._at_once

@@ -48,7 +48,7 @@ SMALL: dict[str, Any] = {
     **{"population": 8, "pairs_per_task": 1, "episode_cap": 100, "hidden": [8], "num_steps": 16, "minibatch_size": 32},
     **{"epochs": 2, "members": 3, "interval": 1, "eval_every": 2, "eval_episodes": 2, "eval_max_steps": 200},
     **{"transfer_every": 2, "reproduce_every": 2, "reproduce_score": 0, "max_niches": 2, "max_children": 2},
-    **{"criterion_low": 0, "criterion_high": 1000},
+    **{"criterion_low": 0, "criterion_high": 1000, "sequence_length": 16},
 }
 
 HELP = """\

@@ -68,7 +68,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     # learning from replay
     "algo.capacity": ("buffer", "buffer_size", "memory_size", "replay", "replay_buffer_size", "replay_size"),
     "algo.batch_size": ("minibatch", "minibatch_size", "train_batch_size"),
-    "algo.warmup": ("burn_in", "initial_steps", "learning_starts", "min_replay_size", "random_steps", "start_steps"),
+    "algo.warmup": ("initial_steps", "learning_starts", "min_replay_size", "random_steps", "start_steps"),
     "algo.updates_per_step": (
         *("gradient_steps", "replay_ratio", "train_freq", "train_frequency", "training_intensity", "update_every"),
         *("updates", "utd", "utd_ratio"),
@@ -84,6 +84,9 @@ USUAL: dict[str, tuple[str, ...]] = {
     "algo.dueling": ("duel", "dueling_dqn"),
     "algo.priority_exponent": ("per", "per_alpha", "prioritized", "prioritized_replay", "prioritized_replay_alpha"),
     "algo.importance_exponent": ("beta", "per_beta", "prioritized_replay_beta"),
+    "algo.burn_in": ("burnin", "replay_burn_in", "warmup_t", "warmup_length"),
+    "algo.sequence_length": ("batch_t", "max_seq_len", "seq_len", "sequence_len", "trace_length"),
+    "algo.rescale": ("h_function_epsilon", "use_h_function", "value_rescaling", "value_scale_eps"),
     "algo.epsilon_start": ("epsilon", "exploration_initial_eps", "initial_epsilon", "start_e"),
     "algo.epsilon_end": ("end_e", "exploration_final_eps", "final_epsilon", "min_epsilon"),
     "algo.epsilon_steps": ("epsilon_decay", "epsilon_timesteps", "exploration_fraction", "exploration_steps"),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.learning.learner import REMEDY, Diverged, plain_weights
-from algos.learning.replay.batch import Batch, Floats
+from algos.learning.replay.batch import Floats
 from algos.networks.architecture import Architecture, Weights
 
 
@@ -19,10 +19,11 @@ class OffPolicyLearner(Protocol):
     reported: tuple[str, ...]  # what is told of every update
     updates: int  # made so far
 
-    def update(self, batch: Batch, rate: float) -> tuple[NDArray[np.float64], Floats]:
+    def update(self, batch: Any, rate: float) -> tuple[NDArray[np.float64], Floats]:
         """Make U updates, one after another.
 
         Args:
+            batch: `Batch`, or of recurrent networks `SequenceBatch`, of one update.
             rate: Adam's step size.
 
         Returns:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from algos.common.timing import Clock
 from algos.learning.learner import check_rollout
 from algos.learning.offpolicy.learner import OffPolicyLearner
-from algos.learning.replay.batch import Batch, Floats
+from algos.learning.replay.batch import Drawn, Floats
 from algos.learning.replay.replay import Replay
 from algos.learning.rollout import Played, Rollout, episode_metrics
 
@@ -85,7 +85,7 @@ def store(rollouts: Iterator[Rollout], replay: Replay, pace: Pace) -> Generator[
         yield rollout
 
 
-def replayed(replay: Replay, batch_size: int, pace: Pace) -> Generator[Batch, None, None]:
+def replayed(replay: Replay, batch_size: int, pace: Pace) -> Generator[Drawn, None, None]:
     """Draw batches for the updates that are owed, for ever; which rows depends on the updates' numbers alone."""
     while True:
         batch = replay.sample(pace.updates, min(pace.owed, pace.at_once), batch_size)
@@ -94,7 +94,7 @@ def replayed(replay: Replay, batch_size: int, pace: Pace) -> Generator[Batch, No
 
 
 def train(
-    batches: Iterator[Batch], learner: OffPolicyLearner, pace: Pace, rate: Callable[[], float]
+    batches: Iterator[Drawn], learner: OffPolicyLearner, pace: Pace, rate: Callable[[], float]
 ) -> Generator[Update, None, None]:
     """Learn from each batch."""
     for batch in batches:

@@ -22,6 +22,7 @@ from algos.learning.offpolicy.learner import OffPolicyLearner
 from algos.learning.offpolicy.operators import Pace
 from algos.learning.replay.priorities import Priorities
 from algos.learning.replay.replay import Replay
+from algos.learning.replay.sequences import Sequences
 from algos.learning.rollout import Fused, Played, Rollout, RolloutConfig, playable
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
@@ -83,6 +84,7 @@ class OffPolicy(abc.ABC):
 
     group: ClassVar[str]  # of the metrics of updates
     learns_values: ClassVar[bool] = False  # outputs of what acts are action values
+    drawn: ClassVar[str] = "transitions"  # what updates are of
     policy_names = ("last", "best")
     keeps_files: ClassVar[bool] = True
 
@@ -98,7 +100,7 @@ class OffPolicy(abc.ABC):
             hidden=tuple(self.hidden),
             activation=self.activation,
             shared=self._shared,
-            lstm=False,
+            lstm=self._remembers,
             initial_log_std=0.0,
             support=self._support,
         )
@@ -220,14 +222,15 @@ class OffPolicy(abc.ABC):
         """What a run would assemble, for `dry_run=true`."""
         architecture, actors = self.learner.architecture, self.actors
         where = {"inline": "in this process", "prefetch": "ahead in a thread", "actors": "on the pool"}[self.rollouts]
-        sizes = "-".join(map(str, architecture.hidden))
+        sizes, memory = "-".join(map(str, architecture.hidden)), " LSTM" if architecture.lstm else ""
         return {
             "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {where}, "
             f"{actors.staleness} rollouts behind",
-            "learner": f"{self.updates_per_step:g} updates of {self.batch_size} transitions for each step, after "
+            "learner": f"{self.updates_per_step:g} updates of {self.batch_size} {self.drawn} for each step, after "
             f"{self.warmup:,} steps, on {self.device}",
             "replay": self.replay.describe(),
-            "policy": f"{architecture.encoder} {sizes} {self.activation}, {architecture.head.describe()} actions",
+            "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
+            f"{architecture.head.describe()} actions",
         }
 
     @abc.abstractmethod
@@ -251,16 +254,25 @@ class OffPolicy(abc.ABC):
         return None
 
     @property
+    def _remembers(self) -> bool:
+        return False
+
+    @property
     def _at_once(self) -> int:
         return AT_ONCE
+
+    def _sequences(self, state_width: int) -> Sequences | None:
+        """Which sequences are learned from, of a policy whose memory is so wide; None: single transitions."""
+        return None
 
     def _priorities(self) -> Priorities | None:
         """How transitions are drawn; None: all alike."""
         return None
 
     def _replay(self, config: RolloutConfig) -> Replay:
-        head = config.architecture.head
-        drawn = self.warmup - (self.n_step - 1) * config.vec.num_envs * config.num_actors
+        head, sequences = config.architecture.head, self._sequences(config.architecture.state_width)
+        span = self.n_step if sequences is None else sequences.span(self.n_step)
+        drawn = self.warmup - (span - 1) * config.vec.num_envs * config.num_actors
         require(drawn >= 1, f"algo.warmup={self.warmup} leaves nothing to draw; raise it by {1 - drawn} or more")
         require(
             self.batch_size <= self.capacity,
@@ -276,6 +288,7 @@ class OffPolicy(abc.ABC):
             gamma=self.gamma,
             seed=self.seed,
             priorities=self._priorities(),
+            sequences=sequences,
         )
 
     def _acting(self) -> Weights:

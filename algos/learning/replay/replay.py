@@ -3,6 +3,9 @@
 Row t N + n is step t of lane n: its observation, action and reward, and how it ended. The next observation is that of
 row (t + 1) N + n, and is stored once; those that truncated steps led to are a stream of their own. Rows lie in
 `Segments`, so a checkpoint points to files, and a run that is killed at any moment goes on with the same bits.
+
+What is drawn is a transition at any row, or a sequence of steps from a grid on (`Sequences`), where the policy's memory
+is kept as a third stream.
 """
 
 import logging
@@ -17,12 +20,12 @@ from numpy.typing import NDArray
 
 from algos.common.draws import BLOCK, DrawBlocks
 from algos.common.keys import Stream
-from algos.learning.replay.batch import Batch
 from algos.learning.replay.errors import ReplayError
 from algos.learning.replay.priorities import Priorities, PriorityTree
-from algos.learning.replay.segments import HEADER, Segments
+from algos.learning.replay.segments import Segments
+from algos.learning.replay.sequences import Sequences, SequenceWindows
 from algos.learning.replay.sum_tree import tree_bytes
-from algos.learning.replay.windows import GOES_ON, TERMINATED, Windows
+from algos.learning.replay.windows import GOES_ON, TERMINATED, Windows, make_row
 from algos.learning.replay.words import scale_words
 from algos.learning.rollout import Rollout
 from envs.errors import require
@@ -30,8 +33,6 @@ from envs.errors import require
 log = logging.getLogger(__name__)
 
 Array = NDArray[Any]
-
-LINE = 64  # bytes of a processor's cache line, which rows begin at that are not small; the largest do at a page
 
 
 class Replay:
@@ -49,6 +50,7 @@ class Replay:
         gamma: float,
         seed: int,
         priorities: Priorities | None = None,
+        sequences: Sequences | None = None,
     ) -> None:
         """Touch no file.
 
@@ -60,30 +62,40 @@ class Replay:
             capacity: transitions that are kept, rounded down to whole steps of all lanes.
             n_step: n, rewards that are summed; an episode's end makes it fewer.
             priorities: None draws all alike.
+            sequences: which sequences are drawn, of rollouts of `period` steps; None: single transitions.
 
         Raises:
             ConfigError: settings are out of range or do not go together.
         """
         require(n_step >= 1, f"n_step={n_step} must be at least 1")
-        least = (n_step + 1) * num_envs
-        given = f"capacity={capacity} is less than {least}"
-        require(capacity >= least, f"{given}, n_step={n_step} steps and one more in each of {num_envs} environments")
+        drawn = sequences or Sequences(period=1, burn_in=0, length=1, state_width=0)
+        self._period, self._span = drawn.period, drawn.span(n_step)
+        least = -(-(self._span + 1) // self._period) * self._period * num_envs
+        given = f"capacity={capacity} is less than {least}, with n_step={n_step}"
+        require(capacity >= least, f"{given} {self._span} steps and one more in each of {num_envs} environments")
         self._folder, self._lanes, self._n_step, self._gamma, self._seed = folder, num_envs, n_step, gamma, seed
-        self._capacity = capacity // num_envs * num_envs
+        self._sequences, block = sequences, self._period * num_envs
+        self._capacity = capacity // block * block
         most = self._capacity + 2 * num_envs
         fields = {"obs": obs, "end": np.dtype(np.int64), "reward": np.dtype(np.float32), "action": action}
-        self._rows = Segments(folder, "rows", _row(fields), most)
-        self._finals = Segments(folder, "finals", _row({"obs": obs, "row": np.dtype(np.int64)}), most)
+        self._rows = Segments(folder, "rows", make_row(fields), most)
+        self._finals = Segments(folder, "finals", make_row({"obs": obs, "row": np.dtype(np.int64)}), most)
+        self._streams = {"rows": self._rows, "finals": self._finals}
+        if drawn.state_width:
+            state = {"state": np.dtype((np.float32, (drawn.state_width,)))}
+            most = self._capacity // self._period + 2 * num_envs
+            self._streams["states"] = Segments(folder, "states", make_row(state), most)
         self._obs, self._action = obs, action
-        tree, memory = 0 if priorities is None else tree_bytes(self._capacity), _memory_bytes()
+        leaves = self._capacity // self._period
+        tree, memory = 0 if priorities is None else tree_bytes(leaves), _memory_bytes()
         given = f"capacity={capacity} takes {_spell(tree)} of memory for priorities"
         require(tree <= memory, f"{given}, and this machine has {_spell(memory)}; take less, or priorities=null")
-        self._priorities = None if priorities is None else PriorityTree(priorities, self._capacity)
+        self._priorities = None if priorities is None else PriorityTree(priorities, leaves)
         self.steps = 0  # transitions stored so far
         # The newest step of each lane is written again with the one after it, which tells whether its episode went on.
         self._newest = np.zeros(0, self._rows.dtype)
         self._last_obs = np.zeros((0, *obs.shape), obs.base)
-        self._windows: Windows | None = None  # of mapped rows
+        self._windows: Windows | SequenceWindows | None = None  # of mapped rows
         self._draws: dict[int, DrawBlocks] = {}  # by batch size
 
     @property
@@ -93,18 +105,26 @@ class Replay:
 
     @property
     def count(self) -> int:
-        """Transitions that may be drawn: those that n - 1 steps of their lane have followed."""
-        return max(0, self.size - (self._n_step - 1) * self._lanes)
+        """Transitions that may be drawn: those that n - 1 steps of their lane have followed; or whole sequences."""
+        return max(0, (self.size // self._lanes - self._span) // self._period + 1) * self._lanes
+
+    @property
+    def first(self) -> int:
+        """The first transition, or sequence, that may be drawn."""
+        return (self.steps - self.size) // self._period
 
     @property
     def nbytes(self) -> int:
         """Bytes on the disk when it is full; more where many steps truncate."""
-        return self._capacity * self._rows.dtype.itemsize
+        return self._capacity * self._step_bytes
 
     def describe(self) -> str:
         """Return what it takes, for `dry_run=true`."""
         rows = f"{self._capacity:,} transitions of {self._rows.dtype.itemsize} bytes"
-        tree = "" if self._priorities is None else f", {_spell(tree_bytes(self._capacity))} of memory for priorities"
+        if self._sequences is not None:
+            rows += f", a sequence of {self._span} from every {self._period} on"
+        leaves = tree_bytes(self._capacity // self._period)
+        tree = "" if self._priorities is None else f", {_spell(leaves)} of memory for priorities"
         return f"{rows}, {_spell(self.nbytes)} on the disk{tree}"
 
     def check_room(self) -> None:
@@ -117,10 +137,10 @@ class Replay:
             return
         there = [path for path in (self._folder, *self._folder.absolute().parents) if path.exists()]
         free = shutil.disk_usage(there[0]).free
-        kept = self.size * self._rows.dtype.itemsize
+        kept = self.size * self._step_bytes
         if self.nbytes - kept > free:
             what = f"capacity={self._capacity} takes {_spell(self.nbytes)} in {self._folder}"
-            fits = (free + kept) // self._rows.dtype.itemsize
+            fits = (free + kept) // self._step_bytes
             raise ReplayError(f"{what}, where {_spell(free)} are left; take at most {fits}, or another run.dir=")
         if self.nbytes > _memory_bytes():
             sizes = _spell(self.nbytes), _spell(_memory_bytes())
@@ -135,6 +155,7 @@ class Replay:
         T, N = rollout.reward.shape
         count = T * N
         assert self._lanes == N, (self._lanes, N)
+        assert self._sequences is None or self._period == T, (self._period, T)
         require(count <= self._capacity, f"capacity={self._capacity} is less than the {count} steps of one rollout")
         self._open()
         pending, finals = len(self._newest), self._settle_finals(rollout)
@@ -148,7 +169,7 @@ class Replay:
         rows["obs"][-N:] = rollout.last_obs
         if len(finals):
             rows["end"][finals["row"] - (self.steps - pending)] = 1 + self._finals.settled + np.arange(len(finals))
-        offered = self.steps - self.size + self.count
+        offered, new = self.first + self.count, self.steps // self._period
         self.steps += count
         first = self.steps - self.size
         self._drop_finals(first)
@@ -156,31 +177,39 @@ class Replay:
             self._finals.put(finals, len(finals))
         self._rows.drop(first)
         self._rows.put(rows, pending + count - N)
+        if "states" in self._streams:
+            states = np.zeros(N, self._streams["states"].dtype)
+            states["state"] = rollout.start.state
+            self._streams["states"].drop(self.first)
+            self._streams["states"].put(states, N)
         # As bytes: NumPy copies no others than those of fields.
         self._newest = rows[-2 * N : -N].view(np.uint8).copy().view(rows.dtype)
         self._last_obs = rows["obs"][-N:].copy()
         if self._priorities is not None:
-            self._priorities.enter(self.steps - count, (max(offered, first), first + self.count), self.steps)
+            drawable = max(offered, self.first), self.first + self.count
+            self._priorities.enter(new, drawable, self.steps // self._period)
 
-    def sample(self, first_update: int, updates: int, batch_size: int) -> Batch:
+    def sample(self, first_update: int, updates: int, batch_size: int) -> Any:
         """Draw batches; each depends on its update's number and on what may be drawn now.
 
         Args:
             first_update: u; batches u .. u + updates - 1 are drawn.
-            updates: U.
+            updates: U; 1 of sequences.
             batch_size: B.
+
+        Returns:
+            `Batch`, or of sequences `SequenceBatch`.
 
         Raises:
             ReplayError: there is nothing to be drawn, or a file is not as it was.
         """
         if not self.count:
-            raise ReplayError(f"none of {self.steps} transitions has been followed by {self._n_step - 1} more steps")
+            raise ReplayError(f"none of {self.steps} transitions has been followed by {self._span - 1} more steps")
         windows, words = self._open(), self._words(batch_size).take(first_update, updates)
-        first = self.steps - self.size
         if self._priorities is None:
-            ids = scale_words(words, self.count, first)
+            ids = scale_words(words, self.count, self.first)
             return windows.gather(ids, np.ones(ids.shape, np.float32))
-        return windows.gather(*self._priorities.draw(words, first_update, first))
+        return windows.gather(*self._priorities.draw(words, first_update, self.first))
 
     def set_priorities(self, ids: NDArray[np.int64], errors: NDArray[np.float32]) -> None:
         """Let rows be drawn by how far their values were from their targets, without a sign.
@@ -192,7 +221,7 @@ class Replay:
             errors: of the same shape.
         """
         assert self._priorities is not None, "made without priorities"
-        kept = ids >= self.steps - self.size
+        kept = ids >= self.first
         self._priorities.set(ids[kept], errors[kept])
 
     def state_dict(self) -> dict[str, Any]:
@@ -201,17 +230,18 @@ class Replay:
         Raises:
             ReplayError: the disk refuses.
         """
-        self._finals.save()
-        self._rows.save()
-        priorities = {} if self._priorities is None else {"priorities": self._priorities.state_dict(self.size)}
+        for stream in self._streams.values():
+            stream.save()
+        priorities = {}
+        if self._priorities is not None:
+            priorities = {"priorities": self._priorities.state_dict(self.size // self._period)}
         return {
             "steps": self.steps,
             "newest": self._newest.view(np.uint8).reshape(-1, self._rows.dtype.itemsize),
             "last_obs": self._last_obs,
-            "rows": self._rows.state_dict(),
-            "finals": self._finals.state_dict(),
+            **{name: stream.state_dict() for name, stream in self._streams.items()},
             **priorities,
-            "attachments": [*self._rows.names, *self._finals.names],
+            "attachments": [name for stream in self._streams.values() for name in stream.names],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -220,18 +250,18 @@ class Replay:
         self.steps = int(state["steps"])
         self._newest = np.ascontiguousarray(state["newest"]).view(self._rows.dtype).reshape(-1)
         self._last_obs = state["last_obs"]
-        self._rows.load_state_dict(state["rows"])
-        self._finals.load_state_dict(state["finals"])
+        for name, stream in self._streams.items():
+            stream.load_state_dict(state[name])
         if self._priorities is not None:
             self._priorities.load_state_dict(state["priorities"])
 
     def close(self) -> None:
         """Let go of all files."""
         self._windows = None
-        self._rows.close()
-        self._finals.close()
+        for stream in self._streams.values():
+            stream.close()
 
-    def _open(self) -> Windows:
+    def _open(self) -> Windows | SequenceWindows:
         """Map the files that there are, and write what may be another process's behind them."""
         if self._windows is None:
             self.check_room()
@@ -240,9 +270,19 @@ class Replay:
                 rows[: len(self._newest)] = self._newest
                 rows["obs"][len(self._newest) :] = self._last_obs
                 self._rows.put(rows, 0)
-            rings = self._rows.ring, self._finals.ring
-            self._windows = Windows(*rings, self._lanes, self._n_step, self._gamma)
+            rings, how = (self._rows.ring, self._finals.ring), (self._n_step, self._gamma)
+            if self._sequences is None:
+                self._windows = Windows(*rings, self._lanes, *how)
+            else:
+                states = self._streams["states"].ring if "states" in self._streams else None
+                self._windows = SequenceWindows(*rings, states, self._lanes, self._sequences, *how)
         return self._windows
+
+    @property
+    def _step_bytes(self) -> int:
+        """Bytes on the disk for a transition."""
+        memory = self._streams["states"].dtype.itemsize // self._period if "states" in self._streams else 0
+        return self._rows.dtype.itemsize + memory
 
     def _settle_finals(self, rollout: Rollout) -> Array:
         """The observations that truncated steps led to, in the order of their rows.
@@ -276,17 +316,6 @@ class Replay:
 
             self._draws[batch_size] = DrawBlocks(self._seed, Stream.REPLAY, draw)
         return self._draws[batch_size]
-
-
-def _row(fields: Mapping[str, np.dtype[Any]]) -> np.dtype[Any]:
-    """A row of these fields, each where its numbers can be read at once."""
-    offsets, end = [], 0
-    for field in fields.values():
-        end += -end % min(8, field.itemsize & -field.itemsize)
-        offsets.append(end)
-        end += field.itemsize
-    end += -end % (16 if end <= 3 * 16 else LINE if end <= 16 * HEADER else HEADER)
-    return np.dtype({"names": [*fields], "formats": [*fields.values()], "offsets": offsets, "itemsize": end})
 
 
 def _memory_bytes() -> int:

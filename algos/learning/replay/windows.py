@@ -1,6 +1,7 @@
 """n-step windows of stored transitions: up to n steps of one lane, which stop where its episode does."""
 
 import ctypes
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,11 @@ from numpy.typing import NDArray
 
 from algos.learning.replay import library
 from algos.learning.replay.batch import Batch, Floats
+from algos.learning.replay.segments import HEADER
 
 GOES_ON, TERMINATED = 0, -1  # how a step ended; k above 0: it truncated an episode, and led to final observation k - 1
+
+LINE = 64  # bytes of a processor's cache line, which rows begin at that are not small; the largest do at a page
 
 Array = NDArray[Any]
 
@@ -41,7 +45,7 @@ class Windows:
         """
         self._ring, self._finals, self._lanes, self._n_step = ring, finals, lanes, n_step
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
-        self._obs, self._action = (_field(ring, name)[0] for name in ("obs", "action"))
+        self._obs, self._action = (field_of(ring, name)[0] for name in ("obs", "action"))
         self._compiled = library.usable()
         self._rows = _Rows(
             ring.ctypes.data,
@@ -52,14 +56,14 @@ class Windows:
             finals.itemsize,
             self._obs.itemsize,
             self._action.itemsize,
-            *(_field(ring, name)[1] for name in ("obs", "action", "reward", "end")),
-            _field(finals, "obs")[1],
+            *(field_of(ring, name)[1] for name in ("obs", "action", "reward", "end")),
+            field_of(finals, "obs")[1],
             lanes,
             n_step,
             self._powers.ctypes.data,
         )
-        self._columns = {name: _column(ring, name) for name in ("obs", "action", "reward", "end")}
-        self._final_obs = _column(finals, "obs")
+        self._columns = {name: column_of(ring, name) for name in ("obs", "action", "reward", "end")}
+        self._final_obs = column_of(finals, "obs")
 
     def gather(self, ids: NDArray[np.int64], weight: Floats) -> Batch:
         """Return the windows that begin at rows [U, B]."""
@@ -100,15 +104,26 @@ class Windows:
         )
 
 
-def _field(rows: Array, name: str) -> tuple[np.dtype[Any], int]:
-    """What a field is, and where it lies."""
+def make_row(fields: Mapping[str, np.dtype[Any]]) -> np.dtype[Any]:
+    """Return a row of these fields, each where its numbers can be read at once."""
+    offsets, end = [], 0
+    for field in fields.values():
+        end += -end % min(8, field.itemsize & -field.itemsize)
+        offsets.append(end)
+        end += field.itemsize
+    end += -end % (16 if end <= 3 * 16 else LINE if end <= 16 * HEADER else HEADER)
+    return np.dtype({"names": [*fields], "formats": [*fields.values()], "offsets": offsets, "itemsize": end})
+
+
+def field_of(rows: Array, name: str) -> tuple[np.dtype[Any], int]:
+    """Return what a field is, and where it lies."""
     assert rows.dtype.fields is not None
     return rows.dtype.fields[name][:2]
 
 
-def _column(rows: Array, name: str) -> Array:
-    """One field of all rows as something that NumPy gathers in one go, [rows]."""
-    dtype, offset = _field(rows, name)
+def column_of(rows: Array, name: str) -> Array:
+    """Return one field of all rows as something that NumPy gathers in one go, [rows]."""
+    dtype, offset = field_of(rows, name)
     whole = dtype if not dtype.shape else np.dtype(f"V{dtype.itemsize}")
     alone = np.dtype({"names": [name], "formats": [whole], "offsets": [offset], "itemsize": rows.dtype.itemsize})
     return rows.view(alone)[name]

@@ -1,0 +1,62 @@
+"""What DQN and R2D2 have in common: actions that are one choice, epsilon, priorities, and how values descend."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from algos.learning.offpolicy.exploration import EpsilonGreedy
+from algos.learning.offpolicy.objectives import QObjective
+from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
+from algos.learning.replay.priorities import Priorities
+from algos.networks.heads import Head
+from envs.errors import require
+from envs.ranges import NonNegativeInt, PositiveInt, UnitFloat
+
+
+@dataclass(kw_only=True, eq=False)
+class QLearning(OffPolicy):
+    """Settings that mean the same in both (conf/algo/dqn.yaml explains each), and what follows of them."""
+
+    learns_values = True
+
+    double: bool
+    dueling: bool
+    huber: Annotated[float | None, POSITIVE_OR_NULL]
+    target_every: PositiveInt
+    tau: UnitFloat
+    max_grad_norm: Annotated[float | None, POSITIVE_OR_NULL]
+    priority_exponent: UnitFloat
+    importance_exponent: UnitFloat
+    importance_updates: NonNegativeInt
+    epsilon_start: UnitFloat
+    epsilon_end: UnitFloat
+    epsilon_steps: NonNegativeInt
+    epsilon_ladder: bool
+
+    @property
+    def objective(self) -> QObjective:
+        """How action values descend."""
+        return QObjective(self.double, self.huber, self.tau, self.target_every, self.max_grad_norm)
+
+    def _head(self) -> Head:
+        head = Head.of(self.env.spaces[1])
+        one = len(head.leaves) == 1 and len(head.leaves[0].sizes) == 1
+        others = "algo=sac and algo=td3 are for numbers, algo=ppo for actions of every kind"
+        require(one, f"algo={self.group} takes one choice of several, not {self.env.spaces[1]}; {others}")
+        return head
+
+    def _exploration(self, num_envs: int) -> EpsilonGreedy:
+        start, end = self.epsilon_start, self.epsilon_end
+        require(end <= start, f"algo.epsilon_end={end} exceeds algo.epsilon_start={start}; epsilon falls")
+        ladder = num_envs if self.epsilon_ladder else 0
+        return EpsilonGreedy(self.warmup, start, end, self.epsilon_steps, ladder)
+
+    def _priorities(self) -> Priorities | None:
+        if not self.priority_exponent:
+            return None
+        beta, updates = self.importance_exponent, self.importance_updates
+        end = 1.0 if updates else beta
+        return Priorities(alpha=self.priority_exponent, beta=beta, beta_end=end, beta_updates=max(updates, 1))
+
+    @property
+    def _at_once(self) -> int:
+        return 1 if self.priority_exponent else super()._at_once

@@ -1,0 +1,185 @@
+"""Q learning of recurrent networks in torch, from sequences (R2D2: Kapturowski et al. 2019)."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from algos.learning.learner import plain_weights
+from algos.learning.offpolicy.learner import UNCHANGED, check_report
+from algos.learning.offpolicy.objectives import QObjective
+from algos.learning.offpolicy.torch_batch import check_place
+from algos.learning.offpolicy.torch_q_learner import huber
+from algos.learning.replay.batch import Floats, SequenceBatch
+from algos.networks.actor_critic import ActorCritic, as_tensor
+from algos.networks.architecture import Architecture, Weights
+from algos.networks.dense.q import REPORTED
+from algos.networks.heads import LOWEST
+from algos.networks.training import (
+    ParameterVector,
+    as_copy,
+    computing_with,
+    copy_network,
+    draw_layers,
+    follow,
+    wrap_encoders,
+)
+
+PRIORITY_OF_GREATEST = 0.9  # of a sequence's greatest error in its priority; the rest is of their mean
+
+
+class TorchRecurrentQ:
+    """`OffPolicyLearner` of action values from sequences; see `QObjective`.
+
+    The network is the one of an actor and a critic with one memory: the actor's outputs are the values, or advantages
+    beside the critic's value. It begins with the memory that the policy had when it played, runs over the steps of the
+    burn-in without a gradient, and so do the targets. Targets, errors and losses are of rescaled values.
+    """
+
+    reported: tuple[str, ...] = REPORTED
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        objective: QObjective,
+        seed: int,
+        *,
+        burn_in: int,
+        dueling: bool,
+        rescale: float | None,
+        device: str,
+        precision: str,
+        adam_epsilon: float,
+        threads: int,
+    ) -> None:
+        """Draw the network.
+
+        Args:
+            burn_in: first steps of a sequence, that are not learned from.
+            rescale: epsilon of `rescaled`; None: values are as they are.
+            precision: float32, or bfloat16: the encoder in mixed precision, all behind it in float32.
+            threads: of its arithmetic on a CPU, which may change last bits.
+
+        Raises:
+            ConfigError: torch cannot compute there, or like that.
+        """
+        check_place(device, precision)
+        self.architecture, self.updates = architecture, 0
+        self._objective, self._threads, self._device = objective, threads, torch.device(device)
+        self._burn_in, self._dueling, self._rescale = burn_in, dueling, rescale
+        self.network = ActorCritic(architecture, seed)
+        draw_layers(self.network, np.random.default_rng(seed % 2**63))
+        self.network.to(self._device)
+        wrap_encoders(self.network, precision, compiled=False)
+        self._target, self._targets = copy_network(self.network)
+        self._vector = ParameterVector(self.network, adam_epsilon)
+
+    def update(self, batch: SequenceBatch, rate: float) -> tuple[NDArray[np.float64], Floats]:
+        """See `OffPolicyLearner.update`; the distance of a sequence is the greatest of its steps, and their mean."""
+        loss, told, error = self._lose(batch)
+        self._vector.gradient.zero_()
+        loss.backward()
+        norm = self._vector.descend(rate, self._objective.max_grad_norm)
+        self.updates += 1
+        if self.updates % self._objective.target_every == 0:
+            follow(self._targets, self._vector.theta, self._objective.tau)
+        report = torch.stack([*told, norm])[None].cpu().numpy().astype(np.float64)
+        check_report(report, self.reported, self.updates - 1)
+        surprise = PRIORITY_OF_GREATEST * error.amax(0) + (1 - PRIORITY_OF_GREATEST) * error.mean(0)
+        return report, surprise[None].cpu().numpy()
+
+    def _lose(self, batch: SequenceBatch) -> tuple[Tensor, list[Tensor], Tensor]:
+        """The loss, what is reported but the norm, and how far values were from their targets [length, B]."""
+        obs, final = (self._observations(rows) for rows in (batch.obs, batch.final_obs))
+        values, states = self._unroll(self.network, batch, obs)
+        with torch.no_grad():
+            target_values, target_states = self._unroll(self._target, batch, obs)
+            following = self._best(values[1:], target_values[1:])
+            if len(batch.final_at):
+                t, b = torch.from_numpy(batch.final_at).to(self._device).unbind(1)
+                scores, value, _ = self.network.step(final, states[t, b])
+                target_scores, target_value, _ = self._target.step(final, target_states[t, b])
+                following[t, b] = self._best(self._values(scores, value), self._values(target_scores, target_value))
+            arrays = batch.reward, batch.discount, batch.last, batch.weight
+            reward, discount, last, weight = (self._tensor(array) for array in arrays)
+            following = following.gather(0, last)
+            if self._rescale is None:
+                target = reward + discount * following
+            else:
+                target = rescaled(reward + discount * original(following, self._rescale), self._rescale)
+        choice = self._tensor(batch.action[..., 0].astype(np.int64)).unsqueeze(-1)
+        value = values[: len(choice)].gather(-1, choice).squeeze(-1)
+        loss = (weight * huber(value - target, self._objective.huber)).mean()
+        told = value.detach()
+        return loss, [loss.detach(), told.mean(), target.mean()], (told - target).abs()
+
+    def _unroll(self, network: ActorCritic, batch: SequenceBatch, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Action values behind the burn-in [length + n, B, A], and the memory after each of these steps."""
+        state, start, first = self._tensor(batch.state), self._tensor(batch.start), self._burn_in
+        if first:
+            with torch.no_grad():
+                state = network.unroll(obs[:first], state, start[:first])[2][-1]
+        out, value, states = network.unroll(obs[first:], state, start[first:])
+        return self._values(out, value), states
+
+    def _values(self, out: Tensor, value: Tensor) -> Tensor:
+        """Action values [..., A]; advantages are less their mean over what is legal."""
+        if not self._dueling:
+            return out
+        legal = out > LOWEST / 2
+        mean = torch.where(legal, out, 0).sum(-1, keepdim=True) / legal.sum(-1, keepdim=True).clamp(min=1)
+        return torch.where(legal, out - mean + value.unsqueeze(-1), LOWEST)
+
+    def _best(self, values: Tensor, targets: Tensor) -> Tensor:
+        """Target values [...] of the best action, by the values that learn or by the targets themselves."""
+        scores = values if self._objective.double else targets
+        return targets.gather(-1, scores.argmax(-1, keepdim=True)).squeeze(-1)
+
+    def _observations(self, obs: NDArray[Any]) -> Tensor:
+        """Observations [L, B, ...] or [F, ...] as the network sees them."""
+        lead = obs.shape[: obs.ndim - len(self.architecture.inputs.shape)]
+        prepared = self.architecture.prepare(obs.reshape(-1, *self.architecture.inputs.shape), UNCHANGED)
+        return as_tensor(prepared, self._device).unflatten(0, lead)
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.as_tensor(np.require(array, requirements="W"), device=self._device)
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """See `OffPolicyLearner.at_work`: with its threads."""
+        return computing_with(self._threads)
+
+    def weights(self, version: int) -> Weights:
+        """See `OffPolicyLearner.weights`."""
+        return plain_weights(version, self._vector.parameters())
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `OffPolicyLearner.state_dict`."""
+        state = self._vector.state_dict()
+        del state["descents"]  # as many as updates
+        return {**state, "targets": as_copy(self._targets), "updates": self.updates}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `OffPolicyLearner.load_state_dict`."""
+        self.updates = int(state["updates"])
+        self._vector.load_state_dict({**state, "descents": self.updates})
+        self._targets.copy_(torch.from_numpy(state["targets"]))
+
+
+def rescaled(value: Tensor, epsilon: float) -> Tensor:
+    """Return h(x) = sgn(x) (sqrt(|x| + 1) - 1) + epsilon x of values (Pohlen et al. 2018, arXiv:1805.11593)."""
+    size = value.abs()
+    return value / (torch.sqrt(size + 1) + 1) + epsilon * value
+
+
+def original(value: Tensor, epsilon: float) -> Tensor:
+    """Return the numbers that `rescaled` maps to values; no term cancels another, as they do in the paper's form.
+
+    There the root is d + 1 with d = (sqrt(1 + 4 epsilon (|x| + 1 + epsilon)) - 1) / (2 epsilon) - 1.
+    """
+    size = value.abs()
+    d = 2 * size / (torch.sqrt(1 + 4 * epsilon * (size + 1 + epsilon)) + 1 + 2 * epsilon)
+    return torch.sign(value) * d * (d + 2)

@@ -1,0 +1,98 @@
+"""Sequences of stored transitions: steps of one lane from a grid on, with the memory that a policy had there."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.learning.replay.batch import Floats, SequenceBatch
+from algos.learning.replay.windows import GOES_ON, TERMINATED, column_of, field_of
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sequences:
+    """Where sequences begin and what is learned of them.
+
+    Sequence k N + n begins at step k period of lane n. Whatever ends inside, each step is learned from as often as any
+    other, length / period times, but for the first burn_in steps of a run.
+    """
+
+    period: int  # steps of a rollout, at whose start the policy's memory is kept
+    burn_in: int  # steps that only warm up the memory
+    length: int  # steps behind them that are learned from
+    state_width: int  # S, numbers of a policy's memory
+
+    def span(self, n_step: int) -> int:
+        """Return the steps that one sequence takes."""
+        return self.burn_in + self.length + n_step - 1
+
+
+class SequenceWindows:
+    """The sequences of a ring of rows, to be gathered; as `Windows`."""
+
+    def __init__(
+        self,
+        ring: Array,
+        finals: Array,
+        states: Array | None,
+        lanes: int,
+        sequences: Sequences,
+        n_step: int,
+        gamma: float,
+    ) -> None:
+        """Args:
+        ring: [R] rows with obs, end, reward and action; row j is followed by row j + lanes, R is a power of two.
+        finals: [F] rows with obs; F is a power of two.
+        states: [S] rows with state, one for each sequence; S is a power of two; None: policies have no memory.
+        """
+        self._lanes, self._sequences, self._n_step = lanes, sequences, n_step
+        self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
+        self._obs, self._action = (field_of(ring, name)[0] for name in ("obs", "action"))
+        self._columns = {name: column_of(ring, name) for name in ("obs", "action", "reward", "end")}
+        self._final_obs, self._states = column_of(finals, "obs"), states
+
+    def gather(self, ids: NDArray[np.int64], weight: Floats) -> SequenceBatch:
+        """Return sequences [1, B]."""
+        assert len(ids) == 1, "one update at a time"
+        columns, sequences, lanes = self._columns, self._sequences, self._lanes
+        count, first, length = len(ids[0]), sequences.burn_in, sequences.length
+        begin = ids[0] // lanes * sequences.period * lanes + ids[0] % lanes
+        steps = np.arange(sequences.span(self._n_step) + 1)[:, None]
+        rows = (begin + steps * lanes) & (len(columns["obs"]) - 1)
+        end, start = columns["end"][rows[:-1]], np.zeros(rows.shape, np.bool_)
+        start[1:] = end != GOES_ON
+        end = end[first:]
+        reward, discount, last = self._sum(columns["reward"][rows[first:-1]], end)
+        cut = np.argwhere(end > 0)
+        finals = self._final_obs[(end[end > 0] - 1) & (len(self._final_obs) - 1)]
+        memory = np.zeros((count, 0), np.float32)
+        if self._states is not None:
+            memory = self._states["state"][ids[0] & (len(self._states) - 1)]
+        return SequenceBatch(
+            ids,
+            columns["obs"][rows].view(self._obs.base).reshape(*rows.shape, *self._obs.shape),
+            start,
+            memory,
+            columns["action"][rows[first : first + length]].view(self._action.base).reshape(length, count, -1),
+            reward,
+            discount,
+            last,
+            cut,
+            finals.view(self._obs.base).reshape(len(cut), *self._obs.shape),
+            weight[0],
+        )
+
+    def _sum(self, reward: Floats, end: NDArray[np.int64]) -> tuple[Floats, Floats, NDArray[np.int64]]:
+        """Rewards of up to n steps, the discount behind them and the last of them; all [length, B]."""
+        length = self._sequences.length
+        total, ended, m = reward[:length], end[:length], np.ones((length, reward.shape[1]), np.int64)
+        for k in range(1, self._n_step):
+            going = ended == GOES_ON
+            total = np.where(going, total + self._powers[k] * reward[k : k + length], total)
+            ended = np.where(going, end[k : k + length], ended)
+            m += going
+        discount = np.where(ended == TERMINATED, np.float32(0), self._powers[m])
+        return total, discount, np.arange(length)[:, None] + m - 1

@@ -1,0 +1,90 @@
+"""Wrappers that show a policy less, or more, of what is going on: some numbers alone, or what it did last."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError, require
+
+
+class Numbers(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Show some numbers of an observation alone, such as positions without velocities."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], indices: Sequence[int]) -> None:
+        """Wrap an environment.
+
+        Args:
+            indices: of the numbers that are shown, in their order.
+
+        Raises:
+            ConfigError: the observations are no rows of numbers, or have none of these.
+        """
+        super().__init__(env)
+        inner = _row_of(env, "has no numbers to choose from")
+        width = inner.shape[0]
+        fits = bool(indices) and all(type(index) is int and 0 <= index < width for index in indices)
+        require(fits, f"env.wrappers: indices={list(indices)} must be numbers from 0 to {width - 1}, at least one")
+        self._indices = list(indices)
+        self.observation_space = spaces.Box(inner.low[self._indices], inner.high[self._indices], dtype=np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._show(obs), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._show(obs), reward, terminated, truncated, info
+
+    def _show(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        return np.asarray(obs, np.float32)[self._indices]
+
+
+class LastStep(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Put the last choice, one-hot, and its reward behind the numbers of an observation; zeros begin an episode.
+
+    Recurrent Q-learning takes both as inputs (Kapturowski et al. 2019).
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        """Wrap an environment.
+
+        Raises:
+            ConfigError: the observations are no rows of numbers, or actions are not one choice.
+        """
+        super().__init__(env)
+        inner, actions = _row_of(env, "has no place for the last step"), env.action_space
+        if not isinstance(actions, spaces.Discrete):
+            raise ConfigError(f"env.wrappers: the last action of {actions} is not one choice; leave LastStep out")
+        self._start, self._width = int(actions.start), int(actions.n)
+        low = np.concatenate([inner.low, np.zeros(self._width), [-np.inf]])
+        high = np.concatenate([inner.high, np.ones(self._width), [np.inf]])
+        self.observation_space = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._join(obs, np.zeros(self._width + 1, np.float32)), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        last = np.zeros(self._width + 1, np.float32)
+        last[int(action) - self._start], last[-1] = 1, reward
+        return self._join(obs, last), reward, terminated, truncated, info
+
+    def _join(self, obs: NDArray[Any], last: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.concatenate([np.asarray(obs, np.float32), last])
+
+
+def _row_of(env: gymnasium.Env[Any, Any], lacks: str) -> spaces.Box:
+    """The space of an environment whose observations are one row of numbers."""
+    space = env.observation_space
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise ConfigError(f"env.wrappers: the observation space {space} {lacks}; leave the wrapper out")
+    return space
