@@ -190,7 +190,8 @@ class Collector:
             steps = self._player.play(noise)
             if config.exploration:
                 steps.logprob[:] = 0
-            over, lives = steps.terminated | steps.truncated, {}
+            lives: dict[str, NDArray[Any]] = {}
+            over = steps.terminated | steps.truncated
         else:
             steps, over, lives = self._step(weights, noise, state)
         self._obs = steps.obs[T]

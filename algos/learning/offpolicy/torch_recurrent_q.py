@@ -13,7 +13,7 @@ from algos.learning.learner import plain_weights
 from algos.learning.offpolicy.learner import UNCHANGED, check_report
 from algos.learning.offpolicy.objectives import QObjective
 from algos.learning.offpolicy.torch_batch import check_place
-from algos.learning.offpolicy.torch_q_learner import huber
+from algos.learning.offpolicy.torch_returns import huber
 from algos.learning.replay.batch import Floats, SequenceBatch
 from algos.networks.actor_critic import ActorCritic, as_tensor
 from algos.networks.architecture import Architecture, Weights
@@ -155,6 +155,10 @@ class TorchRecurrentQ:
     def weights(self, version: int) -> Weights:
         """See `OffPolicyLearner.weights`."""
         return plain_weights(version, self._vector.parameters())
+
+    def exploring(self, version: int) -> Weights:
+        """See `OffPolicyLearner.exploring`."""
+        return self.weights(version)
 
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`."""
