@@ -139,6 +139,7 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
     _check_fresh(spec)
     source = replace(spec, max_episode_steps=None)
     observation_space, action_space = source.spaces
+    creator: Any = load_env_creator("minigrid.minigrid_env:MiniGridEnv")
     settings = minigrid.grid_settings(source)
     leaves = {".".join(map(str, leaf.path)): leaf.offset for leaf in source.observations.leaves}
     require(
@@ -155,7 +156,7 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
         time_limit=min(limits),
         observation_space=observation_space,
         action_space=action_space,
-        metadata=load_env_creator("minigrid.minigrid_env:MiniGridEnv").metadata,
+        metadata=creator.metadata,
         render_mode=spec.arguments.get("render_mode"),
         exact=minigrid.is_exact(),
     )

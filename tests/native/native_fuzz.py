@@ -119,9 +119,9 @@ def poses(vec: NativeVectorEnv) -> Any:
 
 
 def check_numbers(vec: NativeVectorEnv) -> None:
-    names = ("reward", "running_return", "final_return")
+    names = ["reward", "running_return", "final_return"]
     if vec.arrays.observation.dtype.kind == "f":
-        names += ("observation", "final")
+        names += ["observation", "final"]
     for name in names:
         assert np.isfinite(getattr(vec.arrays, name)).all(), (vec.task.source, name)
 

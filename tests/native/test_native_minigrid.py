@@ -53,11 +53,11 @@ def world(name: str, **changes: Any) -> EnvSpec:
 
 
 @pytest.fixture
-def make(native: None) -> Iterator[Callable[..., NativeVectorEnv]]:  # noqa: F811
+def make(native: None) -> Iterator[Callable[..., Any]]:  # noqa: F811
     """Make native vectors; all are closed after the test."""
     made: list[NativeVectorEnv] = []
 
-    def begin(spec: EnvSpec, num_envs: int, *arguments: Any, **named: Any) -> NativeVectorEnv:
+    def begin(spec: EnvSpec, num_envs: int, *arguments: Any, **named: Any) -> Any:
         made.append(NativeVectorEnv(native_task(spec), num_envs, *arguments, **named))
         return made[-1]
 
@@ -91,11 +91,12 @@ def play_both(make: Any, name: str, episodes: int, seed: int) -> int:
     """Play episodes of a world here and there; how many were rewarded."""
     spec = world(name, kwargs={"max_steps": 30})
     theirs, ours = SerialVectorEnv(spec, N), make(spec, N)
+    actions = int(ours.task.action_space.n)
     draw, rewarded, ended, step = np.random.default_rng(seed), 0, 0, 0
     seen, own = (venv.begin(seed, range(N))[0] for venv in (theirs, ours))
     while ended < episodes:
         assert_same(name, step, own, seen)
-        action = choose(seen["image"], int(theirs.single_action_space.n), draw)
+        action = choose(seen["image"], actions, draw)
         seen, reward, terminated, truncated, infos = theirs.step(action)
         own, *rest, told = ours.step(action)
         step += 1
