@@ -190,7 +190,7 @@ class Collector:
             steps = self._player.play(noise)
             if config.exploration:
                 steps.logprob[:] = 0
-            lives: dict[str, NDArray[Any]] = {}
+            lives: dict[str, Any] = {}
             over = steps.terminated | steps.truncated
         else:
             steps, over, lives = self._step(weights, noise, state)
