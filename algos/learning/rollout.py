@@ -22,7 +22,7 @@ from algos.learning.returns import finished_turns
 from algos.networks.actor import make_actor
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.inputs import blank
-from algos.networks.player import make_player
+from algos.networks.native_policy import make_player
 from envs.errors import require
 from envs.native.steps import Steps
 from envs.spec import EnvSpec

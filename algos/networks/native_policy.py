@@ -1,4 +1,4 @@
-"""Policies as native code plays them: a network, its parameters, and what normalizes observations.
+"""Policies as native code plays them: whole episodes of the most likely actions, or many steps of drawn ones in a call.
 
 It reads weights [in, out], where torch and what is learned in its layout have them [out, in].
 """
@@ -14,10 +14,15 @@ from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import FlatPolicy
 from algos.networks.heads import LeafHead
 from envs.native.networks import Network, Normalizer
+from envs.native.steps import Drawing, Drawn, StepPlayer, Steps
+from envs.native.vector import NativeVectorEnv
+from envs.vector import VectorEnv
 
-# By the kind of a head, what native code makes of the outputs where nothing is drawn: what is squashed by tanh and then
-# scaled is what is bounded.
+# By the kind of a head, what native code makes of outputs where nothing is drawn, and where something is: what tanh
+# squashes and is then scaled is what is bounded.
 HEADS = {"gaussian": "clipped", "squashed": "bounded", "soft": "bounded", "tanh": "bounded"}
+DRAWN: dict[str, Drawn] = {"gaussian": "clipped", "squashed": "squashed", "soft": "soft", "tanh": "tanh"}
+NOTHING = np.zeros(0, np.float32)  # of choices, which have no bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +52,8 @@ def network_of(architecture: Architecture) -> Network | None:
 
     Only the array of a Box goes in, and one action comes out: a choice, or numbers of one kind.
     """
-    head, inputs = architecture.head, architecture.inputs
-    if not architecture.is_dense or not inputs.plain or inputs.dtype != np.float32 or not isinstance(head, LeafHead):
-        return None
-    if architecture.support is not None:
+    head = _head_of(architecture)
+    if head is None:
         return None
     sizes = architecture.policy_layout.sizes
     if head.kind == "soft":
@@ -68,3 +71,51 @@ def _in_order(architecture: Architecture, weights: Weights) -> NDArray[np.float3
     if isinstance(head, LeafHead) and head.kind == "soft":
         last, bias = last[:, : head.components], bias[: head.components]
     return np.concatenate([part.ravel() for layer in [*layers, (last, bias)] for part in layer])
+
+
+def _head_of(architecture: Architecture) -> LeafHead | None:
+    """The head of a dense network of plain numbers that takes its outputs as they are; None: it is another."""
+    head, inputs = architecture.head, architecture.inputs
+    plain = architecture.is_dense and inputs.plain and inputs.dtype == np.float32 and architecture.support is None
+    return head if plain and isinstance(head, LeafHead) else None
+
+
+def make_player(architecture: Architecture, venv: VectorEnv) -> "Player | None":
+    """Return what plays there natively; None where environments, network or actions have no native version."""
+    drawing = drawing_of(architecture)
+    if drawing is None or not isinstance(venv, NativeVectorEnv):
+        return None
+    return Player(architecture, StepPlayer(venv, drawing))
+
+
+def drawing_of(architecture: Architecture) -> Drawing | None:
+    """Return how native code draws actions as this architecture does; None where it cannot."""
+    head = _head_of(architecture)
+    if head is None:
+        return None
+    layout, activation = architecture.policy_layout, architecture.activation
+    if head.kind == "choices" and len(head.sizes) == 1 and head.shape == () and head.low == (0.0,):
+        return Drawing(layout, activation, "choices", NOTHING, NOTHING, NOTHING, NOTHING)
+    if head.kind in DRAWN and head.dtype == "float32":
+        low, half, high = head.bounds
+        return Drawing(layout, activation, DRAWN[head.kind], low, half, high, head.log_half)
+    return None
+
+
+class Player:
+    """A learned policy in native environments: what `DenseActor` and its head do, without Python between steps."""
+
+    def __init__(self, architecture: Architecture, player: StepPlayer) -> None:
+        self._log_stds = architecture.head.num_log_std
+        self._player = player
+
+    def load(self, weights: Weights) -> None:
+        """Play these weights from now on."""
+        log_std, rest = np.split(weights.parameters, [self._log_stds])
+        self._player.load(
+            rest, log_std, Normalizer(weights.mean, weights.std, weights.clip) if weights.mean.size else None
+        )
+
+    def play(self, noise: NDArray[np.float32]) -> Steps:
+        """See `StepPlayer.play`."""
+        return self._player.play(noise)

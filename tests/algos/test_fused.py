@@ -16,7 +16,7 @@ from algos.learning.resume_point import ResumePoint
 from algos.learning.rollout import Collector, Rollout, RolloutConfig
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import Head, LeafHead
-from algos.networks.player import drawing_of, make_player
+from algos.networks.native_policy import drawing_of, make_player
 from algos.pool.serial import SerialPool
 from envs.masks import MASK
 from envs.native import library

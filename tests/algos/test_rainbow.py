@@ -29,9 +29,8 @@ from algos.learning.replay.batch import Batch
 from algos.networks.actor import ActorPolicy, DenseActor, make_actor
 from algos.networks.actor_critic import TorchActor
 from algos.networks.architecture import Architecture
-from algos.networks.native_policy import NativePolicy
+from algos.networks.native_policy import NativePolicy, drawing_of
 from algos.networks.noisy import ACTING, ONLINE, TARGET
-from algos.networks.player import drawing_of
 from algos.networks.support import Support
 from algos.networks.training import computing_with
 from envs.native import library

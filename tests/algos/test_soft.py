@@ -31,7 +31,7 @@ from algos.networks.actor import DenseActor, make_actor
 from algos.networks.architecture import Architecture
 from algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
 from algos.networks.heads import Head
-from algos.networks.player import drawing_of
+from algos.networks.native_policy import drawing_of
 from algos.networks.training import computing_with
 
 ALPHA, TARGET = 0.3, 0.9 * math.log(3)
