@@ -7,7 +7,7 @@ from typing import Any
 
 from algos.networks.initial import InitialPolicy
 from algos.protocol import TakesPolicy
-from envs.errors import ConfigError
+from envs.errors import ConfigError, require
 
 from ..config.experiment import ExperimentParts, env_name
 from ..runs.checkpoint import CheckpointError, read, write
@@ -55,6 +55,7 @@ def _read(source: Path) -> Origin:
     """The policy of a run's newest checkpoint, or one that a run began with, in its file."""
     if source.is_file():
         state = read(source)
+        require(state.keys() == {"policy", "facts"}, f"it is no {INITIAL} of a run; name a run's folder")
         return Origin(InitialPolicy.restore(state["policy"]), state["facts"])
     config = read_config(source)
     algorithm, progress = load(source)

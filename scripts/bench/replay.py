@@ -5,6 +5,9 @@
 sac, sac_small, td3, dqn, dqn_small   updates/s of the algorithm's learner, batches drawn from its replay with them
 prioritized                           a batch of 256 drawn by priorities from a million transitions, and given new ones
 
+whole                                 steps/s of a core's own time, of algo=dqn with all that it does, by the numbers of
+                                      environments and of steps of a rollout
+
 Sides play in turns, in processes of their own (scripts/bench/peers/): both fill their replay from the same environment,
 which does nothing, and then only learn, 64 updates a call. Networks, batches and objectives are the same; targets are
 for one thread each, and for SAC's usual size for two as well. Peers come with the extra `bench`; --peers names another
@@ -59,6 +62,7 @@ UPDATES = {
     "dqn_small": (32_768, 1024),
 }
 LEAST, ROWS_KEPT, QUICK_ROWS = 16, 10_000, 1000
+WHOLE, WHOLE_RATE = ((1, 10), (16, 16), (64, 32)), 80_000  # environments and steps of a rollout; on one core
 MILLION, DRAWS, DRAW_S, CPPRB_TIMES = 1_000_000, 5000, 0.2e-3, 1.0
 
 
@@ -127,8 +131,32 @@ def bench_prioritized(name: str, options: argparse.Namespace) -> Report:
     return row | {"skipped": skipped, "claims": claims + ppo.compare(row, OURS, {CPPRB: CPPRB_TIMES})}
 
 
+def bench_whole(name: str, options: argparse.Namespace) -> Report:
+    """Steps/s of DQN on CartPole in C: one environment, some, and many."""
+    player, rows = Player(OUR_FILE), 1 if options.quick else 10
+    row: Report = {
+        "title": "DQN on CartPole in C, 64-64, an update of 64 for 4 steps",
+        "unit": "steps/s",
+        "skipped": {},
+    }
+    try:
+        sides: dict[str, Callable[[], Report]] = {
+            f"{lanes} x {steps}": functools.partial(player.ask, lanes=lanes, num_steps=steps, rows=rows, seed=0)
+            for lanes, steps in WHOLE
+        }
+        runs = in_turns(options.repeats, sides)
+    finally:
+        player.close()
+    rated = {title: [run | {"rate": run["steps"] / run["seconds"]} for run in every] for title, every in runs.items()}
+    row["contenders"] = {title: ppo.summarize(every) | {"setting": None} for title, every in rated.items()}
+    title, every = list(rated.items())[-1]
+    return row | {
+        "claims": [claim(f"{title} / {WHOLE_RATE:,} steps/s", [run["rate"] / WHOLE_RATE for run in every], 1.0)]
+    }
+
+
 Row = Callable[[str, argparse.Namespace], Report]
-ROWS: dict[str, Row] = {**dict.fromkeys(RECIPES, bench_updates), "prioritized": bench_prioritized}
+ROWS: dict[str, Row] = {**dict.fromkeys(RECIPES, bench_updates), "prioritized": bench_prioritized, "whole": bench_whole}
 
 
 def describe(recipe: Report) -> str:

@@ -77,6 +77,8 @@ class Scripted:
             raise bench.Missing("ModuleNotFoundError: No module named 'cpprb'")
         if "draws" in request:
             return {"steps": request["draws"], "seconds": 1e-4 * request["draws"]}
+        if "lanes" in request:
+            return {"steps": 20_000 * request["rows"], "seconds": request["rows"] / request["lanes"]}
         rates = {bench.OUR_FILE: 300.0, bench.PEER_FILE: 100.0 * request["setting"]}
         return {"steps": request["updates"], "seconds": request["updates"] / rates[self._file]}
 
@@ -89,12 +91,13 @@ def test_rows_are_judged_and_who_is_missing_is_named(
 ) -> None:
     monkeypatch.setattr(bench, "Player", Scripted)
     monkeypatch.setattr(bench.ppo, "Player", Scripted)
-    report, rows = tmp_path / "report.json", ["sac", "td3", "prioritized"]
+    report, rows = tmp_path / "report.json", ["sac", "td3", "prioritized", "whole"]
     assert bench.main(["--rows", *rows, "--repeats", "2", "--json", str(report)]) == 0
     told = capsys.readouterr().out
     assert "paddock / sb3: median 3.00 of 3.00 3.00; target 2.2 reached" in told
     assert "paddock, 2 threads / sb3: median 3.00 of 3.00 3.00; target 3 reached" in told
     assert "0.2 ms / paddock: median 2.00 of 2.00 2.00; target 1 reached" in told
+    assert "64 x 32 / 80,000 steps/s: median 16.00 of 16.00 16.00; target 1 reached" in told
     assert "cpprb                   left out: ModuleNotFoundError" in told
     assert json.loads(report.read_text())["rows"]["td3"]["unit"] == "updates/s"
 
@@ -120,6 +123,11 @@ def test_quick_runs_are_shorter() -> None:
     quick, usual = asked[:2], asked[2:]
     assert [one.updates * 16 for one in quick] == [512, 256] and len(usual) == 4  # and two of two threads
     assert {one.recipe["rows"] for one in quick} == {1000} and {one.recipe["rows"] for one in usual} == {10_000}
+
+
+def test_steps_of_a_whole_run_are_counted_behind_its_first_row() -> None:
+    answer = paddock_replay.play(lanes=8, num_steps=32, rows=1, seed=0)
+    assert answer["steps"] in range(20_000 - 256, 20_000 + 257) and answer["seconds"] > 0
 
 
 def test_peers_answer_from_processes_of_their_own() -> None:

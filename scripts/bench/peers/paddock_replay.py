@@ -4,6 +4,7 @@ Reads requests as JSON lines. A setting is a number of threads. Batches are draw
 an algorithm that owes so many updates does it.
 """
 
+import itertools
 import json
 import sys
 import tempfile
@@ -91,7 +92,30 @@ def prioritized(rows: int, draws: int, seed: int) -> dict[str, Any]:
     return {"steps": draws, "seconds": seconds}
 
 
+def play(lanes: int, num_steps: int, rows: int, seed: int) -> dict[str, Any]:
+    """Learn CartPole in C with DQN, 64-64 and an update of 64 for 4 steps: all that it does for rows of 20,000 steps.
+
+    Seconds are the processor's: it waits for nothing, and others may be at work.
+    """
+    values = {"vec.num_envs": lanes, "algo.num_steps": num_steps, "algo.updates_per_step": 0.25, "seed": seed}
+    values |= {"algo.row_every": 20_000, "algo.eval_every": NEVER, "algo.double": False}
+    values |= {"algo.huber": "null", "algo.max_grad_norm": "null"}  # as CleanRL's
+    words = ["algo=dqn", "env=cartpole", "vec=native", *(f"{name}={value}" for name, value in values.items())]
+    config: Any = OmegaConf.to_container(compose_alone(words), resolve=True)
+    with tempfile.TemporaryDirectory() as folder:
+        algorithm = build_algorithm(config, SerialPool(), folder=Path(folder))
+        plan = algorithm.plan()
+        try:
+            first, started = next(plan)["step"], time.process_time()
+            *_, last = itertools.islice(plan, rows)
+            seconds = time.process_time() - started
+        finally:
+            plan.close()
+    return {"steps": last["step"] - first, "seconds": seconds}
+
+
 if __name__ == "__main__":
     for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps(prioritized(**request) if "draws" in request else train(**request)), flush=True)
+        made = prioritized if "draws" in request else play if "lanes" in request else train
+        print(json.dumps(made(**request)), flush=True)
