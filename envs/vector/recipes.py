@@ -165,6 +165,8 @@ class Gymnasium:
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`."""
+        what = f"vec=gymnasium steps environments of one agent, and env.id={spec.id} is a world of {spec.seats}"
+        require(spec.seats == 1, f"{what}; choose vec=serial or vec=multiprocess")
 
     def make(
         self,
@@ -174,6 +176,7 @@ class Gymnasium:
         packed: bool = False,
     ) -> GymnasiumVectorEnv:
         """Build the environments; without `copy`, observations last until the next step."""
+        self.check(spec)
         start_method = self.start_method if self.mode == "async" else None
         return GymnasiumVectorEnv(
             spec, self.num_envs, start_method=start_method, autoreset=autoreset, copy=copy, packed=packed

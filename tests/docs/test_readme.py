@@ -212,9 +212,10 @@ def test_the_package_that_extends_it_works(here: Path, monkeypatch: pytest.Monke
     assert len(best) == 4 and best == sorted(best) and best[-1] > -5.0  # who stands still has -5
     monkeypatch.setattr(sys, "argv", ["evaluate", "once", "episodes=2"])
     assert importlib.import_module("paddock.evaluate").main() == 0
-    [check] = CHECK_PACKAGE
-    monkeypatch.setattr(sys, "argv", shlex.split(check)[2:])
-    assert importlib.import_module("paddock.check").main() == 0
+    world, check = sorted(CHECK_PACKAGE, key=lambda line: "algo=" in line)
+    for command in (world, check):
+        monkeypatch.setattr(sys, "argv", shlex.split(command)[2:])
+        assert importlib.import_module("paddock.check").main() == 0
     forgetful = here / "my_package" / "hill_climbing.py"
     forgetful.write_text(forgetful.read_text().replace(', "best_return")', ")"))
     monkeypatch.delitem(sys.modules, "my_package.hill_climbing")
@@ -231,6 +232,8 @@ def test_the_python_it_shows_runs(page: str, run: Path, here: Path) -> None:
             continue
         if "paddock.run(" in body and not hasattr(paddock, "run"):
             pytest.skip("there is no paddock.run")
+        if "mpe2" in body:
+            pytest.importorskip("mpe2")
         if "__main__" in body:
             assert _run(body) == "[1, 2, 4, 8, 16] [1, 1, 2, 6, 24]\n"
         else:

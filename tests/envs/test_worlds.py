@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,10 @@ from toy_worlds import Scripted
 
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
-from envs.vector import EnvError, Multiprocess, Serial, VectorMisuse
+from envs.vector import EnvError, Gymnasium, Multiprocess, Serial, Vector, VectorMisuse
 from envs.vector.contract import keyed_seed
 from envs.worlds.roles import narrow, widen
+from paddock.evaluation.video import film_episode
 
 W = 4  # worlds
 
@@ -311,7 +314,7 @@ def test_misuse_is_one_clear_line(make: Any, misuse: Any, named: str) -> None:
         ({"agents": 3}, "env.agents=3: env.id=toy_worlds:Skirmish has 4 by itself; leave env.agents out"),
         ({"id": "toy_worlds:Skirmsh"}, "did you mean 'Skirmish'"),
         ({"id": "no_such_module:make"}, "cannot be imported"),
-        ({"id": "builtins:dict"}, "gives a dict, which is not"),
+        ({"id": "builtins:dict"}, "gives a dict, which is neither"),
         ({"kwargs": {"agent": 2}}, "is refused by toy_worlds:Skirmish"),
         ({"without": ["z"]}, "env.without=z is no part"),
     ],
@@ -325,3 +328,12 @@ def test_what_cannot_be_made_is_one_clear_line(changes: dict[str, Any], named: s
 def test_who_takes_one_agent_refuses_a_world() -> None:
     with pytest.raises(ConfigError, match="is a world of 4 agents, and this takes environments of one"):
         ALIKE.observations  # noqa: B018
+    of_gymnasium = Gymnasium(num_envs=2, mode="sync", start_method="fork")
+    for ask in (of_gymnasium.check, of_gymnasium.make):
+        with pytest.raises(ConfigError, match=r"and env\.id=toy_worlds:Skirmish is a world of 4; choose vec=serial"):
+            ask(ALIKE)
+    with pytest.raises(ConfigError, match="is a world of 4 agents, and this takes environments of one"):
+        Vector(num_envs=2, target="envs.tasks.cartpole.CartPoleVector").check(ALIKE)
+    what: Any = SimpleNamespace(env=ALIKE)
+    with pytest.raises(ConfigError, match="a world of 4 agents, which cannot be filmed yet"):
+        film_episode(what, 0, Path("film.mp4"))
