@@ -16,6 +16,7 @@ from gymnasium.wrappers import TimeLimit
 from envs.errors import ConfigError, closest, nearest, provide, require, resolve
 from envs.ranges import Range, check_fields
 from envs.spaces.layout import Layout
+from envs.worlds.adapter import Adapter
 from envs.worlds.limit import Limited
 from envs.worlds.make import adapt, call_factory, names_factory
 from envs.worlds.roles import Role, Seats, group, seats_of
@@ -307,7 +308,7 @@ class EnvSpec:
         """What an environment made for the purpose says: who sits there, and whether its episodes are limited."""
         env = self.make()
         try:
-            return seats_of(env), isinstance(env, Limited) or _is_limited(env)
+            return seats_of(env), _is_limited(env)
         finally:
             env.close()
 
@@ -328,10 +329,10 @@ def _wrap(env: Any, wrapper: dict[str, Any]) -> Any:
 
 
 def _is_limited(env: Any) -> bool:
-    while isinstance(env, gymnasium.Wrapper):
-        if isinstance(env, TimeLimit):
+    while isinstance(env, gymnasium.Wrapper | Adapter):
+        if isinstance(env, TimeLimit | Limited):
             return True
-        env = env.env
+        env = env.inner if isinstance(env, Adapter) else env.env
     return False
 
 

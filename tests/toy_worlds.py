@@ -99,7 +99,8 @@ class Skirmish:
         return {agent: seen[agent] for agent in self._order(seen)}
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        self._rng = np.random.default_rng(seed)
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
         self._now, self._sum = 0, 0.0
         self._episodes += 1
         absent = self._rng.integers(2 * len(self.possible_agents))
@@ -246,3 +247,6 @@ class Table(gymnasium.Env):
         seen = {agent: np.full(1, self.now, np.float32) for agent in who}
         rewards = dict.fromkeys(actions, 1.0)
         return seen, rewards, {"__all__": False, "b": self.now == 2}, {"__all__": over}, {"common": {"x": 1}}
+
+
+gymnasium.register("toy/Gathering-v0", "toy_worlds:Gathering", max_episode_steps=2)

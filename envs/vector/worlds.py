@@ -80,6 +80,8 @@ class WorldSlots:
         self._same_step = autoreset is AutoresetMode.SAME_STEP
         self._at_work = at_work
         self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
+        self._given: list[int | None] = [None] * len(envs)  # seeds that `reset` gave
+        self._since = [0] * len(envs)  # episodes begun since then
         self._lived = [False] * len(envs)  # has had an episode
         self._ended = [True] * len(envs)  # waits for a reset
         self._turns = [False] * len(envs)  # not everybody who lives acts
@@ -128,8 +130,7 @@ class WorldSlots:
             arrays.terminated[given.terminated] = arrays.truncated[given.truncated] = True
         fresh = []
         for i in given.over if self._same_step else ():
-            seed = None if self._key is None else keyed_seed(self._key, i, int(arrays.episode[i]) + 1)
-            fresh.append(self._reset(i, seed, {}))
+            fresh.append(self._reset(i, self._next_seed(i), {}))
         # Entered last: where a world fails above, episodes have not ended.
         arrays.running_return[rows] += arrays.reward[rows]
         arrays.running_length[rows] += self._lives.acts[rows]
@@ -153,6 +154,8 @@ class WorldSlots:
     def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
         """Start episodes in these worlds on these seeds, one each; later ones follow on from there."""
         self._key = None
+        for i, seed in zip(numbers(worlds_of(rows, len(self._agents))), seeds, strict=True):
+            self._given[i - self._first], self._since[i - self._first] = seed, 0
         return self._start(rows, seeds, options)
 
     def begin(self, rows: RowIndex, key: int, episodes: Sequence[int]) -> dict[str, Any]:
@@ -302,6 +305,15 @@ class WorldSlots:
         for agent, info in told.items():
             if agent in living:
                 add_info(infos, info, at + self._seat[agent], size)
+
+    def _next_seed(self, i: int) -> int | None:
+        """Return the seed of a world's next episode; None where the world goes on from the last one's."""
+        k = i - self._first
+        if self._key is not None:
+            return keyed_seed(self._key, i, int(self._arrays.episode[i]) + 1)
+        self._since[k] += 1
+        given = self._given[k]
+        return keyed_seed(given, i, self._since[k]) if self._spec.fresh and given is not None else None
 
     def _reset(self, i: int, seed: int | None, options: dict[str, Any]) -> tuple[Told, Told]:
         self._at_work[0] = i

@@ -44,6 +44,11 @@ class Adapter(ABC):
         """Step by the actions of those who act; what is said of agents that lived, and of those born."""
 
     @property
+    def inner(self) -> Any:
+        """The environment that it plays."""
+        return self._env
+
+    @property
     def unwrapped(self) -> "Adapter":
         """The world itself, as PettingZoo has it of wrappers."""
         return self

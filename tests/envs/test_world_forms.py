@@ -68,6 +68,13 @@ def test_tuples_are_seats(steps: Any) -> None:
     assert [one[2:4] for one in each[1:]] == [("t-", "01"), ("--", "01")]
 
 
+def test_the_limit_that_gymnasium_knows_of_stays(steps: Any) -> None:
+    env = env_spec("toy_worlds:toy/Gathering-v0", agents=2)
+    assert env.limited(1000) is env
+    assert steps(env.limited(1000), [[1, 2], [0, 1]])[2][2:] == ("cc", "11", [True])
+    assert env_spec("toy_worlds:Bidding").limited(1000).max_episode_steps == 1000
+
+
 def test_dictionaries_say_by_observations_who_acts(steps: Any) -> None:
     told = steps(env_spec("toy_worlds:Table"), [[0, 0, 0]] * 3)
     assert told == [

@@ -206,6 +206,19 @@ def test_a_key_enters_any_episode_of_a_world(make: Any) -> None:
     assert flatten(again) == start and play(other, 30, start=again, turn=1) == expected
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_seeds_of_reset_say_all_that_follows(make: Any, fresh: bool) -> None:
+    env = env_spec("toy_worlds:Skirmish", fresh=fresh)
+    given = []
+    for vec in (SERIAL, multiprocess(2)):
+        venv = make(vec, env, packed=True)
+        for _ in range(2):
+            given.append(play(venv, 60, start=venv.reset(seed=3)))
+            # Restarts of a world that is not made anew go on from its own generator, as Gymnasium's do.
+            assert sum(np.frombuffer(step[4]["over"], bool).any() for step in given[-1][1:]) > 1
+    assert all(one == given[0] for one in given[1:])
+
+
 def test_a_worker_that_dies_ends_its_worlds_and_no_others(make: Any, caplog: Any) -> None:
     env = env_spec("toy_worlds:Skirmish", kwargs={"fault": "exit"})
     venv, whole = make(multiprocess(W, restart=True), env), make(SERIAL, ALIKE)
