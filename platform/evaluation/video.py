@@ -74,8 +74,6 @@ def film_episode(what: Performance, seed: int, path: Path) -> Film:
         ConfigError: the environment cannot draw.
     """
     spec, remedy = what.env, "leave video= out"
-    alone = spec.seats == 1
-    require(alone, f"video={path}: {spec.id} is a world of {spec.seats} agents, which cannot be filmed yet; {remedy}")
     with closing(spec.make()) as env:
         modes, fps = env.metadata.get("render_modes") or ["none"], env.metadata.get("render_fps") or 30
     # Asked before the environment is made for drawing, where Gymnasium would only warn.

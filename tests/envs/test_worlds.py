@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from envs.spec import EnvSpec
 from envs.vector import EnvError, Gymnasium, Multiprocess, Serial, Vector, VectorMisuse
 from envs.vector.contract import keyed_seed
 from envs.worlds.roles import narrow, widen
-from paddock.evaluation.video import film_episode
 
 W = 4  # worlds
 
@@ -347,6 +344,3 @@ def test_who_takes_one_agent_refuses_a_world() -> None:
             ask(ALIKE)
     with pytest.raises(ConfigError, match="is a world of 4 agents, and this takes environments of one"):
         Vector(num_envs=2, target="envs.tasks.cartpole.CartPoleVector").check(ALIKE)
-    what: Any = SimpleNamespace(env=ALIKE)
-    with pytest.raises(ConfigError, match="a world of 4 agents, which cannot be filmed yet"):
-        film_episode(what, 0, Path("film.mp4"))
