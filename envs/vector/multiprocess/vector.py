@@ -7,7 +7,7 @@ wanted.
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -83,6 +83,7 @@ class MultiprocessVectorEnv(VectorEnv):
         self._latest: RowIndex = slice(0, num_envs)  # of the last recv
         self._key: int | None = None  # as `begin` gave it
         self._seeds: list[int | None] = [None] * num_envs  # as `reset` gave them
+        self._numbers: list[int] | None = None  # as `renumber` gave them
         self._attributes: dict[str, list[Any]] = {}  # as `set_attr` gave them
         registered = gymnasium.registry.get(spec.id)  # where the id names a package, importing it does this
         memory = os.memfd_create("paddock-buffers")
@@ -139,6 +140,13 @@ class MultiprocessVectorEnv(VectorEnv):
         messages = {w: (Slots.begin, part, seed, first[part]) for w, part in enumerate(self._coordinator.rows)}
         return self._start(self._table.everyone, messages)
 
+    def renumber(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
+        """See `VectorEnv.renumber`."""
+        check_open(self, "renumber")
+        self._numbers = read_episodes(numbers, self.num_envs)
+        messages = {w: (Slots.renumber, self._numbers[rows]) for w, rows in enumerate(self._coordinator.rows)}
+        self._coordinator.ask(messages, insist=False)
+
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """See `VectorEnv.send`."""
         check_open(self, "send")
@@ -157,6 +165,14 @@ class MultiprocessVectorEnv(VectorEnv):
             self._coordinator.wait_for(rows)
         self._latest = rows
         return self._table.batch(rows)
+
+    def wait_for_first(self, groups: Sequence[RowIndex], called: Callable[[], bool]) -> int | None:
+        """See `WaitsForFirst`."""
+        return self._coordinator.wait_for_first(groups, called)
+
+    def call_away(self) -> None:
+        """See `WaitsForFirst`."""
+        self._coordinator.call_away()
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What each environment's method gives, or its attribute where that is no method."""
@@ -194,6 +210,8 @@ class MultiprocessVectorEnv(VectorEnv):
         """What a worker is told that replaces another: attributes, and new episodes on seeds of their own."""
         rows, table = self._coordinator.rows[w], self._table
         messages: list[Message] = [(Slots.set_attr, name, each[rows]) for name, each in self._attributes.items()]
+        if self._numbers is not None:
+            messages.append((Slots.renumber, self._numbers[rows]))
         ids = np.arange(self.num_envs)[rows]
         ids = ids[table.flag[ids] != NEW[0]]
         if self.autoreset is AutoresetMode.SAME_STEP and len(ids):

@@ -1,0 +1,54 @@
+"""What a server is at, in a few lines."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from envs.errors import ConfigError, nearest, require
+from envs.remote.link import CALL_S, Lost, Place
+from envs.vector.remote import make_place
+
+KEYS = ("token_file", "tls.ca", "tls.cert", "tls.key")
+
+
+def read_status(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return what the server says of itself that the arguments name.
+
+    Raises:
+        ConfigError: an argument is wrong, or there is no such server.
+    """
+    addresses = [argument for argument in arguments if "=" not in argument]
+    given = dict(argument.split("=", 1) for argument in arguments if "=" in argument)
+    require(len(addresses) == 1, f"{len(addresses)} addresses are given, and one server is asked; see --help")
+    for key in given:
+        require(key in KEYS, f"{key} is not a key of status; {nearest(key, KEYS)}")
+    tls = {key.removeprefix("tls."): value for key, value in given.items() if key.startswith("tls.")}
+    return ask(make_place(addresses[0], given.get("token_file"), tls, 0.0))
+
+
+def ask(place: Place) -> dict[str, Any]:
+    """Return what a server says of itself, and how long that took: `round_trip_s`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        offer = place.describe(place.addresses[0])
+        before = time.perf_counter()
+        told = place.call(place.addresses[0], "Stats", {}, CALL_S)
+    except Lost as lost:
+        raise ConfigError(f"{lost}; start it: python -m paddock.serve env=NAME serve.address=...") from None
+    return {**told, "round_trip_s": time.perf_counter() - before, "versions": offer.versions}
+
+
+def describe_server(told: dict[str, Any]) -> Iterator[str]:
+    """Return lines for people."""
+    end = ", which is going" if told["going"] else ""
+    yield f"{told['environment']} on vec={told['vec']}, up for {told['up_s']:.0f} s{end}"
+    yield f"{told['rows']} of {told['capacity']} environments in {len(told['sessions'])} sessions"
+    for one in told["sessions"]:
+        yield (
+            f"  {one['envs']:5} environments {one['steps']:12,} steps  {one['attached']} streams, "
+            f"heard of {one['silent_s']:.0f} s ago"
+        )
+    yield ", ".join(f"{name} {version}" for name, version in told["versions"].items())
