@@ -39,7 +39,7 @@ class Remote:
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`: the servers are asked whether they serve it."""
-        place = self._place()
+        place = self.place()
         from envs.remote.vector import find_offers
 
         find_offers(place)[0].check_serves(spec)
@@ -52,7 +52,7 @@ class Remote:
         packed: bool = False,
     ) -> VectorEnv:
         """Open sessions at the servers; see `Vec.make`."""
-        place = self._place()
+        place = self.place()
         from envs.remote.vector import RemoteVectorEnv
 
         return RemoteVectorEnv(
@@ -66,8 +66,8 @@ class Remote:
             journal_mb=self.journal_mb,
         )
 
-    def _place(self) -> "Place":
-        """Where the servers are."""
+    def place(self) -> "Place":
+        """Return where the servers are."""
         return make_place(self.address, self.token_file, dict(thaw(self.tls)), self.wait_s)
 
 
