@@ -26,8 +26,6 @@ START = FIXED.size + SUMS.size
 QUIET = 1  # flag of an order: it is done, and no outcome is told
 SPARE = 1 << 20  # bytes of a frame beside what its rows need
 
-Buffer = bytes | memoryview | NDArray[Any]
-
 
 class Kind(IntEnum):
     """What a frame says; those of the client come first."""
@@ -62,26 +60,19 @@ class Frame:
     sums: tuple[int, int]
 
 
-def join(kind: Kind, header: Sequence[Any], arrays: Sequence[Buffer] = (), flags: int = 0) -> bytes:
+def join(kind: Kind, header: Sequence[Any], arrays: Sequence[NDArray[Any]] = (), flags: int = 0) -> bytes:
     """Return a frame's bytes; `Unsayable` where its header has no form in bytes."""
     head = encode(list(header))
-    parts: list[Buffer] = [head, bytes(-len(head) % 8)]
-    length = 0
+    body: list[bytes | memoryview] = []
     for array in arrays:
-        view = (
-            memoryview(np.ascontiguousarray(array)).cast("B")
-            if isinstance(array, np.ndarray) and array.size
-            else (b"" if isinstance(array, np.ndarray) else array)
-        )
-        size = len(view)
-        parts += [view, bytes(-size % 8)] if size % 8 else [view]
-        length += size + -size % 8
-    fixed = FIXED.pack(MAGIC, PROTOCOL, kind, flags, len(head), length)
-    body_sum = 0
-    for part in parts[2:]:
+        view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        body += [view, bytes(-len(view) % 8)]
+    fixed = FIXED.pack(MAGIC, PROTOCOL, kind, flags, len(head), sum(map(len, body)))
+    padded, body_sum = head + bytes(-len(head) % 8), 0
+    for part in body:
         body_sum = zlib.crc32(part, body_sum)
-    sums = SUMS.pack(zlib.crc32(parts[1], zlib.crc32(head, zlib.crc32(fixed))), body_sum)
-    return b"".join([fixed, sums, *parts])
+    sums = SUMS.pack(zlib.crc32(padded, zlib.crc32(fixed)), body_sum)
+    return b"".join([fixed, sums, padded, *body])
 
 
 def split(data: bytes) -> Frame:

@@ -186,8 +186,8 @@ class Link:
         self._pending: dict[int, Order] = {}
         self._seq = 0
         self._pid = os.getpid()
+        self._finalizer = weakref.finalize(self, _close_wires, [])
         place.try_for(lambda number: self._open(self._at), "no session could be opened")
-        self._finalizer = weakref.finalize(self, _close_wire, [self._wire])
 
     @property
     def num_envs(self) -> int:
@@ -294,7 +294,7 @@ class Link:
         assert self._session is not None
         self._hang_up()
         self._wire = Wire(self._place, self._at, self._beat_s)
-        self._finalizer = weakref.finalize(self, _close_wire, [self._wire])
+        self._finalizer = weakref.finalize(self, _close_wires, [self._wire])
         received = min(self._pending, default=self._seq + 1) - 1
         self._wire.send(join(Kind.ATTACH, [*self._session, received]))
         frame = self._wire.receive()
@@ -438,6 +438,6 @@ def _beat(requests: "queue.SimpleQueue[bytes | None]", closed: threading.Event, 
         requests.put(beat)
 
 
-def _close_wire(wires: Sequence[Wire]) -> None:
+def _close_wires(wires: Sequence[Wire]) -> None:
     for wire in wires:
         wire.close()

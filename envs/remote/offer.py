@@ -45,12 +45,13 @@ class Offer:
             ConfigError: it is no such server.
         """
         try:
-            spaces = [build_space(told[name]) for name in ("observation", "action")]
+            observation, action = (build_space(told[name]) for name in ("observation", "action"))
             return cls(
                 address,
                 told["server"],
                 told["environment"],
-                *spaces,
+                observation,
+                action,
                 told["metadata"],
                 told["vec"],
                 told["versions"],

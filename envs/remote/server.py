@@ -86,7 +86,7 @@ class EnvironmentServer:
         self._layouts, said = Layouts.of(spec, env.observation_space, env.action_space), env.metadata
         env.close()
         self._layouts.check_sized()
-        self._offer = {
+        self._offer: dict[str, Any] = {
             "environment": spec.fields,
             "observation": describe_space(self._layouts.observation_space),
             "action": describe_space(self._layouts.action_space),

@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.remote.frames import ORDERS, QUIET, Buffer, Cursor, Frame, Kind, count_rows, join, read_rows, split
+from envs.remote.frames import ORDERS, QUIET, Cursor, Frame, Kind, count_rows, join, read_rows, split
 from envs.remote.values import Garbled, Unsayable, encode, find_unsayable
 from envs.spec import EnvSpec
 from envs.vector.contract import EnvError, VectorEnv, VectorMisuse, WaitsForFirst
@@ -290,7 +290,7 @@ class Session:
         self.steps += len(reward)
         self._return[rows] += reward
         self._length[rows] += 1
-        finals: list[Buffer] = []
+        finals: list[NDArray[Any]] = []
         ended = np.flatnonzero(terminated | truncated) if self._same_step else np.zeros(0, np.intp)
         if len(ended):
             ids = np.arange(self.num_envs)[rows][ended]

@@ -250,10 +250,12 @@ def find_offers(place: Place) -> list[Offer]:
         ConfigError: it is not, or one refuses.
         EnvError: one cannot be reached.
     """
-    offers: list[Offer] = [
-        place.try_for(lambda number, one=address: place.describe(one), "no server answers")
-        for address in place.addresses
-    ]
+
+    def ask(address: str) -> Offer:
+        offer: Offer = place.try_for(lambda number: place.describe(address), "no server answers")
+        return offer
+
+    offers = [ask(address) for address in place.addresses]
     for other in offers[1:]:
         offers[0].check_same(other)
     return offers

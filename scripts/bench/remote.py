@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from envs.cores import usable_cores  # noqa: E402
 from envs.process import start_python  # noqa: E402
 from envs.remote.frames import Kind, join  # noqa: E402
 from envs.remote.link import Lost, Wire  # noqa: E402
+from envs.remote.vector import RemoteVectorEnv  # noqa: E402
 from envs.spec import EnvSpec  # noqa: E402
-from envs.vector import Multiprocess, Remote, VectorEnv  # noqa: E402
+from envs.vector import Multiprocess, Remote, Vec, VectorEnv  # noqa: E402
 from envs.vector.recipes import largest_divisor  # noqa: E402
 from envs.vector.remote import make_place  # noqa: E402
 from scripts.bench import harness  # noqa: E402
@@ -102,15 +104,14 @@ def play_pair(address: str, num_envs: int, groups: int, rounds: int, play_s: flo
     """Return the rates of both sides, and their ratio."""
     workers = largest_divisor(num_envs, usable_cores())
     here = Multiprocess(num_envs=num_envs, workers=workers, batch_size=None, restart=False, timeout_s=60.0)
-    sides = {"multiprocess": here, "remote": remote(address, num_envs)}
+    sides: dict[str, Vec] = {"multiprocess": here, "remote": remote(address, num_envs)}
     with ExitStack() as stack:
         venvs = {name: stack.enter_context(closing(vec.make(WALKER, copy=False))) for name, vec in sides.items()}
         for venv in venvs.values():
             venv.begin(0)
             rate(venv, groups, play_s / 3)
-        rates = harness.in_turns(
-            rounds, {name: lambda venv=venv: rate(venv, groups, play_s) for name, venv in venvs.items()}
-        )
+        plays = {name: partial(rate, venv, groups, play_s) for name, venv in venvs.items()}
+        rates = harness.in_turns(rounds, plays)
     pairs = zip(rates["remote"], rates["multiprocess"], strict=True)
     row: Report = {"num_envs": num_envs, "groups": groups, "rates": rates, "target": TARGETS[num_envs, groups]}
     row["ratio"] = statistics.median(there / here for there, here in pairs)
@@ -172,6 +173,7 @@ def lose(server: Server) -> tuple[float, float]:
         actions = np.random.default_rng(0).uniform(-1, 1, (32, 64, 4)).astype(np.float32)
         for t in range(STEPS_BEFORE):
             venv.step(actions[t % 32])
+        assert isinstance(venv, RemoteVectorEnv)
         link = venv._links[0]
         assert server.process is not None and link._wire is not None
         server.process.kill()

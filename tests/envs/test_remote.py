@@ -70,7 +70,7 @@ class Served:
             close(**kwargs)
             server.close()
 
-        venv.close_extras = close_both
+        venv.close_extras = close_both  # type: ignore[method-assign]
         return venv
 
 
@@ -197,7 +197,7 @@ def test_a_server_keeps_the_laws_of_vectors(make: Any, law: Any) -> None:
     law(make, Served())
 
 
-MISUSES = contract.test_misuse_is_one_clear_line.pytestmark[1].args[1]  # type: ignore[attr-defined]
+MISUSES = contract.test_misuse_is_one_clear_line.pytestmark[1].args[1]
 
 
 @pytest.mark.parametrize(("misuse", "named"), MISUSES)
@@ -222,8 +222,8 @@ def test_every_kind_of_space_comes_back_as_it_was() -> None:
     for space in spaces:
         again = build_space(decode(encode(describe_space(space))))
         assert again == space and repr(again) == repr(space)
-    again: Any = build_space(decode(encode(describe_space(spaces[-1]))))
-    assert np.signbit(again.low[0])
+    box: Any = build_space(decode(encode(describe_space(spaces[-1]))))
+    assert np.signbit(box.low[0])
     with pytest.raises(ConfigError, match="Own is a space of somebody's own"):
         describe_space(type("Own", (gymnasium.spaces.Box,), {})(0, 1))
 
