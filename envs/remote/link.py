@@ -220,7 +220,7 @@ class Link:
                 continue
             order = self._pending.pop(frame.header[0], None)
             if order is not None:
-                order.answered = True
+                order.answered, order.frame = True, b""  # the journal keeps its actions
                 return order, frame
 
     def close(self) -> None:

@@ -404,7 +404,8 @@ PPO += ["budget.iterations=4", "compute=serial", "algo.eval_every=2", "algo.eval
 def test_a_run_has_the_same_bytes_here_there_and_with_its_server_killed(
     serve: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    servers = [serve(), serve()]
+    token = tmp_path / "token"
+    servers = [serve(token_file=str(token)), serve()]
     received, recv = [0], RemoteVectorEnv.recv
 
     def recv_or_kill(venv: RemoteVectorEnv, *arguments: Any) -> Any:
@@ -419,12 +420,25 @@ def test_a_run_has_the_same_bytes_here_there_and_with_its_server_killed(
         return sha256((tmp_path / name / "metrics.jsonl").read_bytes()).hexdigest()
 
     expected = metrics_of("serial", "env=cartpole", "vec=serial")
-    assert metrics_of("remote", "env=remote", "vec=remote", f"vec.address={servers[0].address}") == expected
+    given = [f"vec.address={servers[0].address}", f"vec.token_file={token}"]
+    assert metrics_of("remote", "env=remote", "vec=remote", *given) == expected
+    secret = token.read_bytes().strip()
+    assert not any(secret in path.read_bytes() for path in (tmp_path / "remote").rglob("*") if path.is_file())
     monkeypatch.setattr(RemoteVectorEnv, "recv", recv_or_kill)
     assert metrics_of("killed", "env=cartpole", "vec=remote", f"vec.address={servers[1].address}") == expected
     assert received[0] > 75 and len(servers) == 3
-    both = f"vec.address=[{servers[0].address},{servers[2].address}]"
+    servers.append(serve())
+    both = f"vec.address=[{servers[3].address},{servers[2].address}]"
     assert metrics_of("two", "env=cartpole", "vec=remote", both) == expected
+
+
+def test_es_at_a_server_has_the_same_bytes(serve: Any, tmp_path: Path) -> None:
+    es = ["algo=es", "env=cartpole", "vec.num_envs=6", "algo.population=8", "algo.pairs_per_task=2", "compute=serial"]
+    es += ["budget.iterations=2", "algo.eval_episodes=2", "algo.eval_max_steps=40", "algo.episode_cap=60"]
+    for name, vec in {"here": ["vec=serial"], "there": ["vec=remote", f"vec.address={serve().address}"]}.items():
+        assert call_main(*es, *vec, f"run.dir={tmp_path / name}") == 0
+    here, there = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("here", "there"))
+    assert here == there
 
 
 # (c) Who says nothing
