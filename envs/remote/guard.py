@@ -14,7 +14,7 @@ from envs.errors import ConfigError, require
 
 TOKEN = "PADDOCK_TOKEN"  # of the environment, in place of a file
 FEWEST_BYTES = 32  # of a token
-SERVICE = "paddock.env.v1.Environments"
+SERVICE = ".".join(("paddock", "env", "v1", "Environments"))  # a name on the wire, and no module
 KEYS = ("ca", "cert", "key")
 PING_S, ANSWER_S = 5, 5  # seconds between pings, and that their answer may take
 
