@@ -86,7 +86,9 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     if recipe is not None:
         yield from checks.check_compute(recipe)
     if servers is not None:
-        yield from checks.check_server(servers)
+        from .health.server import check_server  # only who asks for it needs gRPC
+
+        yield from check_server(servers)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def _wait(server: "EnvironmentServer") -> int:
 
 def _status(arguments: Sequence[str]) -> int:
     try:
-        from envs.remote.status import describe_server, read_status
+        from .health.server import describe_server, read_status
     except ImportError as error:
         raise ConfigError(f"asking a server needs {error.name}; pip install 'paddock[remote]'") from error
     for line in describe_server(read_status(arguments)):

@@ -13,7 +13,7 @@ from envs.vector.contract import VectorEnv
 from envs.vector.recipes import NumEnvs
 
 if TYPE_CHECKING:
-    from envs.remote.link import Place
+    from envs.remote.place import Place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ def make_place(
     """
     try:
         from envs.remote.guard import check_tls, read_address
-        from envs.remote.link import Place
+        from envs.remote.place import Place
     except ImportError as error:
         raise ConfigError(f"environments at a server need {error.name}; pip install 'paddock[remote]'") from error
     addresses = (address,) if isinstance(address, str) else tuple(address)

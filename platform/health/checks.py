@@ -4,13 +4,11 @@ import fcntl
 import importlib.metadata
 import netrc
 import os
-import platform
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -204,45 +202,6 @@ def check_slurm() -> Finding:
             return Finding("warn", f"{sbatch} is here, but answers: {last_line(done.stderr)}", remedy)
         answers.append(" ".join(done.stdout.split()))
     return Finding("ok", f"{answers[0]}; partitions, nodes, state: {answers[1]}")
-
-
-def check_server(recipe: Any) -> Iterator[tuple[str, Finding]]:
-    """Servers of environments are there, let this process in, and have the packages that it has.
-
-    Args:
-        recipe: what `build` makes of the section vec.
-    """
-    from envs.remote.status import ask  # only who asks for it needs gRPC
-
-    for address in recipe.address:
-        try:
-            told = ask(replace(recipe, address=address, wait_s=0.0).place())
-        except PaddockError as error:
-            yield "server", Finding("FAIL", str(error))
-            continue
-        free = told["capacity"] - told["rows"]
-        found = f"{address}: {told['environment']}, {free} of {told['capacity']} environments free"
-        text = f"{found}, {1000 * told['round_trip_s']:.1f} ms there and back"
-        other = [
-            f"{name} {version} there and {own} here"
-            for name, version in told["versions"].items()
-            if (own := _version(name)) not in (None, version)
-        ]
-        if other:
-            yield "server", Finding("warn", f"{text}; {', '.join(other)}", "numbers may differ; install the same")
-        elif free < recipe.num_envs:
-            yield "server", Finding("warn", text, f"vec.num_envs={recipe.num_envs} will wait for others to end")
-        else:
-            yield "server", Finding("ok", text)
-
-
-def _version(name: str) -> str | None:
-    if name == "python":
-        return platform.python_version()
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def check_compute(recipe: Any, imports: Sequence[str] = ("algos", "envs")) -> Iterator[tuple[str, Finding]]:

@@ -1,12 +1,17 @@
-"""What a server is at, in a few lines."""
+"""What a server of environments is at, in a few lines, and what the doctor says of it."""
 
+import importlib.metadata
+import platform
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from envs.errors import ConfigError, nearest, require
-from envs.remote.link import CALL_S, Lost, Place
+from envs.errors import ConfigError, PaddockError, nearest, require
+from envs.remote.place import CALL_S, Lost, Place
 from envs.vector.remote import make_place
+
+from .installed import Finding
 
 KEYS = ("token_file", "tls.ca", "tls.cert", "tls.key")
 
@@ -52,3 +57,40 @@ def describe_server(told: dict[str, Any]) -> Iterator[str]:
             f"heard of {one['silent_s']:.0f} s ago"
         )
     yield ", ".join(f"{name} {version}" for name, version in told["versions"].items())
+
+
+def check_server(recipe: Any) -> Iterator[tuple[str, Finding]]:
+    """Servers of environments are there, let this process in, and have the packages that it has.
+
+    Args:
+        recipe: what `build` makes of the section vec.
+    """
+    for address in recipe.address:
+        try:
+            told = ask(replace(recipe, address=address, wait_s=0.0).place())
+        except PaddockError as error:
+            yield "server", Finding("FAIL", str(error))
+            continue
+        free = told["capacity"] - told["rows"]
+        found = f"{address}: {told['environment']}, {free} of {told['capacity']} environments free"
+        text = f"{found}, {1000 * told['round_trip_s']:.1f} ms there and back"
+        other = [
+            f"{name} {version} there and {own} here"
+            for name, version in told["versions"].items()
+            if (own := _version(name)) not in (None, version)
+        ]
+        if other:
+            yield "server", Finding("warn", f"{text}; {', '.join(other)}", "numbers may differ; install the same")
+        elif free < recipe.num_envs:
+            yield "server", Finding("warn", text, f"vec.num_envs={recipe.num_envs} will wait for others to end")
+        else:
+            yield "server", Finding("ok", text)
+
+
+def _version(name: str) -> str | None:
+    if name == "python":
+        return platform.python_version()
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
