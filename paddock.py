@@ -51,6 +51,7 @@ COMMANDS = (
     "report",
     "rerun",
     "sanity",
+    "serve",
     "status",
     "upload",
 )  # python -m paddock.NAME

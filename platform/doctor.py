@@ -11,7 +11,8 @@ from envs.errors import ConfigError, nearest
 
 from .health.installed import Finding, check_import, check_packages, check_python, in_words, print_findings
 
-KEYS = ("compute", "run.root")
+KEYS = ("compute", "run.root", "vec")
+BELOW = ("compute.", "vec.")
 
 HELP = """\
 Check that experiments can run here: one line for each thing, `ok`, `warn` or `FAIL`, with what to do about it.
@@ -20,6 +21,7 @@ Check that experiments can run here: one line for each thing, `ok`, `warn` or `F
 
     compute=NAME        also open that pool, compare its workers with this process, and run a task on each
     compute.KEY=VALUE   a key of it, such as compute.address=tcp://10.0.0.1:8786
+    vec=remote          also ask a server of environments, vec.address=HOST:PORT
     run.root=FOLDER     where runs will be kept; as in conf/config.yaml by default
 
 Exit codes: 0 all well, 1 something FAILs, 2 bad input.
@@ -48,17 +50,19 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     """
     for argument in arguments:
         key, equals, _ = argument.partition("=")
-        if not equals or not (key in KEYS or key.startswith("compute.")):
+        if not equals or not (key in KEYS or key.startswith(BELOW)):
             raise ConfigError(f"{argument} is not an argument of doctor; {nearest(key, KEYS)} (see --help)")
-    recipe, root, missing = None, Path("runs"), None
+    recipe, servers, root, missing = None, None, Path("runs"), None
     try:
         from .config.build import build
         from .config.overrides import compose_sections
 
-        sections = compose_sections(["compute", "run"], arguments)
+        sections = compose_sections(["compute", "run", "vec"], arguments)
         root = Path(sections["run"]["root"])
         if any(argument.startswith("compute") for argument in arguments):
             recipe = build("compute", sections["compute"])
+        if "vec=remote" in arguments:
+            servers = build("vec", sections["vec"])
     except ImportError as error:
         missing = error
     yield "python", check_python()
@@ -81,6 +85,10 @@ def examine(arguments: Sequence[str]) -> Iterator[tuple[str, Finding]]:
     yield "gpu", checks.check_gpu()
     if recipe is not None:
         yield from checks.check_compute(recipe)
+    if servers is not None:
+        from .health.server import check_server  # only who asks for it needs gRPC
+
+        yield from check_server(servers)
 
 
 if __name__ == "__main__":

@@ -223,11 +223,15 @@ def _has_own_numbers(target: str, parts: ExperimentParts) -> bool:
     """Whether a vector environment steps otherwise than the environment itself, which the others share."""
     # Help and errors do not wait for Gymnasium.
     from envs.native.settings import native_task
-    from envs.vector import Auto, Multiprocess, Native, Serial
+    from envs.vector import Auto, Multiprocess, Native, Remote, Serial
 
     try:
         vec = resolve(target, "vec._target_")
-        return not native_task(parts.algorithm.env).exact if vec is Native else vec not in (Serial, Multiprocess, Auto)
+        return (
+            not native_task(parts.algorithm.env).exact
+            if vec is Native
+            else vec not in (Serial, Multiprocess, Remote, Auto)
+        )
     except ConfigError:  # a class of somebody's that is not here any more
         return True
 

@@ -4,6 +4,7 @@ from envs.vector.auto import Auto
 from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
 from envs.vector.multiprocess.vector import MultiprocessVectorEnv
 from envs.vector.recipes import Atari, ChoosesLayout, EnvPool, Gymnasium, Multiprocess, Native, Serial, Vec, Vector
+from envs.vector.remote import Remote
 from envs.vector.serial import SerialVectorEnv
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Multiprocess",
     "MultiprocessVectorEnv",
     "Native",
+    "Remote",
     "Serial",
     "SerialVectorEnv",
     "Vec",

@@ -1,8 +1,8 @@
 """What every vector environment here promises: Gymnasium's vector interface, in two halves and for chosen rows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -104,6 +104,17 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
             episodes: [N / seats] the first episode's number in each environment; zeros where not given.
         """
 
+    def renumber(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
+        """Give environments [N / seats] other numbers than their places, by which `begin` keys their seeds from now on.
+
+        So that a vector can be one part of a larger one.
+
+        Raises:
+            VectorMisuse: these cannot.
+        """
+        if list(numbers) != list(range(self.worlds)):
+            raise VectorMisuse(f"renumber: {type(self).__name__} keys seeds by rows alone; choose vec=multiprocess")
+
     def state_dict(self) -> dict[str, Any] | None:
         """Return all that `load_state_dict` of another such vector goes on from, as arrays and plain data.
 
@@ -137,6 +148,23 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         everyone = None if self.batch_size == self.num_envs else slice(0, self.num_envs)
         self.send(actions, everyone)
         return self.recv(everyone)
+
+
+@runtime_checkable
+class WaitsForFirst(Protocol):
+    """Environments that step elsewhere, so that whoever waits for some can be called away from it."""
+
+    def wait_for_first(self, groups: Sequence[slice | NDArray[np.intp]], called: Callable[[], bool]) -> int | None:
+        """Wait until all of one of these groups can be received; returns its number, None once `called` says so.
+
+        Raises:
+            EnvError: an environment raised, or its process died or hung.
+        """
+        ...
+
+    def call_away(self) -> None:
+        """Have whoever waits look at `called`; from any thread."""
+        ...
 
 
 def describe(

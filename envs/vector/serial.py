@@ -83,6 +83,10 @@ class SerialVectorEnv(VectorEnv):
         self._table.note(rows, self._slots.begin(rows, seed, read_episodes(episodes, self.worlds)))
         return self._table.start(rows)
 
+    def renumber(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
+        """See `VectorEnv.renumber`."""
+        self._slots.renumber(read_episodes(numbers, self.worlds))
+
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """See `VectorEnv.send`."""
         check_open(self, "send")

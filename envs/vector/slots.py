@@ -73,6 +73,7 @@ class Slots:
         self._same_step = autoreset is AutoresetMode.SAME_STEP
         self._at_work = at_work
         self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
+        self._numbers: Sequence[int] = range(first, first + len(envs))  # of the environments, in keyed seeds
         self._lived = [False] * len(envs)  # has had an episode
         self._steps = [env.step for env in envs]
         self._observation = Buffer.of(layouts.observation_space, layouts.observation_rows, arrays.observation)
@@ -117,7 +118,7 @@ class Slots:
         fresh = []
         for k in over:
             i = envs[k]
-            seed = None if self._key is None else keyed_seed(self._key, i, int(arrays.episode[i]) + 1)
+            seed = None if self._key is None else self._keyed(self._key, i, int(arrays.episode[i]) + 1)
             observation, info = self._reset(i, seed, {})
             fresh.append(observation)
             if info:
@@ -142,8 +143,12 @@ class Slots:
         """Start episodes of these numbers, one each, on keyed seeds; later ones take the next numbers."""
         self._key = key
         self._arrays.episode[rows] = episodes
-        seeds = [keyed_seed(key, i, number) for i, number in zip(numbers(rows), episodes, strict=True)]
+        seeds = [self._keyed(key, i, number) for i, number in zip(numbers(rows), episodes, strict=True)]
         return self._start(rows, seeds, {})
+
+    def renumber(self, numbers: Sequence[int]) -> None:
+        """Key seeds by these numbers, one for each environment."""
+        self._numbers = numbers
 
     def call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
         """What each environment's method gives, or its attribute where that is no method."""
@@ -168,6 +173,9 @@ class Slots:
         """Close every environment."""
         for env in self.envs:
             env.close()
+
+    def _keyed(self, key: int, i: int, episode: int) -> int:
+        return keyed_seed(key, self._numbers[i - self._first], episode)
 
     def _of(self, things: list[Any], rows: RowIndex) -> list[Any]:
         if isinstance(rows, slice):

@@ -72,6 +72,7 @@ class WorldSlots:
         self.envs = envs
         self._spec = spec
         self._first = first
+        self._numbers: Sequence[int] = range(first, first + len(envs))  # of the worlds, in keyed seeds
         self._arrays = arrays
         self._lives = arrays.lives
         self._agents = layouts.agents
@@ -163,8 +164,12 @@ class WorldSlots:
         self._key = key
         worlds = worlds_of(rows, len(self._agents))
         self._arrays.episode[worlds] = episodes
-        seeds = [keyed_seed(key, i, number) for i, number in zip(numbers(worlds), episodes, strict=True)]
+        seeds = [self._keyed(key, i, number) for i, number in zip(numbers(worlds), episodes, strict=True)]
         return self._start(rows, seeds, {})
+
+    def renumber(self, numbers: Sequence[int]) -> None:
+        """See `Slots.renumber`."""
+        self._numbers = numbers
 
     def call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
         """What each world's method gives, or its attribute where that is no method."""
@@ -310,10 +315,13 @@ class WorldSlots:
         """Return the seed of a world's next episode; None where the world goes on from the last one's."""
         k = i - self._first
         if self._key is not None:
-            return keyed_seed(self._key, i, int(self._arrays.episode[i]) + 1)
+            return self._keyed(self._key, i, int(self._arrays.episode[i]) + 1)
         self._since[k] += 1
         given = self._given[k]
         return keyed_seed(given, i, self._since[k]) if self._spec.fresh and given is not None else None
+
+    def _keyed(self, key: int, i: int, episode: int) -> int:
+        return keyed_seed(key, self._numbers[i - self._first], episode)
 
     def _reset(self, i: int, seed: int | None, options: dict[str, Any]) -> tuple[Told, Told]:
         self._at_work[0] = i

@@ -174,6 +174,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {  # a command: what else it might be cal
     "paddock.check": ("check_env", "checks", "env", "validate", "verify"),
     "paddock.doctor": ("diagnose", "health", "info", "version"),
     "paddock.sanity": ("debug", "ocean", "sane", "selftest", "suite"),
+    "paddock.serve": ("grpc", "host", "listen", "remote", "server"),
     "paddock.upload": ("mirror", "push", "sync"),
 }
 

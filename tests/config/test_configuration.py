@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ NEEDED = {  # what an option cannot do without
     "env=gymnasium": ["env.id=CartPole-v1"],
     "env=niche": NICHE,
     "env=poles": ["algo=poet"],
+    "env=remote": ["algo=ppo", "vec=remote", "vec.address={served}"],
     "env=terrains": ["algo=poet"],
     "env=terrains_cppn": ["algo=poet"],
     "experiment=es_niche": NICHE,
@@ -46,6 +48,7 @@ NEEDED = {  # what an option cannot do without
     "vec=atari": ["algo=ppo", "env=atari_nature"],
     "vec=envpool": ["algo=ppo"],
     "vec=gymnasium": ["algo=ppo"],
+    "vec=remote": ["algo=ppo", "vec.address={served}"],
     "vec=vector": ["algo=ppo", "vec.target=envs.tasks.cartpole.CartPoleVector"],
 }
 MIRRORS = {"track=all": 2, "track=mlflow": 1, "track=tensorboard": 1, "track=wandb": 1}
@@ -73,6 +76,16 @@ def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def served() -> Iterator[str]:
+    """The address of a server of CartPole."""
+    pytest.importorskip("grpc", reason="grpcio is not installed")
+    from paddock.serve import start
+
+    with closing(start(["vec=serial", "serve.address=127.0.0.1:0"])) as server:
+        yield server.address
+
+
+@pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Call the command in tmp_path; what it prints, once it has ended well and said nothing on the error stream."""
     monkeypatch.chdir(tmp_path)
@@ -96,11 +109,13 @@ def test_every_group_has_options_and_they_are_found() -> None:
 
 @pytest.mark.parametrize("option", [option for option in OPTIONS if option.removeprefix("env=") not in WORLDS])
 def test_every_option_composes_and_builds_and_leaves_no_trace(
-    option: str, poet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    option: str, poet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    need_of([option, *NEEDED.get(option, [])])
-    parts = assemble(compose_alone([option, *(need.format(poet=poet) for need in NEEDED.get(option, []))]))
+    needs = NEEDED.get(option, [])
+    need_of([option, *needs])
+    served = request.getfixturevalue("served") if any("{served}" in need for need in needs) else None
+    parts = assemble(compose_alone([option, *(need.format(poet=poet, served=served) for need in needs)]))
     assert set(parts.config) == {*SECTIONS, *VALUES}
     assert callable(parts.algorithm.plan)
     assert parts.pool.describe()

@@ -512,7 +512,8 @@ def test_nothing_is_imported_in_a_circle():
 
 def test_a_room_holds_few_files():
     full = {path.parent for path in find_sources(*FLOORS)}
-    count = {folder: len(list(folder.glob("*.py"))) for folder in full}
+    # But for the door, which hands over at once.
+    count = {folder: len([path for path in folder.glob("*.py") if path.stem != "__main__"]) for folder in full}
     assert not {str(folder): number for folder, number in count.items() if number > MOST_FILES}
 
 

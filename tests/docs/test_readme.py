@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from conftest import ROOT, call_main
 import paddock
 from envs.native.library import built
 from envs.vector import auto
+from paddock import serve
 from paddock.check import check_run, read_run
 
 pytestmark = pytest.mark.xdist_group("pages")  # what a process imports for one command serves the others
@@ -33,6 +35,7 @@ ELSEWHERE = re.compile(
     r"python3 -m venv|\. \.venv/bin/activate|PATH=.* scripts/check|mkdocs build --strict -f docs/site/mkdocs.yml"
 )
 
+SERVED = "127.0.0.1:3003"  # where the pages have a server
 LITTLE = ["budget.iterations=1", "algo.eval_episodes=1", "algo.eval_max_steps=20"]
 QUICK = [*LITTLE, "algo.population=4"]  # one iteration of whatever it is
 FEW_STEPS = [*LITTLE, "algo.num_steps=8", "vec.num_envs=4"]
@@ -113,6 +116,14 @@ def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def served() -> Iterator[str]:
+    """The address of a server of CartPole."""
+    pytest.importorskip("grpc", reason="grpcio is not installed")
+    with closing(serve.start(["vec=serial", "vec.num_envs=32", "serve.address=127.0.0.1:0"])) as server:
+        yield server.address
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory, in which `vec=auto` decides at once."""
@@ -124,6 +135,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def filled(command: str, request: pytest.FixtureRequest) -> list[str]:
     """A command's words after the module, with folders of real runs in the place of names."""
     words = shlex.split(command)[3:]
+    if any(SERVED in word for word in words):
+        words = [word.replace(SERVED, request.getfixturevalue("served")) for word in words]
     for name, fixture in {"RUN": "run", "POET": "poet"}.items():
         if any(re.search(rf"\b{name}\b", word) for word in words):
             folder = str(request.getfixturevalue(fixture))
@@ -173,6 +186,9 @@ def test_a_command_beside_the_run_works(
         run = request.getfixturevalue("run")
         (here / folder).parent.mkdir(exist_ok=True)
         (here / folder).symlink_to(run.parent)
+    if module == "paddock.serve" and words[0] != "status":
+        words += ["serve.address=127.0.0.1:0"]
+        monkeypatch.setattr(serve, "_wait", lambda server: 0)
     words += ONE_LESSON if module == "paddock.sanity" else []
     monkeypatch.setattr(sys, "argv", [module, *words])
     assert importlib.import_module(module).main() == 0

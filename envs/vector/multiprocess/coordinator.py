@@ -125,6 +125,22 @@ class Coordinator:
         self._wait_until(lambda: self._table.flags.count(READY) >= size)
         return self._first(size)
 
+    def wait_for_first(self, groups: Sequence[RowIndex], called: Callable[[], bool]) -> int | None:
+        """Wait until all of one group are READY; its number, or None once `called` says so. Raises as `wait_for`."""
+        waiting, counts = self._table.waiting, [len(numbers(rows)) for rows in groups]
+        first: list[int] = []
+
+        def done() -> bool:
+            first.extend(k for k, rows in enumerate(groups) if waiting(rows).count(READY) == counts[k])
+            return bool(first) or called()
+
+        self._wait_until(done)
+        return first[0] if first else None
+
+    def call_away(self) -> None:
+        """Wake whoever waits, from any thread."""
+        self._buffers.ready.post()
+
     def settle(self, workers: Sequence[int]) -> None:
         """Wait until these workers are idle; raises as `wait_for` does."""
         self._wait_until(lambda: all(self._task[w] is None for w in workers))

@@ -7,7 +7,7 @@ wanted.
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -87,6 +87,7 @@ class MultiprocessVectorEnv(VectorEnv):
         self._latest: RowIndex = slice(0, rows)  # of the last recv
         self._key: int | None = None  # as `begin` gave it
         self._seeds: list[int | None] = [None] * num_envs  # as `reset` gave them
+        self._numbers: list[int] | None = None  # as `renumber` gave them
         self._attributes: dict[str, list[Any]] = {}  # as `set_attr` gave them
         registered = gymnasium.registry.get(spec.id)  # where the id names a package, importing it does this
         memory = os.memfd_create("paddock-buffers")
@@ -148,6 +149,12 @@ class MultiprocessVectorEnv(VectorEnv):
             messages[w] = (self._slots.begin, part, seed, [first[i] for i in numbers(worlds_of(part, self.seats))])
         return self._start(self._table.everyone, messages)
 
+    def renumber(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
+        """See `VectorEnv.renumber`."""
+        check_open(self, "renumber")
+        self._numbers = read_episodes(numbers, self.worlds)
+        self._coordinator.ask({w: self._renumber(w) for w in range(len(self._coordinator.rows))}, insist=False)
+
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """See `VectorEnv.send`."""
         check_open(self, "send")
@@ -166,6 +173,14 @@ class MultiprocessVectorEnv(VectorEnv):
             self._coordinator.wait_for(rows)
         self._latest = rows
         return self._table.batch(rows)
+
+    def wait_for_first(self, groups: Sequence[RowIndex], called: Callable[[], bool]) -> int | None:
+        """See `WaitsForFirst`."""
+        return self._coordinator.wait_for_first(groups, called)
+
+    def call_away(self) -> None:
+        """See `WaitsForFirst`."""
+        self._coordinator.call_away()
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What each environment's method gives, or its attribute where that is no method."""
@@ -199,10 +214,17 @@ class MultiprocessVectorEnv(VectorEnv):
         self._latest = self._table.everyone
         return self._table.start(rows)
 
+    def _renumber(self, w: int) -> Message:
+        assert self._numbers is not None
+        worlds = numbers(worlds_of(self._coordinator.rows[w], self.seats))
+        return self._slots.renumber, [self._numbers[i] for i in worlds]
+
     def _revive(self, w: int) -> list[Message]:
         """What a worker is told that replaces another: attributes, and new episodes on seeds of their own."""
         rows, table = self._coordinator.rows[w], self._table
         messages: list[Message] = [self._set(name, each, w) for name, each in self._attributes.items()]
+        if self._numbers is not None:
+            messages.append(self._renumber(w))
         ids = np.arange(self.num_envs)[rows]
         ids = ids[table.flag[ids] != NEW[0]]
         if self.autoreset is AutoresetMode.SAME_STEP and len(ids):

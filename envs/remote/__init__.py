@@ -1,0 +1,1 @@
+"""Environments behind gRPC: a server, and clients that cannot tell."""

@@ -1,0 +1,155 @@
+"""Frames: what one message between client and server holds, and what is checked of it before anything else.
+
+24 bytes (magic, version, kind, flags, lengths of header and body, a checksum of all before the body and one of the
+body), a header of plain data, and arrays back to back, each padded to 8 bytes, in the layout that was agreed when the
+session was opened: a step carries no dtype, shape or key.
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.remote.values import Garbled, decode, encode
+from envs.vector.storage import RowIndex
+
+PROTOCOL = 1  # what both sides must speak
+MAGIC = b"PDK\n"
+FIXED = struct.Struct("<4sBBHII")
+SUMS = struct.Struct("<II")
+START = FIXED.size + SUMS.size
+QUIET = 1  # flag of an order: it is done, and no outcome is told
+SPARE = 1 << 20  # bytes of a frame beside what its rows need
+
+
+class Kind(IntEnum):
+    """What a frame says; those of the client come first."""
+
+    ATTACH = 1
+    RESET = 2
+    BEGIN = 3
+    TURN = 4
+    STATE = 5
+    BEAT = 6
+    ATTACHED = 16
+    OUTCOME = 17
+    FAILED = 18
+    GOODBYE = 19
+
+
+ORDERS = (Kind.RESET, Kind.BEGIN, Kind.TURN, Kind.STATE)  # the client's, which are numbered
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message that was taken apart.
+
+    Attributes:
+        sums: both checksums, which tell one frame from another.
+    """
+
+    kind: Kind
+    flags: int
+    header: list[Any]
+    body: memoryview
+    sums: tuple[int, int]
+
+
+def join(kind: Kind, header: Sequence[Any], arrays: Sequence[NDArray[Any]] = (), flags: int = 0) -> bytes:
+    """Return a frame's bytes; `Unsayable` where its header has no form in bytes."""
+    head = encode(list(header))
+    body: list[bytes | memoryview] = []
+    for array in arrays:
+        view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        body += [view, bytes(-len(view) % 8)]
+    fixed = FIXED.pack(MAGIC, PROTOCOL, kind, flags, len(head), sum(map(len, body)))
+    padded, body_sum = head + bytes(-len(head) % 8), 0
+    for part in body:
+        body_sum = zlib.crc32(part, body_sum)
+    sums = SUMS.pack(zlib.crc32(padded, zlib.crc32(fixed)), body_sum)
+    return b"".join([fixed, sums, padded, *body])
+
+
+def split(data: bytes) -> Frame:
+    """Take a frame apart.
+
+    Raises:
+        Garbled: it is no frame, of another version or of an unknown kind, or a bit of it is not as it was sent.
+    """
+    if len(data) < START:
+        raise Garbled(f"{len(data)} bytes are no frame")
+    magic, version, kind, flags, head, length = FIXED.unpack_from(data)
+    if magic != MAGIC or version != PROTOCOL:
+        raise Garbled(f"a frame of protocol {version}, and this side speaks {PROTOCOL}")
+    at = START + head + -head % 8
+    if at + length != len(data):
+        raise Garbled(f"{len(data)} bytes where a frame of {at + length} is announced")
+    view = memoryview(data)
+    sums = SUMS.unpack_from(data, FIXED.size)
+    if zlib.crc32(view[START:at], zlib.crc32(view[: FIXED.size])) != sums[0] or zlib.crc32(view[at:]) != sums[1]:
+        raise Garbled("a frame's checksum is not that of its bytes")
+    header = decode(view[START : START + head])
+    try:
+        known = Kind(kind)
+    except ValueError:
+        raise Garbled(f"{kind} is no kind of frame") from None
+    if type(header) is not list:
+        raise Garbled("a frame's header is no list")
+    return Frame(known, flags, header, view[at:], sums)
+
+
+class Cursor:
+    """Reads the arrays of a body, one after another."""
+
+    def __init__(self, body: memoryview) -> None:
+        self._body, self._at = body, 0
+
+    def take(self, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
+        """Return the next array, a view.
+
+        Raises:
+            Garbled: the body has not as much.
+        """
+        count = int(np.prod(shape))
+        size = count * dtype.itemsize
+        if self._at + size > len(self._body):
+            raise Garbled(f"a body of {len(self._body)} bytes where {self._at + size} are needed")
+        array = np.frombuffer(self._body, dtype, count, self._at).reshape(shape) if size else np.zeros(shape, dtype)
+        self._at += size + -size % 8
+        return array
+
+    def finish(self) -> None:
+        """Raise Garbled if something is left."""
+        if self._at != len(self._body):
+            raise Garbled(f"a body of {len(self._body)} bytes where {self._at} are needed")
+
+
+def say_rows(rows: RowIndex) -> list[int] | bytes:
+    """Return rows as a header has them: (start, stop), or their numbers."""
+    return [rows.start, rows.stop] if isinstance(rows, slice) else rows.astype("<u4").tobytes()
+
+
+def read_rows(said: Any, num_envs: int) -> RowIndex:
+    """Return rows that a header has.
+
+    Raises:
+        Garbled: they are not distinct rows of so many.
+    """
+    if type(said) is list and len(said) == 2 and all(type(n) is int for n in said):
+        if 0 <= said[0] < said[1] <= num_envs:
+            return slice(said[0], said[1])
+    elif type(said) is bytes and said and len(said) % 4 == 0:
+        rows = np.frombuffer(said, "<u4").astype(np.intp)
+        if rows.max() < num_envs and len(np.unique(rows)) == len(rows):
+            return rows
+    raise Garbled(f"rows are not some of the {num_envs} there are")
+
+
+def count_rows(rows: RowIndex) -> int:
+    """Return how many rows these are."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)

@@ -1,0 +1,134 @@
+"""What a client keeps of running episodes, so that another server can come to where they are.
+
+Each environment's episode begins at an order (a reset on a seed, or `begin`) and goes on by the actions since; the
+journal is the orders themselves, from the earliest such beginning on.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.remote.frames import Kind, say_rows
+from envs.vector.storage import RowIndex
+
+NEVER = np.iinfo(np.int64).max  # position of environments that have no episode
+TRIM = 256  # orders between looks for those that nobody needs any more
+
+
+@dataclass
+class Order:
+    """Something that a client asks for.
+
+    Attributes:
+        rows: of the session's environments.
+        arguments: what stands in the header beside its number; of a reset seeds and options.
+        actions: of a turn, [n, ...].
+        position: in the journal.
+        seq: its number in the session; 0 before it has one.
+        frame: as it was sent.
+        answered: whether its outcome has come.
+    """
+
+    kind: Kind
+    rows: RowIndex
+    arguments: list[Any]
+    actions: NDArray[Any] | None = None
+    position: int = 0
+    seq: int = 0
+    frame: bytes = b""
+    answered: bool = False
+
+    @property
+    def header(self) -> list[Any]:
+        """What stands in the header behind the numbers."""
+        return self.arguments if self.kind in (Kind.BEGIN, Kind.STATE) else [say_rows(self.rows), *self.arguments]
+
+    def begins(self, num_envs: int) -> NDArray[np.intp]:
+        """Return the environments whose episodes begin with it, whatever came before."""
+        rows = np.arange(num_envs)[self.rows]
+        if self.kind is Kind.RESET:
+            return rows[[seed is not None for seed in self.arguments[0]]]
+        return rows if self.kind is Kind.BEGIN else rows[:0]
+
+
+class Journal:
+    """The orders that lead to where N environments are."""
+
+    def __init__(self, num_envs: int, most_bytes: float) -> None:
+        self._orders: list[Order] = []
+        self._first = 0  # position of the first of them
+        self._origin = np.full(num_envs, NEVER, np.int64)  # [N], the order that begins the running episode
+        self._begun: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None  # key, episodes, numbers
+        self._keyed = False  # whether episodes that end are followed by keyed ones
+        self._bytes, self._most = 0, most_bytes
+        self.full = False
+
+    @property
+    def started(self) -> NDArray[np.bool_]:
+        """Which environments have an episode, [N]."""
+        return self._origin != NEVER
+
+    def begin(self, key: int, episodes: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
+        """Note that all environments begin keyed episodes."""
+        self._first += len(self._orders)
+        self._orders.clear()
+        self._bytes, self.full = 0, False
+        self._begun, self._keyed = (key, episodes.copy(), numbers), True
+        self._origin[:] = self._first
+
+    def note(self, order: Order) -> None:
+        """Note a reset or a turn."""
+        order.position = self._first + len(self._orders)
+        if order.kind is Kind.RESET:
+            self._keyed = False
+            self._origin[order.begins(len(self._origin))] = order.position
+        if self.full:
+            return
+        self._orders.append(order)
+        self._bytes += 200 if order.actions is None else 200 + order.actions.nbytes
+        if len(self._orders) % TRIM == 0 or self._bytes > self._most:
+            self._trim()
+
+    def end(self, ids: NDArray[np.intp], order: Order) -> None:
+        """Note that a turn ended these environments' episodes, and others began."""
+        if self._keyed and self._begun is not None:
+            self._origin[ids] = order.position + 1
+            self._begun[1][ids] += 1
+
+    def drop(self, rows: RowIndex) -> None:
+        """Note that environments have no episode any more."""
+        self._origin[rows] = NEVER
+
+    def orders(self) -> Iterator[Order]:
+        """Return the answered orders that lead to where the environments are, each with the rows that need it."""
+        if self._begun is not None:
+            key, episodes, numbers = self._begun
+            yield Order(Kind.BEGIN, slice(0, len(self._origin)), [key, episodes.copy(), numbers])
+        for order in self._orders:
+            if not order.answered:
+                continue
+            needed = self._origin[order.rows] <= order.position
+            if needed.all():
+                yield Order(order.kind, order.rows, order.arguments, order.actions)
+            elif needed.any():
+                rows = np.arange(len(self._origin))[order.rows][needed]
+                if order.actions is not None:
+                    yield Order(order.kind, rows, [], order.actions[needed])
+                else:
+                    seeds: Sequence[int | None] = order.arguments[0]
+                    chosen = [seed for seed, need in zip(seeds, needed, strict=True) if need]
+                    yield Order(order.kind, rows, [chosen, *order.arguments[1:]])
+
+    def _trim(self) -> None:
+        """Drop orders before all beginnings; all of them where they are more than may be kept."""
+        count = int(min(self._origin.min(), self._first + len(self._orders))) - self._first
+        self._bytes -= sum(200 + (0 if one.actions is None else one.actions.nbytes) for one in self._orders[:count])
+        del self._orders[:count]
+        self._first += count
+        if self._bytes > self._most:
+            self._first += len(self._orders)
+            self._orders.clear()
+            self._bytes, self.full = 0, True

@@ -1,0 +1,103 @@
+"""One environment at a server as a Gymnasium environment, for anyone's code; registered as REMOTE_ID."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from envs.errors import ConfigError
+from envs.remote.offer import REMOTE_ID, Offer
+from envs.spaces.parts import Misfit
+from envs.vector.contract import VectorMisuse
+from envs.vector.remote import make_place
+
+
+class RemoteEnv(gymnasium.Env[Any, Any]):
+    """The environment that a server offers; each step is a message there and one back."""
+
+    def __init__(
+        self,
+        address: str | Sequence[str],
+        token_file: str | None = None,
+        tls: Mapping[str, str | None] | None = None,
+        wait_s: float = 120.0,
+        render_mode: str | None = None,
+    ) -> None:
+        """Ask what a server offers; its environment is made by the first reset.
+
+        Args:
+            address: of the server, HOST:PORT or unix:PATH; of several that offer the same, the others stand in.
+            token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
+            tls: PEM files `ca`, `cert` and `key`; None: no encryption.
+            wait_s: seconds for which a server that is away is tried again.
+
+        Raises:
+            ConfigError: gRPC is not installed, or the server refuses.
+            EnvError: it cannot be reached.
+        """
+        if render_mode is not None:
+            raise ConfigError(f"render_mode={render_mode}: a server shows no pictures; leave it out")
+        self.metadata = {"render_modes": []}
+        self._place = make_place(address, token_file, tls or {}, wait_s)
+        from envs.remote.vector import find_offers
+
+        self.offer: Offer = find_offers(self._place)[0]
+        layouts = self.offer.layouts()
+        assert layouts.observation is not None and layouts.action is not None
+        self.observation_space, self.action_space = self.offer.observation_space, self.offer.action_space
+        self._observations, self._actions = layouts.observation, layouts.action
+        self._action = self._actions.zeros(1)
+        self._write = self._actions.writer(self._action)
+        self._venv: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        if self._venv is None:
+            from envs.remote.vector import RemoteVectorEnv
+
+            self._venv = RemoteVectorEnv(None, 1, self._place, autoreset=AutoresetMode.DISABLED, packed=True)
+        super().reset(seed=seed)
+        rows, infos = self._venv.reset(seed=[seed], options=options)
+        return self._read(rows), first_row(infos)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step; raises VectorMisuse for an action that is not of the space, or before the first reset."""
+        if self._venv is None:
+            raise VectorMisuse("step: no episode has begun; call reset first")
+        try:
+            self._write(0, action)
+        except Misfit as misfit:
+            raise VectorMisuse(f"step: the action has {misfit}; take one of {self.action_space}") from None
+        rows, reward, terminated, truncated, infos = self._venv.step(self._action)
+        return self._read(rows), float(reward[0]), bool(terminated[0]), bool(truncated[0]), first_row(infos)
+
+    def close(self) -> None:
+        """Close the session."""
+        if self._venv is not None:
+            self._venv.close()
+            self._venv = None
+
+    def _read(self, rows: Any) -> Any:
+        return self._observations.reader(rows)(0)
+
+
+def first_row(infos: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the info of a single environment from a vector's."""
+    found: dict[str, Any] = {}
+    for key, value in infos.items():
+        if key.startswith("_") and key[1:] in infos:
+            continue
+        if not infos.get(f"_{key}", np.ones(1, np.bool_))[0]:
+            continue
+        if isinstance(value, dict):
+            found[key] = first_row(value)
+        else:
+            one = value[0]
+            found[key] = one.item() if isinstance(one, np.bool_ | np.int64 | np.float64) else one
+    return found
+
+
+# The server's own limit is at work there.
+gymnasium.register(REMOTE_ID.partition(":")[2], "envs.remote.single:RemoteEnv", disable_env_checker=True)

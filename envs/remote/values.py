@@ -1,0 +1,156 @@
+"""Plain data and arrays as bytes that hold no code: MessagePack, with types of its own for what is NumPy's.
+
+Nothing is ever pickled, and nothing that is decoded names a class. Tuples, whole numbers of any size, NumPy's numbers
+and arrays of them come back as they were, NaNs with their bits.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from envs.errors import PaddockError
+
+ARRAY, OBJECTS, SCALAR, TUPLE, INTEGER = range(1, 6)  # MessagePack's extension types
+MOST_DEPTH = 16  # structures in structures
+MOST_NODES = 100_000  # values in one message
+DTYPES = re.compile(r"[<>|=]?[?biufcSUmM]\d*(\[\w+\])?")  # numbers, texts and times
+PLAIN = (type(None), bool, int, float, str, bytes)
+
+
+class Unsayable(PaddockError):
+    """A value has no form in bytes; the message says which."""
+
+
+class Garbled(PaddockError):
+    """Bytes are not what they should be."""
+
+
+def encode(value: Any) -> bytes:
+    """Return a value as bytes.
+
+    Raises:
+        Unsayable: part of it is an object of another kind than numbers, texts, bytes, arrays, lists, tuples, mappings.
+    """
+    try:
+        return msgpack.packb(value, default=_extend, strict_types=True)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise Unsayable(f"{' '.join(str(error).split())[:200]}") from error
+
+
+def is_sayable(value: Any) -> bool:
+    """Return whether a value has a form in bytes."""
+    try:
+        encode(value)
+    except Unsayable:
+        return False
+    return True
+
+
+def find_unsayable(values: Mapping[str, Any]) -> str:
+    """Return the dotted key of the first value that has no form in bytes."""
+    for key, value in values.items():
+        if not is_sayable(value):
+            return f"{key}.{find_unsayable(value)}" if isinstance(value, Mapping) else str(key)
+    return ""
+
+
+def decode(data: bytes | memoryview) -> Any:
+    """Return the value that `encode` made these bytes of.
+
+    Raises:
+        Garbled: they are of no value, or of one with more parts than a message may have.
+    """
+    value = _decode(data, 0)
+    _count(value, 0, 0)
+    return value
+
+
+def _extend(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            return msgpack.ExtType(OBJECTS, encode([list(value.shape), value.ravel().tolist()]))
+        if DTYPES.fullmatch(value.dtype.str):
+            return msgpack.ExtType(ARRAY, encode([value.dtype.str, list(value.shape), value.tobytes()]))
+    elif isinstance(value, np.generic):
+        if DTYPES.fullmatch(value.dtype.str):
+            return msgpack.ExtType(SCALAR, encode([value.dtype.str, value.tobytes()]))
+    elif type(value) is tuple:
+        return msgpack.ExtType(TUPLE, encode(list(value)))
+    elif type(value) is int:
+        return msgpack.ExtType(INTEGER, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
+    elif isinstance(value, dict):
+        return dict(value)
+    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} has no form in bytes")
+
+
+def _decode(data: bytes | memoryview, depth: int) -> Any:
+    if depth > MOST_DEPTH:
+        raise Garbled(f"more than {MOST_DEPTH} structures lie in each other")
+
+    def extend(code: int, content: bytes) -> Any:
+        if code == INTEGER:
+            return int.from_bytes(content, "little", signed=True)
+        inner = _decode(content, depth + 1)
+        if type(inner) is not list:
+            raise Garbled("an extension holds no list")
+        if code == TUPLE:
+            return tuple(inner)
+        if code == ARRAY and len(inner) == 3:
+            return _array(*inner)
+        if code == SCALAR and len(inner) == 2:
+            return _array(inner[0], [], inner[1])[()]
+        if code == OBJECTS and len(inner) == 2 and _is_shape(inner[0]) and type(inner[1]) is list:
+            array = np.empty(len(inner[1]), object)
+            for k, one in enumerate(inner[1]):  # not at once: NumPy would look into lists
+                array[k] = one
+            return array.reshape(inner[0])
+        raise Garbled(f"{code} is no kind of value")
+
+    try:
+        return msgpack.unpackb(
+            data, ext_hook=extend, strict_map_key=False, max_array_len=MOST_NODES, max_map_len=MOST_NODES
+        )
+    except Garbled:
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+        raise Garbled(f"no value: {' '.join(str(error).split())[:200]}") from error
+
+
+def _array(text: Any, shape: Any, content: Any) -> Any:
+    if type(text) is not str or not DTYPES.fullmatch(text) or not _is_shape(shape) or type(content) is not bytes:
+        raise Garbled("an array is not as arrays are")
+    dtype = np.dtype(text)
+    count = 1
+    for size in shape:
+        count *= size
+    if not dtype.itemsize or count * dtype.itemsize != len(content):
+        raise Garbled(f"{len(content)} bytes where an array {shape} of {text} is announced")
+    return np.frombuffer(bytearray(content), dtype, count).reshape(shape)
+
+
+def _is_shape(shape: Any) -> bool:
+    return type(shape) is list and len(shape) <= 32 and all(type(n) is int and 0 <= n < 2**48 for n in shape)
+
+
+def _count(value: Any, depth: int, nodes: int) -> int:
+    """Count values in a value, up to the limits."""
+    nodes += 1
+    if nodes > MOST_NODES or depth > MOST_DEPTH:
+        raise Garbled(f"a message has more than {MOST_NODES} values, or more than {MOST_DEPTH} in each other")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if type(key) not in PLAIN:
+                raise Garbled(f"a key is a {type(key).__name__}")
+            nodes = _count(item, depth + 1, nodes)
+    elif type(value) in (list, tuple):
+        for item in value:
+            nodes = _count(item, depth + 1, nodes)
+    elif isinstance(value, np.ndarray):
+        for item in value.ravel() if value.dtype.hasobject else ():
+            nodes = _count(item, depth + 1, nodes)
+    elif type(value) not in PLAIN and not isinstance(value, np.generic):
+        raise Garbled(f"a value is a {type(value).__name__}")
+    return nodes

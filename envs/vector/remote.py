@@ -1,0 +1,90 @@
+"""`vec=remote`: environments at servers; only those who choose it need gRPC."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from gymnasium.vector import AutoresetMode
+
+from envs.errors import ConfigError, require
+from envs.ranges import POSITIVE, NonNegativeFloat, check_fields
+from envs.spec import EnvSpec, freeze, thaw
+from envs.vector.contract import VectorEnv
+from envs.vector.recipes import NumEnvs
+
+if TYPE_CHECKING:
+    from envs.remote.place import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remote:
+    """Environments that servers step, which `python -m paddock.serve` starts."""
+
+    num_envs: NumEnvs
+    address: str | Sequence[str]
+    token_file: str | None
+    tls: Mapping[str, str | None]
+    wait_s: NonNegativeFloat
+    lost: Literal["replay", "fail"]
+    journal_mb: Annotated[float, POSITIVE]
+    seeded_slots = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        addresses = (self.address,) if isinstance(self.address, str) else tuple(map(str, self.address))
+        require(bool(addresses), "address=[] names no server; such as 127.0.0.1:3003")
+        require(len(addresses) <= self.num_envs, f"num_envs={self.num_envs} is less than {len(addresses)} addresses")
+        object.__setattr__(self, "address", addresses)
+        object.__setattr__(self, "tls", freeze(dict(self.tls)))
+
+    def check(self, spec: EnvSpec) -> None:
+        """See `Vec.check`: the servers are asked whether they serve it."""
+        place = self.place()
+        from envs.remote.vector import find_offers
+
+        find_offers(place)[0].check_serves(spec)
+
+    def make(
+        self,
+        spec: EnvSpec,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
+    ) -> VectorEnv:
+        """Open sessions at the servers; see `Vec.make`."""
+        place = self.place()
+        from envs.remote.vector import RemoteVectorEnv
+
+        return RemoteVectorEnv(
+            spec,
+            self.num_envs,
+            place,
+            autoreset=autoreset,
+            copy=copy,
+            packed=packed,
+            replay=self.lost == "replay",
+            journal_mb=self.journal_mb,
+        )
+
+    def place(self) -> "Place":
+        """Return where the servers are."""
+        return make_place(self.address, self.token_file, dict(thaw(self.tls)), self.wait_s)
+
+
+def make_place(
+    address: str | Sequence[str], token_file: str | None, tls: Mapping[str, str | None], wait_s: float
+) -> "Place":
+    """Return where servers are.
+
+    Raises:
+        ConfigError: gRPC is not installed, or an address or a file is no good.
+    """
+    try:
+        from envs.remote.guard import check_tls, read_address
+        from envs.remote.place import Place
+    except ImportError as error:
+        raise ConfigError(f"environments at a server need {error.name}; pip install 'paddock[remote]'") from error
+    addresses = (address,) if isinstance(address, str) else tuple(address)
+    for one in addresses:
+        read_address(one)
+    return Place(addresses, token_file, check_tls(tls), wait_s)

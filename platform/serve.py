@@ -1,0 +1,114 @@
+"""Serve environments over gRPC, to clients that choose vec=remote: each has environments of its own.
+
+python -m paddock.serve env=bipedal vec=multiprocess vec.num_envs=256
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from envs.errors import ConfigError, require
+from envs.spec import EnvSpec
+
+from .config.build import build, call_checked
+from .config.command import run_command
+from .config.overrides import compose_sections
+
+if TYPE_CHECKING:
+    from envs.remote.server import EnvironmentServer
+
+HELP = """\
+Serve environments over gRPC to clients that choose vec=remote, until Ctrl-C or SIGTERM.
+
+    python -m paddock.serve env=NAME [vec=NAME] [key=value ...]
+
+    env=NAME            an option of conf/env; env=gymnasium env.id=ID for any other
+    vec=NAME            how they are stepped: multiprocess if nothing is said, serial, native or auto
+    vec.num_envs=256    environments in all, of which each client has its own
+    serve.KEY=VALUE     a key of conf/serve.yaml, such as serve.address=unix:/tmp/env or serve.token_file=token
+
+    python -m paddock.serve status ADDRESS [token_file=FILE] [tls.ca=FILE tls.cert=FILE tls.key=FILE]
+
+says what a server is at. Told to end, it finishes what is under way, and clients go on elsewhere or wait.
+Exit codes: 0 done, 2 bad input, 143 ended with something under way.
+"""
+
+
+def main() -> int:
+    """The command; see `run_command` for the exit codes."""
+    return run_command(HELP, _command)
+
+
+def _command(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["status"]:
+        return _status(arguments[1:])
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    with closing(start(arguments)) as server:
+        return _wait(server)
+
+
+def start(arguments: Sequence[str]) -> "EnvironmentServer":
+    """Start the server that the arguments describe.
+
+    Raises:
+        ConfigError: an argument is wrong, or it cannot listen.
+    """
+    # Late: whoever asks for help has no need of it, and may not have gRPC.
+    try:
+        from envs.remote.server import EnvironmentServer, ServerSettings
+    except ImportError as error:
+        raise ConfigError(f"serving needs {error.name}; pip install 'paddock[remote]'") from error
+    from algos.learning.rollout import MAX_EPISODE_STEPS
+    from envs.vector import ChoosesLayout
+
+    sections = compose_sections(["env", "vec", "serve"], ["--config-name=serve", *arguments])
+    spec: Any = build("env", sections["env"])
+    require(isinstance(spec, EnvSpec), "env: a family of environments; choose a single one, such as env=terrain")
+    vec: Any = build("vec", sections["vec"])
+    if isinstance(vec, ChoosesLayout):
+        vec = build("vec", vec.settle(spec, False, print))
+    settings = call_checked("serve", ServerSettings, sections["serve"])
+    spec = spec.limited(MAX_EPISODE_STEPS)  # as rollouts have it
+    vec.check(spec)
+    server = EnvironmentServer(spec, vec, settings)
+    print(f"serving {spec.id} at {server.address}, {vec.num_envs} environments, vec={type(vec).__name__.lower()}")
+    print(f"  python -m paddock algo=ppo env=remote vec=remote vec.address={server.address}", flush=True)
+    return server
+
+
+def _wait(server: "EnvironmentServer") -> int:
+    """Serve until a signal; a second one ends at once."""
+    told = threading.Event()
+
+    def tell(number: int, frame: Any) -> None:
+        if told.is_set():
+            os._exit(128 + number)
+        told.set()
+
+    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        while not told.wait(1.0):
+            pass
+        return 0 if server.drain() else 128 + signal.SIGTERM
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _status(arguments: Sequence[str]) -> int:
+    try:
+        from .health.server import describe_server, read_status
+    except ImportError as error:
+        raise ConfigError(f"asking a server needs {error.name}; pip install 'paddock[remote]'") from error
+    for line in describe_server(read_status(arguments)):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
