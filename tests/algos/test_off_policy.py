@@ -49,8 +49,7 @@ VARIANTS = {
     "apex": [*CARTPOLE, "algo.rollouts=actors", "algo.epsilon_ladder=true", "algo.priority_exponent=0.6"],
     "sac": ["algo=sac", *PENDULUM],
     "prefetch": ["algo=sac", *PENDULUM, "algo.rollouts=prefetch", "algo.learn_alpha=false", "algo.n_step=2"],
-    "choices": ["algo=sac", "env=cartpole", "env.max_episode_steps=9", "algo.updates_per_step=0.5"],
-    "tqc": ["algo=sac", *PENDULUM, "algo.quantiles=3", "algo.drop=1", "algo.updates_per_step=0.5"],
+    "choices": ["algo=sac", "env=cartpole", "env.max_episode_steps=9", "algo.updates_per_step=0.3"],
     "td3": ["algo=td3", *PENDULUM],
     "ddpg": ["algo=ddpg", *PENDULUM, "vec=native"],
 }
