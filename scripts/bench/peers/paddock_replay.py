@@ -97,7 +97,12 @@ def play(lanes: int, num_steps: int, rows: int, seed: int) -> dict[str, Any]:
 
     Seconds are the processor's: it waits for nothing, and others may be at work.
     """
-    values = {"vec.num_envs": lanes, "algo.num_steps": num_steps, "algo.updates_per_step": 0.25, "seed": seed}
+    values: dict[str, Any] = {
+        "vec.num_envs": lanes,
+        "algo.num_steps": num_steps,
+        "algo.updates_per_step": 0.25,
+        "seed": seed,
+    }
     values |= {"algo.row_every": 20_000, "algo.eval_every": NEVER, "algo.double": False}
     values |= {"algo.huber": "null", "algo.max_grad_norm": "null"}  # as CleanRL's
     words = ["algo=dqn", "env=cartpole", "vec=native", *(f"{name}={value}" for name, value in values.items())]
