@@ -75,8 +75,8 @@ class Slots:
         self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
         self._lived = [False] * len(envs)  # has had an episode
         self._steps = [env.step for env in envs]
-        self._observation = Buffer.of(layouts.observation_space, layouts.observation_rows, arrays.observation)
-        self._action = Buffer.of(layouts.action_space, layouts.action_rows, arrays.action)
+        self._observation = Buffer.of(layouts.observation_space, layouts.observation, arrays.observation)
+        self._action = Buffer.of(layouts.action_space, layouts.action, arrays.action)
         self._shape = arrays.observation.shape[1:] if layouts.observation and layouts.observation.plain else None
 
     def step(self, rows: RowIndex) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.vector.buffers import Buffer
 from envs.vector.contract import Batch, Rows, VectorMisuse
 from envs.vector.infos import merge_infos, pick_infos
+from envs.vector.seats import buffer_of
 from envs.vector.storage import Layouts, NewArray, RowIndex, allocate, numbers
 
 # What an environment waits for, one byte each.
@@ -106,9 +106,9 @@ class Table:
         self.flags = bytearray(self.num_envs)  # NEW and so on
         self.flag = np.frombuffer(self.flags, np.uint8)  # the same bytes
         seen = layouts.observation_space, layouts.observation_rows
-        self._observation = Buffer.of(*seen, arrays.observation, packed)
-        self._final = Buffer.of(*seen, arrays.final, packed)
-        self._action = Buffer.of(layouts.action_space, layouts.action_rows, arrays.action)
+        self._observation = buffer_of(*seen, arrays.observation, packed)
+        self._final = buffer_of(*seen, arrays.final, packed)
+        self._action = buffer_of(layouts.action_space, layouts.action_rows, arrays.action)
         self._same_step = autoreset is AutoresetMode.SAME_STEP
         self._copy = copy
         self._said: list[tuple[NDArray[np.intp], dict[str, Any]]] = []  # environments and their infos, not yet received

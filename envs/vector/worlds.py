@@ -19,9 +19,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from envs.spec import EnvSpec
-from envs.vector.buffers import Buffer, Refused
+from envs.vector.buffers import Refused
 from envs.vector.contract import EnvError, VectorMisuse, keyed_seed
 from envs.vector.infos import add_info
+from envs.vector.seats import buffer_of
 from envs.vector.slots import IDLE, Slots, misfit, named
 from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import Arrays, worlds_of
@@ -38,7 +39,7 @@ class Given:
 
     rewards: list[Any] = field(default_factory=list)  # of each row
     observations: list[Any] = field(default_factory=list)  # of those that have one
-    seen: list[int] = field(default_factory=list)  # whose they are
+    seen: list[Sequence[int]] = field(default_factory=list)  # whose they are, part by part
     terminated: list[int] = field(default_factory=list)  # rows
     truncated: list[int] = field(default_factory=list)
     lives: list[tuple[int, list[bool], list[bool]]] = field(default_factory=list)  # worlds where that changed
@@ -87,8 +88,8 @@ class WorldSlots:
         self._turns = [False] * len(envs)  # not everybody who lives acts
         self._whole = [False] * len(envs)  # everybody lives and acts
         self._warned = False
-        self._observation = Buffer.of(layouts.observation_space, layouts.observation_rows, arrays.observation)
-        self._action = Buffer.of(layouts.action_space, layouts.action_rows, arrays.action)
+        self._observation = buffer_of(layouts.observation_space, layouts.observation_rows, arrays.observation)
+        self._action = buffer_of(layouts.action_space, layouts.action_rows, arrays.action)
         self._blank = np.zeros((), arrays.observation.dtype)
 
     def step(self, rows: RowIndex) -> dict[str, Any]:
@@ -120,10 +121,10 @@ class WorldSlots:
             arrays.reward[rows] = given.rewards
         except Exception as error:
             raise named(error, self._spec, at_work[0], "step") from error
-        if len(given.seen) == size:
+        if len(given.observations) == size:
             self._write(rows, given.observations)
-        elif given.seen:
-            self._write(np.array(given.seen), given.observations)
+        elif given.observations:
+            self._write(np.concatenate([np.array(part, np.intp) for part in given.seen]), given.observations)
         arrays.terminated[rows] = arrays.truncated[rows] = False
         ended = np.array(sorted({*given.terminated, *given.truncated}), np.intp)
         if len(ended):
@@ -205,7 +206,7 @@ class WorldSlots:
             self._say(said, given, len(given.rewards), size, ())
         given.observations += observations
         given.rewards += rewards
-        given.seen += range(base, base + seats)
+        given.seen.append(range(base, base + seats))
         return True
 
     def _enter_lives(self, env: Any, i: int, told: Step, given: Given, base: int, size: int) -> None:
@@ -218,7 +219,7 @@ class WorldSlots:
         acting = self._acting(env, i - self._first, living)
         was = self._lives.alive[base : base + len(agents)].tolist()
         over = not living
-        alive, acts, finals = [], [], set()
+        alive, acts, finals, observed = [], [], set(), list[int]()
         for row, agent in enumerate(agents, base):
             reward, here = paid.get(agent, 0.0), agent in living
             lived = was[row - base]
@@ -235,13 +236,14 @@ class WorldSlots:
             born = not lived and here and agent in seen
             if agent in seen and (lived or born):
                 given.observations.append(seen[agent])
-                given.seen.append(row)
+                observed.append(row)
             if not lived and reward:
                 add_info(given.infos, {STRAY: float(reward)}, at + row - base, size)
             given.rewards.append(reward if lived else 0.0)
             alive.append(born or (lived and here))
             acts.append(alive[-1] and agent in acting)
         self._say({agent: info for agent, info in said.items() if agent in self._seat}, given, at, size, finals)
+        given.seen.append(observed)
         given.lives.append((i, alive, acts))
         if over:
             given.over.append(i)

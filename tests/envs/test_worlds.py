@@ -247,6 +247,16 @@ def test_a_fault_names_the_world(make: Any) -> None:
         play(venv, 200)
 
 
+def test_an_observation_that_does_not_fit_names_its_agent(make: Any) -> None:
+    venv = make(Serial(num_envs=2), scripted({"agents": "abc"}))
+    venv.begin(0)
+    venv.envs[1]._see = lambda agents: {agent: np.zeros(3, np.float32) for agent in agents}
+    with pytest.raises(
+        EnvError, match=r"agent a of world 1 \(toy_worlds:Scripted\) returned an observation with shape"
+    ):
+        venv.step(np.zeros(6, int))
+
+
 @pytest.mark.parametrize("seats", [2, 162])
 def test_few_and_many_seats(make: Any, seats: int) -> None:
     env = env_spec("toy_worlds:Skirmish", kwargs={"agents": seats})
