@@ -185,12 +185,12 @@ class Collector:
         self._at = None  # until the rollout is whole
         generator = keyed_generator(config.seed, Stream.ACTION, iteration, self._index)
         noise, state = self._draw(generator, weights.version), start.state.copy()
+        lives: dict[str, Any] = {}  # of several agents
         if self._player is not None:
             self._player.load(weights)
             steps = self._player.play(noise)
             if config.exploration:
                 steps.logprob[:] = 0
-            lives: dict[str, Any] = {}
             over = steps.terminated | steps.truncated
         else:
             steps, over, lives = self._step(weights, noise, state)

@@ -29,7 +29,7 @@ class Roles:
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
     possible_agents = ("player_0", "player_1")
 
-    def __init__(self, blind: bool, render_mode: str | None = None) -> None:
+    def __init__(self, blind: bool = False, render_mode: str | None = None) -> None:
         """Make the task.
 
         Args:

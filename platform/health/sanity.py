@@ -10,7 +10,7 @@ from algos.pool.protocol import Done, Pool
 from algos.pool.serial import SerialPool
 from algos.protocol import KeepsFiles
 from envs.errors import ConfigError, nearest, require, split_details
-from envs.sanity.suite import PUFFER, SUITE
+from envs.sanity.suite import PUFFER, SUITE, WORLDS
 from envs.sanity.task import Bar, Kind, SanityTask
 from envs.spec import EnvSpec
 from envs.vector import Vec
@@ -18,7 +18,7 @@ from envs.vector import Vec
 from ..config.build import build, call_checked, prepare
 from ..config.overrides import compose_sections
 
-TASKS = {task.name: task for task in (*SUITE, *PUFFER)}
+TASKS = {task.name: task for task in (*SUITE, *PUFFER, *WORLDS)}
 OWN = ("steps", "algo")  # what an option of conf/algo/sanity may say of one task
 
 
