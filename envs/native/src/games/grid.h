@@ -28,13 +28,17 @@ enum {
     CODES = BOXES + COLOURS * (1 + COLOURS),
 };
 static inline uint8_t door_of(int colour, int state) { return (uint8_t)(DOORS + colour * DOOR_STATES + state); }
-static inline uint8_t box_of(int colour, int key) { return (uint8_t)(BOXES + colour * (1 + COLOURS) + 1 + key); } /* -1: none */
+static inline uint8_t box_of(int colour, int key) /* key -1: none in it */
+{
+    return (uint8_t)(BOXES + colour * (1 + COLOURS) + 1 + key);
+}
 static inline int is_door(int code) { return code >= DOORS && code < KEYS; }
 static inline int is_open(int code) { return is_door(code) && (code - DOORS) % DOOR_STATES == OPEN; }
 
 enum grid_map {
-    EMPTY_MAP, DOOR_KEY, FOUR_ROOMS, LAVA_GAP, CROSSING, DIST_SHIFT, DYNAMIC_OBSTACLES, MEMORY, RED_BLUE_DOORS, LOCKED_ROOM,
-    MULTI_ROOM, UNLOCK, UNLOCK_PICKUP, BLOCKED_UNLOCK_PICKUP, KEY_CORRIDOR, OBSTRUCTED_MAZE, OBSTRUCTED_MAZE_FULL, MAPS,
+    EMPTY_MAP, DOOR_KEY, FOUR_ROOMS, LAVA_GAP, CROSSING, DIST_SHIFT, DYNAMIC_OBSTACLES, MEMORY, RED_BLUE_DOORS,
+    LOCKED_ROOM, MULTI_ROOM, UNLOCK, UNLOCK_PICKUP, BLOCKED_UNLOCK_PICKUP, KEY_CORRIDOR, OBSTRUCTED_MAZE,
+    OBSTRUCTED_MAZE_FULL, MAPS,
 };
 
 /* What an episode is drawn by, each map reading what concerns it; envs/native/minigrid.py has the same fields. */
@@ -42,7 +46,7 @@ struct grid_settings {
     int32_t map, width, height, max_steps, see_through;
     int32_t start_x, start_y, start_direction; /* start_x -1: drawn; of a full maze the agent's room */
     int32_t room_size, rows, columns;          /* of a map of rooms */
-    int32_t fewest, most;      /* rooms; or both are the number of crossings, obstacles or quarters, or the lower strip's row */
+    int32_t fewest, most; /* rooms; or `most` is how many crossings, obstacles or quarters, or the lower strip's row */
     int32_t walls;             /* crossings are walls, and not lava */
     int32_t random_length;     /* of the corridor */
     int32_t key_in_box, blocked, keys_last; /* of mazes; keys_last: placed behind all doors, as in their version 1 */
@@ -73,7 +77,10 @@ struct sketch {
     int x, y, direction; /* of the agent; -1: nowhere yet */
 };
 
-static inline int between(const struct sketch *s, int low, int high) { return (int)draw_integer(s->generator, low, high); }
+static inline int between(const struct sketch *s, int low, int high)
+{
+    return (int)draw_integer(s->generator, low, high);
+}
 static inline uint8_t *at(const struct sketch *s, int x, int y) { return cell_at(s->grid, s->settings, x, y); }
 
 void across(const struct sketch *s, int x, int y, int length, uint8_t code); /* a line of one code, and one downward */
@@ -81,7 +88,9 @@ void down(const struct sketch *s, int x, int y, int length, uint8_t code);
 void frame(const struct sketch *s, int x, int y, int width, int height);     /* of walls */
 /* Put it on a free cell of a rectangle, by drawing until there is one: for ever where tries is 0, else that often and once
  * more. `apart`: nor on a cell beside the agent. Whether it was put. */
-int place(const struct sketch *s, uint8_t code, int left, int top, int width, int height, int apart, int tries, int *x, int *y);
+int place(
+    const struct sketch *s, uint8_t code, int left, int top, int width, int height, int apart, int tries, int *x, int *y
+);
 void place_agent(struct sketch *s, int left, int top, int width, int height, int tries); /* and draw where it looks */
 int take_any(const struct sketch *s, uint8_t *items, int *count); /* out of those that are left */
 

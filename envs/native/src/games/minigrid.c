@@ -10,8 +10,10 @@ enum { LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE }; /* and nothing */
 #define HIDES 0x1000000u
 #define SHOWN(kind, colour, state) ((uint32_t)(kind) | (uint32_t)(colour) << 8 | (uint32_t)(state) << 16)
 #define OF_DOOR(c) SHOWN(4, c, OPEN), SHOWN(4, c, CLOSED) | HIDES, SHOWN(4, c, LOCKED) | HIDES
-#define OF_BOX(c) SHOWN(7, c, 0), SHOWN(7, c, 0), SHOWN(7, c, 0), SHOWN(7, c, 0), SHOWN(7, c, 0), SHOWN(7, c, 0), SHOWN(7, c, 0)
-#define OF_ALL(kind) SHOWN(kind, 0, 0), SHOWN(kind, 1, 0), SHOWN(kind, 2, 0), SHOWN(kind, 3, 0), SHOWN(kind, 4, 0), SHOWN(kind, 5, 0)
+#define OF_BOX(c) \
+    SHOWN(7, c, 0), SHOWN(7, c, 0), SHOWN(7, c, 0), SHOWN(7, c, 0), SHOWN(7, c, 0), SHOWN(7, c, 0), SHOWN(7, c, 0)
+#define OF_ALL(kind) \
+    SHOWN(kind, 0, 0), SHOWN(kind, 1, 0), SHOWN(kind, 2, 0), SHOWN(kind, 3, 0), SHOWN(kind, 4, 0), SHOWN(kind, 5, 0)
 static const uint32_t shown[CODES] = {
     SHOWN(1, 0, 0), SHOWN(2, GREY, 0) | HIDES, SHOWN(8, GREEN, 0), SHOWN(9, RED, 0),
     OF_DOOR(0), OF_DOOR(1), OF_DOOR(2), OF_DOOR(3), OF_DOOR(4), OF_DOOR(5),

@@ -213,33 +213,38 @@ int take_any(const struct sketch *s, uint8_t *items, int *count)
     return item;
 }
 
+/* Put it anywhere within a room of the six on both sides of a corridor. */
+static void put_within(const struct sketch *s, int room, uint8_t code)
+{
+    const int left = s->settings->width / 2 - 2, right = left + 4, height = s->settings->height / 3;
+    const int x = room % 2 * right, y = room / 2 * height;
+    const int column = between(s, x + 1, x + left), row = between(s, y + 1, y + height);
+    *at(s, column, row) = code;
+}
+
 static void draw_locked_room(struct sketch *s)
 {
     enum { ROOMS = 6 };
-    const int width = s->settings->width, height = s->settings->height, left = width / 2 - 2, right = width / 2 + 2;
+    const int width = s->settings->width, height = s->settings->height, left = width / 2 - 2, right = left + 4;
     uint8_t colours[COLOURS], colour[ROOMS];
-    int count = COLOURS, other, x, y;
+    int count = COLOURS, other;
     down(s, left, 0, height, WALL);
     down(s, right, 0, height, WALL);
     for (int n = 0; n < ROOMS / 2; n++) {
         across(s, 0, n * (height / 3), left, WALL);
         across(s, right, n * (height / 3), width - right, WALL);
     }
-#define PLACE_IN(room, code)                                                                                           \
-    x = (room) % 2 * right, y = (room) / 2 * (height / 3);                                                             \
-    x = between(s, x + 1, x + left), y = between(s, y + 1, y + height / 3);                                            \
-    *at(s, x, y) = (code)
     const int locked = between(s, 0, ROOMS);
-    PLACE_IN(locked, GOAL);
+    put_within(s, locked, GOAL);
     memcpy(colours, colour_named, sizeof colours);
     for (int room = 0; room < ROOMS; room++) {
+        const int door = room == locked ? LOCKED : CLOSED;
         colour[room] = (uint8_t)take_any(s, colours, &count);
-        *at(s, room % 2 ? right : left, room / 2 * (height / 3) + 3) = door_of(colour[room], room == locked ? LOCKED : CLOSED);
+        *at(s, room % 2 ? right : left, room / 2 * (height / 3) + 3) = door_of(colour[room], door);
     }
     do other = between(s, 0, ROOMS);
     while (other == locked);
-    PLACE_IN(other, (uint8_t)(KEYS + colour[locked]));
-#undef PLACE_IN
+    put_within(s, other, (uint8_t)(KEYS + colour[locked]));
     place_agent(s, left, 0, right - left, height, 0);
 }
 
