@@ -29,7 +29,8 @@ class Numbers(gymnasium.Wrapper[Any, Any, Any, Any]):
         fits = bool(indices) and all(type(index) is int and 0 <= index < width for index in indices)
         require(fits, f"env.wrappers: indices={list(indices)} must be numbers from 0 to {width - 1}, at least one")
         self._indices = list(indices)
-        self.observation_space = spaces.Box(inner.low[self._indices], inner.high[self._indices], dtype=np.float32)
+        low, high = (bound.astype(np.float32)[self._indices] for bound in (inner.low, inner.high))
+        self.observation_space = spaces.Box(low, high, dtype=np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
