@@ -45,7 +45,14 @@ WORKERS = Multiprocess(num_envs=16, workers=2, batch_size=None, restart=False, t
 
 def settings(**changes: Any) -> ServerSettings:
     given: dict[str, Any] = {"address": "127.0.0.1:0", "token_file": None, "tls": {}, "insecure": False}
-    given |= {"max_sessions": 8, "max_envs_per_session": None, "lease_s": 60.0, "drain_s": 5.0, "infos": "all"}
+    given |= {
+        "address_file": None,
+        "max_sessions": 8,
+        "max_envs_per_session": None,
+        "lease_s": 60.0,
+        "drain_s": 5.0,
+        "infos": "all",
+    }
     return ServerSettings(**(given | changes))
 
 
@@ -912,6 +919,23 @@ def test_addresses_of_every_kind(serve: Any, tmp_path: Path, monkeypatch: Any, u
             remote(wrong).make(COUNTING)
 
 
+def test_a_client_follows_the_file_that_servers_write(serve: Any, tmp_path: Path, undisturbed: str) -> None:
+    path = str(tmp_path / "address")
+    servers = [serve(COUNTING, address_file=path)]
+
+    def move(t: int, k: int) -> None:
+        if (t, k) == (4, 1):
+            servers[0].close()
+            os.unlink(path)
+            threading.Timer(0.2, lambda: servers.append(serve(COUNTING, address_file=path))).start()
+
+    with closing(remote(f"file:{path}").make(COUNTING)) as venv:
+        assert play(venv, move) == undisturbed
+        assert venv.restarts == 1 and servers[0].address != servers[1].address
+    with pytest.raises(EnvError, match=r"vec.address=file:/nowhere names no server yet"):
+        remote("file:/nowhere", wait_s=0.0).make(COUNTING)
+
+
 def test_nothing_is_left_of_a_server_and_its_clients(serve: Any) -> None:
     before = {thread.name for thread in threading.enumerate()}
     server = serve(CARTPOLE, WORKERS)
@@ -927,6 +951,12 @@ def test_nothing_is_left_of_a_server_and_its_clients(serve: Any) -> None:
         socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2])), 1.0)
     ours = {"frames", "beat", "leases", "session_0", "session_1"}
     wait_until(lambda: not ({thread.name for thread in threading.enumerate()} - before) & ours)
+
+
+def test_only_who_chooses_a_server_needs_grpc() -> None:
+    look = "import sys, envs.vector, paddock.launch, paddock.serve, paddock.doctor; print('grpc' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], cwd=contract.ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_frames_are_what_they_were() -> None:
