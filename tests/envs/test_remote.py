@@ -500,10 +500,14 @@ def test_a_server_that_is_stopped_is_noticed() -> None:
             os.kill(server.pid, signal.SIGSTOP)
             wait_until(lambda: psutil.Process(server.pid).status() == psutil.STATUS_STOPPED)
             begun = time.monotonic()
-            with pytest.raises(EnvError, match="cannot be reached"):
-                venv.step(np.zeros(N, np.int64))
+            venv.send(np.zeros(N, np.int64))
+            assert isinstance(venv, RemoteVectorEnv) and venv._links[0]._wire is not None
+            with pytest.raises(place.Lost, match="cannot be reached"):
+                venv._links[0]._wire.receive()
             print(f"noticed after {time.monotonic() - begun:.1f} s")
-            assert time.monotonic() - begun < 25
+            assert time.monotonic() - begun < guard.PING_S + guard.ANSWER_S + 2
+            with pytest.raises(EnvError, match="cannot be reached"):
+                venv.recv()
     finally:
         server.kill()
         server.wait()
