@@ -5,6 +5,7 @@ body), a header of plain data, and arrays back to back, each padded to 8 bytes, 
 session was opened: a step carries no dtype, shape or key.
 """
 
+import math
 import struct
 import zlib
 from collections.abc import Sequence
@@ -115,7 +116,7 @@ class Cursor:
         Raises:
             Garbled: the body has not as much.
         """
-        count = int(np.prod(shape))
+        count = math.prod(shape)
         size = count * dtype.itemsize
         if self._at + size > len(self._body):
             raise Garbled(f"a body of {len(self._body)} bytes where {self._at + size} are needed")

@@ -1,8 +1,10 @@
 """Who may connect, and how connections are made: addresses, certificates, tokens, and gRPC's settings."""
 
 import hmac
+import json
 import os
 import secrets
+import socket
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,17 +46,45 @@ def server_options(most_bytes: int) -> list[tuple[str, int]]:
     ]
 
 
+def write_address_file(path: str, address: str) -> None:
+    """Say in a file where a server listens, for clients that choose `file:PATH`; it is there whole or not at all.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    host, _, port = address.rpartition(":")
+    if host in ("0.0.0.0", "[::]"):
+        address = f"{socket.getfqdn()}:{port}"
+    beside = f"{path}.{os.getpid()}"
+    try:
+        Path(beside).write_text(json.dumps({"address": address}) + "\n")
+        os.replace(beside, path)
+    except OSError as error:
+        raise ConfigError(f"serve.address_file={path} cannot be written ({error.strerror}); choose another") from error
+
+
+def find_address(address: str) -> str | None:
+    """Return an address, or the one that a server has written into `file:PATH`; None where there is none yet."""
+    if not address.startswith("file:"):
+        return address
+    try:
+        told = json.loads(Path(address.removeprefix("file:")).read_text())
+    except (OSError, ValueError):
+        return None
+    return str(told["address"]) if isinstance(told, dict) and "address" in told else None
+
+
 def read_address(address: str) -> tuple[str, bool]:
     """Return an address as gRPC has it, and whether only this machine reaches it.
 
     Raises:
-        ConfigError: it is neither HOST:PORT nor unix:PATH.
+        ConfigError: it is none of HOST:PORT, unix:PATH and file:PATH.
     """
-    if address.startswith("unix:") and len(address) > len("unix:"):
+    if address.startswith(("unix:", "file:")) and len(address) > len("unix:"):
         return address, True
     host, _, port = address.rpartition(":")
     good = bool(host) and port.isdecimal() and int(port) < 65536 and (":" not in host or host.startswith("["))
-    require(good, f"address={address} must be HOST:PORT, such as 127.0.0.1:3003 or [::1]:3003, or unix:PATH")
+    require(good, f"address={address} must be HOST:PORT, such as 127.0.0.1:3003 or [::1]:3003, unix:PATH or file:PATH")
     return address, host in ("localhost", "[::1]") or host.startswith("127.")
 
 

@@ -37,7 +37,7 @@ class Place:
     """Servers, and what a client needs to be let in.
 
     Attributes:
-        addresses: of servers that offer the same.
+        addresses: of servers that offer the same; `file:PATH` is read again for every connection.
         wait_s: seconds for which a client tries to reach one.
     """
 
@@ -51,8 +51,12 @@ class Place:
 
         Raises:
             ConfigError: the address or the files are no good, or the token would be sent in the clear.
+            Lost: no server has written the file that stands for its address.
         """
-        address, local = guard.read_address(address)
+        found = guard.find_address(address)
+        if found is None:
+            raise Lost(f"vec.address={address} names no server yet")
+        address, local = guard.read_address(found)
         token = guard.read_token(self.token_file)
         guard.check_client(local, address, token, self.tls)
         return guard.connect(address, token, self.tls), guard.metadata(token)

@@ -47,6 +47,7 @@ class ServerSettings:
     """Where a server listens, to whom, and for how much it has room."""
 
     address: str
+    address_file: str | None
     token_file: str | None
     tls: Mapping[str, str | None]
     insecure: bool
@@ -107,6 +108,7 @@ class EnvironmentServer:
         self._slow = threading.BoundedSemaphore(2)
         self._streams = threading.BoundedSemaphore(settings.max_sessions + 4)
         address, local = guard.read_address(settings.address)
+        require(not address.startswith("file:"), f"serve.address={address} is for clients; name serve.address_file")
         tls = guard.check_tls(settings.tls)
         if settings.token_file is not None:
             guard.make_token(settings.token_file)
@@ -139,6 +141,8 @@ class EnvironmentServer:
         if address.startswith("unix:/"):
             os.chmod(address.removeprefix("unix:"), 0o600)
         self._server.start()
+        if settings.address_file is not None:
+            guard.write_address_file(settings.address_file, self.address)
         self._janitor = threading.Thread(target=self._look_after, name="leases", daemon=True)
         self._janitor.start()
 

@@ -2,10 +2,13 @@
 
 import os
 import random
+import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
@@ -16,6 +19,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 import test_vector as contract
 from conftest import call_main, env_spec, wait_until
@@ -36,6 +40,7 @@ from envs.remote.session import Session  # noqa: E402
 from envs.remote.spaces import build_space, describe_space  # noqa: E402
 from envs.remote.values import Garbled, Unsayable, decode, encode  # noqa: E402
 from envs.remote.vector import RemoteVectorEnv  # noqa: E402
+from paddock.health import server as health  # noqa: E402
 
 N = contract.N
 make = contract.make
@@ -45,7 +50,14 @@ WORKERS = Multiprocess(num_envs=16, workers=2, batch_size=None, restart=False, t
 
 def settings(**changes: Any) -> ServerSettings:
     given: dict[str, Any] = {"address": "127.0.0.1:0", "token_file": None, "tls": {}, "insecure": False}
-    given |= {"max_sessions": 8, "max_envs_per_session": None, "lease_s": 60.0, "drain_s": 5.0, "infos": "all"}
+    given |= {
+        "address_file": None,
+        "max_sessions": 8,
+        "max_envs_per_session": None,
+        "lease_s": 60.0,
+        "drain_s": 5.0,
+        "infos": "all",
+    }
     return ServerSettings(**(given | changes))
 
 
@@ -469,30 +481,62 @@ def test_a_client_that_lives_keeps_its_session_without_a_step(serve: Any) -> Non
         assert venv.restarts == 0
 
 
+def start_process(address: str = "127.0.0.1:0", vec: str = "serial") -> tuple["subprocess.Popen[str]", str]:
+    """Serve CartPole in a process of its own; returns it and its address."""
+    arguments = ["env=cartpole", f"vec={vec}", "vec.num_envs=8", f"serve.address={address}"]
+    command = [sys.executable, "-m", "paddock.serve", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=contract.ROOT)
+    assert process.stdout is not None
+    return process, process.stdout.readline().split(" at ")[1].partition(",")[0]
+
+
 @pytest.mark.nightly
 @pytest.mark.real_start
-def test_a_server_that_is_stopped_is_noticed(undisturbed: str) -> None:
-    import signal
-    import time
-
-    arguments = ["env=cartpole", "vec=serial", "vec.num_envs=8", "serve.address=127.0.0.1:0"]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "paddock.serve", *arguments], stdout=subprocess.PIPE, text=True, cwd=contract.ROOT
-    )
-    assert server.stdout is not None
-    address = server.stdout.readline().split(" at ")[1].partition(",")[0]
+def test_a_server_that_is_stopped_is_noticed() -> None:
+    server, address = start_process()
     try:
         with closing(remote(address, wait_s=0.5).make(CARTPOLE)) as venv:
             venv.begin(1)
             os.kill(server.pid, signal.SIGSTOP)
+            wait_until(lambda: psutil.Process(server.pid).status() == psutil.STATUS_STOPPED)
             begun = time.monotonic()
-            with pytest.raises(EnvError, match="cannot be reached"):
-                venv.step(np.zeros(N, np.int64))
+            venv.send(np.zeros(N, np.int64))
+            assert isinstance(venv, RemoteVectorEnv) and venv._links[0]._wire is not None
+            with pytest.raises(place.Lost, match="cannot be reached"):
+                venv._links[0]._wire.receive()
             print(f"noticed after {time.monotonic() - begun:.1f} s")
-            assert time.monotonic() - begun < 25
+            assert time.monotonic() - begun < guard.PING_S + guard.ANSWER_S + 2
+            with pytest.raises(EnvError, match="cannot be reached"):
+                venv.recv()
     finally:
         server.kill()
         server.wait()
+
+
+@pytest.mark.nightly
+@pytest.mark.real_start
+def test_a_process_killed_and_one_told_to_end_cost_no_number() -> None:
+    with closing(Serial(num_envs=N).make(CARTPOLE)) as here:
+        expected = play(here)
+    process, address = start_process(vec="multiprocess")
+    codes = []
+
+    def end(t: int, k: int) -> None:
+        nonlocal process
+        if (t, k) in ((2, 1), (5, 2)):
+            children = psutil.Process(process.pid).children()
+            process.send_signal(signal.SIGKILL if t == 2 else signal.SIGTERM)
+            codes.append(process.wait(30))
+            wait_until(lambda: not any(child.is_running() for child in children))
+            process, _ = start_process(address, "multiprocess")
+
+    try:
+        with closing(remote(address, wait_s=60.0).make(CARTPOLE)) as venv:
+            assert play(venv, end) == expected
+            assert venv.restarts == 2 and codes == [-signal.SIGKILL, 0]
+    finally:
+        process.kill()
+        process.wait()
 
 
 # (d) Numbers of orders, and whose session it is
@@ -694,6 +738,29 @@ def test_there_is_room_for_so_many_and_health_answers_all_the_same(serve: Any) -
         wire.close()
     with pytest.raises(ConfigError, match=r"serve.address=.* cannot be listened at: another process is there"):
         serve(COUNTING, address=server.address)
+
+
+def test_the_doctor_and_status_say_what_a_server_is_at(serve: Any) -> None:
+    server = serve(COUNTING)
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        venv.begin(1)
+        venv.step(np.zeros(N, np.int64))
+        lines = list(health.describe_server(health.read_status([server.address])))
+        assert lines[0].startswith("Counting-v0 on vec=serial") and lines[1] == "6 of 12 environments in 1 sessions"
+        assert re.match(r" +6 environments +6 steps  1 streams", lines[2])
+        [(_, finding)] = health.check_server(remote(server.address, num_envs=8))
+        assert finding.level == "warn" and "6 of 12 environments free" in finding.text
+        server._offer["versions"] = {"numpy": "1.0"}
+        [(_, finding)] = health.check_server(remote(server.address))
+        assert finding.level == "warn" and f"numpy 1.0 there and {np.__version__} here" in finding.text
+    server.close()
+    [(_, finding)] = health.check_server(remote(server.address))
+    assert finding.level == "FAIL" and "cannot be reached" in finding.text
+    with pytest.raises(ConfigError, match=r"start it: python -m paddock.serve") as caught:
+        health.read_status([server.address])
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match="tokenfile is not a key of status; did you mean 'token_file'"):
+        health.read_status([server.address, "tokenfile=x"])
 
 
 # (h) Who is let in
@@ -912,6 +979,23 @@ def test_addresses_of_every_kind(serve: Any, tmp_path: Path, monkeypatch: Any, u
             remote(wrong).make(COUNTING)
 
 
+def test_a_client_follows_the_file_that_servers_write(serve: Any, tmp_path: Path, undisturbed: str) -> None:
+    path = str(tmp_path / "address")
+    servers = [serve(COUNTING, address_file=path)]
+
+    def move(t: int, k: int) -> None:
+        if (t, k) == (4, 1):
+            servers[0].close()
+            os.unlink(path)
+            threading.Timer(0.2, lambda: servers.append(serve(COUNTING, address_file=path))).start()
+
+    with closing(remote(f"file:{path}").make(COUNTING)) as venv:
+        assert play(venv, move) == undisturbed
+        assert venv.restarts == 1 and servers[0].address != servers[1].address
+    with pytest.raises(EnvError, match=r"vec.address=file:/nowhere names no server yet"):
+        remote("file:/nowhere", wait_s=0.0).make(COUNTING)
+
+
 def test_nothing_is_left_of_a_server_and_its_clients(serve: Any) -> None:
     before = {thread.name for thread in threading.enumerate()}
     server = serve(CARTPOLE, WORKERS)
@@ -927,6 +1011,12 @@ def test_nothing_is_left_of_a_server_and_its_clients(serve: Any) -> None:
         socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2])), 1.0)
     ours = {"frames", "beat", "leases", "session_0", "session_1"}
     wait_until(lambda: not ({thread.name for thread in threading.enumerate()} - before) & ours)
+
+
+def test_only_who_chooses_a_server_needs_grpc() -> None:
+    look = "import sys, envs.vector, paddock.launch, paddock.serve, paddock.doctor; print('grpc' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], cwd=contract.ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_frames_are_what_they_were() -> None:
