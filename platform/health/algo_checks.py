@@ -110,7 +110,7 @@ def _guarded(check: Callable[[], Finding]) -> Finding:
 
 def _check_rows(rows: Sequence[Mapping[str, Any]]) -> Finding:
     """Each row is flat, `group/name` -> number, with iteration and step."""
-    step = 0
+    iteration = step = 0
     for number, row in enumerate(rows, 1):
         here = f"iteration {number}"
         for name in ("iteration", "step"):
@@ -122,12 +122,13 @@ def _check_rows(rows: Sequence[Mapping[str, Any]]) -> Finding:
             if not _is_number(value):
                 what = f"{here}: {name} is {_shown(value)}, a {type(value).__name__}"
                 return Finding("FAIL", what, "metrics are numbers; text is for events")
-        if row["iteration"] != number:
-            return Finding("FAIL", f"{here}: 'iteration' is {_shown(row['iteration'])}", "it counts from 1, by 1")
+        if row["iteration"] <= iteration:
+            what = f"{here}: 'iteration' is {_shown(row['iteration'])} after {_shown(iteration)}"
+            return Finding("FAIL", what, "it counts from 1, and rises from row to row")
         if row["step"] < step:
             what = f"{here}: 'step' falls from {_shown(step)} to {_shown(row['step'])}"
             return Finding("FAIL", what, "it counts all environment steps so far")
-        step = row["step"]
+        iteration, step = row["iteration"], row["step"]
     names = {name for row in rows for name in row if not name.startswith("system/")} - {"iteration", "step"}
     found = f"{len(names)} names, {step:,} steps"
     if not names & {"train/return_mean", "eval/return_mean"}:

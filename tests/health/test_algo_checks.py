@@ -114,7 +114,7 @@ def test_an_algorithm_without_a_fault_is_well() -> None:
         ("flag", "metrics", "iteration 1: drift/calm is True, a bool"),
         ("an array", "metrics", "iteration 1: drift/total is array("),
         ("no group", "metrics", "iteration 1: 'total' has no group; name it group/name, such as mine/total"),
-        ("from 0", "metrics", "iteration 1: 'iteration' is 0; it counts from 1"),
+        ("from 0", "metrics", "iteration 1: 'iteration' is 0 after 0; it counts from 1"),
         ("no step", "metrics", "iteration 1 has no 'step'"),
         ("step falls", "metrics", "iteration 2: 'step' falls from 50 to 40"),
         ("global", "repeated", "the same settings again: iteration 1: train/return_mean was"),
