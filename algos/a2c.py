@@ -9,10 +9,11 @@ import numpy as np
 
 from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
-from algos.learning.collectors import Actors, Mode, rollout_times
 from algos.learning.learner import Batch, DenseLearner, Learner, check_report, check_rollout, check_values, is_dense
 from algos.learning.returns import n_step
-from algos.learning.rollout import Fused, Rollout, RolloutConfig, episode_metrics, playable, world_metrics
+from algos.learning.rollouts.actors import Actors, Mode, rollout_times
+from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
+from algos.learning.rollouts.rollout import Rollout, episode_metrics, world_metrics
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture
 from algos.networks.dense.shape import REPORTED, Surrogate

@@ -11,13 +11,13 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from algos.learning.collectors import check_shares
 from algos.learning.learner import is_dense
 from algos.learning.offpolicy.learner import OffPolicyLearner
 from algos.learning.offpolicy.operators import concurrently, replayed, report, reprioritize, store, train
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL
 from algos.learning.offpolicy.q_learner import DenseQLearner
 from algos.learning.offpolicy.q_learning import QLearning
+from algos.learning.rollouts.actors import check_shares
 from algos.networks.architecture import Architecture
 from algos.networks.support import Support
 from envs.errors import require

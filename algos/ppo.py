@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
-from algos.learning.collectors import Actors, Mode, Staleness, check_shares, rollout_times
 from algos.learning.episodes import Moments
 from algos.learning.flow import minibatches
 from algos.learning.learner import (
@@ -33,7 +32,9 @@ from algos.learning.learner import (
 )
 from algos.learning.normalize import Normalization
 from algos.learning.returns import gae, vtrace
-from algos.learning.rollout import Fused, Rollout, RolloutConfig, episode_metrics, playable, world_metrics
+from algos.learning.rollouts.actors import Actors, Mode, Staleness, check_shares, rollout_times
+from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
+from algos.learning.rollouts.rollout import Rollout, episode_metrics, world_metrics
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.shape import REPORTED, Surrogate

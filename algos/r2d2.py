@@ -4,11 +4,11 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Annotated
 
-from algos.learning.collectors import check_shares
 from algos.learning.offpolicy.learner import OffPolicyLearner
 from algos.learning.offpolicy.operators import concurrently, replayed, report, reprioritize, store, train
 from algos.learning.offpolicy.q_learning import QLearning
 from algos.learning.replay.sequences import Sequences
+from algos.learning.rollouts.actors import check_shares
 from algos.networks.architecture import Architecture
 from envs.errors import require
 from envs.ranges import NonNegativeInt, PositiveInt, Range

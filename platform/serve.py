@@ -63,7 +63,7 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
         from envs.remote.server import EnvironmentServer, ServerSettings
     except ImportError as error:
         raise ConfigError(f"serving needs {error.name}; pip install 'paddock[remote]'") from error
-    from algos.learning.rollout import MAX_EPISODE_STEPS
+    from algos.learning.rollouts.collector import MAX_EPISODE_STEPS
     from envs.vector import ChoosesLayout
 
     sections = compose_sections(["env", "vec", "serve"], ["--config-name=serve", *arguments])

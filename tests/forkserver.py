@@ -85,7 +85,7 @@ LIBRARIES = (  # those of commands and workers that start no thread and handle n
 OURS = (  # and what these import
     *(
         "algos.a2c",
-        "algos.learning.collectors",
+        "algos.learning.rollouts.actors",
         "algos.es",
         "algos.pbt",
         "algos.poet",

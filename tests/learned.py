@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from conftest import deterministic
 
-from algos.learning.collectors import play_here
-from algos.learning.resume_point import ResumePoint
-from algos.learning.rollout import Rollout, RolloutConfig
+from algos.learning.rollouts.actors import play_here
+from algos.learning.rollouts.collector import RolloutConfig
+from algos.learning.rollouts.resume_point import ResumePoint
+from algos.learning.rollouts.rollout import Rollout
 from algos.networks.actor_critic import ActorCritic
 from algos.networks.architecture import Weights
 from algos.pool.serial import SerialPool

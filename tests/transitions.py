@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from algos.learning.replay.batch import Batch
 from algos.learning.replay.priorities import Priorities
 from algos.learning.replay.replay import Replay
-from algos.learning.resume_point import ResumePoint
-from algos.learning.rollout import Rollout
+from algos.learning.rollouts.resume_point import ResumePoint
+from algos.learning.rollouts.rollout import Rollout
 
 GAMMA = 0.9
 OBS = np.dtype((np.float32, (3,)))

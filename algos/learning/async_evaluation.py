@@ -9,7 +9,7 @@ from typing import Any
 from algos.common.keys import Stream, episode_seed
 from algos.learning.episodes import Episodes, summarize
 from algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
-from algos.learning.rollout import RolloutConfig
+from algos.learning.rollouts.collector import RolloutConfig
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Weights
 from algos.networks.native_policy import network_of

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.rollout import Rollout
+from algos.learning.rollouts.rollout import Rollout
 from algos.networks.actor import as_features
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense import make_backend

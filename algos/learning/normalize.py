@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.learning.episodes import Moments
-from algos.learning.rollout import Rollout
+from algos.learning.rollouts.rollout import Rollout
 from algos.networks.inputs import Inputs
 from envs.native.series import discount, moments
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from algos.learning.learner import Batch, BatchValues, plain_weights
-from algos.learning.rollout import Rollout
+from algos.learning.rollouts.rollout import Rollout
 from algos.networks.actor_critic import ActorCritic, as_tensor, logprob_and_entropy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.shape import Surrogate

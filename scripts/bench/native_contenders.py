@@ -67,7 +67,7 @@ def draw(space: Any, num_envs: int) -> Iterator[Any]:
 
 
 def native(row: Row, setting: Setting, stack: ExitStack) -> Advance:
-    """Ours, as algos/learning/rollout.py steps it: actions are sent, and a batch with its infos is received."""
+    """Ours, as `Collector` steps it: actions are sent, and a batch with its infos is received."""
     from envs.native.settings import native_task
     from envs.native.vector import NativeVectorEnv
 

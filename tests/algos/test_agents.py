@@ -10,8 +10,8 @@ from learned import advance, algorithm, assert_same, followed, leaves, parameter
 
 from algos.learning.episodes import summarize
 from algos.learning.policy_episodes import Performance, perform
-from algos.learning.resume_point import ResumePoint
-from algos.learning.rollout import Collector, RolloutConfig
+from algos.learning.rollouts.collector import Collector, RolloutConfig
+from algos.learning.rollouts.resume_point import ResumePoint
 from algos.networks.architecture import Architecture
 from algos.networks.heads import Head
 from algos.networks.inputs import spaces_of

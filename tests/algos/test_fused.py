@@ -11,9 +11,10 @@ from compiled import native  # noqa: F401, a fixture
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from algos.learning.collectors import play_here, play_on_pool
-from algos.learning.resume_point import ResumePoint
-from algos.learning.rollout import Collector, Rollout, RolloutConfig
+from algos.learning.rollouts.actors import play_here, play_on_pool
+from algos.learning.rollouts.collector import Collector, RolloutConfig
+from algos.learning.rollouts.resume_point import ResumePoint
+from algos.learning.rollouts.rollout import Rollout
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import Head, LeafHead
 from algos.networks.native_policy import drawing_of, make_player

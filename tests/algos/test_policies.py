@@ -210,7 +210,9 @@ def test_an_architecture_that_cannot_be_is_one_line(change: dict[str, Any], name
 
 
 def test_workers_of_dense_policies_start_without_torch() -> None:
-    code = "import sys, algos.learning.rollout, algos.learning.async_evaluation; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, algos.learning.rollouts.actors, algos.learning.async_evaluation; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

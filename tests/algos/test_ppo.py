@@ -14,7 +14,7 @@ from conftest import Command, assert_same_run, call_main, kill_and_resume, rows
 from learned import advance, algorithm, leaves, parameters
 
 from algos.learning.learner import DenseLearner, Diverged
-from algos.learning.rollout import Rollout
+from algos.learning.rollouts.rollout import Rollout
 from algos.networks.architecture import Weights
 from algos.ppo import PPO
 from envs.errors import ConfigError

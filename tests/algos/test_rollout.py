@@ -17,11 +17,12 @@ from gymnasium import spaces
 from learned import assert_same, followed, played, weights
 
 from algos.learning.async_evaluation import evaluate_on_worker
-from algos.learning.collectors import Actors, play_on_pool
 from algos.learning.episodes import Moments
 from algos.learning.normalize import Normalization
-from algos.learning.resume_point import ResumePoint
-from algos.learning.rollout import Collector, Rollout, RolloutConfig, join, playable
+from algos.learning.rollouts.actors import Actors, play_on_pool
+from algos.learning.rollouts.collector import Collector, RolloutConfig, playable
+from algos.learning.rollouts.resume_point import ResumePoint
+from algos.learning.rollouts.rollout import Rollout, join
 from algos.networks.architecture import Architecture
 from algos.networks.heads import Head
 from algos.pool.serial import SerialPool
@@ -157,7 +158,7 @@ def test_what_differs_in_training_differs_in_rollouts_and_not_in_whole_episodes(
 
 
 def test_episodes_that_nothing_ends_are_limited_where_their_actions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("algos.learning.rollout.MAX_EPISODE_STEPS", 40)
+    monkeypatch.setattr("algos.learning.rollouts.collector.MAX_EPISODE_STEPS", 40)
     endless = config("Endless-v0").env
     layouts: list[tuple[Vec, int | None]] = [
         (Serial(num_envs=4), 40),
@@ -375,8 +376,8 @@ import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from algos.learning.async_evaluation import evaluate_on_worker
-from algos.learning.collectors import RolloutWorker
-from algos.learning.resume_point import ResumePoint
+from algos.learning.rollouts.actors import RolloutWorker
+from algos.learning.rollouts.resume_point import ResumePoint
 
 threads = set()
 

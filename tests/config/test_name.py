@@ -494,12 +494,12 @@ def test_rooms_import_only_those_below_them(floor):
 
 def test_an_import_between_rooms_is_seen():
     arrows = {
-        "algos.common.timing": {"algos.learning.rollout", "algos.common.keys"},
+        "algos.common.timing": {"algos.learning.rollouts.rollout", "algos.common.keys"},
         "algos.pool.worker": {"algos.networks", "algos"},
         "algos.es": {"algos.pool.serial"},
         "algos.learning.flow": {"algos.es"},
     }
-    upward = {("algos.common.timing", "algos.learning.rollout"), ("algos.learning.flow", "algos.es")}
+    upward = {("algos.common.timing", "algos.learning.rollouts.rollout"), ("algos.learning.flow", "algos.es")}
     assert find_upward(arrows, "algos") == upward | {("algos.pool.worker", "algos.networks")}
 
 

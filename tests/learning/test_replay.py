@@ -14,7 +14,7 @@ from transitions import GAMMA, SETTINGS, World, assert_same, make
 
 from algos.learning.replay.batch import Batch
 from algos.learning.replay.errors import ReplayError
-from algos.learning.rollout import Rollout
+from algos.learning.rollouts.rollout import Rollout
 from envs.errors import ConfigError
 from paddock.health.algo_checks import first_difference
 from paddock.runs.checkpoint import check_fits

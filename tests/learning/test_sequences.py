@@ -12,7 +12,7 @@ from algos.learning.replay.batch import SequenceBatch
 from algos.learning.replay.errors import ReplayError
 from algos.learning.replay.replay import Replay
 from algos.learning.replay.sequences import Sequences
-from algos.learning.rollout import Rollout
+from algos.learning.rollouts.rollout import Rollout
 from envs.errors import ConfigError
 
 STATE = 5  # numbers of a policy's memory

@@ -16,8 +16,8 @@ from omegaconf import OmegaConf
 
 from algos.learning.replay.errors import ReplayError
 from algos.learning.replay.replay import Replay
-from algos.learning.resume_point import ResumePoint
-from algos.learning.rollout import Rollout
+from algos.learning.rollouts.resume_point import ResumePoint
+from algos.learning.rollouts.rollout import Rollout
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import assemble, read_plain
 from paddock.evaluation.load import load

@@ -23,7 +23,7 @@ from algos.learning.learner import check_rollout
 from algos.learning.offpolicy.learner import OffPolicyLearner
 from algos.learning.replay.batch import Drawn, Floats
 from algos.learning.replay.replay import Replay
-from algos.learning.rollout import Played, Rollout, episode_metrics
+from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics
 
 
 @dataclass

@@ -14,7 +14,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from algos.learning.async_evaluation import AsyncEvaluation
-from algos.learning.collectors import Actors, Mode, Staleness, check_shares, rollout_times
 from algos.learning.learner import Backend, is_dense
 from algos.learning.offpolicy.actor_critic_learner import DenseActorCritic
 from algos.learning.offpolicy.exploration import Exploration
@@ -23,7 +22,9 @@ from algos.learning.offpolicy.operators import Pace
 from algos.learning.replay.priorities import Priorities
 from algos.learning.replay.replay import Replay
 from algos.learning.replay.sequences import Sequences
-from algos.learning.rollout import Fused, Played, Rollout, RolloutConfig, playable
+from algos.learning.rollouts.actors import Actors, Mode, Staleness, check_shares, rollout_times
+from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
+from algos.learning.rollouts.rollout import Played, Rollout
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.actor_critic import ActorCriticObjective

@@ -27,7 +27,7 @@ from algos.learning.replay.sequences import Sequences, SequenceWindows
 from algos.learning.replay.sum_tree import tree_bytes
 from algos.learning.replay.windows import GOES_ON, TERMINATED, Windows, make_row
 from algos.learning.replay.words import scale_words
-from algos.learning.rollout import Rollout
+from algos.learning.rollouts.rollout import Rollout
 from envs.errors import require
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,9 @@ from threadpoolctl import ThreadpoolController
 from algos.common.threads import one_thread
 from algos.common.timing import worker_times
 from algos.learning.flow import prefetch
-from algos.learning.resume_point import ResumePoint
-from algos.learning.rollout import Collector, Played, Rollout, RolloutConfig, join
+from algos.learning.rollouts.collector import Collector, RolloutConfig
+from algos.learning.rollouts.resume_point import ResumePoint
+from algos.learning.rollouts.rollout import Played, Rollout, join
 from algos.networks.architecture import Weights
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool

@@ -1,0 +1,132 @@
+"""Rollouts: T steps that a policy played in N environments, and what is told of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.learning.episodes import own_metrics
+from algos.learning.returns import finished_turns
+from algos.learning.rollouts.resume_point import ResumePoint, side_by_side
+from envs.errors import require
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """T steps in N environments, or of N seats in worlds: row world * seats + seat."""
+
+    version: int  # of the weights that acted
+    obs: NDArray[Any]  # [T, N, *shape] of a Box, [T, N] rows of any other space
+    action: NDArray[Any]  # [T, N, K]
+    logprob: NDArray[np.float32]  # [T, N], of the actions when they were taken; 0 of off-policy actors
+    reward: NDArray[np.float32]  # [T, N]
+    terminated: NDArray[np.bool_]  # [T, N]
+    truncated: NDArray[np.bool_]  # [T, N], and not terminated
+    last_obs: NDArray[Any]  # [N, ...], after the last step
+    final_at: NDArray[np.int64]  # [F, 2], the steps (t, n) that truncated an episode
+    final_obs: NDArray[Any]  # [F, ...], and the observations that they led to
+    start: ResumePoint  # light
+    returns: NDArray[np.float64]  # [E], of the episodes that ended, undiscounted
+    lengths: NDArray[np.int64]  # [E]
+    told: NDArray[np.float64]  # [E, M], what environments told of themselves
+    env_s: float  # seconds spent waiting for environments, summed over actors
+    policy_s: float  # seconds spent choosing actions, summed over actors
+    restarts: int  # worker processes of the environments replaced so far
+    acts: NDArray[np.bool_] | None = None  # [T + 1, N], rows that await an action; None: all, as there is one agent
+    stray_reward: float = 0.0  # that agents were given who did not live; nobody learns of it
+
+    @property
+    def steps(self) -> int:
+        """How many actions were taken."""
+        return self.reward.size if self.acts is None else int(self.acts[:-1].sum())
+
+    @property
+    def world_steps(self) -> int:
+        """How many steps the environments took."""
+        return len(self.reward) * len(self.start.length)
+
+    def learned_from(self) -> NDArray[np.bool_] | None:
+        """Return which rows acted and saw what came of it, [T, N]; None: all.
+
+        Raises:
+            ConfigError: none did.
+        """
+        if self.acts is None:
+            return None
+        found = finished_turns(self.terminated, self.truncated, self.acts)
+        what = f"in {len(found)} steps of a rollout no agent's turn came to its end"
+        require(bool(found.any()), f"{what}, so there is nothing to learn from; raise algo.num_steps")
+        return found
+
+    @property
+    def starts(self) -> NDArray[np.bool_]:
+        """Whether an episode began at a step's observation, or a life did or may, [T, N]."""
+        begun = np.empty_like(self.terminated)
+        begun[0] = np.repeat(self.start.length == 0, self.start.seats)
+        begun[1:] = self.terminated[:-1] | self.truncated[:-1]
+        return begun
+
+
+@dataclass(frozen=True)
+class Played:
+    """What is told of rollouts, one after another."""
+
+    returns: NDArray[np.float64]  # as a rollout has them
+    lengths: NDArray[np.int64]
+    told: NDArray[np.float64]
+    env_s: float
+    policy_s: float
+    restarts: int
+
+    @classmethod
+    def join(cls, rollouts: "Sequence[Rollout | Played]") -> "Played":
+        """Return what is told of all these."""
+        arrays = {name: np.concatenate([getattr(r, name) for r in rollouts]) for name in ("returns", "lengths", "told")}
+        env_s, policy_s = (sum(getattr(r, name) for r in rollouts) for name in ("env_s", "policy_s"))
+        return cls(**arrays, env_s=env_s, policy_s=policy_s, restarts=rollouts[-1].restarts)
+
+
+def join(parts: Sequence[Rollout]) -> Rollout:
+    """Return one rollout of the actors' shares, side by side in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    offsets = np.cumsum([0] + [part.reward.shape[1] for part in parts])
+    values: dict[str, Any] = {"version": parts[0].version}
+    for name in ("obs", "action", "logprob", "reward", "terminated", "truncated"):
+        values[name] = np.concatenate([getattr(part, name) for part in parts], axis=1)
+    acts = [part.acts for part in parts if part.acts is not None]
+    values["acts"] = np.concatenate(acts, axis=1) if acts else None
+    for name in ("last_obs", "final_obs", "returns", "lengths", "told"):
+        values[name] = np.concatenate([getattr(part, name) for part in parts])
+    for name in ("env_s", "policy_s", "restarts", "stray_reward"):
+        values[name] = sum(getattr(part, name) for part in parts)
+    at = [part.final_at + np.array([0, offset]) for part, offset in zip(parts, offsets, strict=False)]
+    start = side_by_side([part.start for part in parts])
+    return Rollout(final_at=np.concatenate(at), start=start, **values)
+
+
+def episode_metrics(rollout: Rollout | Played, names: Sequence[str]) -> dict[str, float]:
+    """Of the episodes that ended in a rollout, or several, if any did.
+
+    Args:
+        names: of what environments told of themselves.
+    """
+    if not len(rollout.returns):
+        return {}
+    return {
+        "train/return_mean": float(rollout.returns.mean()),
+        "train/return_max": float(rollout.returns.max()),
+        "train/return_min": float(rollout.returns.min()),
+        "train/length_mean": float(rollout.lengths.mean()),
+        **own_metrics("train", names, rollout.told),
+    }
+
+
+def world_metrics(rollout: Rollout, count: int) -> dict[str, float]:
+    """What is told of several agents beside their steps, after so many rollouts such as this one."""
+    if rollout.acts is None:
+        return {}
+    stray = {"train/stray_reward": rollout.stray_reward} if rollout.stray_reward else {}
+    return {"train/world_steps": count * rollout.world_steps, **stray}
