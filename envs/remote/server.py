@@ -75,16 +75,17 @@ class EnvironmentServer:
             vec: how a session's environments are stepped; its num_envs is how many there are in all sessions.
 
         Raises:
-            ConfigError: the environment has a space that no client knows, or none of known size; the address is in
-                use, or open to others without token and encryption.
+            ConfigError: the environment has several agents, a space that no client knows, or none of known size; the
+                address is in use, or open to others without token and encryption.
         """
         require(
             vec.seeded_slots,
             f"vec={type(vec).__name__.lower()} cannot enter an episode again; serve vec=multiprocess, serial or native",
         )
         self._spec, self._vec, self._settings = spec, vec, settings
+        self._layouts = Layouts.of(spec, *spec.raw_spaces)
         env = spec.make()
-        self._layouts, said = Layouts.of(spec, env.observation_space, env.action_space), env.metadata
+        said = env.metadata
         env.close()
         self._layouts.check_sized()
         self._offer: dict[str, Any] = {

@@ -740,6 +740,13 @@ def test_there_is_room_for_so_many_and_health_answers_all_the_same(serve: Any) -
         serve(COUNTING, address=server.address)
 
 
+def test_a_world_of_several_agents_is_not_served_yet(serve: Any) -> None:
+    relay = env_spec("envs.sanity.relay:Relay")
+    with pytest.raises(ConfigError, match="Relay is a world of 3 agents, and this takes environments of one") as caught:
+        serve(relay)
+    assert "\n" not in str(caught.value)
+
+
 def test_the_doctor_and_status_say_what_a_server_is_at(serve: Any) -> None:
     server = serve(COUNTING)
     with closing(remote(server.address).make(COUNTING)) as venv:
