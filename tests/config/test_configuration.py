@@ -254,11 +254,12 @@ def paths_of(node: Any, path: str = "") -> Iterator[str]:
 @pytest.fixture(scope="module")
 def keys() -> set[str]:
     """The paths of all keys that some choice of options has."""
-    composed = [
-        OmegaConf.to_container(compose_alone([option])) for option in OPTIONS if not option.startswith("sweep=")
-    ]
-    sweeper = yaml.safe_load((CONF / "hydra/sweeper/optuna.yaml").read_text())
-    return {path for node in composed for path in paths_of(node)} | set(paths_of(sweeper))
+    found: set[str] = set()
+    for path in [CONF / "config.yaml", CONF / "hydra/sweeper/optuna.yaml", *CONF.glob("*/*.yaml")]:
+        node = yaml.safe_load(path.read_text()) or {}
+        whole = path.parent == CONF or "@package _global_" in path.read_text() or "hydra" in path.parts
+        found |= set(paths_of(node if whole else {path.parent.name: node}))
+    return found
 
 
 def test_every_usual_name_stands_for_a_key_that_there_is(keys: set[str]) -> None:

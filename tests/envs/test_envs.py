@@ -21,7 +21,7 @@ from envs.vector.storage import Layouts
 OFFERED = sorted(
     path
     for path in (ROOT / "conf" / "env").glob("*.yaml")
-    if path.stem not in {"gymnasium", *MODULES, *WORLDS}  # test_bindings.py and test_world_forms.py have these
+    if path.stem not in {"gymnasium", "remote", *MODULES, *WORLDS}  # which other tests have
     and "envs.spec.EnvSpec" in path.read_text()  # the others are families
 )
 VEC = Serial(num_envs=3)

@@ -85,7 +85,8 @@ class Vector:
         return each[:, GENERATOR:].view(np.float64)
 
     def all(self) -> dict[str, NDArray[Any]]:
-        return {one.name: getattr(self.arrays, one.name).copy() for one in fields(self.arrays)}
+        arrays = {one.name: getattr(self.arrays, one.name) for one in fields(self.arrays)}
+        return {name: array.copy() for name, array in arrays.items() if array is not None}
 
 
 def recipe(name: str, kwargs: Mapping[str, Any] | None = None) -> EnvSpec:
