@@ -5,6 +5,7 @@ gone, because its server is, another is opened, there or elsewhere, and comes to
 """
 
 import contextlib
+import logging
 import os
 import secrets
 import weakref
@@ -20,6 +21,8 @@ from envs.remote.journal import Journal, Order
 from envs.remote.offer import Offer
 from envs.remote.place import CALL_S, Lost, Place, Wire
 from envs.vector.contract import EnvError, VectorMisuse
+
+log = logging.getLogger(__name__)
 
 BEAT_S = 10.0  # between signs of life, at most
 OPEN_S = 300.0  # that a server may take to build environments
@@ -189,6 +192,7 @@ class Link:
 
     def _recover(self, error: Lost) -> None:
         """Get a stream again: of the same session, or of another that has come to the same place."""
+        log.warning("vec=remote: %s; another stream is tried for, for %g s", error, self._place.wait_s)
         self._hang_up()
         why = [error]
 
@@ -223,6 +227,7 @@ class Link:
             raise why[0]
 
         self._place.try_for(attempt, "it was lost")
+        log.warning("vec=remote: going on at %s where it was", self._at)
 
     def _check_replay(self, error: Lost) -> None:
         if not self._may_replay and self._session is None:

@@ -143,7 +143,7 @@ def _known_keys(key: str, arguments: argparse.Namespace) -> list[str]:
     with loading(arguments) as loader:
         for overrides in ([choice for choice in choices if not choice.startswith(f"{key}=")], []):
             with contextlib.suppress(HydraException, OmegaConfBaseException):
-                composed = loader.load_configuration("config", overrides, mode)
+                composed = loader.load_configuration(arguments.config_name or "config", overrides, mode)
                 break
     known = ["experiment", *_paths(OmegaConf.to_container(composed), "")]
     # Hydra's own are many, and seldom what is meant.

@@ -40,6 +40,7 @@ from envs.remote.session import Session  # noqa: E402
 from envs.remote.spaces import build_space, describe_space  # noqa: E402
 from envs.remote.values import Garbled, Unsayable, decode, encode  # noqa: E402
 from envs.remote.vector import RemoteVectorEnv  # noqa: E402
+from paddock import serve as serving  # noqa: E402
 from paddock.health import server as health  # noqa: E402
 
 N = contract.N
@@ -768,6 +769,8 @@ def test_the_doctor_and_status_say_what_a_server_is_at(serve: Any) -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match="tokenfile is not a key of status; did you mean 'token_file'"):
         health.read_status([server.address, "tokenfile=x"])
+    with pytest.raises(ConfigError, match=r"serve\.adress is not a key of .*; did you mean 'serve\.address'"):
+        serving.start(["env=cartpole", "vec=serial", "serve.adress=127.0.0.1:0"])
 
 
 # (h) Who is let in

@@ -51,8 +51,7 @@ def processor_flags(compiler: str | None) -> list[str]:
 
 def test_the_libraries_hold_no_fused_instruction() -> None:
     assert fused(library.built()[0]) == []
-    [learning] = dense_library.FOLDER.glob("_dense.*")
-    assert fused(learning) == []
+    assert fused(library.find_built(dense_library.FOLDER, "_dense")[0]) == []
 
 
 def test_the_flags_keep_the_vectorizer_from_fusing_and_others_are_seen_to_fuse(tmp_path: Path) -> None:
