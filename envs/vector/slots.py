@@ -1,6 +1,7 @@
 """Some of a vector's environments, stepped one after another in the process that built them."""
 
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,80 @@ def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> lis
     return envs
 
 
-class Slots:
+class EnvSlots(ABC):
+    """Consecutive environments of a vector, of one agent or of several; subclasses step them."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        envs: list[Any],
+        first: int,
+        arrays: Arrays,
+        autoreset: AutoresetMode,
+        at_work: memoryview | list[int],
+    ) -> None:
+        """See `Slots`."""
+        self.envs = envs
+        self._spec = spec
+        self._first = first
+        self._arrays = arrays
+        self._same_step = autoreset is AutoresetMode.SAME_STEP
+        self._at_work = at_work
+        self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
+        self._numbers: Sequence[int] = range(first, first + len(envs))  # of the environments, in keyed seeds
+        self._lived = [False] * len(envs)  # has had an episode
+
+    @abstractmethod
+    def step(self, rows: RowIndex) -> dict[str, Any]:
+        """Step these environments; where an episode ends and restarts in the same step, restart it.
+
+        Raises:
+            EnvError: an environment raised, or its observation does not fit its space. Nothing is entered then.
+        """
+
+    @abstractmethod
+    def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
+        """Start episodes in these environments on these seeds, one each; later ones follow on from there."""
+
+    @abstractmethod
+    def begin(self, rows: RowIndex, key: int, episodes: Sequence[int]) -> dict[str, Any]:
+        """Start episodes of these numbers, one each, on keyed seeds; later ones take the next numbers."""
+
+    @abstractmethod
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute of each environment."""
+
+    @abstractmethod
+    def _get_attr(self, env: Any, name: str) -> Any:
+        """Return an environment's attribute, or a wrapper's."""
+
+    def renumber(self, numbers: Sequence[int]) -> None:
+        """Key seeds by these numbers, one for each environment."""
+        self._numbers = numbers
+
+    def call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+        """What each environment's method gives, or its attribute where that is no method."""
+        found = []
+        for i, env in enumerate(self.envs, self._first):
+            self._at_work[0] = i
+            try:
+                attribute = self._get_attr(env, name)
+                found.append(attribute(*arguments, **keywords) if callable(attribute) else attribute)
+            except Exception as error:
+                raise named(error, self._spec, i, name) from error
+        self._at_work[0] = IDLE
+        return found
+
+    def close(self) -> None:
+        """Close every environment."""
+        for env in self.envs:
+            env.close()
+
+    def _keyed(self, key: int, i: int, episode: int) -> int:
+        return keyed_seed(key, self._numbers[i - self._first], episode)
+
+
+class Slots(EnvSlots):
     """Consecutive environments of a vector; they read actions from its arrays and write the rest there.
 
     Methods return infos in Gymnasium's form, one row for each environment asked for.
@@ -66,26 +140,14 @@ class Slots:
             first: the first one's number in the vector.
             at_work: its first entry is kept at the number of the environment at work, IDLE where there is none.
         """
-        self.envs = envs
-        self._spec = spec
-        self._first = first
-        self._arrays = arrays
-        self._same_step = autoreset is AutoresetMode.SAME_STEP
-        self._at_work = at_work
-        self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
-        self._numbers: Sequence[int] = range(first, first + len(envs))  # of the environments, in keyed seeds
-        self._lived = [False] * len(envs)  # has had an episode
+        super().__init__(spec, envs, first, arrays, autoreset, at_work)
         self._steps = [env.step for env in envs]
         self._observation = Buffer.of(layouts.observation_space, layouts.observation, arrays.observation)
         self._action = Buffer.of(layouts.action_space, layouts.action, arrays.action)
         self._shape = arrays.observation.shape[1:] if layouts.observation and layouts.observation.plain else None
 
     def step(self, rows: RowIndex) -> dict[str, Any]:
-        """Step these environments; where an episode ends and restarts in the same step, restart it.
-
-        Raises:
-            EnvError: an environment raised, or its observation does not fit its space. Nothing is entered then.
-        """
+        """See `EnvSlots.step`."""
         arrays, at_work, same_step = self._arrays, self._at_work, self._same_step
         envs = numbers(rows)
         steps = self._of(self._steps, rows)
@@ -135,47 +197,25 @@ class Slots:
         return infos
 
     def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
-        """Start episodes in these environments on these seeds, one each; later ones follow on from there."""
+        """See `EnvSlots.reset`."""
         self._key = None
         return self._start(rows, seeds, options)
 
     def begin(self, rows: RowIndex, key: int, episodes: Sequence[int]) -> dict[str, Any]:
-        """Start episodes of these numbers, one each, on keyed seeds; later ones take the next numbers."""
+        """See `EnvSlots.begin`."""
         self._key = key
         self._arrays.episode[rows] = episodes
         seeds = [self._keyed(key, i, number) for i, number in zip(numbers(rows), episodes, strict=True)]
         return self._start(rows, seeds, {})
 
-    def renumber(self, numbers: Sequence[int]) -> None:
-        """Key seeds by these numbers, one for each environment."""
-        self._numbers = numbers
-
-    def call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
-        """What each environment's method gives, or its attribute where that is no method."""
-        found = []
-        for i, env in enumerate(self.envs, self._first):
-            self._at_work[0] = i
-            try:
-                attribute = env.get_wrapper_attr(name)
-                found.append(attribute(*arguments, **keywords) if callable(attribute) else attribute)
-            except Exception as error:
-                raise named(error, self._spec, i, name) from error
-        self._at_work[0] = IDLE
-        return found
-
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each environment."""
+        """See `EnvSlots.set_attr`."""
         for env, value in zip(self.envs, values, strict=True):
             env.set_wrapper_attr(name, value)
         self._steps = [env.step for env in self.envs]
 
-    def close(self) -> None:
-        """Close every environment."""
-        for env in self.envs:
-            env.close()
-
-    def _keyed(self, key: int, i: int, episode: int) -> int:
-        return keyed_seed(key, self._numbers[i - self._first], episode)
+    def _get_attr(self, env: Any, name: str) -> Any:
+        return env.get_wrapper_attr(name)
 
     def _of(self, things: list[Any], rows: RowIndex) -> list[Any]:
         if isinstance(rows, slice):

@@ -23,7 +23,7 @@ from envs.vector.buffers import Refused
 from envs.vector.contract import EnvError, VectorMisuse, keyed_seed
 from envs.vector.infos import add_info
 from envs.vector.seats import buffer_of
-from envs.vector.slots import IDLE, Slots, misfit, named
+from envs.vector.slots import IDLE, EnvSlots, Slots, misfit, named
 from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import Arrays, worlds_of
 from envs.worlds.world import Step, Told, takes_turns
@@ -47,10 +47,10 @@ class Given:
     infos: dict[str, Any] = field(default_factory=dict)
 
 
-class WorldSlots:
+class WorldSlots(EnvSlots):
     """Consecutive worlds of a vector; they read actions from its arrays and write the rest there.
 
-    Methods are as those of `Slots`, for all rows of each world asked for.
+    Methods are for all rows of each world asked for.
     """
 
     def __init__(
@@ -70,21 +70,13 @@ class WorldSlots:
             at_work: its first entry is kept at the number of the world at work, IDLE where there is none.
         """
         assert arrays.lives is not None
-        self.envs = envs
-        self._spec = spec
-        self._first = first
-        self._numbers: Sequence[int] = range(first, first + len(envs))  # of the worlds, in keyed seeds
-        self._arrays = arrays
+        super().__init__(spec, envs, first, arrays, autoreset, at_work)
         self._lives = arrays.lives
         self._agents = layouts.agents
         self._seat = {agent: seat for seat, agent in enumerate(layouts.agents)}
         self._pick = itemgetter(*layouts.agents)
-        self._same_step = autoreset is AutoresetMode.SAME_STEP
-        self._at_work = at_work
-        self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
         self._given: list[int | None] = [None] * len(envs)  # seeds that `reset` gave
         self._since = [0] * len(envs)  # episodes begun since then
-        self._lived = [False] * len(envs)  # has had an episode
         self._ended = [True] * len(envs)  # waits for a reset
         self._turns = [False] * len(envs)  # not everybody who lives acts
         self._whole = [False] * len(envs)  # everybody lives and acts
@@ -168,32 +160,13 @@ class WorldSlots:
         seeds = [self._keyed(key, i, number) for i, number in zip(numbers(worlds), episodes, strict=True)]
         return self._start(rows, seeds, {})
 
-    def renumber(self, numbers: Sequence[int]) -> None:
-        """See `Slots.renumber`."""
-        self._numbers = numbers
-
-    def call(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
-        """What each world's method gives, or its attribute where that is no method."""
-        found = []
-        for i, env in enumerate(self.envs, self._first):
-            self._at_work[0] = i
-            try:
-                attribute = getattr(env, name)
-                found.append(attribute(*arguments, **keywords) if callable(attribute) else attribute)
-            except Exception as error:
-                raise named(error, self._spec, i, name) from error
-        self._at_work[0] = IDLE
-        return found
-
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
         """Set an attribute of each world."""
         for env, value in zip(self.envs, values, strict=True):
             setattr(env, name, value)
 
-    def close(self) -> None:
-        """Close every world."""
-        for env in self.envs:
-            env.close()
+    def _get_attr(self, env: Any, name: str) -> Any:
+        return getattr(env, name)
 
     def _enter_whole(self, env: Any, k: int, told: Step, given: Given, base: int, size: int) -> bool:
         """Enter a step of a world in which everybody lives and acts, if that is so after it too."""
@@ -321,9 +294,6 @@ class WorldSlots:
         self._since[k] += 1
         given = self._given[k]
         return keyed_seed(given, i, self._since[k]) if self._spec.fresh and given is not None else None
-
-    def _keyed(self, key: int, i: int, episode: int) -> int:
-        return keyed_seed(key, self._numbers[i - self._first], episode)
 
     def _reset(self, i: int, seed: int | None, options: dict[str, Any]) -> tuple[Told, Told]:
         self._at_work[0] = i
