@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.alone import make_alone
+from algos.common.disk import sync
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.evolution.hyperparameters import Value
@@ -121,7 +122,7 @@ class RoundSettings:
             for name in names:
                 (place / name).unlink(missing_ok=True)  # of a run that was killed
                 _link(self.folder / source.files / name, place / name)
-            _sync(place)
+            sync(place)
         except OSError as error:
             remedy = "make room, or mend that, and the same command with run.dir= goes on"
             raise ReplayError(f"replay {place} cannot be written ({error.strerror}); {remedy}") from error
@@ -176,12 +177,4 @@ def _link(file: Path, other: Path) -> None:
         if error.errno not in NO_LINKS:
             raise
         shutil.copyfile(file, other)
-        _sync(other)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(other)

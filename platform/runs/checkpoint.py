@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from algos.common.disk import sync
 from envs.errors import PaddockError
 
 log = logging.getLogger(__name__)
@@ -224,16 +225,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Put the names in a folder on the disk: without them a new file is not found again after a power loss."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(path.parent)
 
 
 def _pack(state: State) -> bytes:

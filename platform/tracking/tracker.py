@@ -19,7 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from ..runs.checkpoint import storing, sync_folder
+from algos.common.disk import sync
+
+from ..runs.checkpoint import storing
 from ..runs.journal import parse_rows
 from .console import Console
 from .queue import WriteQueue
@@ -133,7 +135,7 @@ class Tracker:
         self._metrics = Journal(run_dir / "metrics.jsonl", start_iteration)
         self._system = Journal(run_dir / "system.jsonl", start_iteration)
         with storing(run_dir):
-            sync_folder(run_dir)
+            sync(run_dir)
         self._told = run_dir / "events.jsonl"
         self._events = Journal(self._told, start_iteration, single=False) if self._told.exists() else None
         self._iteration, self._step = start_iteration, self._metrics.last_step or 0

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from algos.common.disk import sync
 from algos.learning.replay.errors import ReplayError
 
 MOST_BYTES = 2**26  # of a segment
@@ -129,11 +130,7 @@ class Segments:
                 self._close(number)
         if self._created:
             assert self._folder is not None
-            folder = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(self._folder)
         self._unsaved = self._created = False
 
     def state_dict(self) -> dict[str, Any]:
