@@ -27,6 +27,7 @@ from envs.native import library
 from envs.native import rollout as native
 from envs.native.networks import Network, Normalizer
 from envs.native.settings import NativeTask, native_task
+from envs.native.vector import NativeVectorEnv
 from envs.spec import EnvSpec
 from envs.vector import Native, Vec, VectorEnv
 from envs.vector.serial import SerialVectorEnv
@@ -304,6 +305,4 @@ class Alone:
 def _open(spec: EnvSpec, task: NativeTask | None, slots: int) -> VectorEnv:
     if task is None:
         return SerialVectorEnv(spec, slots, AutoresetMode.DISABLED, packed=True)
-    from envs.native.vector import NativeVectorEnv  # only those who choose it need the compiled library
-
     return NativeVectorEnv(task, slots, AutoresetMode.DISABLED, packed=True)

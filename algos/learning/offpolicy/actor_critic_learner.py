@@ -105,10 +105,6 @@ class DenseActorCritic:
         """See `OffPolicyLearner.weights`."""
         return plain_weights(version, self._backend.actor())
 
-    def exploring(self, version: int) -> Weights:
-        """See `OffPolicyLearner.exploring`."""
-        return self.weights(version)
-
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`."""
         state, found = self._backend.read(), {"updates": self.updates}

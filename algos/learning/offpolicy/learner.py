@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,11 @@ class OffPolicyLearner(Protocol):
 
     architecture: Architecture  # of the network that acts
     reported: tuple[str, ...]  # what is told of every update
-    updates: int  # made so far
+
+    @property
+    def updates(self) -> int:
+        """Updates made so far."""
+        ...
 
     def update(self, batch: Any, rate: float) -> tuple[NDArray[np.float64], Floats]:
         """Make U updates, one after another.
@@ -42,10 +46,6 @@ class OffPolicyLearner(Protocol):
         """The network that acts, with observations as they are."""
         ...
 
-    def exploring(self, version: int) -> Weights:
-        """The network as it plays rollout `version`; `weights`, but where exploring changes parameters."""
-        ...
-
     def state_dict(self) -> dict[str, Any]:
         """Parameters, targets, Adam's moments, and the number of updates."""
         ...
@@ -55,12 +55,21 @@ class OffPolicyLearner(Protocol):
         ...
 
 
+@runtime_checkable
+class ExploresByParameters(Protocol):
+    """A learner whose parameters explore, beside the noise of actions."""
+
+    def exploring(self, version: int) -> Weights:
+        """The network as it plays rollout `version`, in place of `OffPolicyLearner.weights`."""
+        ...
+
+
 UNCHANGED = plain_weights(0, np.zeros(0, np.float32))  # observations go in as they are
 
 
 def prepare_rows(architecture: Architecture, obs: NDArray[Any]) -> NDArray[Any]:
-    """Map observations of U updates [U, B, ...] to what goes into a network, [U * B, ...]."""
-    return architecture.prepare(obs.reshape(-1, *obs.shape[2:]), UNCHANGED)
+    """Map observations [..., *shape] to what goes into a network, one after another, such as [U * B, ...] of [U, B]."""
+    return architecture.prepare(obs.reshape(-1, *architecture.inputs.shape), UNCHANGED)
 
 
 def check_report(report: NDArray[np.float64], reported: tuple[str, ...], first: int) -> None:

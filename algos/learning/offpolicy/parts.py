@@ -17,7 +17,7 @@ from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.learner import Backend, is_dense
 from algos.learning.offpolicy.actor_critic_learner import DenseActorCritic
 from algos.learning.offpolicy.exploration import Exploration
-from algos.learning.offpolicy.learner import OffPolicyLearner
+from algos.learning.offpolicy.learner import ExploresByParameters, OffPolicyLearner
 from algos.learning.offpolicy.operators import Pace
 from algos.learning.replay.priorities import Priorities
 from algos.learning.replay.replay import Replay
@@ -294,7 +294,11 @@ class OffPolicy(abc.ABC):
 
     def _acting(self) -> Weights:
         """The weights as actors play them: zeros in the warm-up, where noise alone acts."""
-        weights = self.learner.exploring(self.pace.rollouts)
+        learner, version = self.learner, self.pace.rollouts
+        if isinstance(learner, ExploresByParameters):
+            weights = learner.exploring(version)
+        else:
+            weights = learner.weights(version)
         if self.pace.step < self.warmup:
             weights = Weights(
                 weights.version, np.zeros_like(weights.parameters), weights.mean, weights.std, weights.clip

@@ -72,10 +72,6 @@ class DenseQLearner:
         """See `OffPolicyLearner.weights`."""
         return plain_weights(version, self._backend.parameters())
 
-    def exploring(self, version: int) -> Weights:
-        """See `OffPolicyLearner.exploring`."""
-        return self.weights(version)
-
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`."""
         return {**vars(self._backend.vectors()), "updates": self.updates}

@@ -263,10 +263,6 @@ class TorchActorCritic:
         """See `OffPolicyLearner.weights`."""
         return plain_weights(version, self._vectors["actor"].parameters())
 
-    def exploring(self, version: int) -> Weights:
-        """See `OffPolicyLearner.exploring`."""
-        return self.weights(version)
-
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`: that of `DenseActorCritic`."""
         state: dict[str, Any] = {"updates": self.updates, "told": self._told.cpu().numpy().copy()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,8 +36,7 @@ class TorchBatch:
             return as_tensor(prepare_rows(architecture, obs), device).unflatten(0, batch.reward.shape)
 
         action, reward, discount, weight = (
-            torch.as_tensor(np.require(each, requirements="W"), device=device)
-            for each in (batch.action, batch.reward, batch.discount, batch.weight)
+            to_device(each, device) for each in (batch.action, batch.reward, batch.discount, batch.weight)
         )
         return cls(prepare(batch.obs), action, reward, prepare(batch.next_obs), discount, weight)
 
@@ -44,6 +44,11 @@ class TorchBatch:
         """Return what each update learns from, [B, ...]."""
         parts = (getattr(self, field.name).unbind() for field in fields(self))
         return (TorchBatch(*each) for each in zip(*parts, strict=True))
+
+
+def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """Return an array on a device; torch takes none that cannot be written."""
+    return torch.as_tensor(np.require(array, requirements="W"), device=device)
 
 
 def check_place(device: str, precision: str) -> None:

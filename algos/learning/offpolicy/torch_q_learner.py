@@ -23,12 +23,12 @@ from algos.networks.dense.q import REPORTED
 from algos.networks.encoders import legal_in, linear, make_encoder
 from algos.networks.noisy import NoisyNetworks
 from algos.networks.training import (
+    FollowedParameters,
     ParameterVector,
     as_copy,
     computing_with,
     copy_network,
     draw_layers,
-    follow,
     wrap_encoders,
 )
 
@@ -96,7 +96,7 @@ class TorchQLearner:
             ConfigError: torch cannot compute there, or like that.
         """
         check_place(device, precision)
-        self.architecture, self.updates = architecture, 0
+        self.architecture = architecture
         self._objective, self._threads, self._device = objective, threads, torch.device(device)
         self._returns: Returns = Quantiles.of(quantiles, objective.huber, self._device)
         if architecture.support is not None:
@@ -106,12 +106,18 @@ class TorchQLearner:
         self._noisy: NoisyNetworks | None = None
         self._target: nn.Module
         if noisy_sigma is None:
-            self._target, self._targets = copy_network(self.network)
-            self._vector = ParameterVector(self.network, adam_epsilon)
+            self._target, targets = copy_network(self.network)
+            vector = ParameterVector(self.network, adam_epsilon)
         else:
             generator = partial(keyed_generator, seed, Stream.UPDATE)
             self._noisy = noisy = NoisyNetworks(self.network, noisy_sigma, generator, adam_epsilon)
-            self._target, self._targets, self._vector = noisy.target, noisy.targets, noisy.learned
+            self._target, targets, vector = noisy.target, noisy.targets, noisy.learned
+        self._learned = FollowedParameters(vector, targets, objective.tau, objective.target_every)
+
+    @property
+    def updates(self) -> int:
+        """See `OffPolicyLearner.updates`."""
+        return self._learned.updates
 
     def update(self, batch: Batch, rate: float) -> tuple[NDArray[np.float64], Floats]:
         """See `OffPolicyLearner.update`."""
@@ -120,14 +126,11 @@ class TorchQLearner:
             if self._noisy is not None:
                 self._noisy.shake(self.updates)
             loss, told, error = self._lose(each)
-            self._vector.gradient.zero_()
+            self._learned.vector.gradient.zero_()
             loss.backward()
             if self._noisy is not None:
                 self._noisy.gather()
-            norm = self._vector.descend(rate, self._objective.max_grad_norm)
-            self.updates += 1
-            if self.updates % self._objective.target_every == 0:
-                follow(self._targets, self._vector.theta, self._objective.tau)
+            norm = self._learned.descend(rate, self._objective.max_grad_norm)
             reports.append(torch.stack([*told, norm]))
             errors.append(error)
         report = torch.stack(reports).cpu().numpy().astype(np.float64)
@@ -158,7 +161,7 @@ class TorchQLearner:
         return self._acting(version, None)
 
     def exploring(self, version: int) -> Weights:
-        """See `OffPolicyLearner.exploring`: a noisy network with the noise of that rollout."""
+        """See `ExploresByParameters.exploring`: a noisy network with the noise of that rollout."""
         return self._acting(version, version)
 
     @torch.no_grad()
@@ -169,15 +172,11 @@ class TorchQLearner:
 
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`: that of `DenseQLearner`."""
-        state = self._vector.state_dict()
-        del state["descents"]  # as many as updates
-        return {**state, "targets": as_copy(self._targets), "updates": self.updates}
+        return self._learned.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `OffPolicyLearner.load_state_dict`."""
-        self.updates = int(state["updates"])
-        self._vector.load_state_dict({**state, "descents": self.updates})
-        self._targets.copy_(torch.from_numpy(state["targets"]))
+        self._learned.load_state_dict(state)
 
 
 def _of_action(values: Tensor, action: Tensor) -> Tensor:

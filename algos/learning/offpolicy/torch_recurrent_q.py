@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learner import UNCHANGED, check_report
+from algos.learning.offpolicy.learner import check_report, prepare_rows
 from algos.learning.offpolicy.objectives import QObjective
-from algos.learning.offpolicy.torch_batch import check_place
+from algos.learning.offpolicy.torch_batch import check_place, to_device
 from algos.learning.offpolicy.torch_returns import huber
 from algos.learning.replay.batch import Floats, SequenceBatch
 from algos.networks.actor_critic import ActorCritic, as_tensor
@@ -20,12 +20,11 @@ from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.q import REPORTED
 from algos.networks.heads import LOWEST
 from algos.networks.training import (
+    FollowedParameters,
     ParameterVector,
-    as_copy,
     computing_with,
     copy_network,
     draw_layers,
-    follow,
     wrap_encoders,
 )
 
@@ -68,25 +67,28 @@ class TorchRecurrentQ:
             ConfigError: torch cannot compute there, or like that.
         """
         check_place(device, precision)
-        self.architecture, self.updates = architecture, 0
+        self.architecture = architecture
         self._objective, self._threads, self._device = objective, threads, torch.device(device)
         self._burn_in, self._dueling, self._rescale = burn_in, dueling, rescale
         self.network = ActorCritic(architecture, seed)
         draw_layers(self.network, np.random.default_rng(seed % 2**63))
         self.network.to(self._device)
         wrap_encoders(self.network, precision, compiled=False)
-        self._target, self._targets = copy_network(self.network)
-        self._vector = ParameterVector(self.network, adam_epsilon)
+        self._target, targets = copy_network(self.network)
+        vector = ParameterVector(self.network, adam_epsilon)
+        self._learned = FollowedParameters(vector, targets, objective.tau, objective.target_every)
+
+    @property
+    def updates(self) -> int:
+        """See `OffPolicyLearner.updates`."""
+        return self._learned.updates
 
     def update(self, batch: SequenceBatch, rate: float) -> tuple[NDArray[np.float64], Floats]:
         """See `OffPolicyLearner.update`; the distance of a sequence is the greatest of its steps, and their mean."""
         loss, told, error = self._lose(batch)
-        self._vector.gradient.zero_()
+        self._learned.vector.gradient.zero_()
         loss.backward()
-        norm = self._vector.descend(rate, self._objective.max_grad_norm)
-        self.updates += 1
-        if self.updates % self._objective.target_every == 0:
-            follow(self._targets, self._vector.theta, self._objective.tau)
+        norm = self._learned.descend(rate, self._objective.max_grad_norm)
         report = torch.stack([*told, norm])[None].cpu().numpy().astype(np.float64)
         check_report(report, self.reported, self.updates - 1)
         surprise = PRIORITY_OF_GREATEST * error.amax(0) + (1 - PRIORITY_OF_GREATEST) * error.mean(0)
@@ -142,11 +144,10 @@ class TorchRecurrentQ:
     def _observations(self, obs: NDArray[Any]) -> Tensor:
         """Observations [L, B, ...] or [F, ...] as the network sees them."""
         lead = obs.shape[: obs.ndim - len(self.architecture.inputs.shape)]
-        prepared = self.architecture.prepare(obs.reshape(-1, *self.architecture.inputs.shape), UNCHANGED)
-        return as_tensor(prepared, self._device).unflatten(0, lead)
+        return as_tensor(prepare_rows(self.architecture, obs), self._device).unflatten(0, lead)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.as_tensor(np.require(array, requirements="W"), device=self._device)
+        return to_device(array, self._device)
 
     def at_work(self) -> AbstractContextManager[None]:
         """See `OffPolicyLearner.at_work`: with its threads."""
@@ -154,23 +155,15 @@ class TorchRecurrentQ:
 
     def weights(self, version: int) -> Weights:
         """See `OffPolicyLearner.weights`."""
-        return plain_weights(version, self._vector.parameters())
-
-    def exploring(self, version: int) -> Weights:
-        """See `OffPolicyLearner.exploring`."""
-        return self.weights(version)
+        return plain_weights(version, self._learned.vector.parameters())
 
     def state_dict(self) -> dict[str, Any]:
         """See `OffPolicyLearner.state_dict`."""
-        state = self._vector.state_dict()
-        del state["descents"]  # as many as updates
-        return {**state, "targets": as_copy(self._targets), "updates": self.updates}
+        return self._learned.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `OffPolicyLearner.load_state_dict`."""
-        self.updates = int(state["updates"])
-        self._vector.load_state_dict({**state, "descents": self.updates})
-        self._targets.copy_(torch.from_numpy(state["targets"]))
+        self._learned.load_state_dict(state)
 
 
 def rescaled(value: Tensor, epsilon: float) -> Tensor:

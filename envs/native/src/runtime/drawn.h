@@ -12,7 +12,6 @@
 #include "policy.h"
 #include "steps.h"
 
-
 INLINE uint64_t read_ticks(void)
 {
 #if defined(__x86_64__)
