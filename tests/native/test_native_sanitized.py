@@ -23,7 +23,7 @@ PROGRAM = r"""
 #include <stdlib.h>
 #include <string.h>
 #include "walker/ground.h"
-#include "runtime/rollout.h"
+#include "policies/rollout.h"
 #include "runtime/steps.h"
 #include "runtime/vector.h"
 

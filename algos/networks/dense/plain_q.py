@@ -1,4 +1,4 @@
-"""Learning of action values in NumPy, to the bits of `src/q_learn.h`."""
+"""Learning of action values in NumPy, to the bits of `src/offpolicy/q_learn.h`."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,9 +1,9 @@
 /* Evaluation and learning of policies and values at one width of lanes: PPO. */
 
-#include "actor_critic.h"
+#include "offpolicy/actor_critic.h"
 #include "descent.h"
 #include "loss.h"
-#include "q_learn.h"
+#include "offpolicy/q_learn.h"
 
 struct work {
     const struct model *model;

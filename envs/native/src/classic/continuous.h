@@ -4,9 +4,9 @@
 #ifndef PADDOCK_CONTINUOUS_H
 #define PADDOCK_CONTINUOUS_H
 
-#include "walker/pairs.h"
-#include "walker/positions.h"
-#include "walker/touches.h"
+#include "physics/pairs.h"
+#include "physics/positions.h"
+#include "physics/touches.h"
 
 #define MOST_IMPACTS 8 /* of one pair in one step, but for one */
 #define IMPACT_BAUMGARTE 0.75f

@@ -4,8 +4,8 @@
 #define PADDOCK_SETS_H
 
 #include "runtime/native.h"
-#include "runtime/networks.h"
-#include "runtime/rollout.h"
+#include "policies/networks.h"
+#include "policies/rollout.h"
 #include "runtime/steps.h"
 #include "runtime/vector.h"
 

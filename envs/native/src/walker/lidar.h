@@ -3,7 +3,7 @@
 #ifndef PADDOCK_LIDAR_H
 #define PADDOCK_LIDAR_H
 
-#include "pairs.h"
+#include "physics/pairs.h"
 
 #define RAYS 10
 

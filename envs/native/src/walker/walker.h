@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "lidar.h"
-#include "world.h"
+#include "physics/world.h"
 
 #define FPS 50
 #define WALKER_OBSERVATIONS 24

@@ -10,7 +10,7 @@
 
 #include "forward.h"
 #include "policy.h"
-#include "steps.h"
+#include "runtime/steps.h"
 
 INLINE uint64_t read_ticks(void)
 {

@@ -6,7 +6,7 @@
 #ifndef PADDOCK_PAIRS_H
 #define PADDOCK_PAIRS_H
 
-#include "ground.h"
+#include "walker/ground.h"
 #include "impact.h"
 
 #define PAIRS 32 /* pieces near one body; allowed grounds have fewer */

@@ -3,7 +3,7 @@
 #ifndef PADDOCK_ROLLOUT_H
 #define PADDOCK_ROLLOUT_H
 
-#include "native.h"
+#include "runtime/native.h"
 
 enum { HEAD_DISCRETE, HEAD_BOUNDED, HEAD_CLIPPED };
 

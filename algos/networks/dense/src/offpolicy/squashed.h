@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "layers.h"
+#include "../layers.h"
 
 #define TOGETHER 64 /* rows that are computed one layer after another: so that weights are read seldom */
 

@@ -4,8 +4,8 @@
 #ifndef PADDOCK_Q_LEARN_H
 #define PADDOCK_Q_LEARN_H
 
-#include "descent.h"
-#include "network.h"
+#include "../descent.h"
+#include "../network.h"
 
 struct q_learner {
     struct network network;

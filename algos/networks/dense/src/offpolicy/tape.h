@@ -6,8 +6,8 @@
 #ifndef PADDOCK_TAPE_H
 #define PADDOCK_TAPE_H
 
-#include "chains.h"
-#include "descent.h"
+#include "../chains.h"
+#include "../descent.h"
 
 struct tape {
     const struct plan *plan;
