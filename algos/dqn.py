@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from algos.learning.learner import is_dense
-from algos.learning.offpolicy.learner import OffPolicyLearner
+from algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from algos.learning.offpolicy.learners.q_learner import DenseQLearner
+from algos.learning.offpolicy.learners.q_learning import QLearning
 from algos.learning.offpolicy.operators import concurrently, replayed, report, reprioritize, store, train
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL
-from algos.learning.offpolicy.q_learner import DenseQLearner
-from algos.learning.offpolicy.q_learning import QLearning
 from algos.learning.rollouts.actors import check_shares
 from algos.networks.architecture import Architecture
 from algos.networks.support import Support
@@ -56,7 +56,7 @@ class DQN(QLearning):
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
             return DenseQLearner(architecture, self.objective, self.seed, **settings)
         # Torch takes a second to import, and dense networks never need it.
-        from algos.learning.offpolicy.torch_q_learner import TorchQLearner
+        from algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
 
         check_shares(self.threads, self.rollouts, self.staleness, self.pool)
         settings |= {"quantiles": self.quantiles, "noisy_sigma": self.noisy_sigma}

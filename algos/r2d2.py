@@ -4,9 +4,9 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Annotated
 
-from algos.learning.offpolicy.learner import OffPolicyLearner
+from algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from algos.learning.offpolicy.learners.q_learning import QLearning
 from algos.learning.offpolicy.operators import concurrently, replayed, report, reprioritize, store, train
-from algos.learning.offpolicy.q_learning import QLearning
 from algos.learning.replay.sequences import Sequences
 from algos.learning.rollouts.actors import check_shares
 from algos.networks.architecture import Architecture
@@ -44,7 +44,7 @@ class R2D2(QLearning):
     def _learner(self, architecture: Architecture) -> OffPolicyLearner:
         require(self.backend != "dense", "algo=r2d2 learns in torch; use backend=auto")
         # Torch takes a second to import, and no other algorithm needs it for this.
-        from algos.learning.offpolicy.torch_recurrent_q import TorchRecurrentQ
+        from algos.learning.offpolicy.learners.torch_recurrent_q import TorchRecurrentQ
 
         check_shares(self.threads, self.rollouts, self.staleness, self.pool)
         return TorchRecurrentQ(

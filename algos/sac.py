@@ -12,7 +12,7 @@ from typing import Annotated
 from gymnasium import spaces
 
 from algos.learning.offpolicy.exploration import OwnNoise
-from algos.learning.offpolicy.learner import OffPolicyLearner
+from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.operators import concurrently, replayed, report, store, train
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy, make_actor_critic
 from algos.networks.architecture import Architecture

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from algos.learning.offpolicy.exploration import AddedNoise
-from algos.learning.offpolicy.learner import OffPolicyLearner
+from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.operators import concurrently, replayed, report, store, train
 from algos.learning.offpolicy.parts import OffPolicy, make_actor_critic
 from algos.networks.architecture import Architecture

@@ -1,1 +1,1 @@
-"""Learning from replay: what learns, and how it explores."""
+"""Learning from replay: operators, exploration, settings and state; `learners` has what learns."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from algos.common.timing import Clock
 from algos.learning.learner import check_rollout
-from algos.learning.offpolicy.learner import OffPolicyLearner
+from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.replay.batch import Drawn, Floats
 from algos.learning.replay.replay import Replay
 from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics

@@ -15,9 +15,9 @@ import numpy as np
 
 from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.learner import Backend, is_dense
-from algos.learning.offpolicy.actor_critic_learner import DenseActorCritic
 from algos.learning.offpolicy.exploration import Exploration
-from algos.learning.offpolicy.learner import ExploresByParameters, OffPolicyLearner
+from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
+from algos.learning.offpolicy.learners.learner import ExploresByParameters, OffPolicyLearner
 from algos.learning.offpolicy.operators import Pace
 from algos.learning.replay.priorities import Priorities
 from algos.learning.replay.replay import Replay
@@ -325,7 +325,7 @@ def make_actor_critic(
     if is_dense(architecture, *place, compiled=False, needs=needs):
         return DenseActorCritic(architecture, settings.seed, **given)
     # Torch takes a second to import, and dense networks never need it.
-    from algos.learning.offpolicy.torch_actor_critic import TorchActorCritic
+    from algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
 
     check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
     given |= {"device": settings.device, "precision": settings.precision, **in_torch}

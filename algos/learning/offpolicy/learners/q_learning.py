@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from algos.learning.offpolicy.exploration import EpsilonGreedy
-from algos.learning.offpolicy.objectives import QObjective
+from algos.learning.offpolicy.learners.objectives import QObjective
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
 from algos.learning.replay.priorities import Priorities
 from algos.networks.heads import Head

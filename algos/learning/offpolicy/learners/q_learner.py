@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learner import check_report, prepare_rows
-from algos.learning.offpolicy.objectives import QObjective
+from algos.learning.offpolicy.learners.learner import check_report, prepare_rows
+from algos.learning.offpolicy.learners.objectives import QObjective
 from algos.learning.replay.batch import Batch, Floats
 from algos.networks.actor import as_features
 from algos.networks.architecture import Architecture, Weights

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learner import check_report, prepare_rows
-from algos.learning.offpolicy.objectives import QObjective
-from algos.learning.offpolicy.torch_batch import check_place, to_device
-from algos.learning.offpolicy.torch_returns import huber
+from algos.learning.offpolicy.learners.learner import check_report, prepare_rows
+from algos.learning.offpolicy.learners.objectives import QObjective
+from algos.learning.offpolicy.learners.torch_batch import check_place, to_device
+from algos.learning.offpolicy.learners.torch_returns import huber
 from algos.learning.replay.batch import Floats, SequenceBatch
 from algos.networks.actor_critic import ActorCritic, as_tensor
 from algos.networks.architecture import Architecture, Weights

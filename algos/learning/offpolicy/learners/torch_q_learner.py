@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from algos.common.keys import Stream, keyed_generator
 from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learner import check_report
-from algos.learning.offpolicy.objectives import QObjective
-from algos.learning.offpolicy.torch_batch import TorchBatch, check_place
-from algos.learning.offpolicy.torch_returns import Atoms, Quantiles, Returns
+from algos.learning.offpolicy.learners.learner import check_report
+from algos.learning.offpolicy.learners.objectives import QObjective
+from algos.learning.offpolicy.learners.torch_batch import TorchBatch, check_place
+from algos.learning.offpolicy.learners.torch_returns import Atoms, Quantiles, Returns
 from algos.learning.replay.batch import Batch, Floats
 from algos.networks.actor_critic import masked, one_thread
 from algos.networks.architecture import Architecture, Weights

@@ -22,9 +22,9 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
 from torch import Tensor
 
 from algos.common.keys import Stream, keyed_generator
-from algos.learning.offpolicy.objectives import QObjective
-from algos.learning.offpolicy.torch_q_learner import TorchQLearner
-from algos.learning.offpolicy.torch_returns import project
+from algos.learning.offpolicy.learners.objectives import QObjective
+from algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
+from algos.learning.offpolicy.learners.torch_returns import project
 from algos.learning.replay.batch import Batch
 from algos.networks.actor import ActorPolicy, DenseActor, make_actor
 from algos.networks.actor_critic import TorchActor

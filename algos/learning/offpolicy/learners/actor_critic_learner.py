@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from algos.common.draws import NormalBlocks
 from algos.common.keys import Stream
 from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learner import check_report, prepare_rows
+from algos.learning.offpolicy.learners.learner import check_report, prepare_rows
 from algos.learning.replay.batch import Batch, Floats
 from algos.networks.actor import as_features
 from algos.networks.architecture import Architecture, Weights

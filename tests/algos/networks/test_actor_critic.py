@@ -15,8 +15,8 @@ from gymnasium import spaces
 from torch.nn import functional
 
 from algos.learning.learner import Diverged
-from algos.learning.offpolicy.actor_critic_learner import DenseActorCritic
-from algos.learning.offpolicy.learner import OffPolicyLearner
+from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
+from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.replay.batch import Batch
 from algos.networks.architecture import Architecture
 from algos.networks.dense import compiled, compiled_actor_critic, make_actor_critic

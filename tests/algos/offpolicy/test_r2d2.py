@@ -10,8 +10,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from algos.learning.offpolicy.objectives import QObjective
-from algos.learning.offpolicy.torch_recurrent_q import TorchRecurrentQ, original, rescaled
+from algos.learning.offpolicy.learners.objectives import QObjective
+from algos.learning.offpolicy.learners.torch_recurrent_q import TorchRecurrentQ, original, rescaled
 from algos.learning.replay.batch import SequenceBatch
 from algos.networks.actor import make_actor
 from algos.networks.actor_critic import ActorCritic

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from algos.common.draws import NormalBlocks
 from algos.common.keys import Stream
 from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learner import check_report
-from algos.learning.offpolicy.torch_batch import TorchBatch, check_place
-from algos.learning.offpolicy.torch_returns import Quantiles, quantile_loss
+from algos.learning.offpolicy.learners.learner import check_report
+from algos.learning.offpolicy.learners.torch_batch import TorchBatch, check_place
+from algos.learning.offpolicy.learners.torch_returns import Quantiles, quantile_loss
 from algos.learning.replay.batch import Batch, Floats
 from algos.networks.actor_critic import ActorCritic, one_thread
 from algos.networks.architecture import Architecture, Weights

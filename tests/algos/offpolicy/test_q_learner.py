@@ -12,8 +12,8 @@ from gymnasium import spaces
 from torch import nn
 
 from algos.learning.learner import Diverged
-from algos.learning.offpolicy.objectives import QObjective
-from algos.learning.offpolicy.q_learner import DenseQLearner
+from algos.learning.offpolicy.learners.objectives import QObjective
+from algos.learning.offpolicy.learners.q_learner import DenseQLearner
 from algos.learning.replay.batch import Batch
 from algos.networks.actor import DenseActor
 from algos.networks.architecture import Architecture

@@ -10,13 +10,13 @@ import torch
 from gymnasium import spaces
 
 from algos.learning.learner import Diverged
-from algos.learning.offpolicy.actor_critic_learner import DenseActorCritic
-from algos.learning.offpolicy.learner import OffPolicyLearner
-from algos.learning.offpolicy.objectives import QObjective
-from algos.learning.offpolicy.q_learner import DenseQLearner
-from algos.learning.offpolicy.torch_actor_critic import TorchActorCritic
-from algos.learning.offpolicy.torch_q_learner import TorchQLearner
-from algos.learning.offpolicy.torch_returns import huber, quantile_loss
+from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
+from algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from algos.learning.offpolicy.learners.objectives import QObjective
+from algos.learning.offpolicy.learners.q_learner import DenseQLearner
+from algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
+from algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
+from algos.learning.offpolicy.learners.torch_returns import huber, quantile_loss
 from algos.learning.replay.batch import Batch
 from algos.networks.actor import DenseActor, make_actor
 from algos.networks.actor_critic import TorchActor, as_tensor

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from algos.learning.offpolicy.learner import prepare_rows
+from algos.learning.offpolicy.learners.learner import prepare_rows
 from algos.learning.replay.batch import Batch
 from algos.learning.torch_learner import check_device
 from algos.networks.actor_critic import as_tensor

@@ -25,7 +25,7 @@ from torch import Tensor
 from algos.common.draws import NormalBlocks
 from algos.common.keys import Stream
 from algos.learning.offpolicy.exploration import OwnNoise
-from algos.learning.offpolicy.torch_actor_critic import TorchActorCritic
+from algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
 from algos.learning.replay.batch import Batch
 from algos.networks.actor import DenseActor, make_actor
 from algos.networks.architecture import Architecture
