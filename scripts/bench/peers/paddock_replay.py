@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from algos.learning.offpolicy.parts import AT_ONCE, OffPolicy
+from algos.learning.offpolicy.from_replay import AT_ONCE, FromReplay
 from algos.pool.serial import SerialPool
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm
@@ -65,7 +65,7 @@ def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict
     return {"steps": updates // size * size, "seconds": seconds}
 
 
-def learn(algorithm: OffPolicy, first: int, count: int) -> None:
+def learn(algorithm: FromReplay, first: int, count: int) -> None:
     """Make so many updates by one call."""
     batch = algorithm.replay.sample(first, count, algorithm.batch_size)
     algorithm.learner.update(batch, algorithm.rate)
