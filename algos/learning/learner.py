@@ -141,16 +141,13 @@ class DenseLearner:
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
         """See `Learner.evaluate_batch`."""
         T, N = rollout.reward.shape
-        seen = [rollout.obs.reshape(T * N, *rollout.obs.shape[2:]), rollout.last_obs, rollout.final_obs]
-        every = as_features(self.architecture.prepare(np.concatenate(seen), weights))
+        every = as_features(self.architecture.prepare(rollout.seen, weights))
         obs = every[: T * N]
         action = rollout.action.reshape(T * N, -1).astype(np.float32, copy=False)
         slope = slope_of(self.architecture.head, action)
         theta = self._adam.parameters
         following, _ = self._backend.evaluate(theta, every, None)
-        value = following[: T * N].reshape(T, N)
-        next_value = following[N : T * N + N].reshape(T, N).copy()
-        next_value[tuple(rollout.final_at.T)] = following[T * N + N :]
+        value, next_value = rollout.values_of(following)
         # What these very weights did has the log-probabilities that they gave it.
         logprob = rollout.logprob
         if rollout.version != weights.version:

@@ -184,11 +184,10 @@ def _turned(mlp: MLP, parameters: Floats, *, to_torch: bool) -> Floats:
 
 def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
     """What must be equal, by the names of `REMEDIES`."""
-    own = f" {network.network}" if isinstance(network, Architecture) and network.network is not None else ""
     return {
         "observations": _observations(network.inputs),
         "actions": ", ".join(_actions(leaf) for leaf in network.head.leaves),
-        "encoder": (network.encoder if isinstance(network, Architecture) else "mlp") + own,
+        "encoder": _encoder(network),
         "hidden": list(network.hidden),
         "activation": network.activation,
         "lstm": isinstance(network, Architecture) and network.lstm,
@@ -197,6 +196,13 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "numbers": _numbers(network.head),
         "observation_clip": clip,
     }
+
+
+def _encoder(network: Architecture | MLP) -> str:
+    if isinstance(network, MLP):
+        return "mlp"
+    own = "" if network.network is None else f" {network.network}"
+    return network.encoder + own + (" with layer norm" if network.layer_norm else "")
 
 
 def _atoms(network: Architecture | MLP) -> list[float] | None:

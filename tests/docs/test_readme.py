@@ -93,6 +93,8 @@ def shrunk(words: Sequence[str]) -> list[str]:
         return [*TWO_MEMBERS, *place]
     if "ppo" in said:
         return [*FEW_STEPS, *ONE_PASS, *place]
+    if "pqn" in said:
+        return [*FEW_STEPS, *ONE_PASS, "algo.row_every=32", *place]
     if "=r2d2" in said:
         return [*FEW_UPDATES, *SHORT_SEQUENCES, *place]
     if re.search("dqn|apex|rainbow|sac|td3", said):

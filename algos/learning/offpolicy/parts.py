@@ -89,6 +89,7 @@ class OffPolicy(abc.ABC):
             lstm=self._remembers,
             initial_log_std=0.0,
             support=self._support,
+            layer_norm=self._normalizes_layers,
         )
         self.learner: OffPolicyLearner = self._learner(architecture)
         config = RolloutConfig(
@@ -232,6 +233,10 @@ class OffPolicy(abc.ABC):
 
     @property
     def _remembers(self) -> bool:
+        return False
+
+    @property
+    def _normalizes_layers(self) -> bool:
         return False
 
     @property

@@ -37,6 +37,8 @@ PAIRS = {
     "dqn noisy": (CARTPOLE, ["algo=dqn"], ["algo=dqn", "algo.noisy_sigma=0.5"]),
     "dqn atoms": (CARTPOLE, ["algo=dqn", "algo.atoms=5"], ["algo=dqn", "algo.atoms=5"]),
     "dqn torch": (CARTPOLE, ["algo=dqn"], ["algo=dqn", "algo.backend=torch"]),
+    "dqn pqn": (CARTPOLE, ["algo=dqn"], ["algo=pqn", "algo.layer_norm=false"]),
+    "pqn": (CARTPOLE, ["algo=pqn"], ["algo=pqn", "algo.epochs=3"]),
     "ppo lstm": (CARTPOLE, ["algo=ppo", "algo.lstm=true"], ["algo=ppo", "algo.lstm=true"]),
     "ppo a2c, numbers": (PENDULUM, ["algo=ppo", "algo.initial_log_std=-1.5"], ["algo=a2c"]),
     "es ppo, numbers": (PENDULUM, ["algo=es", PLAIN], ["algo=ppo", SQUASHED]),
