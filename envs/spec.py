@@ -16,6 +16,7 @@ from gymnasium.wrappers import TimeLimit
 from envs.errors import ConfigError, closest, nearest, provide, require, resolve
 from envs.ranges import Range, check_fields
 from envs.spaces.layout import Layout
+from envs.stacks import Stack, find_stack
 from envs.worlds.adapter import Adapter
 from envs.worlds.limit import Limited
 from envs.worlds.make import adapt, call_factory, names_factory
@@ -218,6 +219,11 @@ class EnvSpec:
         return len(self.seating)
 
     @property
+    def stack(self) -> Stack | None:
+        """How observations are stacks of frames; None where they are none, or it is not known."""
+        return self._made[2]
+
+    @property
     def seating(self) -> Seats:
         """Who sits there, in order."""
         return self._made[0]
@@ -304,11 +310,11 @@ class EnvSpec:
         return self.keep(self.raw_spaces[0])[0]
 
     @functools.cached_property
-    def _made(self) -> tuple[Seats, bool]:
-        """What an environment made for the purpose says: who sits there, and whether its episodes are limited."""
+    def _made(self) -> tuple[Seats, bool, Stack | None]:
+        """What one made for the purpose says: who sits there, whether its episodes are limited, what it stacks."""
         env = self.make()
         try:
-            return seats_of(env), _is_limited(env)
+            return seats_of(env), _is_limited(env), find_stack(env)
         finally:
             env.close()
 

@@ -100,6 +100,7 @@ class FromReplay(OffPolicy, abc.ABC):
             seed=self.seed,
             priorities=self._priorities(),
             sequences=sequences,
+            stack=self.env.in_training().stack if architecture.inputs.plain else None,
         )
 
 

@@ -13,6 +13,7 @@ from test_vector import assert_same
 
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
+from envs.stacks import Stack
 from envs.vector import Atari, Serial, VectorMisuse
 from envs.vector.contract import keyed_seed
 
@@ -189,3 +190,22 @@ def test_a_run_goes_on_to_the_same_bytes_and_is_the_same_on_one_game_at_a_time(t
     once = rows(tmp_path / "once")
     assert rows(tmp_path / "twice") == once == rows(tmp_path / "serial")
     assert any("train/return_mean" in row for row in once)  # episodes ended, and others were in their midst
+
+
+def test_its_stack_says_what_observations_are() -> None:
+    spec = atari().in_training()
+    stack = spec.stack
+    assert stack == Stack(4, zeros=True)
+    with closing(Serial(num_envs=1).make(spec)) as venv:
+        before, _ = venv.begin(7, [0])
+        assert not before[0, :-1].any() and before[0, -1].any()
+        begun = 0
+        for action in actions_for(venv, 300):
+            obs, _, terminated, truncated, _ = venv.step(action)
+            if terminated[0] or truncated[0]:
+                assert not obs[0, :-1].any()
+                begun += 1
+            else:
+                assert np.array_equal(obs[0, :-1], before[0, 1:])
+            before = obs.copy()
+        assert begun
