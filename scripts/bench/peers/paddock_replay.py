@@ -9,6 +9,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,11 @@ def ape(actors: int, rows: int, seed: int) -> dict[str, Any]:
     return {"steps": found[-1]["step"] - first, "seconds": seconds, "idle": waited / seconds}
 
 
-MADE = {"draws": prioritized, "lanes": play, "actors": ape}  # by what alone they are asked with
+MADE: dict[str, Callable[..., dict[str, Any]]] = {
+    "draws": prioritized,
+    "lanes": play,
+    "actors": ape,
+}  # by their own keys
 
 
 if __name__ == "__main__":
