@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from algos.common.keys import Stream, keyed_generator
 from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes, Moments, Players, play
+from algos.learning.policy import Drawing
 from algos.learning.seated import SeatedPolicy
 from algos.networks.flat import FlatPolicy, Population
 from algos.networks.inputs import spaces_of
 from algos.networks.native_policy import NativePolicy
 from algos.pool.broadcast import Broadcast
-from algos.protocol import Drawing
 from envs.cores import usable_cores
 from envs.errors import ConfigError
 from envs.native import library

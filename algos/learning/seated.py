@@ -6,8 +6,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from algos.learning.policy import Drawing, Policy
 from algos.networks.inputs import blank
-from algos.protocol import Drawing, Policy
 from envs.errors import ConfigError, require
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec

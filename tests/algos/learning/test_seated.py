@@ -77,6 +77,7 @@ def test_members_of_several_roles_see_and_give_rows_of_their_own() -> None:
         for turn in range(9):
             actions, _, state = seated.act(obs, state)
             own = {role.name: np.isin(np.arange(8) % 4, role.seats) for role in (pairs, ones)}
+            assert pairs.actions and ones.actions and ones.observations
             told = narrow(actions[own["other"]], pairs.actions)
             assert (told[:, 1] == np.float32(turn / 10)).all() and (state[own["other"]] == turn + 1).all()
             steps = narrow(obs[own["one"]], ones.observations)[:, 0]
