@@ -19,8 +19,8 @@ from matplotlib.quiver import Quiver
 
 from envs.spec import EnvSpec
 from paddock.config.build import build
-from paddock.reports.plot_grounds import draw_grounds, spread
-from paddock.reports.plot_poet import (
+from paddock.reports.plots.grounds import draw_grounds, spread
+from paddock.reports.plots.poet import (
     DIFFICULTY,
     PICTURES,
     draw_annecs,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..runs.late import matplotlib
-from ..runs.lineage import Population, Span, trace_back
-from .curves import FEW_POINTS
-from .drawing import COLORS, GREY, draw_arrows, explain, mark_whole, name_rows, new_figure, open_axes
+from ...runs.late import matplotlib
+from ...runs.lineage import Population, Span, trace_back
+from ..curves import FEW_POINTS
+from ..drawing import COLORS, GREY, draw_arrows, explain, mark_whole, name_rows, new_figure, open_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from envs.errors import require
 from envs.family import Family
 
-from ..config.build import build
-from ..runs.late import matplotlib
-from ..runs.lineage import History, Life, count_attempts, order_lines, split_attempts
-from .drawing import COLORS, draw_arrows, explain, mark_whole, new_figure, open_axes
-from .plot_grounds import draw_grounds
+from ...config.build import build
+from ...runs.late import matplotlib
+from ...runs.lineage import History, Life, count_attempts, order_lines, split_attempts
+from ..drawing import COLORS, draw_arrows, explain, mark_whole, new_figure, open_axes
+from .grounds import draw_grounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
