@@ -81,7 +81,7 @@ class A2C:
         """One rollout and one step along its gradient an iteration, for ever."""
         with self.learner.at_work(), closing(self.evaluation), closing(self.actors.rollouts()) as rollouts:
             clock = Clock()
-            for rollout in rollouts:
+            for (rollout,) in rollouts:
                 clock.lap("wait")
                 metrics = self._learn(rollout)
                 self.iteration += 1
@@ -90,7 +90,7 @@ class A2C:
                 clock.lap("learn")
                 if self.iteration % self.eval_every == 0:
                     metrics |= self.evaluation.finish()
-                    self.evaluation.start(self.actors.newest)
+                    self.evaluation.start(self.actors.newest[0])
                 clock.lap("eval_wait")
                 metrics |= rollout_times(clock.read(), rollout, self.rollouts, self.actors.num_actors, self.pool)
                 yield {
@@ -116,11 +116,11 @@ class A2C:
 
     def evaluate_last(self) -> list[dict[str, float]]:
         """Return the evaluation under way, if there is one, and that of the newest weights."""
-        return self.evaluation.finish_last(self.actors.newest)
+        return self.evaluation.finish_last(self.actors.newest[0])
 
     def policy(self) -> ActorPolicy:
         """The policy as it is now."""
-        return ActorPolicy(self.learner.architecture, self.actors.newest)
+        return ActorPolicy(self.learner.architecture, self.actors.newest[0])
 
     def initial_policy(self) -> InitialPolicy:
         """See `TakesPolicy`."""
@@ -142,7 +142,10 @@ class A2C:
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:
         check_rollout(rollout)
-        values, ends = self.learner.evaluate_batch(rollout, self.actors.newest), (rollout.terminated, rollout.truncated)
+        values, ends = (
+            self.learner.evaluate_batch(rollout, self.actors.newest[0]),
+            (rollout.terminated, rollout.truncated),
+        )
         learned = rollout.learned_from()
         check_values(values, learned)
         target = n_step(rollout.reward, values.next_value, *ends, self.gamma, rollout.acts)

@@ -140,7 +140,7 @@ class PPO:
         self.actors = Actors(config, self.pool, self.rollouts, self.num_actors, self.staleness, self._weights())
         self._check_shares()
         self.evaluation = AsyncEvaluation(
-            config, self.pool, self.eval_episodes, self.eval_max_steps, self.actors.newest
+            config, self.pool, self.eval_episodes, self.eval_max_steps, self.actors.newest[0]
         )
 
     @property
@@ -156,7 +156,7 @@ class PPO:
             closing(self.actors.rollouts()) as rollouts,
         ):
             clock = Clock()
-            for rollout in rollouts:
+            for (rollout,) in rollouts:
                 clock.lap("wait")
                 metrics = self._learn(rollout)
                 self.iteration += 1
@@ -167,7 +167,7 @@ class PPO:
                 clock.lap("learn")
                 if self.iteration % self.eval_every == 0:
                     metrics |= self.evaluation.finish()
-                    self.evaluation.start(self.actors.newest)
+                    self.evaluation.start(self.actors.newest[0])
                 clock.lap("eval_wait")
                 yield {
                     "iteration": self.iteration,
@@ -202,7 +202,7 @@ class PPO:
 
     def evaluate_last(self) -> list[dict[str, float]]:
         """Return the evaluation under way, if there is one, and that of the newest weights."""
-        return self.evaluation.finish_last(self.actors.newest)
+        return self.evaluation.finish_last(self.actors.newest[0])
 
     def policy_iteration(self, which: str) -> int:
         """Return the iteration that a policy is of."""
@@ -259,7 +259,7 @@ class PPO:
         clip = self.clip_coef * (1 - progress) if self.anneal_clip else self.clip_coef
         check_rollout(rollout)
         reward = self.normalization.rewards(rollout, self.reward_clip)
-        metrics = self.team.learn(rollout, reward, self.actors.newest, self.iteration, rate, clip)
+        metrics = self.team.learn(rollout, reward, self.actors.newest[0], self.iteration, rate, clip)
         return {
             **metrics,
             "ppo/learning_rate": rate,

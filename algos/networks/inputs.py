@@ -20,6 +20,7 @@ from envs.spaces.features import Features, numbers_of
 from envs.spaces.layout import Layout
 from envs.spaces.parts import Leaf, Path, dotted, place
 from envs.spec import EnvSpec
+from envs.worlds.roles import Role
 
 MOST = 65_536  # numbers of one observation, for dense layers
 ALIGNMENT = 8  # bytes
@@ -188,9 +189,17 @@ def spaces_of(env: EnvSpec) -> tuple[Layout, gymnasium.Space]:
     require(
         len(roles) == 1,
         f"env.id={env.id} has agents of {len(roles)} roles ({names}), which see or do different things; allowed: one "
-        "role; choose an environment whose agents are alike",
+        "role here; algo=ppo and algo=a2c learn a policy for each; or choose an environment whose agents are alike",
     )
-    (role,) = roles
+    return spaces_of_role(env, roles[0])
+
+
+def spaces_of_role(env: EnvSpec, role: Role) -> tuple[Layout, gymnasium.Space]:
+    """Return how an observation lies in a row, and the action space, of the agents of a role.
+
+    Raises:
+        ConfigError: an observation has no known size.
+    """
     sized = f"env.id={env.id}: an observation of {role.observation_space} has no known size"
     if role.observations is None:
         raise ConfigError(f"{sized}; give it one by env.bounds=, or leave parts out by env.without=")

@@ -152,7 +152,7 @@ class OffPolicy(abc.ABC):
             closing(self.evaluation),
             closing(self.actors.rollouts()) as rollouts,
         ):
-            yield rollouts
+            yield (rollout for (rollout,) in rollouts)
 
     def publish(self) -> None:
         """Let actors play the weights as they are now."""

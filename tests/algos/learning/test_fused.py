@@ -71,9 +71,9 @@ def weights(of: RolloutConfig, version: int, normalized: bool = True) -> Weights
 
 def played(of: RolloutConfig, count: int = 4) -> tuple[list[Rollout], list[ResumePoint]]:
     points, rollouts = [ResumePoint.first(of.vec.num_envs, of.architecture)], []
-    source = play_here(of, lambda k: weights(of, k), points[0], 0)
+    source = play_here(of, lambda k: [weights(of, k)], points[0], 0)
     for _ in range(count):
-        rollout, end = next(source)
+        (rollout,), end = next(source)
         rollouts.append(rollout)
         points.append(end)
     source.close()
@@ -139,7 +139,7 @@ def test_one_goes_on_where_the_other_left(case: dict[str, Any]) -> None:
         for bare in (points[2], replace(points[2], saved=(None,))):  # by what was saved, and by actions
             elsewhere = Collector(of)
             for k in (2, 3):
-                rollout, bare = elsewhere.collect(weights(of, k), bare, k)
+                (rollout,), bare = elsewhere.collect([weights(of, k)], bare, k)
                 assert_same_bytes(rollout, undisturbed[k])
             elsewhere.close()
 
@@ -149,8 +149,9 @@ def test_actors_on_a_pool_play_what_they_play_by_single_steps() -> None:
     for fused in ("auto", "never"):
         of = config(**CASES["cartpole"], fused=fused)
         first = ResumePoint.first(2 * of.vec.num_envs, of.architecture)
-        source = play_on_pool(of, SerialPool(), 2, functools.partial(weights, of), first, 0)
-        found.append([next(source)[0] for _ in range(3)])
+        versions = functools.partial(lambda of, k: [weights(of, k)], of)
+        source = play_on_pool(of, SerialPool(), 2, versions, first, 0)
+        found.append([next(source)[0][0] for _ in range(3)])
         source.close()
     for one, other in zip(*found, strict=True):
         assert_same_bytes(one, other)
@@ -165,9 +166,9 @@ def test_what_is_no_number_is_named_as_by_single_steps(name: str) -> None:
         spoilt.parameters[-6] = np.nan  # the bias of the policy's output
         collector = Collector(of)
         with pytest.raises(VectorMisuse, match=r"action of environment 0 is \[nan\]; pass finite numbers") as error:
-            collector.collect(spoilt, ResumePoint.first(of.vec.num_envs, of.architecture), 0)
+            collector.collect([spoilt], ResumePoint.first(of.vec.num_envs, of.architecture), 0)
         said.append(str(error.value))
-        rollout, _ = collector.collect(weights(of, 0), ResumePoint.first(of.vec.num_envs, of.architecture), 0)
+        (rollout,), _ = collector.collect([weights(of, 0)], ResumePoint.first(of.vec.num_envs, of.architecture), 0)
         assert np.isfinite(rollout.logprob).all()
         collector.close()
     assert said[0] == said[1]
@@ -181,7 +182,9 @@ def test_the_first_action_that_is_none_is_the_one_that_is_named() -> None:
         parameters = np.array([-9, 0, 0, 3e38, 0, 0, 3e38, 0, 0, 1, -1, 0], np.float32)
         collector = Collector(of)
         with pytest.raises(VectorMisuse, match="the action of environment ") as error:
-            collector.collect(replace(weights(of, 0), parameters=parameters), ResumePoint.first(90, of.architecture), 0)
+            collector.collect(
+                [replace(weights(of, 0), parameters=parameters)], ResumePoint.first(90, of.architecture), 0
+            )
         collector.close()
         said.append(str(error.value))
     assert said[0] == said[1] and "environment 0 " not in said[0]

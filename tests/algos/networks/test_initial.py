@@ -92,7 +92,7 @@ def test_values_and_critics_stay_as_they_were_drawn_and_targets_begin_with_the_p
     after = ppo.learner.parameters()
     np.testing.assert_array_equal(after[P:], before[P:])
     assert (after[:P] != before[:P]).any()
-    assert ppo.actors.newest.parameters.tobytes() == after.tobytes()
+    assert ppo.actors.newest[0].parameters.tobytes() == after.tobytes()
     td3, source = build("algo=td3", *PENDULUM), learned("algo=sac", *PENDULUM)
     drawn = td3.learner.state_dict()
     td3.start_from(source.initial_policy())
