@@ -7,7 +7,7 @@ objective. Actors make rollouts here, ahead in a thread, or on the pool; the pla
 import functools
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -35,6 +35,7 @@ from algos.learning.returns import gae, vtrace
 from algos.learning.rollouts.actors import Actors, Mode, Staleness, check_shares, rollout_times
 from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
 from algos.learning.rollouts.rollout import Rollout, episode_metrics, world_metrics
+from algos.learning.selfplay.opponents import Opponents
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.shape import REPORTED, Surrogate
@@ -104,6 +105,7 @@ class PPO:
     eval_every: PositiveInt
     eval_episodes: PositiveInt
     eval_max_steps: PositiveInt
+    opponents: Mapping[str, Any] | None = None
 
     iteration: int = field(init=False, default=0)
     step: int = field(init=False, default=0)  # environment steps of all actors, evaluation not counted
@@ -130,6 +132,8 @@ class PPO:
         self.team = self._team(architecture)
         self.learner: Learner = self.team.first
         config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, self.groups, self.fused)
+        self.frozen = Opponents(self.opponents)
+        config = replace(config, policies=self.frozen.parts(self.env, architecture, self.seed))
         self.normalization = Normalization(
             self.vec.num_envs * (self.num_actors if self.rollouts == "actors" else 1) * self.env.seats,
             architecture.inputs,
@@ -137,7 +141,9 @@ class PPO:
             obs=self.normalize_observations,
             rewards=self.normalize_rewards,
         )
-        self.actors = Actors(config, self.pool, self.rollouts, self.num_actors, self.staleness, self._weights())
+        self.frozen.begin(self._weights())
+        acting = self.frozen.acting(self._weights())
+        self.actors = Actors(config, self.pool, self.rollouts, self.num_actors, self.staleness, *acting)
         self._check_shares()
         self.evaluation = AsyncEvaluation(
             config, self.pool, self.eval_episodes, self.eval_max_steps, self.actors.newest[0]
@@ -163,7 +169,9 @@ class PPO:
                 self.step += rollout.steps
                 self.episodes += len(rollout.returns)
                 self.normalization.observe(rollout)
-                self.actors.publish(self._weights())
+                newest = self._weights()
+                self.frozen.observe(newest)
+                self.actors.publish(*self.frozen.acting(newest))
                 clock.lap("learn")
                 if self.iteration % self.eval_every == 0:
                     metrics |= self.evaluation.finish()
@@ -190,6 +198,7 @@ class PPO:
             "normalization": self.normalization.state_dict(),
             "actors": self.actors.state_dict(),
             "evaluation": self.evaluation.state_dict(),
+            **self.frozen.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -197,7 +206,8 @@ class PPO:
         self.iteration, self.step, self.episodes = (int(state[name]) for name in ("iteration", "step", "episodes"))
         self.learner.load_state_dict(state["learner"])
         self.normalization.load_state_dict(state["normalization"])
-        self.actors.load_state_dict(state["actors"], self._weights())
+        self.frozen.load_state_dict(state)
+        self.actors.load_state_dict(state["actors"], *self.frozen.acting(self._weights()))
         self.evaluation.load_state_dict(state["evaluation"])
 
     def evaluate_last(self) -> list[dict[str, float]]:
@@ -219,6 +229,15 @@ class PPO:
         weights = self._weights() if which == "last" else self.evaluation.best
         return ActorPolicy(self.learner.architecture, weights)
 
+    @property
+    def versions(self) -> list[int]:
+        """See `KeepsVersions`: those that it plays against."""
+        return self.frozen.versions
+
+    def version(self, iteration: int) -> ActorPolicy:
+        """See `KeepsVersions`."""
+        return ActorPolicy(self.learner.architecture, self.frozen.version(iteration))
+
     def initial_policy(self) -> InitialPolicy:
         """See `TakesPolicy`: the last policy."""
         return InitialPolicy.of(self.policy(), self.normalization.seen.count)
@@ -230,7 +249,8 @@ class PPO:
         self.learner.load_state_dict({**self.learner.state_dict(), "parameters": parameters})
         if initial.seen is not None:
             self.normalization.seen = Moments(*initial.seen)
-        self.actors.begin(self._weights())
+        self.frozen.begin(self._weights())
+        self.actors.begin(*self.frozen.acting(self._weights()))
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""

@@ -124,7 +124,6 @@ def play_matches(
     in_world = isinstance(algorithm, LearnsInEnv) and algorithm.env.seats > 1
     require(in_world, f"{run} is a run of one agent, which has nobody to play against; name a run in a world")
     env = algorithm.env
-    matches.sides_of(env)
     own = players_of(algorithm, iteration, everybody)
     players = (*own, *find_players(words, env))
     names = [player.name for player in players]

@@ -21,6 +21,7 @@ from algos.learning.rollouts.trace import Trace
 from algos.networks.actor import make_actor
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.multiagent.parts import Parts
+from algos.networks.multiagent.versions import VersionsActor
 from algos.networks.native_policy import make_player
 from envs.errors import require
 from envs.spec import EnvSpec
@@ -84,7 +85,10 @@ class Collector:
         venv = config.vec.make(config.env.in_training(), copy=False, packed=True)
         self._envs = Environments(venv, self._parts, config.seed, actor, replayed=config.vec.seeded_slots)
         self._venv = venv
-        self._actors = [make_actor(part.architecture) for part in self._parts.each]
+        self._actors = [
+            VersionsActor(part.architecture, part.versions) if part.versions else make_actor(part.architecture)
+            for part in self._parts.each
+        ]
         fused = config.fused == "auto" and self._parts.single
         self._player = make_player(config.architecture, venv) if fused else None
         self._at: ResumePoint | None = None  # where the environments stand; None: nobody knows
@@ -105,11 +109,12 @@ class Collector:
             weights: of each part.
 
         Returns:
-            Each part's rollout, and their end, whose `played` are the actions of these rollouts alone.
+            The rollout of each part that learns, and their end, whose `played` are the actions of these rollouts alone.
         """
         config, parts = self._config, self._parts
         T = config.num_steps
         lives: list[dict[str, Any]] = [{}]  # of several agents
+        learn = [k for k, part in enumerate(parts.each) if not part.versions]
         if not self.is_at(start):
             start = self._envs.enter(start, iteration)
         self._at = None  # until the rollout is whole
@@ -120,15 +125,15 @@ class Collector:
             if config.exploration:
                 steps.logprob[:] = 0
             played, over = [steps], steps.terminated | steps.truncated
-            action = parts.pack([steps.action], [None])
+            action, self._envs.obs = parts.pack([steps.action], [None]), [steps.obs[T]]
         else:
             traces, over, env_s = self._step(weights, noise, start, state)
             # They waited together, which counts once.
             known: dict[str, Any] = {"explored": config.exploration is not None, "metrics": len(config.env.metrics)}
-            played = [trace.steps(0.0 if k else env_s, **known) for k, trace in enumerate(traces)]
-            lives = [trace.lives for trace in traces]
+            played = [traces[k].steps(0.0 if k else env_s, **known) for k in learn]
+            lives = [traces[k].lives for k in learn]
+            self._envs.obs = [trace.obs[T] for trace in traces]
             action = parts.pack([trace.action for trace in traces], [trace.played for trace in traces])
-        self._envs.obs = [steps.obs[T] for steps in played]
         episode = start.episode + over.sum(axis=0)
         length = np.where(over.any(axis=0), over[::-1].argmax(axis=0), start.length + T)
         # Not every environment that saves itself can be loaded elsewhere; wherever it steps, its actions lead there.
@@ -136,10 +141,10 @@ class Collector:
         end = ResumePoint(episode, length, state, (self._envs.save(),), kept)
         self._at = end.light
         rollouts = []
-        for k, steps in enumerate(played):
+        for k, steps, life in zip(learn, played, lives, strict=True):
             values = {field.name: getattr(steps, field.name) for field in fields(steps)} | {"obs": steps.obs[:T]}
             told = {"last_obs": steps.obs[T], "start": self._own(start.light, k), "restarts": self._venv.restarts}
-            rollouts.append(Rollout(weights[k].version, **told, **lives[k], **values))
+            rollouts.append(Rollout(weights[k].version, **told, **life, **values))
         return rollouts, end
 
     def close(self) -> None:
@@ -151,7 +156,9 @@ class Collector:
         if self._parts.single:
             return point
         width = self._parts.each[k].architecture.state_width
-        return replace(point, state=point.state[self._parts.rows(k, len(point.length)), :width])
+        state, who = point.state[self._parts.rows(k, len(point.length)), :width], self._envs.who(point.episode)
+        mine = self._parts.mine(k, who)  # the others' memory is nothing to it
+        return replace(point, state=state if mine is None else np.where(mine[:, None], state, 0))
 
     def _draw(self, iteration: int, version: int) -> list[NDArray[np.float32]]:
         """Return the noise of a rollout's actions, of each part by keys of its own."""

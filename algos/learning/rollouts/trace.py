@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from algos.networks.actor import Actor
 from algos.networks.multiagent.parts import Parts
+from algos.networks.multiagent.versions import VersionsActor
 from envs.native.steps import Steps
 from envs.vector.infos import read_numbers
 
@@ -30,7 +31,7 @@ class Trace:
         parts: Parts,
         k: int,
         groups: int,
-        actor: Actor,
+        actor: Actor | VersionsActor,
         noise: NDArray[np.float32],
         obs: NDArray[Any],
         acts: NDArray[np.bool_] | None,
@@ -72,6 +73,7 @@ class Trace:
             self.mine = np.empty((T + 1, n), np.bool_)
             self.mine[0] = played
             self.acts[0] &= played
+        self._number = None if who is None else parts.number(k, who)  # [n], which version plays
         self._stray = 0.0
         self._finals: list[tuple[int, int, Any]] = []
         self._returns: list[float] = []
@@ -81,10 +83,17 @@ class Trace:
 
     def choose(self, t: int, group: int) -> NDArray[Any]:
         """Return the actions of its rows in a group, as its head gives them to environments."""
-        before, rows, acts = time.perf_counter(), self._rows[group], self.acts
-        self._out[t, rows], after = self._actor.act(self.obs[t, rows], self.state[rows])
+        before, rows, acts, actor = time.perf_counter(), self._rows[group], self.acts, self._actor
+        if isinstance(actor, VersionsActor):
+            assert acts is not None and self._number is not None
+            version = np.where(acts[t, rows], self._number[rows], -1)
+            given = self.obs[t, rows], self.state[rows], self._noise[t, rows]
+            self.action[t, rows], self.state[rows] = actor.choose(*given, version)
+            self._policy_s += time.perf_counter() - before
+            return self._head.to_env(self.action[t, rows])
+        self._out[t, rows], after = actor.act(self.obs[t, rows], self.state[rows])
         self.state[rows] = after if acts is None else np.where(acts[t, rows, None], after, self.state[rows])
-        action = self._head.sample(self._out[t, rows], self._actor.log_std, self._noise[t, rows])
+        action = self._head.sample(self._out[t, rows], actor.log_std, self._noise[t, rows])
         self.action[t, rows] = action
         self._policy_s += time.perf_counter() - before
         return self._head.to_env(self.action[t, rows])
@@ -105,6 +114,8 @@ class Trace:
             was = self.mine[t - 1, rows]
             reward, ended, cut = reward * was, ended & was, cut & was
             self.mine[t, rows] = self._parts.mine(self._k, who)
+            if self._number is not None and who is not None:
+                self._number[rows] = self._parts.number(self._k, who)
             self.state[rows][self.mine[t, rows] & ~was] = 0  # somebody else's memory
         self.obs[t, rows] = seen
         self._reward[t - 1, rows] = reward
@@ -149,6 +160,7 @@ class Trace:
         T, n = self._reward.shape
         logprob, final_obs = np.zeros((T, n), np.float32), np.zeros((0, *self.obs.shape[2:]), self.obs.dtype)
         if not explored:
+            assert not isinstance(self._actor, VersionsActor)  # of which nobody learns
             out, action = self._out.reshape(T * n, -1), self.action.reshape(T * n, -1)
             logprob = self._head.logprob(out, self._actor.log_std, action).reshape(T, n)
         if self._finals:

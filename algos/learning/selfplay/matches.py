@@ -1,7 +1,6 @@
 """Matches: whole episodes of a world that two players play against each other, each on every side in turn."""
 
 import logging
-import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -16,9 +15,9 @@ from algos.common.threads import one_thread
 from algos.learning.episodes import play
 from algos.learning.policy import Policy
 from algos.learning.policy_episodes import Alone, drawn_in_seat
+from algos.learning.selfplay.sides import sides_of
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool
-from envs.errors import require
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
 
@@ -65,21 +64,6 @@ class Results:
         """Share [P, P] of the points that the row's player took: 1 for a win, 1/2 for a draw; NaN: did not meet."""
         with np.errstate(invalid="ignore"):
             return np.asarray((self.wins + 0.5 * self.draws) / np.where(self.games > 0, self.games, np.nan))
-
-
-def sides_of(env: EnvSpec) -> tuple[tuple[int, ...], ...]:
-    """Return the seats on each side of a world: teams by their agents' names without numbers, or else each seat alone.
-
-    Raises:
-        ConfigError: it has one agent.
-    """
-    require(env.seats > 1, f"env.id={env.id} has one agent, which has nobody to play against; choose a world")
-    teams: dict[str, list[int]] = {}
-    for number, seat in enumerate(env.seating):
-        teams.setdefault(re.sub(r"[\W_]*\d*$", "", seat.agent), []).append(number)
-    if len(teams) == 1:
-        return tuple((seat,) for seat in range(env.seats))
-    return tuple(map(tuple, teams.values()))
 
 
 def play_match(players: Players, first: int, second: int, seeds: Sequence[int]) -> Games:

@@ -34,19 +34,24 @@ class Part:
         seats: in each world, in order; of one role.
         layouts: how its observations and actions lie at the start of a row, where a world has several roles; None: rows
             are as its own.
+        versions: how many frozen versions of the policy it plays, and learns from none; 0: the one that learns.
     """
 
     name: str
     seats: tuple[int, ...]
     architecture: Architecture
     layouts: tuple[Layout, Layout] | None = None
+    versions: int = 0
 
 
 class Cast(Protocol):
     """Who plays where, episode by episode, where several parts are for the same seat."""
 
     def __call__(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Return which part plays at each seat of worlds [W] in their episodes [W], [W, seats]; by these alone."""
+        """Return who plays at each seat of worlds [W] in their episodes [W], [W, seats]; by these alone.
+
+        Players are numbered in the order of parts; a part of versions has one number for each.
+        """
         ...
 
 
@@ -121,12 +126,20 @@ class Parts:
             obs[~acts] = blank(self.each[k].architecture.inputs.layout)
 
     def who(self, first: int, episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
-        """Return which part plays each row of worlds first, first + 1, ... in their episodes; None: all their own."""
+        """Return who plays each row of worlds first, first + 1, ... in their episodes; None: each part its own."""
         return None if self.cast is None else self.cast(first + np.arange(len(episode)), episode).ravel()
 
     def mine(self, k: int, who: NDArray[np.intp] | None) -> Flags | None:
         """Return which of a part's rows it plays; None: all."""
-        return None if who is None else who[self.rows(k, len(who) // self.seats)] == k
+        if who is None:
+            return None
+        number = self.number(k, who)
+        return (number >= 0) & (number < max(self.each[k].versions, 1))
+
+    def number(self, k: int, who: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return of each of a part's rows which of its versions plays there; those that others play are outside."""
+        before = sum(max(part.versions, 1) for part in self.each[:k])
+        return np.asarray(who[self.rows(k, len(who) // self.seats)] - before)
 
     def join(self, actions: Sequence[NDArray[Any]], who: NDArray[np.intp] | None = None) -> NDArray[Any]:
         """Return one batch of whole worlds of all parts' actions, each as its head gives them to environments."""

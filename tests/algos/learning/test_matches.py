@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from test_agents import config  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
-from algos.learning.selfplay.matches import Players, play_all, play_match, sides_of
+from algos.learning.selfplay.matches import Players, play_all, play_match
 from algos.learning.selfplay.ratings import rate
 from algos.learning.selfplay.scripted import CONNECT4, TICTACTOE, Perfect, Random, TwoPly
+from algos.learning.selfplay.sides import sides_of
 from algos.networks.inputs import spaces_of
 from algos.pool.protocol import Done, WorkerLost
 from algos.pool.serial import SerialPool

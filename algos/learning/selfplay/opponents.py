@@ -1,0 +1,152 @@
+"""Opponents of a policy that learns: earlier versions of itself, drawn by key for every episode (arXiv:1710.03748).
+
+In some of the episodes the newest policy plays all seats of a world. In the others it has one side, and a version that
+was kept has the other; that side's rows are no experience. Who plays is a function of run seed, world and episode, so
+any process can enter an episode in its middle.
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.common.keys import Stream, keyed_generator
+from algos.learning.selfplay.sides import sides_of
+from algos.networks.architecture import Architecture, Weights
+from algos.networks.multiagent.parts import Part, Parts
+from algos.networks.multiagent.versions import stack
+from envs.errors import ConfigError, nearest, require
+from envs.ranges import PositiveInt, UnitFloat, check_fields
+from envs.spec import EnvSpec
+
+LEARNER, FROZEN = "learner", "opponents"  # names of the parts
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How many versions are kept, and how often they play."""
+
+    keep: PositiveInt
+    every: PositiveInt  # iterations from one version that is kept to the next
+    newest: UnitFloat  # share of episodes in which the newest policy plays itself
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Settings":
+        """Read settings.
+
+        Raises:
+            ConfigError: a key is unknown or missing, or a value is none that is allowed.
+        """
+        names = [item.name for item in fields(cls)]
+        for key, value in given.items():
+            require(key in names, f"opponents.{key} is not a key of opponents; {nearest(str(key), names)}")
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            fits = whole or (key == "newest" and isinstance(value, float))
+            require(
+                fits,
+                f"opponents.{key}={value!r} has the wrong type; allowed: a {'' if key == 'newest' else 'whole '}number",
+            )
+        missing = ", ".join(name for name in names if name not in given)
+        require(not missing, f"opponents: {missing} is missing; such as opponents={{keep: 10, every: 20, newest: 0.8}}")
+        try:
+            return cls(**given)
+        except ConfigError as error:
+            raise ConfigError(f"opponents.{error}") from error
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Who plays in each seat; see `Cast`. 0 is who learns, 1 and more are versions.
+
+    The side that learns alternates from episode to episode, and from world to world.
+    """
+
+    seed: int
+    newest: float
+    keep: int
+    sides: tuple[tuple[int, ...], ...]
+
+    def __call__(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Return who plays in the seats of worlds [W] in their episodes [W], [W, seats]."""
+        return np.array([_seated(self, *pair) for pair in zip(world.tolist(), episode.tolist(), strict=True)], np.intp)
+
+
+@functools.lru_cache(maxsize=65_536)
+def _seated(draw: Draw, world: int, episode: int) -> tuple[int, ...]:
+    """Return who plays in the seats of a world in an episode."""
+    generator = keyed_generator(draw.seed, Stream.OPPONENT, episode, world)
+    seats = [0] * sum(map(len, draw.sides))
+    if generator.random() >= draw.newest:
+        version = 1 + int(generator.integers(draw.keep))
+        for number, side in enumerate(draw.sides):
+            if (number + world + episode) % 2:
+                for seat in side:
+                    seats[seat] = version
+    return tuple(seats)
+
+
+@final
+class Opponents:
+    """The versions that are kept, in as many places, of which the one that was filled first is filled anew next.
+
+    In the beginning the first policy is in all of them. A world whose opponent is replaced goes on against the other.
+    """
+
+    def __init__(self, given: Mapping[str, Any] | None) -> None:
+        """Read settings; None: nobody is played against.
+
+        Raises:
+            ConfigError: see `Settings.of`.
+        """
+        self._settings = None if given is None else Settings.of(given)
+        self._places: list[Weights] = []
+
+    def parts(self, env: EnvSpec, architecture: Architecture, seed: int) -> Parts | None:
+        """Return who acts in worlds: who learns, and versions of it; None: one policy acts for all.
+
+        Raises:
+            ConfigError: there is nobody to play against.
+        """
+        settings = self._settings
+        if settings is None:
+            return None
+        seats = tuple(range(env.seats))
+        draw = Draw(seed, settings.newest, settings.keep, sides_of(env))
+        each = Part(LEARNER, seats, architecture), Part(FROZEN, seats, architecture, versions=settings.keep)
+        return Parts.of(each, env, draw)
+
+    def begin(self, weights: Weights) -> None:
+        """Have this first policy."""
+        self._places = [weights] * (0 if self._settings is None else self._settings.keep)
+
+    def observe(self, weights: Weights) -> None:
+        """Keep the policy after an iteration, if it is the turn of that one."""
+        if self._settings is not None and weights.version % self._settings.every == 0:
+            self._places[(weights.version // self._settings.every - 1) % len(self._places)] = weights
+
+    def acting(self, newest: Weights) -> list[Weights]:
+        """Return the weights of each part."""
+        return [newest, stack(self._places)] if self._places else [newest]
+
+    @property
+    def versions(self) -> list[int]:
+        """The iterations that versions are of, the oldest first."""
+        return sorted({weights.version for weights in self._places})
+
+    def version(self, iteration: int) -> Weights:
+        """Return the version of an iteration."""
+        return next(weights for weights in self._places if weights.version == iteration)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All versions, as plain data under a name of their own; nothing where there are none."""
+        return {FROZEN: {str(k): vars(weights) for k, weights in enumerate(self._places)}} if self._places else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave, beside whatever else is in a state."""
+        self._places = [Weights(**state[FROZEN][str(k)]) for k in range(len(self._places))]
