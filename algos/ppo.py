@@ -270,6 +270,7 @@ class PPO:
             f"{self.epochs} epochs in minibatches of {min(self.minibatch_size, batch):,}",
             "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
             f"{len(self.learner.parameters()):,} parameters, {architecture.head.describe()} actions",
+            **self.frozen.describe(),
         }
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:

@@ -117,6 +117,15 @@ def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def games(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("pettingzoo.classic", reason="install the extra multiagent")
+    folder = tmp_path_factory.mktemp("readme") / "games"
+    short = [*FEW_STEPS, *ONE_PASS, "compute=serial"]
+    assert call_main("experiment=ppo_tictactoe", *short, f"run.dir={folder}") == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
 def served() -> Iterator[str]:
     """The address of a server of CartPole."""
     pytest.importorskip("grpc", reason="grpcio is not installed")
@@ -137,7 +146,7 @@ def filled(command: str, request: pytest.FixtureRequest) -> list[str]:
     words = shlex.split(command)[3:]
     if any(SERVED in word for word in words):
         words = [word.replace(SERVED, request.getfixturevalue("served")) for word in words]
-    for name, fixture in {"RUN": "run", "POET": "poet"}.items():
+    for name, fixture in {"RUN": "run", "POET": "poet", "GAMES": "games"}.items():
         if any(re.search(rf"\b{name}\b", word) for word in words):
             folder = str(request.getfixturevalue(fixture))
             words = [re.sub(rf"\b{name}\b", folder, word) for word in words]

@@ -121,6 +121,14 @@ class Opponents:
         each = Part(LEARNER, seats, architecture), Part(FROZEN, seats, architecture, versions=settings.keep)
         return Parts.of(each, env, draw)
 
+    def describe(self) -> dict[str, str]:
+        """Return the line of `dry_run=true`; nothing where there are none."""
+        settings = self._settings
+        if settings is None:
+            return {}
+        share = f"in {1 - settings.newest:.0%} of episodes one of {settings.keep} earlier versions of the policy"
+        return {FROZEN: f"{share}, of every {settings.every} iterations"}
+
     def begin(self, weights: Weights) -> None:
         """Have this first policy."""
         self._places = [weights] * (0 if self._settings is None else self._settings.keep)
