@@ -11,7 +11,7 @@ from algos.learning.policy import Policy as Policy
 if TYPE_CHECKING:
     # A command that only reads run folders asks for these protocols, and need not wait for Gymnasium.
     from algos.evolution.niche import Niche
-    from algos.networks.initial import InitialPolicy
+    from algos.networks.initial import Initial
     from envs.spec import EnvSpec
 
 Metrics = Mapping[str, float]
@@ -103,11 +103,11 @@ class KeepsPolicies(Protocol):
 class TakesPolicy(Protocol):
     """An algorithm that can begin with the policy of another run, and others with its own; see `init_from`."""
 
-    def initial_policy(self) -> InitialPolicy:
+    def initial_policy(self) -> Initial:
         """Return the present policy, as another algorithm may begin with it."""
         ...
 
-    def start_from(self, initial: InitialPolicy) -> None:
+    def start_from(self, initial: Initial) -> None:
         """Begin with this policy in place of the one that was drawn; nothing has been learned yet.
 
         Raises:

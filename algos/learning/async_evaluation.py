@@ -3,14 +3,16 @@
 import functools
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from algos.common.keys import Stream, episode_seed
 from algos.learning.episodes import Episodes, summarize
 from algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
 from algos.learning.rollouts.collector import RolloutConfig
-from algos.networks.actor import ActorPolicy
+from algos.learning.seated import seat_parts
 from algos.networks.architecture import Weights
 from algos.networks.native_policy import network_of
 from algos.pool.broadcast import Broadcast
@@ -27,21 +29,22 @@ class AsyncEvaluation:
     machine. An evaluation therefore only holds training up where it takes longer than the time between two evaluations.
     """
 
-    def __init__(self, config: RolloutConfig, pool: Pool, episodes: int, max_steps: int, weights: Weights) -> None:
+    def __init__(self, config: RolloutConfig, pool: Pool, episodes: int, max_steps: int, *weights: Weights) -> None:
         self._config = config
         self._pool = pool
         self._episodes = episodes
         self._max_steps = max_steps  # of an episode
-        self._evaluated: Weights = weights  # those being played, or played last
+        self._parts = config.parts
+        self._evaluated: Sequence[Weights] = weights  # of each part, those being played, or played last
         self._thread: threading.Thread | None = None
         self._running = False
         self._given_up = False
         self._ends: dict[int, Any] = {}
         self._error: BaseException | None = None
         self.best_return = float("-inf")
-        self.best: Weights = weights
+        self.best: Sequence[Weights] = weights
 
-    def start(self, weights: Weights) -> None:
+    def start(self, *weights: Weights) -> None:
         """Begin to play these weights; a pool that is this process plays them when they are asked for."""
         self._evaluated, self._running = weights, True
         self._ends, self._error, self._given_up = {}, None, False
@@ -58,13 +61,13 @@ class AsyncEvaluation:
             self.best_return, self.best = metrics["eval/return_mean"], self._evaluated
         return metrics
 
-    def finish_last(self, weights: Weights) -> list[dict[str, float]]:
+    def finish_last(self, *weights: Weights) -> list[dict[str, float]]:
         """Report what is being played, and an evaluation of these weights if they are others; nothing changes."""
         reports = [self._wait()]
-        if not self._running or weights.version != self._evaluated.version:
-            last = AsyncEvaluation(self._config, self._pool, self._episodes, self._max_steps, weights)
+        if not self._running or weights[0].version != self._evaluated[0].version:
+            last = AsyncEvaluation(self._config, self._pool, self._episodes, self._max_steps, *weights)
             last.best_return = max([self.best_return, *(metrics["eval/return_mean"] for metrics in reports if metrics)])
-            last.start(weights)
+            last.start(*weights)
             reports.append(last.finish())
         return [metrics for metrics in reports if metrics]
 
@@ -84,7 +87,8 @@ class AsyncEvaluation:
             return {}
         names = self._config.env.metrics
         together = Episodes.join(played, len(names))
-        return summarize(together, names, self.best_return, self._evaluated.version, self._max_steps)
+        told = summarize(together, names, self.best_return, self._evaluated[0].version, self._max_steps)
+        return told | self._tell_each(together)
 
     def close(self) -> None:
         """Give up what is being played, which a resumed run plays again; may be called twice."""
@@ -95,17 +99,30 @@ class AsyncEvaluation:
 
     def state_dict(self) -> dict[str, Any]:
         """The weights under evaluation, which a resumed run plays again, and the best so far."""
-        best = {"return": self.best_return, "weights": vars(self.best)}
-        return {"running": self._running, "judged": vars(self._evaluated), "best": best}
+        judged, best = (self._parts.by_name([vars(one) for one in each]) for each in (self._evaluated, self.best))
+        return {"running": self._running, "judged": judged, "best": {"return": self.best_return, "weights": best}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
         self._running, self._thread = bool(state["running"]), None
-        self._evaluated = Weights(**state["judged"])
-        self.best_return, self.best = float(state["best"]["return"]), Weights(**state["best"]["weights"])
+        judged, best = (self._parts.in_order(one) for one in (state["judged"], state["best"]["weights"]))
+        self._evaluated = [Weights(**one) for one in judged]
+        self.best_return, self.best = float(state["best"]["return"]), [Weights(**one) for one in best]
+
+    def _tell_each(self, played: Episodes) -> dict[str, float]:
+        """Return what the lives of each of several policies came to."""
+        metrics: dict[str, float] = {}
+        for part in () if self._parts.single else self._parts.each:
+            lives = [of[np.isin(seats, part.seats)] for of, seats in zip(played.lives, played.seats, strict=True)]
+            returns = np.concatenate(lives) if lives else np.zeros(0)
+            if len(returns):
+                name = f"eval/{part.name}/return"
+                metrics |= {f"{name}_mean": float(returns.mean()), f"{name}_std": float(returns.std())}
+        return metrics
 
     def _play(self) -> None:
-        config, network = self._config, network_of(self._config.architecture)
+        config = self._config
+        network = network_of(config.architecture) if self._parts.single else None
         anyway = isinstance(config.vec, Native)
         natively = NativePlayer.exact(config.env, network, native_anyway=anyway) is not None
         size = min(FULL if natively else COMPANY, self._episodes)  # short tasks hold up few others
@@ -124,12 +141,14 @@ class AsyncEvaluation:
             self._error = error
 
 
-def evaluate_on_worker(config: RolloutConfig, max_steps: int, task: tuple[Broadcast[Weights], int, int]) -> Episodes:
+def evaluate_on_worker(
+    config: RolloutConfig, max_steps: int, task: tuple[Broadcast[Sequence[Weights]], int, int]
+) -> Episodes:
     """Play episodes first..last-1 of an evaluation, by the most likely actions."""
     shared, first, last = task
     weights = shared.value
-    seeds = [episode_seed(config.seed, Stream.EVALUATION, weights.version, k) for k in range(first, last)]
-    policy = ActorPolicy(config.architecture, weights)
+    seeds = [episode_seed(config.seed, Stream.EVALUATION, weights[0].version, k) for k in range(first, last)]
+    policy = seat_parts(config.parts, config.env, weights)
     native = isinstance(config.vec, Native)
     what = Performance(config.env, policy, max_steps, stochastic=False, in_company=True, native=native)
     return perform(what, seeds, threads_of(config.vec))

@@ -20,7 +20,7 @@ from algos.learning.episodes import Episodes, Moments, Players, play
 from algos.learning.policy import Drawing
 from algos.learning.seated import SeatedPolicy
 from algos.networks.flat import FlatPolicy, Population
-from algos.networks.inputs import spaces_of
+from algos.networks.inputs import blanks, row_of
 from algos.networks.native_policy import NativePolicy
 from algos.pool.broadcast import Broadcast
 from envs.cores import usable_cores
@@ -251,8 +251,9 @@ class EveryRow:
     """One policy in every row, acting on all at once."""
 
     def __init__(self, env: EnvSpec, policy: Any) -> None:
-        row = spaces_of(env)[0].row
+        row = row_of(env)
         self.shape, self.dtype = row.shape, row.base
+        self._blanks = blanks(env) if env.seats > 1 and len(env.roles) > 1 else None
         self._policy = policy
         self._state: Any = None
 
@@ -267,6 +268,8 @@ class EveryRow:
 
     def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
         """See `Players.act`."""
+        if self._blanks is not None and acts is not None:  # nobody's row may stand for another role's
+            obs[~acts] = np.tile(self._blanks, len(obs) // len(self._blanks))[~acts]
         actions, _, state = self._policy.act(obs, self._state)
         state = None if state is None else state.copy()
         if state is not None and acts is not None:
@@ -283,7 +286,7 @@ class Alone:
     """A policy in every row, each as if it were alone: `policy_of(episode, seat)` plays the seat in the episode."""
 
     def __init__(self, env: EnvSpec, policy_of: Callable[[int, int], Any], slots: int) -> None:
-        row = spaces_of(env)[0].row
+        row = row_of(env)
         self.shape, self.dtype = row.shape, row.base
         self._policy_of = policy_of
         self._policies: list[Any] = [None] * (slots * env.seats)

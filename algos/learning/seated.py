@@ -7,7 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.learning.policy import Drawing, Policy
+from algos.networks.actor import ActorPolicy
+from algos.networks.architecture import Weights
 from algos.networks.inputs import blank
+from algos.networks.multiagent.parts import Parts
 from envs.errors import ConfigError, require
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
@@ -72,6 +75,16 @@ class SeatedPolicy:
                 after[rows, : member.memory] = kept
         assert actions is not None
         return actions, {}, after
+
+
+def seat_parts(parts: Parts, env: EnvSpec, weights: Sequence[Weights]) -> Policy:
+    """Return the policy of an environment's only part, or those of several in their seats."""
+    each = [ActorPolicy(part.architecture, one) for part, one in zip(parts.each, weights, strict=True)]
+    if parts.single:
+        return each[0]
+    return SeatedPolicy(
+        env, each, [next(k for k, part in enumerate(parts.each) if seat in part.seats) for seat in range(env.seats)]
+    )
 
 
 class _Member:

@@ -20,7 +20,7 @@ from envs.spaces.features import Features, numbers_of
 from envs.spaces.layout import Layout
 from envs.spaces.parts import Leaf, Path, dotted, place
 from envs.spec import EnvSpec
-from envs.worlds.roles import Role
+from envs.worlds.roles import Role, SeatRows, widen
 
 MOST = 65_536  # numbers of one observation, for dense layers
 ALIGNMENT = 8  # bytes
@@ -220,6 +220,22 @@ def blank(layout: Layout) -> NDArray[Any]:
     rows = layout.zeros(1)
     for leaf in masks(layout):
         numbers_of(leaf, layout.octets(rows))[:] = 1
+    return rows
+
+
+def row_of(env: EnvSpec) -> np.dtype[Any]:
+    """Return what rows of observations are made of, of one agent, of a role, or of several roles."""
+    if env.seats == 1 or len(env.roles) == 1:
+        return spaces_of(env)[0].row
+    return SeatRows.of([spaces_of_role(env, role)[0] for role in env.roles], [role.seats for role in env.roles]).row
+
+
+def blanks(env: EnvSpec) -> NDArray[Any]:
+    """Return the blank rows of a world's seats, [A], where they have several roles."""
+    rows = np.zeros(env.seats, row_of(env))
+    for role in env.roles:
+        layout = spaces_of_role(env, role)[0]
+        rows[list(role.seats)] = widen(blank(layout), layout, rows.dtype)
     return rows
 
 

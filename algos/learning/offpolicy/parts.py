@@ -188,7 +188,7 @@ class OffPolicy(abc.ABC):
 
     def policy_iteration(self, which: str) -> int:
         """Return the iteration that a policy is of."""
-        return self.evaluation.best.version if which == "best" else self.pace.rollouts
+        return self.evaluation.best[0].version if which == "best" else self.pace.rollouts
 
     def policy(self, which: Literal["last", "best"] = "last") -> ActorPolicy:
         """The policy: the last one, or the best that an evaluation met.
@@ -198,7 +198,7 @@ class OffPolicy(abc.ABC):
         """
         met = which == "last" or self.evaluation.best_return > float("-inf")
         require(met, "which=best is not known before the first evaluation; use which=last")
-        weights = self.learner.weights(self.pace.rollouts) if which == "last" else self.evaluation.best
+        weights = self.learner.weights(self.pace.rollouts) if which == "last" else self.evaluation.best[0]
         return ActorPolicy(self.learner.architecture, weights)
 
     def initial_policy(self) -> InitialPolicy:

@@ -6,21 +6,21 @@ any process can enter an episode in its middle.
 """
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
+from algos.learning.rollouts.collector import RolloutConfig
 from algos.learning.selfplay.sides import sides_of
-from algos.networks.architecture import Architecture, Weights
-from algos.networks.multiagent.parts import Part, Parts
+from algos.networks.architecture import Weights
+from algos.networks.multiagent.parts import Parts
 from algos.networks.multiagent.versions import stack
 from envs.errors import ConfigError, nearest, require
 from envs.ranges import PositiveInt, UnitFloat, check_fields
-from envs.spec import EnvSpec
 
 LEARNER, FROZEN = "learner", "opponents"  # names of the parts
 
@@ -98,28 +98,33 @@ class Opponents:
     In the beginning the first policy is in all of them. A world whose opponent is replaced goes on against the other.
     """
 
-    def __init__(self, given: Mapping[str, Any] | None) -> None:
+    def __init__(self, given: Mapping[str, Any] | None, first: Sequence[Weights]) -> None:
         """Read settings; None: nobody is played against.
 
+        Args:
+            first: the weights of the policies that learn, which must be one.
+
         Raises:
-            ConfigError: see `Settings.of`.
+            ConfigError: see `Settings.of`, or several policies learn.
         """
         self._settings = None if given is None else Settings.of(given)
-        self._places: list[Weights] = []
+        what = f"opponents: {len(first)} policies learn in this world, each of some of the agents"
+        require(given is None or len(first) == 1, f"{what}; leave it at null, or have one policy for all agents")
+        self.begin(first)
 
-    def parts(self, env: EnvSpec, architecture: Architecture, seed: int) -> Parts | None:
-        """Return who acts in worlds: who learns, and versions of it; None: one policy acts for all.
+    def add_to(self, config: RolloutConfig) -> RolloutConfig:
+        """Return how rollouts are played with them.
 
         Raises:
             ConfigError: there is nobody to play against.
         """
-        settings = self._settings
+        settings, env = self._settings, config.env
         if settings is None:
-            return None
-        seats = tuple(range(env.seats))
-        draw = Draw(seed, settings.newest, settings.keep, sides_of(env))
-        each = Part(LEARNER, seats, architecture), Part(FROZEN, seats, architecture, versions=settings.keep)
-        return Parts.of(each, env, draw)
+            return config
+        draw = Draw(config.seed, settings.newest, settings.keep, sides_of(env))
+        (alone,) = config.parts.each
+        each = replace(alone, name=LEARNER), replace(alone, name=FROZEN, versions=settings.keep)
+        return replace(config, policies=Parts.of(each, env, draw))
 
     def describe(self) -> dict[str, str]:
         """Return the line of `dry_run=true`; nothing where there are none."""
@@ -129,18 +134,18 @@ class Opponents:
         share = f"in {1 - settings.newest:.0%} of episodes one of {settings.keep} earlier versions of the policy"
         return {FROZEN: f"{share}, of every {settings.every} iterations"}
 
-    def begin(self, weights: Weights) -> None:
+    def begin(self, first: Sequence[Weights]) -> None:
         """Have this first policy."""
-        self._places = [weights] * (0 if self._settings is None else self._settings.keep)
+        self._places = [first[0]] * (0 if self._settings is None else self._settings.keep)
 
-    def observe(self, weights: Weights) -> None:
+    def observe(self, newest: Sequence[Weights]) -> None:
         """Keep the policy after an iteration, if it is the turn of that one."""
-        if self._settings is not None and weights.version % self._settings.every == 0:
-            self._places[(weights.version // self._settings.every - 1) % len(self._places)] = weights
+        if self._settings is not None and newest[0].version % self._settings.every == 0:
+            self._places[(newest[0].version // self._settings.every - 1) % len(self._places)] = newest[0]
 
-    def acting(self, newest: Weights) -> list[Weights]:
-        """Return the weights of each part."""
-        return [newest, stack(self._places)] if self._places else [newest]
+    def acting(self, newest: Sequence[Weights]) -> list[Weights]:
+        """Return the weights of each part: of who learns, and of all places."""
+        return [*newest, *([stack(self._places)] if self._places else [])]
 
     @property
     def versions(self) -> list[int]:

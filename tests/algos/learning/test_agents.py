@@ -230,8 +230,6 @@ def test_agents_that_share_a_policy_do_different_things_once_they_see_their_seat
         algorithm("algo=ppo", "env=cartpole", "algo.seat_feature=true")
 
 
-def test_agents_of_several_roles_are_refused_in_one_line() -> None:
-    with pytest.raises(ConfigError, match="has agents of 2 roles"):
-        algorithm(*arguments("mortals"), "env.id=mpe2.simple_tag_v3:parallel_env")
+def test_a_world_is_refused_in_one_line_by_what_learns_from_replay() -> None:
     with pytest.raises(ConfigError, match="world of 4 agents"):
         algorithm("algo=dqn", "env=gymnasium", *MORTALS)

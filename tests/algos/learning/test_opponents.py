@@ -1,5 +1,6 @@
 """Opponents in training: earlier versions of the policy, by the laws they obey."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ from test_agents import MORTALS, SMALL, TURNS  # type: ignore[import-not-found] 
 
 from algos.learning.selfplay.opponents import Draw
 from algos.networks.actor import ActorPolicy
-from algos.networks.architecture import Weights
 from algos.networks.multiagent.versions import VersionsActor, stack
 from envs.errors import ConfigError
 
@@ -70,7 +70,8 @@ def test_nobody_learns_from_what_opponents_do() -> None:
             episodes += over
             # The learner's side is told of the end of every episode, as one of two always is the learner's.
             assert (rollout.reward[t].reshape(4, seats)[over] != 0).any(axis=1).all()
-        one.actors.publish(*one.frozen.acting(Weights(**{**vars(one._weights()), "version": iteration + 1})))
+        (newest,) = one.weights()
+        one.actors.publish(*one.frozen.acting([replace(newest, version=iteration + 1)]))
     with_rollouts.close()
     assert met > 40
 

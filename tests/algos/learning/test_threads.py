@@ -58,7 +58,9 @@ def test_evaluation_in_this_process_changes_no_threads_beside_the_learner(monkey
     monkeypatch.setattr(async_evaluation, "evaluate_on_worker", evaluate)
     weights: Any = type("Weights", (), {"version": 3})()
     architecture = SimpleNamespace(is_dense=False, head=None, inputs=None)
-    config: Any = SimpleNamespace(env=SimpleNamespace(metrics=()), vec=None, architecture=architecture)
+    config: Any = SimpleNamespace(
+        env=SimpleNamespace(metrics=()), vec=None, architecture=architecture, parts=SimpleNamespace(single=True)
+    )
     evaluation = AsyncEvaluation(config, SerialPool(), 10, 100, weights)
     before = threading.active_count()
     evaluation.start(weights)
