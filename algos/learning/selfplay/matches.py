@@ -15,6 +15,7 @@ from algos.common.threads import one_thread
 from algos.learning.episodes import play
 from algos.learning.policy import Policy
 from algos.learning.policy_episodes import Alone, drawn_in_seat
+from algos.learning.seated import SeatedPolicy
 from algos.learning.selfplay.sides import sides_of
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool
@@ -78,7 +79,8 @@ def play_match(players: Players, first: int, second: int, seeds: Sequence[int]) 
 
     def policy_of(episode: int, seat: int) -> Any:
         who = (first, second)[int(seats[seat]) ^ (episode >= len(seeds))]
-        policy = players.policies[who]
+        policy: Any = players.policies[who]
+        policy = policy.at(seat) if isinstance(policy, SeatedPolicy) else policy
         return drawn_in_seat(policy, twice[episode], seat) if players.drawn[who] else policy
 
     with one_thread(), closing(SerialVectorEnv(env, 1, AutoresetMode.DISABLED, packed=True)) as venv:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from test_agents import config  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
+from algos.learning.seated import SeatedPolicy
 from algos.learning.selfplay.matches import Players, play_all, play_match
 from algos.learning.selfplay.ratings import rate
 from algos.learning.selfplay.scripted import CONNECT4, TICTACTOE, Perfect, Random, TwoPly
@@ -66,6 +67,14 @@ def test_wins_are_counted_for_whoever_made_them() -> None:
         games = play_match(steady, 0, 1, [seed])
         assert games.returns.tolist() == ([[1, -1], [-1, 1]] if first_wins else [[-1, 1], [1, -1]])
         assert games.lengths.tolist() == [-(-world._limit // 3)] * 2
+
+
+def test_a_player_of_several_policies_has_the_right_one_in_each_seat() -> None:
+    both = SeatedPolicy(TURNS, [Steady(0), Steady(2)], [0, 1])
+    whole, slow, fast = (play_match(players(one, Steady(1)), 0, 1, range(8)) for one in (both, Steady(0), Steady(2)))
+    np.testing.assert_array_equal(whole.returns[:8], slow.returns[:8])
+    np.testing.assert_array_equal(whole.returns[8:], fast.returns[8:])
+    assert (slow.returns[:8] != fast.returns[:8]).any() and (slow.returns[8:] != fast.returns[8:]).any()
 
 
 class Backwards(SerialPool):

@@ -20,11 +20,15 @@ VARIANTS = {
     "prefetch": [*TURNS, "algo.rollouts=prefetch"],
     "actors": [*TURNS, "algo.rollouts=actors", "vec.num_envs=2", "algo.staleness=0"],
     "lstm": [*TURNS, "algo.lstm=true"],
+    "a2c": [*TURNS, "algo=a2c"],
 }
 
 
 def build(variant: str, *more: str, against: str = AGAINST) -> Any:
-    return algorithm(*SMALL, *VARIANTS[variant], against, *more)
+    words = [*SMALL, *VARIANTS[variant], against, *more]
+    if variant == "a2c":
+        words = [word for word in words if "normalize" not in word and "minibatch" not in word and word != "algo=ppo"]
+    return algorithm(*words)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -132,6 +136,10 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
         (
             ["algo.opponents={kep: 1, every: 2, newest: 1}"],
             "opponents.kep is not a key of opponents; did you mean 'keep'",
+        ),
+        (
+            [AGAINST, "algo.policies={a: first, b: second}"],
+            "opponents: 2 policies learn in this world, each of some of",
         ),
         ([AGAINST, "env.id=CartPole-v1"], "env.id=CartPole-v1 has one agent, which has nobody to play against"),
     ],
