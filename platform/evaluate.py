@@ -125,7 +125,7 @@ def _command(arguments: Sequence[str]) -> None:
         "spread": f"min {_show(returns.min())}, max {_show(returns.max())}"
         + ("" if n == 1 else f", standard deviation {_show(returns.std(ddof=1))}"),
         "mean length": f"{_show(lengths.mean())} steps",
-        **_name_lives(result.lives),
+        **_name_lives(result),
         **{f"mean {name}": _show(_mean(told)) for name, told in result.told.items()},
     }
     if options.get("stochastic"):
@@ -152,16 +152,26 @@ def _name_policy(which: str, result: Evaluation) -> str:
     return f"{which}, at iteration {result.iteration:,} (of a run {_moment(result.progress)})"
 
 
-def _name_lives(lives: Sequence[NDArray[np.float64]]) -> dict[str, str]:
+def _name_lives(result: Evaluation) -> dict[str, str]:
     """Say what several agents came to, whose mean return above is that over seats; nothing of one."""
-    if not lives:
+    if not result.lives:
         return {}
-    each, teams = np.concatenate(lives), [returns.sum() for returns in lives]
+    each, whose = np.concatenate(result.lives), np.concatenate(result.seats)
+    teams = [returns.sum() for returns in result.lives]
+    roles = result.env.roles if len(result.env.roles) > 1 else ()
     return {
         "team return": f"{_show(float(np.mean(teams)))}, of all agents together",
-        "lives": f"{len(each):,}, of return {_show(each.mean())} on average, min {_show(each.min())}, max "
-        f"{_show(each.max())}",
+        "lives": _name_returns(each),
+        **{f"of {role.name}": _name_returns(each[np.isin(whose, role.seats)]) for role in roles},
     }
+
+
+def _name_returns(each: NDArray[np.float64]) -> str:
+    """Say what lives came to."""
+    if not len(each):
+        return "none"
+    found = f"{len(each):,}, of return {_show(each.mean())} on average"
+    return f"{found}, min {_show(each.min())}, max {_show(each.max())}"
 
 
 def _as_plain(run: Path, options: Mapping[str, Any], env: Sequence[str], result: Evaluation) -> dict[str, Any]:
@@ -183,6 +193,7 @@ def _as_plain(run: Path, options: Mapping[str, Any], env: Sequence[str], result:
         "returns": [_finite(value) for value in result.returns.tolist()],
         "lengths": result.lengths.tolist(),
         **({"lives": [returns.tolist() for returns in result.lives]} if result.lives else {}),
+        **({"seats": [seats.tolist() for seats in result.seats]} if result.lives else {}),
         "metrics": {name: [_finite(value) for value in told.tolist()] for name, told in result.told.items()},
         "max_steps": options.get("max_steps", MAX_STEPS),
         "cut": result.cut,

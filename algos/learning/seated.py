@@ -25,13 +25,16 @@ class SeatedPolicy:
     seats have several roles, a policy sees and gives the rows of the role that it plays, and need know of no other.
     """
 
-    def __init__(self, env: EnvSpec, members: Sequence[Policy], seats: Sequence[int]) -> None:
+    def __init__(
+        self, env: EnvSpec, members: Sequence[Policy], seats: Sequence[int], names: Sequence[str] = ()
+    ) -> None:
         """Seat policies.
 
         Args:
             env: the worlds.
             members: who plays.
             seats: [A], which of the members plays in each seat.
+            names: of the members, where they have any.
 
         Raises:
             ConfigError: there are other seats, or a member plays seats of two roles.
@@ -40,16 +43,35 @@ class SeatedPolicy:
         what = f"seats={list(seats)} must name one of {len(members)} members for each of {env.seats} seats"
         require(known, f"{what} of env.id={env.id}")
         self._seats = np.array(seats, np.intp)
+        self._named = dict(zip(names, members, strict=True)) if names else {}
+        self._agents = {seat.agent: members[k] for seat, k in zip(env.seating, seats, strict=True)}
         self._members = [_seat(env, member, np.flatnonzero(self._seats == k)) for k, member in enumerate(members)]
 
     def at(self, seat: int) -> Policy:
         """Return who plays in a seat, on that seat's rows."""
         return self._members[self._seats[seat]].policy
 
+    def plays(self, seat: int) -> Policy:
+        """Return who plays in a seat, on rows of its own role."""
+        return list(self._agents.values())[seat]
+
+    def find(self, word: str | None) -> Policy:
+        """Return the policy of a name, or of an agent, on rows of its own role.
+
+        Raises:
+            ConfigError: there is none, or none is named.
+        """
+        known = f"its policies are {', '.join(self._named) or 'of agents'} ({', '.join(map(str, self._agents))})"
+        require(word is not None, f"several policies were learned; name one by of=: {known}")
+        found = self._named.get(str(word), self._agents.get(str(word)))
+        if found is None:
+            raise ConfigError(f"of={word} is neither a policy nor an agent; {known}")
+        return found
+
     def drawing(self, generator: np.random.Generator) -> "SeatedPolicy":
         """Return the same policies with actions drawn from this generator, of those that can draw."""
         drawn = object.__new__(SeatedPolicy)
-        drawn._seats = self._seats
+        drawn._seats, drawn._named, drawn._agents = self._seats, self._named, self._agents
         drawn._members = [member.drawing(generator) for member in self._members]
         return drawn
 
@@ -82,9 +104,8 @@ def seat_parts(parts: Parts, env: EnvSpec, weights: Sequence[Weights]) -> Policy
     each = [ActorPolicy(part.architecture, one) for part, one in zip(parts.each, weights, strict=True)]
     if parts.single:
         return each[0]
-    return SeatedPolicy(
-        env, each, [next(k for k, part in enumerate(parts.each) if seat in part.seats) for seat in range(env.seats)]
-    )
+    seats = [next(k for k, part in enumerate(parts.each) if seat in part.seats) for seat in range(env.seats)]
+    return SeatedPolicy(env, each, seats, [part.name for part in parts.each])
 
 
 class _Member:
