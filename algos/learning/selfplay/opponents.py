@@ -93,9 +93,10 @@ def _seated(draw: Draw, world: int, episode: int) -> tuple[int, ...]:
 
 @final
 class Opponents:
-    """The versions that are kept, in as many places, of which the one that was filled first is filled anew next.
+    """The versions that are kept: spread over all of the run, as the newest alone are beaten in one way.
 
-    In the beginning the first policy is in all of them. A world whose opponent is replaced goes on against the other.
+    In the beginning the first policy is in all places. Once all have versions of their own, every second one makes room
+    for others that are twice as far apart, and so on. A world whose opponent is replaced goes on against the other.
     """
 
     def __init__(self, given: Mapping[str, Any] | None, first: Sequence[Weights]) -> None:
@@ -140,8 +141,14 @@ class Opponents:
 
     def observe(self, newest: Sequence[Weights]) -> None:
         """Keep the policy after an iteration, if it is the turn of that one."""
-        if self._settings is not None and newest[0].version % self._settings.every == 0:
-            self._places[(newest[0].version // self._settings.every - 1) % len(self._places)] = newest[0]
+        apart, number = 0 if self._settings is None else self._settings.every, newest[0].version
+        while apart and number % apart == 0:
+            kept = [weights.version for weights in self._places]
+            free = [k for k, version in enumerate(kept) if version % apart or version in kept[:k]]
+            if free:
+                self._places[min(free, key=lambda k: kept[k])] = newest[0]
+                return
+            apart *= 2
 
     def acting(self, newest: Sequence[Weights]) -> list[Weights]:
         """Return the weights of each part: of who learns, and of all places."""

@@ -97,6 +97,18 @@ def test_who_plays_depends_on_world_and_episode_alone_and_sides_alternate() -> N
     assert (abs(counts / counts.sum() - 1 / 3) < 4 * (2 / 9 / counts.sum()) ** 0.5).all()
 
 
+def test_versions_are_spread_over_the_run() -> None:
+    one = build("turns", against="algo.opponents={keep: 4, every: 10, newest: 0.5}")
+    (first,) = one.weights()
+    seen = {}
+    for number in range(1, 171):
+        one.frozen.observe([replace(first, version=number)])
+        seen[number] = one.versions
+    assert seen[9] == [0] and seen[10] == seen[19] == [0, 10] and seen[30] == seen[39] == [0, 10, 20, 30]
+    assert seen[40] == seen[59] == [0, 20, 30, 40] and seen[60] == seen[79] == [0, 20, 40, 60]
+    assert seen[80] == [0, 40, 60, 80] and seen[120] == [0, 40, 80, 120] and seen[160] == [0, 80, 120, 160]
+
+
 @pytest.mark.parametrize("variant", ["turns", "lstm"])
 def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
     one = build(variant)
@@ -105,8 +117,8 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
     for _ in range(8):
         metrics = next(plan)
         policies[int(metrics["iteration"])] = one.policy()
-        kept = [k for k in range(2, one.iteration + 1, 2)][-3:]
-        assert one.versions == sorted({0, *kept} if len(kept) < 3 else kept)
+        # Of every second, and once three places are full of every fourth.
+        assert one.versions == {1: [0], 2: [0, 2], 4: [0, 2, 4], 8: [0, 4, 8]}.get(one.iteration, one.versions)
     plan.close()
     obs = one.learner.architecture.inputs.layout.zeros(6)
     one.learner.architecture.inputs.layout.fields(obs)["action_mask"][:] = 1
