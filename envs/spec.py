@@ -187,7 +187,12 @@ class EnvSpec:
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
         """The same recipe, with this limit where neither it nor the environment has one."""
-        return self if self._made[1] else replace(self, max_episode_steps=max_episode_steps)
+        seats, limited, metadata = self._made
+        if limited:
+            return self
+        other = replace(self, max_episode_steps=max_episode_steps)
+        other.__dict__["_made"] = seats, True, metadata  # the same environment but for that: none is made for it
+        return other
 
     @property
     def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
@@ -216,6 +221,11 @@ class EnvSpec:
     def seats(self) -> int:
         """Agents' places in an environment: 1, but for worlds; a vector of W worlds has W * seats rows."""
         return len(self.seating)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the environment says of itself, such as `render_modes`."""
+        return self._made[2]
 
     @property
     def seating(self) -> Seats:
@@ -304,11 +314,11 @@ class EnvSpec:
         return self.keep(self.raw_spaces[0])[0]
 
     @functools.cached_property
-    def _made(self) -> tuple[Seats, bool]:
-        """What an environment made for the purpose says: who sits there, and whether its episodes are limited."""
+    def _made(self) -> tuple[Seats, bool, dict[str, Any]]:
+        """What an environment made for the purpose says: who sits there, whether its episodes are limited, metadata."""
         env = self.make()
         try:
-            return seats_of(env), _is_limited(env)
+            return seats_of(env), _is_limited(env), dict(getattr(env, "metadata", {}))
         finally:
             env.close()
 

@@ -20,7 +20,7 @@ from .config.command import run_command
 from .config.overrides import compose_sections
 
 if TYPE_CHECKING:
-    from envs.remote.server import EnvironmentServer
+    from envs.remote.server.service import EnvironmentServer
 
 HELP = """\
 Serve environments over gRPC to clients that choose vec=remote, until Ctrl-C or SIGTERM.
@@ -60,7 +60,8 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
     """
     # Late: whoever asks for help has no need of it, and may not have gRPC.
     try:
-        from envs.remote.server import EnvironmentServer, ServerSettings
+        from envs.remote.server.service import EnvironmentServer
+        from envs.remote.server.settings import ServerSettings
     except ImportError as error:
         raise ConfigError(f"serving needs {error.name}; pip install 'paddock[remote]'") from error
     from algos.learning.rollouts.collector import MAX_EPISODE_STEPS

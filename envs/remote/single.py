@@ -41,7 +41,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             raise ConfigError(f"render_mode={render_mode}: a server shows no pictures; leave it out")
         self.metadata = {"render_modes": []}
         self._place = make_place(address, token_file, tls or {}, wait_s)
-        from envs.remote.vector import find_offers
+        from envs.remote.client.vector import find_offers
 
         self.offer: Offer = find_offers(self._place)[0]
         layouts = self.offer.layouts()
@@ -55,7 +55,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
         if self._venv is None:
-            from envs.remote.vector import RemoteVectorEnv
+            from envs.remote.client.vector import RemoteVectorEnv
 
             self._venv = RemoteVectorEnv(None, 1, self._place, autoreset=AutoresetMode.DISABLED, packed=True)
         super().reset(seed=seed)

@@ -25,9 +25,9 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 from envs.cores import usable_cores  # noqa: E402
 from envs.process import start_python  # noqa: E402
+from envs.remote.client.place import Lost, Wire  # noqa: E402
+from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
 from envs.remote.frames import Kind, join  # noqa: E402
-from envs.remote.place import Lost, Wire  # noqa: E402
-from envs.remote.vector import RemoteVectorEnv  # noqa: E402
 from envs.spec import EnvSpec  # noqa: E402
 from envs.vector import Multiprocess, Remote, Vec, VectorEnv  # noqa: E402
 from envs.vector.recipes import largest_divisor  # noqa: E402

@@ -9,11 +9,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from envs.remote.client.journal import Journal, Order
+from envs.remote.client.link import Link
+from envs.remote.client.place import Place
 from envs.remote.frames import Cursor, Kind, count_rows
-from envs.remote.journal import Journal, Order
-from envs.remote.link import Link
 from envs.remote.offer import Offer
-from envs.remote.place import Place
 from envs.remote.values import decode
 from envs.spec import EnvSpec
 from envs.vector.contract import (

@@ -12,14 +12,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError
-from envs.remote.frames import QUIET, Cursor, Frame, Kind, join
-from envs.remote.journal import Journal, Order
+from envs.remote.client.journal import Journal, Order, find_other
+from envs.remote.client.place import CALL_S, Lost, Place, Wire
+from envs.remote.frames import QUIET, Frame, Kind, join
 from envs.remote.offer import Offer
-from envs.remote.place import CALL_S, Lost, Place, Wire
 from envs.vector.contract import EnvError, VectorMisuse
 
 log = logging.getLogger(__name__)
@@ -284,25 +283,15 @@ class Link:
             raise EnvError(str(frame.header[2]))
         if frame.kind is not Kind.OUTCOME:
             raise Lost(f"{self._at} is going")
-        observation, returns, lengths = self._known()
-        cursor = Cursor(frame.body)
-        known = [np.ascontiguousarray(array) for array in (observation, returns, lengths)]
         compared = self.journal.started
         for order in pending:
             compared[order.begins(self.num_envs)] = False
-        for array in known:
-            told = cursor.take(array.dtype, *array.shape)
-            N = len(array)
-            same = (_bytes_of(told, N) == _bytes_of(array, N)).all(axis=1) | ~compared
-            if not same.all():
-                raise EnvError(
-                    f"environment {self.rows.start + int(np.flatnonzero(~same)[0])} ({self.offer.environment['id']}) "
-                    "did not come back to the same observation by its actions; set env.fresh=true at the server"
-                )
-
-
-def _bytes_of(array: NDArray[Any], rows: int) -> NDArray[np.uint8]:
-    return np.frombuffer(array.tobytes(), np.uint8).reshape(rows, -1)
+        other = find_other(frame, self._known(), compared)
+        if other is not None:
+            raise EnvError(
+                f"environment {self.rows.start + other} ({self.offer.environment['id']}) did not come back to the same "
+                "observation by its actions; set env.fresh=true at the server"
+            )
 
 
 def _close_wires(wires: Sequence[Wire]) -> None:

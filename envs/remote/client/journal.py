@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.remote.frames import Kind, say_rows
+from envs.remote.frames import Cursor, Frame, Kind, say_rows
 from envs.vector.storage import RowIndex
 
 NEVER = np.iinfo(np.int64).max  # position of environments that have no episode
@@ -132,3 +132,24 @@ class Journal:
             self._first += len(self._orders)
             self._orders.clear()
             self._bytes, self.full = 0, True
+
+
+def find_other(frame: Frame, known: Sequence[NDArray[Any]], compared: NDArray[np.bool_]) -> int | None:
+    """Return the first compared environment that is elsewhere after a replay than it was before; None if none is.
+
+    Args:
+        frame: where the environments are now: arrays [N, ...] one after another.
+        known: the same arrays as they were before.
+        compared: [N].
+    """
+    cursor = Cursor(frame.body)
+    for array in known:
+        told = cursor.take(array.dtype, *array.shape)
+        same = (_bytes_of(told) == _bytes_of(array)).all(axis=1) | ~compared
+        if not same.all():
+            return int(np.flatnonzero(~same)[0])
+    return None
+
+
+def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.frombuffer(array.tobytes(), np.uint8).reshape(len(array), -1)

@@ -11,19 +11,17 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import grpc
 import numpy as np
-from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
 
-from envs.remote.frames import ORDERS, QUIET, Cursor, Frame, Kind, count_rows, join, read_rows
-from envs.remote.stream import Stream
-from envs.remote.values import Garbled, Unsayable, encode, find_unsayable
+from envs.remote.frames import ORDERS, QUIET, Frame, Kind, join, read_rows
+from envs.remote.server.steps import Steps, Turn
+from envs.remote.server.stream import Stream
+from envs.remote.values import Garbled, Unsayable
 from envs.spec import EnvSpec
 from envs.vector.contract import EnvError, VectorEnv, VectorMisuse, WaitsForFirst
-from envs.vector.storage import Layouts, RowIndex, allocate
+from envs.vector.storage import Layouts
 
 log = logging.getLogger("envs.remote")
 
@@ -34,29 +32,6 @@ class Kept:
 
     sums: tuple[int, int]
     answer: bytes | None = None  # None: it is being done
-
-
-@dataclass
-class Forms:
-    """The dtype of a row, and its shape."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @classmethod
-    def of(cls, layout: Any) -> "Forms":
-        """Return those of a layout's rows."""
-        array = allocate(layout, 0, np.zeros)
-        return cls(array.dtype, array.shape[1:])
-
-
-@dataclass
-class Turn:
-    """Environments at work on a step."""
-
-    seq: int
-    rows: RowIndex
-    quiet: bool
 
 
 @dataclass
@@ -77,20 +52,21 @@ class Session:
 
     def __post_init__(self) -> None:
         N = self.num_envs = self.venv.num_envs
-        self.steps, self.attached, self.closed = 0, 0, False
-        self.draining = False
-        self._observation, self._action = Forms.of(self.layouts.observation), Forms.of(self.layouts.action)
-        self._same_step = self.venv.autoreset is AutoresetMode.SAME_STEP
+        self.attached, self.closed, self.draining = 0, False, False
+        self._steps = Steps(self.venv, self.spec, self.layouts, self.infos)
         self._accepted = 0
         self._kept: dict[int, Kept] = {}
         self._turns: list[Turn] = []
         self._busy = np.zeros(N, np.bool_)  # of them
-        self._latest: NDArray[Any] | None = None  # observations, while a client replays
-        self._return, self._length = np.zeros(N), np.zeros(N, np.int64)  # of running episodes
         self._stream: Stream | None = None
         self._gone_since = time.monotonic()
         self._lock = threading.Lock()  # of _stream
         self._work = threading.Lock()  # of all else: one stream at a time
+
+    @property
+    def steps(self) -> int:
+        """Steps of environments so far."""
+        return self._steps.steps
 
     def seen(self) -> float:
         """Return when the client was last heard of."""
@@ -181,27 +157,22 @@ class Session:
             while self._busy[rows].any():  # a replay's turns follow each other
                 yield from self._finish(self._pop(0))
             try:
-                self._send(seq, rows, frame, quiet)
+                self._steps.send(frame, rows)
             except VectorMisuse as error:
                 yield from self._fail([seq], error)
+                return
+            self._turns.append(Turn(seq, rows, quiet))
+            self._busy[rows] = True
             return
         while self._turns:
             yield from self._finish(self._pop(0))
         try:
-            answer = self._state(seq) if frame.kind is Kind.STATE else self._start(seq, frame, quiet)
+            answer = self._steps.state(seq) if frame.kind is Kind.STATE else self._steps.start(seq, frame, quiet)
         except (EnvError, VectorMisuse, Unsayable) as error:
             yield from self._fail([seq], error)
             return
         if not quiet:
             yield self._keep(seq, answer)
-
-    def _send(self, seq: int, rows: RowIndex, frame: Frame, quiet: bool) -> None:
-        cursor = Cursor(frame.body)
-        actions = cursor.take(self._action.dtype, count_rows(rows), *self._action.shape)
-        cursor.finish()
-        self.venv.send(actions, rows)
-        self._turns.append(Turn(seq, rows, quiet))
-        self._busy[rows] = True
 
     def _pop(self, k: int) -> Turn:
         turn = self._turns.pop(k)
@@ -222,7 +193,7 @@ class Session:
 
     def _finish(self, turn: Turn) -> Iterator[bytes]:
         try:
-            answer = self._receive(turn)
+            answer = self._steps.receive(turn)
         except VectorMisuse as error:
             yield from self._fail([turn.seq], error)
             return
@@ -232,110 +203,6 @@ class Session:
             return
         if not turn.quiet:
             yield self._keep(turn.seq, answer)
-
-    def _receive(self, turn: Turn) -> bytes:
-        """Return the outcome of a step."""
-        rows = turn.rows
-        observation, reward, terminated, truncated, infos = self.venv.recv(rows)
-        self.steps += len(reward)
-        self._return[rows] += reward
-        self._length[rows] += 1
-        finals: list[NDArray[Any]] = []
-        ended = np.flatnonzero(terminated | truncated) if self._same_step else np.zeros(0, np.intp)
-        if len(ended):
-            ids = np.arange(self.num_envs)[rows][ended]
-            self._return[ids] = self._length[ids] = 0
-        if turn.quiet:
-            self._note(rows, observation)
-            return b""
-        if len(ended):
-            episode = infos["final_info"]["episode"]
-            last = np.empty((len(ended), *self._observation.shape), self._observation.dtype)
-            for k, row in enumerate(ended.tolist()):
-                final = infos["final_obs"][row]
-                opaque = isinstance(final, np.void) and last.dtype.kind != "V"
-                last[k] = np.frombuffer(final, last.dtype).reshape(last.shape[1:]) if opaque else final
-            finals = [last, episode["r"][ended].astype(np.float64), episode["l"][ended].astype(np.int64)]
-        said = self._say(infos)
-        arrays = [observation, reward.astype(np.float64, copy=False), terminated, truncated, *finals]
-        return join(Kind.OUTCOME, [turn.seq, said, len(ended)], arrays)
-
-    def _start(self, seq: int, frame: Frame, quiet: bool) -> bytes:
-        """Start episodes."""
-        Cursor(frame.body).finish()
-        if frame.kind is Kind.BEGIN:
-            rows, infos, observation = self._begin(*self._arguments(frame.header, 3))
-        else:
-            rows, infos, observation = self._reset(*self._arguments(frame.header, 3))
-        self._return[rows] = self._length[rows] = 0
-        if quiet:
-            self._note(rows, observation[rows])
-            return b""
-        return join(Kind.OUTCOME, [seq, self._say(infos), 0], [observation[rows]])
-
-    def _begin(self, key: Any, episodes: Any, numbers: Any) -> tuple[RowIndex, dict[str, Any], Any]:
-        N = self.num_envs
-        for array in (episodes, numbers):
-            if not isinstance(array, np.ndarray) or array.shape != (N,) or array.dtype.kind not in "iu":
-                raise Garbled(f"episodes and numbers are not whole numbers, one for each of {N} environments")
-        if type(key) is not int:
-            raise Garbled("a key is no whole number")
-        self.venv.renumber(numbers.tolist())
-        observation, infos = self.venv.begin(key, episodes.tolist())
-        return slice(0, N), infos, observation
-
-    def _reset(self, said: Any, seeds: Any, options: Any) -> tuple[RowIndex, dict[str, Any], Any]:
-        rows = read_rows(said, self.num_envs)
-        whole = isinstance(seeds, list) and all(one is None or type(one) is int for one in seeds)
-        if not whole or len(seeds) != count_rows(rows) or not isinstance(options, dict):
-            raise Garbled("a reset has not a seed for each environment, and options")
-        every: list[int | None] = [None] * self.num_envs
-        mask = np.zeros(self.num_envs, np.bool_)
-        mask[rows] = True
-        for i, seed in zip(np.flatnonzero(mask) if isinstance(rows, slice) else rows, seeds, strict=True):
-            every[int(i)] = seed
-        chosen = {} if mask.all() else {"reset_mask": mask}
-        observation, infos = self.venv.reset(seed=every, options={**options, **chosen})
-        return rows, infos, observation
-
-    def _arguments(self, header: list[Any], count: int) -> list[Any]:
-        if len(header) != 2 + count:
-            raise Garbled("an order's header is not as such orders' are")
-        return header[2:]
-
-    def _state(self, seq: int) -> bytes:
-        """Return where the environments are after a replay."""
-        if self._latest is None:
-            raise Garbled("a state is asked for where nothing was replayed")
-        latest, self._latest = self._latest, None
-        return join(Kind.OUTCOME, [seq, None, 0], [latest, self._return, self._length])
-
-    def _note(self, rows: RowIndex, observation: Any) -> None:
-        if self._latest is None:
-            self._latest = np.zeros((self.num_envs, *self._observation.shape), self._observation.dtype)
-        given = np.ascontiguousarray(observation)
-        self._latest[rows] = given.view(self._latest.dtype).reshape(-1, *self._observation.shape)
-
-    def _say(self, infos: dict[str, Any]) -> bytes | None:
-        """Return infos in bytes, without what the client makes of the arrays itself; None where nothing is said."""
-        if not self.infos:
-            return None
-        left = {key: value for key, value in infos.items() if key not in ("final_obs", "_final_obs", "env_id")}
-        if self._same_step and "final_info" in left:
-            final = {key: one for key, one in left["final_info"].items() if key not in ("episode", "_episode")}
-            left["final_info"] = final
-            if not final:
-                del left["final_info"], left["_final_info"]
-        if not left:
-            return None
-        try:
-            return encode(left)
-        except Unsayable as error:
-            key = find_unsayable(left)
-            raise EnvError(
-                f"the info {key!r} of {self.spec.id} cannot be said to a client ({error}); wrap the environment, or "
-                "start the server with serve.infos=none"
-            ) from None
 
     def _keep(self, seq: int, answer: bytes) -> bytes:
         if seq in self._kept:

@@ -1,0 +1,26 @@
+"""What a server is started with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from envs.ranges import AT_LEAST_ONE, POSITIVE, NonNegativeFloat, Range, check_fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Where a server listens, to whom, and for how much it has room."""
+
+    address: str
+    address_file: str | None
+    token_file: str | None
+    tls: Mapping[str, str | None]
+    insecure: bool
+    max_sessions: Annotated[int, Range("must be between 1 and 1000", low=1, high=1000)]
+    max_envs_per_session: Annotated[int | None, AT_LEAST_ONE]
+    lease_s: Annotated[float, POSITIVE]
+    drain_s: NonNegativeFloat
+    infos: Literal["all", "none"]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
