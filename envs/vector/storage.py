@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from envs.errors import ConfigError, require
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
-from envs.worlds.roles import SeatRows, Seats
+from envs.worlds.roles import Role, SeatRows, Seats
 
 NewArray = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]  # (shape, dtype) to an array of zeros
 RowIndex = slice | NDArray[np.intp]  # environments: consecutive ones as a slice with start and stop, or distinct ones
@@ -44,7 +44,17 @@ class Layouts:
         """Return those of an environment in which these sit; raises as `of` does."""
         if len(seats) == 1:
             return cls.of(spec, seats[0].observation_space, seats[0].action_space)
-        roles, agents = spec.read_roles(seats), tuple(seat.agent for seat in seats)
+        return cls.of_roles(spec.read_roles(seats))
+
+    @classmethod
+    def of_roles(cls, roles: Sequence[Role]) -> "Layouts":
+        """Return those of worlds with these roles, of several seats in all.
+
+        Raises:
+            ConfigError: what a role sees or does has no known size.
+        """
+        names = {seat: agent for role in roles for seat, agent in zip(role.seats, role.agents, strict=True)}
+        agents = tuple(names[seat] for seat in sorted(names))
         for role in roles:
             cls(role.observations, role.actions, role.observation_space, role.action_space).check_sized()
         if len(roles) == 1:

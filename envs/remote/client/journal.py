@@ -46,22 +46,23 @@ class Order:
         """What stands in the header behind the numbers."""
         return self.arguments if self.kind in (Kind.BEGIN, Kind.STATE) else [say_rows(self.rows), *self.arguments]
 
-    def begins(self, num_envs: int) -> NDArray[np.intp]:
-        """Return the environments whose episodes begin with it, whatever came before."""
+    def begins(self, num_envs: int, seats: int) -> NDArray[np.intp]:
+        """Return the rows of N whose episodes begin with it, whatever came before."""
         rows = np.arange(num_envs)[self.rows]
         if self.kind is Kind.RESET:
-            return rows[[seed is not None for seed in self.arguments[0]]]
+            return rows[np.repeat([seed is not None for seed in self.arguments[0]], seats)]
         return rows if self.kind is Kind.BEGIN else rows[:0]
 
 
 class Journal:
-    """The orders that lead to where N environments are."""
+    """The orders that lead to where N environments are, or the N rows of worlds with so many seats."""
 
-    def __init__(self, num_envs: int, most_bytes: float) -> None:
+    def __init__(self, num_envs: int, most_bytes: float, seats: int = 1) -> None:
         self._orders: list[Order] = []
         self._first = 0  # position of the first of them
         self._origin = np.full(num_envs, NEVER, np.int64)  # [N], the order that begins the running episode
-        self._begun: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None  # key, episodes, numbers
+        self._seats = seats
+        self._begun: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None  # key, worlds' episodes and numbers
         self._keyed = False  # whether episodes that end are followed by keyed ones
         self._bytes, self._most = 0, most_bytes
         self.full = False
@@ -84,7 +85,7 @@ class Journal:
         order.position = self._first + len(self._orders)
         if order.kind is Kind.RESET:
             self._keyed = False
-            self._origin[order.begins(len(self._origin))] = order.position
+            self._origin[order.begins(len(self._origin), self._seats)] = order.position
         if self.full:
             return
         self._orders.append(order)
@@ -93,10 +94,10 @@ class Journal:
             self._trim()
 
     def end(self, ids: NDArray[np.intp], order: Order) -> None:
-        """Note that a turn ended these environments' episodes, and others began."""
+        """Note that a turn ended the episodes of these rows, all of a world, and others began."""
         if self._keyed and self._begun is not None:
             self._origin[ids] = order.position + 1
-            self._begun[1][ids] += 1
+            self._begun[1][ids[:: self._seats] // self._seats] += 1
 
     def drop(self, rows: RowIndex) -> None:
         """Note that environments have no episode any more."""
@@ -119,7 +120,7 @@ class Journal:
                     yield Order(order.kind, rows, [], order.actions[needed])
                 else:
                     seeds: Sequence[int | None] = order.arguments[0]
-                    chosen = [seed for seed, need in zip(seeds, needed, strict=True) if need]
+                    chosen = [seed for seed, need in zip(seeds, needed[:: self._seats], strict=True) if need]
                     yield Order(order.kind, rows, [chosen, *order.arguments[1:]])
 
     def _trim(self) -> None:

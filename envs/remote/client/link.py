@@ -71,7 +71,7 @@ class Link:
 
     @property
     def num_envs(self) -> int:
-        """N, environments of the session."""
+        """N, rows of the session."""
         return self.rows.stop - self.rows.start
 
     def order(self, order: Order) -> None:
@@ -151,7 +151,7 @@ class Link:
         request = {
             "nonce": secrets.token_bytes(16),
             "environment": self.offer.environment["id"],
-            "num_envs": self.num_envs,
+            "num_envs": self.num_envs // self.offer.seats,
             "autoreset": self._autoreset,
         }
         opened: dict[str, Any] = {}
@@ -285,7 +285,7 @@ class Link:
             raise Lost(f"{self._at} is going")
         compared = self.journal.started
         for order in pending:
-            compared[order.begins(self.num_envs)] = False
+            compared[order.begins(self.num_envs, self.offer.seats)] = False
         other = find_other(frame, self._known(), compared)
         if other is not None:
             raise EnvError(

@@ -29,11 +29,11 @@ from envs.vector.contract import (
     read_seeds,
 )
 from envs.vector.storage import RowIndex, numbers
-from envs.vector.table import FREE, NEW, READY, SENT, Arrays, Table
+from envs.vector.table import FREE, NEW, READY, SENT, Arrays, Table, worlds_of
 
 
 class RemoteVectorEnv(VectorEnv):
-    """N environments at one server, or in equal parts at several."""
+    """N environments at one server, or in equal parts at several; of worlds, their rows."""
 
     _links: list[Link]
 
@@ -53,6 +53,7 @@ class RemoteVectorEnv(VectorEnv):
 
         Args:
             spec: what is to be served; None: whatever is.
+            num_envs: how many environments, or worlds.
             packed: whether observations come as rows; see `Vec.make`.
             replay: whether another server may go on where one was lost.
             journal_mb: megabytes of actions that are kept for that, in all.
@@ -62,21 +63,22 @@ class RemoteVectorEnv(VectorEnv):
             EnvError: a server cannot be reached.
         """
         self._links = []
-        self.batch_size = num_envs
         offers = find_offers(place)
         if spec is not None:
             offers[0].check_serves(spec)
         layouts = offers[0].layouts()
-        said = SimpleNamespace(action_space=offers[0].action_space, metadata=offers[0].metadata, render_mode=None)
-        describe(self, said, layouts.observation_space, num_envs, autoreset)
-        self._arrays = Arrays.allocate(layouts, num_envs, np.zeros)
+        rows_in_all = self.batch_size = num_envs * layouts.seats
+        said = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)
+        spaces = layouts.observation_space, rows_in_all, autoreset, layouts.action_space
+        describe(self, said, *spaces, layouts.role_seats)
+        self._arrays = Arrays.allocate(layouts, rows_in_all, np.zeros)
         self._table = Table(self._arrays, layouts, autoreset, copy, packed)
-        bounds = [num_envs * k // len(offers) for k in range(len(offers) + 1)]
+        bounds = [num_envs * k // len(offers) * layouts.seats for k in range(len(offers) + 1)]
         try:
             for k, offer in enumerate(offers):
                 rows = slice(bounds[k], bounds[k + 1])
                 if rows.start < rows.stop:
-                    journal = Journal(rows.stop - rows.start, journal_mb * 1e6 / len(offers))
+                    journal = Journal(rows.stop - rows.start, journal_mb * 1e6 / len(offers), layouts.seats)
                     self._links.append(Link(place, k, offer, rows, autoreset.name, journal, self._knower(rows), replay))
         except BaseException:
             self.close()
@@ -94,26 +96,27 @@ class RemoteVectorEnv(VectorEnv):
         check_open(self, "reset")
         options, chosen = read_mask(options, self.num_envs)
         rows = self._table.rows(chosen, "reset")
-        seeds = read_seeds(seed, self.num_envs)
+        seeds = read_seeds(seed, self.worlds)
         waiting = self._table.flags
-        for i in numbers(rows):
-            if seeds[i] is None and waiting[i] == NEW[0]:
+        for i in numbers(worlds_of(rows, self.seats)):
+            if seeds[i] is None and waiting[i * self.seats] == NEW[0]:
                 seeds[i] = SystemRandom().randrange(2**31)  # as the environment itself would, but so that it is known
         self._settle(rows)
         orders = []
         for link, part in self._split(rows):
             mine = _shift(part, -link.rows.start)
-            orders.append((link, Order(Kind.RESET, mine, [[seeds[i] for i in numbers(part)], options])))
+            own = [seeds[i] for i in numbers(worlds_of(part, self.seats))]
+            orders.append((link, Order(Kind.RESET, mine, [own, options])))
         return self._start(rows, orders)
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `VectorEnv.begin`."""
         check_open(self, "begin")
-        first = np.array(read_episodes(episodes, self.num_envs), np.int64)
+        first = np.array(read_episodes(episodes, self.worlds), np.int64)
         self._settle(self._table.everyone)
         orders = []
         for link in self._links:
-            own = [int(seed), first[link.rows].copy(), np.arange(link.rows.start, link.rows.stop)]
+            own = [int(seed), first[worlds_of(link.rows, self.seats)].copy(), self._worlds_at(link)]
             orders.append((link, Order(Kind.BEGIN, slice(0, link.num_envs), own)))
         started = self._start(self._table.everyone, orders)
         self._arrays.episode[:] = first
@@ -140,6 +143,11 @@ class RemoteVectorEnv(VectorEnv):
             if NEW in self._table.waiting(part):
                 raise EnvError(f"environments of {link.offer.environment['id']} have failed; start them anew by reset")
         return self._table.batch(rows)
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """See `VectorEnv.alive`."""
+        return self._table.alive
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Refuse: a server tells nothing of its environments but what a step gives."""
@@ -171,7 +179,7 @@ class RemoteVectorEnv(VectorEnv):
         """Start episodes in some environments, and wait for them."""
         self._table.mark(NEW, rows)
         self._table.forget(rows)
-        self._arrays.episode[rows] = 0
+        self._arrays.episode[worlds_of(rows, self.seats)] = 0
         for link, order in orders:
             if order.kind is Kind.RESET:
                 link.journal.note(order)
@@ -216,6 +224,9 @@ class RemoteVectorEnv(VectorEnv):
         arrays.observation[rows] = _take(cursor, arrays.observation, n)
         if order.kind is not Kind.TURN:
             arrays.running_return[rows] = arrays.running_length[rows] = 0
+            if arrays.lives is not None:
+                arrays.lives.alive[rows] = _take(cursor, arrays.lives.alive, n)
+                arrays.lives.acts[rows] = _take(cursor, arrays.lives.acts, n)
             rows = link.rows  # whose infos come with it
         else:
             self._enter(link, order, rows, cursor, n, count)
@@ -230,14 +241,27 @@ class RemoteVectorEnv(VectorEnv):
             _take(cursor, of, n) for of in (arrays.reward, arrays.terminated, arrays.truncated)
         )
         arrays.enter(rows, reward, terminated, truncated)
+        every = np.arange(self.num_envs)[rows]
+        if arrays.lives is not None:
+            arrays.lives.alive[rows] = _take(cursor, arrays.lives.alive, n)
+            arrays.lives.acts[rows] = _take(cursor, arrays.lives.acts, n)
+            over = _take(cursor, arrays.lives.over, n // self.seats)
+            arrays.lives.over[worlds_of(rows, self.seats)] = over
+            if over.any():
+                arrays.episode[worlds_of(rows, self.seats)] += over
+                link.journal.end(every[np.repeat(over, self.seats)] - link.rows.start, order)
         if count:
-            where = np.flatnonzero(terminated | truncated)
-            ids = np.arange(self.num_envs)[rows][where]
+            ids = every[terminated | truncated]
             arrays.end(ids)
             arrays.final[ids] = _take(cursor, arrays.final, count)
             arrays.final_return[ids] = _take(cursor, arrays.final_return, count)
             arrays.final_length[ids] = _take(cursor, arrays.final_length, count)
-            link.journal.end(ids - link.rows.start, order)
+            if arrays.lives is None:
+                link.journal.end(ids - link.rows.start, order)
+
+    def _worlds_at(self, link: Link) -> NDArray[np.int64]:
+        """Return the numbers of the environments at a server."""
+        return np.arange(self.worlds)[worlds_of(link.rows, self.seats)]
 
     def _knower(self, rows: slice) -> Any:
         arrays = self._arrays

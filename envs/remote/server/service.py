@@ -18,12 +18,12 @@ import numpy as np
 from envs.errors import PaddockError, require
 from envs.remote import guard
 from envs.remote.frames import PROTOCOL, SPARE, Kind, join
+from envs.remote.offer import describe_roles
 from envs.remote.server.health import WATCHERS, Health
 from envs.remote.server.sessions import NotOpened, Sessions
 from envs.remote.server.settings import ServerSettings
 from envs.remote.server.steps import Forms
 from envs.remote.server.stream import Stream
-from envs.remote.spaces import describe_space
 from envs.remote.values import Garbled, decode, encode, is_sayable
 from envs.spec import EnvSpec
 from envs.vector.recipes import Vec
@@ -48,7 +48,7 @@ class EnvironmentServer:
             vec: how a session's environments are stepped; its num_envs is how many there are in all sessions.
 
         Raises:
-            ConfigError: the environment has several agents, a space that no client knows, or none of known size; the
+            ConfigError: the environment has a space that no client knows, or none of known size; the
                 address is in use, or open to others without token and encryption.
         """
         require(
@@ -56,12 +56,11 @@ class EnvironmentServer:
             f"vec={type(vec).__name__.lower()} cannot enter an episode again; serve vec=multiprocess, serial or native",
         )
         self._spec, self._settings = spec, settings
-        layouts = Layouts.of(spec, *spec.raw_spaces)
+        layouts = Layouts.of_seats(spec, spec.seating)
         layouts.check_sized()
         self._offer: dict[str, Any] = {
             "environment": spec.fields,
-            "observation": describe_space(layouts.observation_space),
-            "action": describe_space(layouts.action_space),
+            "roles": describe_roles(spec.roles),
             "metadata": {key: value for key, value in spec.metadata.items() if is_sayable(value)},
             "vec": type(vec).__name__.lower(),
             "versions": _versions(),
@@ -78,8 +77,8 @@ class EnvironmentServer:
             guard.make_token(settings.token_file)
         self._token = guard.read_token(settings.token_file)
         guard.check_server(local, settings.address, self._token, tls, settings.insecure)
-        action = Forms.of(layouts.action)
-        most = vec.num_envs * action.dtype.itemsize * max(1, int(np.prod(action.shape)))
+        action = Forms.of(layouts.action_rows)
+        most = vec.num_envs * layouts.seats * action.dtype.itemsize * max(1, int(np.prod(action.shape)))
         threads = settings.max_sessions + 4 + SPARE_THREADS + WATCHERS
         self._threads = futures.ThreadPoolExecutor(threads, "session")
         self._server = grpc.server(self._threads, options=guard.server_options(most + SPARE))
@@ -158,10 +157,14 @@ class EnvironmentServer:
         self._admit(context)
         now = time.monotonic()
         told = [
-            {"envs": one.num_envs, "steps": one.steps, "attached": one.attached, "silent_s": now - one.seen()}
+            {"envs": one.venv.worlds, "steps": one.steps, "attached": one.attached, "silent_s": now - one.seen()}
             for one in self.sessions.list()
         ]
-        own = {"rows": self.sessions.rows, "capacity": self.sessions.capacity, "up_s": now - self._began}
+        own: dict[str, Any] = {
+            "rows": self.sessions.rows,
+            "capacity": self.sessions.capacity,
+            "up_s": now - self._began,
+        }
         own |= {"environment": self._spec.id, "vec": self._offer["vec"], "going": self._going.is_set()}
         return encode({**own, "sessions": told})
 

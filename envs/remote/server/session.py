@@ -51,7 +51,7 @@ class Session:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(16))
 
     def __post_init__(self) -> None:
-        N = self.num_envs = self.venv.num_envs
+        N = self.num_envs = self.venv.num_envs  # rows
         self.attached, self.closed, self.draining = 0, False, False
         self._steps = Steps(self.venv, self.spec, self.layouts, self.infos)
         self._accepted = 0

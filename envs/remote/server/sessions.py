@@ -129,7 +129,7 @@ class Sessions:
             self._ended[session.id] = (time.monotonic(), why)
         session.close()
         with self._lock:
-            self._rows -= session.num_envs
+            self._rows -= session.venv.worlds
             self._opened.pop(session.nonce, None)
 
     def close(self) -> None:

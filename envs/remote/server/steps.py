@@ -11,7 +11,10 @@ from envs.remote.frames import Cursor, Frame, Kind, count_rows, join, read_rows
 from envs.remote.values import Garbled, Unsayable, encode, find_unsayable
 from envs.spec import EnvSpec
 from envs.vector.contract import EnvError, VectorEnv
-from envs.vector.storage import Layouts, RowIndex, allocate
+from envs.vector.storage import Layouts, RowIndex, allocate, numbers
+from envs.vector.table import are_whole, worlds_of
+
+ARRAYS = ("final_obs", "_final_obs", "env_id")  # of infos, which a frame has beside them
 
 
 @dataclass
@@ -53,8 +56,11 @@ class Steps:
         self._venv, self._spec, self._infos = venv, spec, infos
         N = self.num_envs = venv.num_envs
         self.steps = 0
-        self._observation, self._action = Forms.of(layouts.observation), Forms.of(layouts.action)
-        self._same_step = venv.autoreset is AutoresetMode.SAME_STEP
+        self._observation, self._action = Forms.of(layouts.observation_rows), Forms.of(layouts.action_rows)
+        self._seats = venv.seats
+        self._tells_ends = venv.autoreset is AutoresetMode.SAME_STEP or self._seats > 1
+        self._beside = (*ARRAYS, "acts", "over") if self._seats > 1 else ARRAYS
+        self._acts = np.ones(N, np.bool_)  # whose action the next step takes
         self._latest: NDArray[Any] | None = None  # observations, while a client replays
         self._return, self._length = np.zeros(N), np.zeros(N, np.int64)  # of running episodes
 
@@ -71,12 +77,14 @@ class Steps:
         observation, reward, terminated, truncated, infos = self._venv.recv(rows)
         self.steps += len(reward)
         self._return[rows] += reward
-        self._length[rows] += 1
+        self._length[rows] += self._acts[rows]
         finals: list[NDArray[Any]] = []
-        ended = np.flatnonzero(terminated | truncated) if self._same_step else np.zeros(0, np.intp)
+        ended = np.flatnonzero(terminated | truncated) if self._tells_ends else np.zeros(0, np.intp)
         if len(ended):
             ids = np.arange(self.num_envs)[rows][ended]
             self._return[ids] = self._length[ids] = 0
+        if self._seats > 1:
+            self._acts[rows] = infos["acts"]
         if turn.quiet:
             self._note(rows, observation)
             return b""
@@ -89,7 +97,8 @@ class Steps:
                 last[k] = np.frombuffer(final, last.dtype).reshape(last.shape[1:]) if opaque else final
             finals = [last, episode["r"][ended].astype(np.float64), episode["l"][ended].astype(np.int64)]
         said = self._say(infos)
-        arrays = [observation, reward.astype(np.float64, copy=False), terminated, truncated, *finals]
+        lives = [*self._lives(rows), infos["over"]] if self._seats > 1 else []
+        arrays = [observation, reward.astype(np.float64, copy=False), terminated, truncated, *lives, *finals]
         return join(Kind.OUTCOME, [turn.seq, said, len(ended)], arrays)
 
     def start(self, seq: int, frame: Frame, quiet: bool) -> bytes:
@@ -100,13 +109,15 @@ class Steps:
         else:
             rows, infos, observation = self._reset(*self._arguments(frame.header, 3))
         self._return[rows] = self._length[rows] = 0
+        if self._seats > 1:
+            self._acts[:] = infos["acts"]
         if quiet:
             self._note(rows, observation[rows])
             return b""
-        return join(Kind.OUTCOME, [seq, self._say(infos), 0], [observation[rows]])
+        return join(Kind.OUTCOME, [seq, self._say(infos), 0], [observation[rows], *self._lives(rows)])
 
     def _begin(self, key: Any, episodes: Any, numbers: Any) -> tuple[RowIndex, dict[str, Any], Any]:
-        N = self.num_envs
+        N = self._venv.worlds
         for array in (episodes, numbers):
             if not isinstance(array, np.ndarray) or array.shape != (N,) or array.dtype.kind not in "iu":
                 raise Garbled(f"episodes and numbers are not whole numbers, one for each of {N} environments")
@@ -114,18 +125,21 @@ class Steps:
             raise Garbled("a key is no whole number")
         self._venv.renumber(numbers.tolist())
         observation, infos = self._venv.begin(key, episodes.tolist())
-        return slice(0, N), infos, observation
+        return slice(0, self.num_envs), infos, observation
 
     def _reset(self, said: Any, seeds: Any, options: Any) -> tuple[RowIndex, dict[str, Any], Any]:
         rows = read_rows(said, self.num_envs)
-        whole = isinstance(seeds, list) and all(one is None or type(one) is int for one in seeds)
-        if not whole or len(seeds) != count_rows(rows) or not isinstance(options, dict):
-            raise Garbled("a reset has not a seed for each environment, and options")
-        every: list[int | None] = [None] * self.num_envs
+        good = isinstance(seeds, list) and all(one is None or type(one) is int for one in seeds)
+        if not good or not are_whole(rows, self._seats) or not isinstance(options, dict):
+            raise Garbled("a reset has not whole environments, seeds and options")
+        worlds = numbers(worlds_of(rows, self._seats))
+        if len(seeds) != len(worlds):
+            raise Garbled(f"a reset has {len(seeds)} seeds for {len(worlds)} environments")
+        every: list[int | None] = [None] * self._venv.worlds
+        for i, seed in zip(worlds, seeds, strict=True):
+            every[i] = seed
         mask = np.zeros(self.num_envs, np.bool_)
         mask[rows] = True
-        for i, seed in zip(np.flatnonzero(mask) if isinstance(rows, slice) else rows, seeds, strict=True):
-            every[int(i)] = seed
         chosen = {} if mask.all() else {"reset_mask": mask}
         observation, infos = self._venv.reset(seed=every, options={**options, **chosen})
         return rows, infos, observation
@@ -142,6 +156,10 @@ class Steps:
         latest, self._latest = self._latest, None
         return join(Kind.OUTCOME, [seq, None, 0], [latest, self._return, self._length])
 
+    def _lives(self, rows: RowIndex) -> list[NDArray[Any]]:
+        """Return who lives and who acts in rows of worlds."""
+        return [self._venv.alive[rows], self._acts[rows]] if self._seats > 1 else []
+
     def _note(self, rows: RowIndex, observation: Any) -> None:
         if self._latest is None:
             self._latest = np.zeros((self.num_envs, *self._observation.shape), self._observation.dtype)
@@ -152,8 +170,8 @@ class Steps:
         """Return infos in bytes, without what the client makes of the arrays itself; None where nothing is said."""
         if not self._infos:
             return None
-        left = {key: value for key, value in infos.items() if key not in ("final_obs", "_final_obs", "env_id")}
-        if self._same_step and "final_info" in left:
+        left = {key: value for key, value in infos.items() if key not in self._beside}
+        if self._tells_ends and "final_info" in left:
             final = {key: one for key, one in left["final_info"].items() if key not in ("episode", "_episode")}
             left["final_info"] = final
             if not final:

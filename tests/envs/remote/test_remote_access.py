@@ -59,13 +59,6 @@ def test_there_is_room_for_so_many_and_health_answers_all_the_same(serve: Any) -
         serve(COUNTING, address=server.address)
 
 
-def test_a_world_of_several_agents_is_not_served_yet(serve: Any) -> None:
-    relay = env_spec("envs.sanity.relay:Relay")
-    with pytest.raises(ConfigError, match="Relay is a world of 3 agents, and this takes environments of one") as caught:
-        serve(relay)
-    assert "\n" not in str(caught.value)
-
-
 def test_the_doctor_and_status_say_what_a_server_is_at(serve: Any) -> None:
     server = serve(COUNTING)
     with closing(remote(server.address).make(COUNTING)) as venv:
@@ -173,8 +166,8 @@ def test_what_is_asked_for_must_be_what_is_served(serve: Any, monkeypatch: Any) 
     other = serve(CARTPOLE)
     with pytest.raises(ConfigError, match=r"serves CartPole-v1 otherwise than"):
         remote(server.address, other.address).make(COUNTING)
-    monkeypatch.setattr(place, "PROTOCOL", 2)
-    with pytest.raises(ConfigError, match="the client speaks protocol 2, and this server 1; install the same version"):
+    monkeypatch.setattr(place, "PROTOCOL", 3)
+    with pytest.raises(ConfigError, match="the client speaks protocol 3, and this server 2; install the same version"):
         remote(server.address).make(COUNTING)
 
 

@@ -1,0 +1,194 @@
+"""One world at a server as a PettingZoo ParallelEnv; where they take turns, `acting` says who acts."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError
+from envs.remote.infos import read_info
+from envs.remote.offer import Offer
+from envs.spaces.parts import Misfit
+from envs.vector.contract import VectorMisuse
+from envs.vector.remote import make_place
+from envs.worlds.roles import Role, narrow, widen
+from envs.worlds.world import Step, Told
+
+BESIDE = ("acts", "over", "final_obs", "_final_obs")  # what a vector's infos have beside those of the world
+
+
+class RemoteParallelEnv:
+    """The world that a server offers; each step is a message there and one back.
+
+    It has the form of PettingZoo's ParallelEnv (Terry et al. 2021, arXiv:2009.14471), which need not be installed.
+
+    Attributes:
+        agents: those that live.
+        acting: those whose action the next step takes.
+    """
+
+    render_mode = None
+
+    def __init__(
+        self,
+        address: str | Sequence[str],
+        token_file: str | None = None,
+        tls: Mapping[str, str | None] | None = None,
+        wait_s: float = 120.0,
+    ) -> None:
+        """Ask what a server offers; its world is made by the first reset.
+
+        Args:
+            address: of the server, HOST:PORT or unix:PATH; of several that offer the same, the others stand in.
+            token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
+            tls: PEM files `ca`, `cert` and `key`; None: no encryption.
+            wait_s: seconds for which a server that is away is tried again.
+
+        Raises:
+            ConfigError: gRPC is not installed, or the server refuses, or serves an environment of one agent.
+            EnvError: it cannot be reached.
+        """
+        self.metadata: dict[str, Any] = {"render_modes": [], "name": "remote"}
+        self._place = make_place(address, token_file, tls or {}, wait_s)
+        from envs.remote.client.vector import find_offers
+
+        self.offer: Offer = find_offers(self._place)[0]
+        if self.offer.seats == 1:
+            id = self.offer.environment["id"]
+            raise ConfigError(f"vec.address={address} serves {id}, an environment of one agent; take a RemoteEnv")
+        self._layouts = self.offer.layouts()
+        self.possible_agents = list(self._layouts.agents)
+        self.agents: list[str] = []
+        self.acting: list[str] = []
+        # One each: PettingZoo's users seed them.
+        self._spaces = {
+            agent: (deepcopy(role.observation_space), deepcopy(role.action_space))
+            for role in self.offer.roles
+            for agent in role.agents
+        }
+        self._venv: Any = None
+
+    def observation_space(self, agent: str) -> Space:
+        """Return what an agent sees."""
+        return self._spaces[agent][0]
+
+    def action_space(self, agent: str) -> Space:
+        """Return what an agent may do."""
+        return self._spaces[agent][1]
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+        """Start an episode."""
+        if self._venv is None:
+            from envs.remote.client.vector import RemoteVectorEnv
+
+            self._venv = RemoteVectorEnv(None, 1, self._place, autoreset=AutoresetMode.DISABLED, packed=True)
+        rows, infos = self._venv.reset(seed=[seed], options=options)
+        self._look(infos)
+        return self._read(rows, self.agents), self._read_infos(infos, self.agents)
+
+    def step(self, actions: Mapping[str, Any]) -> Step:
+        """Step by the actions of those who act.
+
+        Raises:
+            VectorMisuse: no episode has begun, an agent that acts has no action or one that is not of its space, or
+                somebody else has one.
+        """
+        if self._venv is None:
+            raise VectorMisuse("step: no episode has begun; call reset first")
+        before = self.agents
+        rows, reward, terminated, truncated, infos = self._venv.step(self._pack(actions))
+        self._look(infos)
+        ended = {a: k for k, a in enumerate(self.possible_agents) if terminated[k] or truncated[k]}
+        told = [agent for agent in self.possible_agents if agent in before or agent in self.agents]
+        observations = self._read(rows, [agent for agent in told if agent not in ended])
+        if ended:
+            observations |= self._read(_place_finals(rows, infos["final_obs"]), list(ended))
+
+        def each(column: NDArray[Any]) -> dict[str, Any]:
+            return {agent: column[self.possible_agents.index(agent)].item() for agent in told}
+
+        return observations, each(reward), each(terminated), each(truncated), self._read_infos(infos, told)
+
+    def render(self) -> None:
+        """Return nothing: a server shows no pictures."""
+
+    def close(self) -> None:
+        """Close the session."""
+        if self._venv is not None:
+            self._venv.close()
+            self._venv = None
+
+    @property
+    def unwrapped(self) -> "RemoteParallelEnv":
+        """The environment itself, as PettingZoo has it of wrappers."""
+        return self
+
+    def _look(self, infos: Mapping[str, Any]) -> None:
+        """See who lives and who acts."""
+        self.agents = [a for a, alive in zip(self.possible_agents, self._venv.alive, strict=True) if alive]
+        self.acting = [a for a, acts in zip(self.possible_agents, infos["acts"], strict=True) if acts]
+
+    def _read(self, rows: NDArray[Any], agents: Sequence[str]) -> dict[str, Any]:
+        """Return these agents' observations from the world's rows."""
+        found: dict[str, Any] = {}
+        for role in self.offer.roles:
+            seats = [k for k, agent in enumerate(self.possible_agents) if agent in role.agents and agent in agents]
+            if not seats:
+                continue
+            assert role.observations is not None
+            own = rows[seats] if self._layouts.roles is None else narrow(rows[seats], role.observations)
+            read = role.observations.reader(own)
+            found |= {self.possible_agents[seat]: read(k) for k, seat in enumerate(seats)}
+        return {agent: found[agent] for agent in agents}
+
+    def _read_infos(self, infos: Mapping[str, Any], agents: Sequence[str]) -> dict[str, dict[str, Any]]:
+        said = {key: value for key, value in infos.items() if key not in BESIDE}
+        told = {}
+        for agent in agents:
+            own = read_info(said, self.possible_agents.index(agent))
+            last = own.pop("final_info", {})
+            last.pop("episode", None)
+            told[agent] = own | last
+        return told
+
+    def _pack(self, actions: Mapping[str, Any]) -> NDArray[Any]:
+        """Return the world's actions as rows."""
+        if strange := sorted(set(actions) - set(self.agents)):
+            raise VectorMisuse(f"step: an action is given for {strange}, and {self.agents} live")
+        if missing := [agent for agent in self.acting if agent not in actions]:
+            raise VectorMisuse(f"step: {missing} act and have no action; give one for each of {self.acting}")
+        parts = [self._pack_role(role, actions) for role in self.offer.roles]
+        if self._layouts.roles is None:
+            return parts[0]
+        row = self._layouts.roles[1].row
+        rows = np.zeros(len(self.possible_agents), row)
+        for role, part in zip(self.offer.roles, parts, strict=True):
+            assert role.actions is not None
+            rows[list(role.seats)] = widen(part, role.actions, row)
+        return rows
+
+    def _pack_role(self, role: Role, actions: Mapping[str, Any]) -> NDArray[Any]:
+        assert role.actions is not None
+        rows = role.actions.zeros(len(role.seats))
+        write = role.actions.writer(rows)
+        for k, agent in enumerate(role.agents):
+            if agent in self.acting:
+                try:
+                    write(k, actions[agent])
+                except Misfit as misfit:
+                    allowed = f"take one of {role.action_space}"
+                    raise VectorMisuse(f"step: the action of {agent} has {misfit}; {allowed}") from None
+        return rows
+
+
+def _place_finals(rows: NDArray[Any], finals: NDArray[Any]) -> NDArray[Any]:
+    """Return rows in which those that ended have what they saw last."""
+    last = rows.copy()
+    for k, final in enumerate(finals):
+        if final is not None:
+            last[k] = final
+    return last
