@@ -40,6 +40,10 @@ def settings(**changes: Any) -> ServerSettings:
         "lease_s": 60.0,
         "drain_s": 5.0,
         "infos": "all",
+        "late": "wait",
+        "late_s": 30.0,
+        "lost": "wait",
+        "lost_s": 60.0,
     }
     return ServerSettings(**(given | changes))
 

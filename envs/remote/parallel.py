@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from envs.errors import ConfigError
 from envs.remote.infos import read_info
 from envs.remote.offer import Offer
-from envs.spaces.parts import Misfit
+from envs.remote.rows import pack_actions
 from envs.vector.contract import VectorMisuse
 from envs.vector.remote import make_place
-from envs.worlds.roles import Role, narrow, widen
+from envs.worlds.roles import Role, narrow
 from envs.worlds.world import Step, Told
 
 BESIDE = ("acts", "over", "final_obs", "_final_obs")  # what a vector's infos have beside those of the world
@@ -29,6 +29,8 @@ class RemoteParallelEnv:
     Attributes:
         agents: those that live.
         acting: those whose action the next step takes.
+        over: whether the world's episode has ended, or none has begun.
+        timed: whether the server acted for a client that was late or lost, so that numbers depend on the clock.
     """
 
     render_mode = None
@@ -39,6 +41,8 @@ class RemoteParallelEnv:
         token_file: str | None = None,
         tls: Mapping[str, str | None] | None = None,
         wait_s: float = 120.0,
+        world: str | None = None,
+        agents: Sequence[str] | None = None,
     ) -> None:
         """Ask what a server offers; its world is made by the first reset.
 
@@ -47,9 +51,13 @@ class RemoteParallelEnv:
             token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
             tls: PEM files `ca`, `cert` and `key`; None: no encryption.
             wait_s: seconds for which a server that is away is tried again.
+            world: the name of a joint world at the server, in which other clients have the other seats; it is made for
+                the first who names it, and ends with the last. None: a world of one's own.
+            agents: whose seats this client has there.
 
         Raises:
-            ConfigError: gRPC is not installed, or the server refuses, or serves an environment of one agent.
+            ConfigError: gRPC is not installed, or the server refuses, or serves an environment of one agent, which has
+                no such agents.
             EnvError: it cannot be reached.
         """
         self.metadata: dict[str, Any] = {"render_modes": [], "name": "remote"}
@@ -60,14 +68,20 @@ class RemoteParallelEnv:
         if self.offer.seats == 1:
             id = self.offer.environment["id"]
             raise ConfigError(f"vec.address={address} serves {id}, an environment of one agent; take a RemoteEnv")
-        self._layouts = self.offer.layouts()
+        layouts = self.offer.layouts()
+        self._layouts = layouts if agents is None else layouts.pick(self._order(layouts.agents, agents))
+        self._claim = {} if world is None else {"world": world, "agents": self._layouts.agents}
+        if world is None and agents is not None:
+            raise ConfigError(f"agents={agents} are seats of a joint world; name one by world, or leave agents out")
         self.possible_agents = list(self._layouts.agents)
+        self._roles = [one for role in self.offer.roles if (one := self._pick(role)).agents]
         self.agents: list[str] = []
         self.acting: list[str] = []
+        self.over, self.timed = True, False
         # One each: PettingZoo's users seed them.
         self._spaces = {
             agent: (deepcopy(role.observation_space), deepcopy(role.action_space))
-            for role in self.offer.roles
+            for role in self._roles
             for agent in role.agents
         }
         self._venv: Any = None
@@ -82,11 +96,9 @@ class RemoteParallelEnv:
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Start an episode."""
-        if self._venv is None:
-            from envs.remote.client.vector import RemoteVectorEnv
-
-            self._venv = RemoteVectorEnv(None, 1, self._place, autoreset=AutoresetMode.DISABLED, packed=True)
+        self._venv = self._venv or self._open()
         rows, infos = self._venv.reset(seed=[seed], options=options)
+        self.over = False
         self._look(infos)
         return self._read(rows, self.agents), self._read_infos(infos, self.agents)
 
@@ -102,6 +114,7 @@ class RemoteParallelEnv:
         before = self.agents
         rows, reward, terminated, truncated, infos = self._venv.step(self._pack(actions))
         self._look(infos)
+        self.over = bool(infos["over"][0])
         ended = {a: k for k, a in enumerate(self.possible_agents) if terminated[k] or truncated[k]}
         told = [agent for agent in self.possible_agents if agent in before or agent in self.agents]
         observations = self._read(rows, [agent for agent in told if agent not in ended])
@@ -127,15 +140,34 @@ class RemoteParallelEnv:
         """The environment itself, as PettingZoo has it of wrappers."""
         return self
 
+    def _open(self) -> Any:
+        """Return the world's rows at the server."""
+        from envs.remote.client.vector import RemoteVectorEnv
+
+        own = {"autoreset": AutoresetMode.DISABLED, "packed": True, **self._claim}
+        return RemoteVectorEnv(None, 1, self._place, **own)
+
+    def _order(self, known: Sequence[str], agents: Sequence[str]) -> list[str]:
+        if not agents or not set(agents) <= set(known):
+            id = self.offer.environment["id"]
+            raise ConfigError(f"agents={list(agents)} are not some of {id}'s: {', '.join(known)}")
+        return [agent for agent in known if agent in agents]
+
+    def _pick(self, role: Role) -> Role:
+        """Return what of a role is this client's."""
+        own = tuple(agent for agent in role.agents if agent in self.possible_agents)
+        return replace(role, agents=own, seats=tuple(map(self.possible_agents.index, own)))
+
     def _look(self, infos: Mapping[str, Any]) -> None:
         """See who lives and who acts."""
+        self.timed = self.timed or "timed" in infos
         self.agents = [a for a, alive in zip(self.possible_agents, self._venv.alive, strict=True) if alive]
         self.acting = [a for a, acts in zip(self.possible_agents, infos["acts"], strict=True) if acts]
 
     def _read(self, rows: NDArray[Any], agents: Sequence[str]) -> dict[str, Any]:
         """Return these agents' observations from the world's rows."""
         found: dict[str, Any] = {}
-        for role in self.offer.roles:
+        for role in self._roles:
             seats = [k for k, agent in enumerate(self.possible_agents) if agent in role.agents and agent in agents]
             if not seats:
                 continue
@@ -161,28 +193,7 @@ class RemoteParallelEnv:
             raise VectorMisuse(f"step: an action is given for {strange}, and {self.agents} live")
         if missing := [agent for agent in self.acting if agent not in actions]:
             raise VectorMisuse(f"step: {missing} act and have no action; give one for each of {self.acting}")
-        parts = [self._pack_role(role, actions) for role in self.offer.roles]
-        if self._layouts.roles is None:
-            return parts[0]
-        row = self._layouts.roles[1].row
-        rows = np.zeros(len(self.possible_agents), row)
-        for role, part in zip(self.offer.roles, parts, strict=True):
-            assert role.actions is not None
-            rows[list(role.seats)] = widen(part, role.actions, row)
-        return rows
-
-    def _pack_role(self, role: Role, actions: Mapping[str, Any]) -> NDArray[Any]:
-        assert role.actions is not None
-        rows = role.actions.zeros(len(role.seats))
-        write = role.actions.writer(rows)
-        for k, agent in enumerate(role.agents):
-            if agent in self.acting:
-                try:
-                    write(k, actions[agent])
-                except Misfit as misfit:
-                    allowed = f"take one of {role.action_space}"
-                    raise VectorMisuse(f"step: the action of {agent} has {misfit}; {allowed}") from None
-        return rows
+        return pack_actions(self._layouts, self._roles, {agent: actions[agent] for agent in self.acting})
 
 
 def _place_finals(rows: NDArray[Any], finals: NDArray[Any]) -> NDArray[Any]:

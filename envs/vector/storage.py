@@ -1,7 +1,7 @@
 """Observations or actions of N environments in one array: how they lie there, and which rows are meant."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,27 @@ class Layouts:
                 SeatRows.of([role.actions for role in roles if role.actions], of),
             ),
         )
+
+    def pick(self, agents: Sequence[str]) -> "Layouts":
+        """Return those of some seats of a world, whose rows lie as they do among all of them."""
+        if self.roles is None:
+            return replace(self, agents=tuple(agents))
+        kept = [
+            [k for k, agent in enumerate(agents) if self.agents.index(agent) in role] for role in self.roles[0].seats
+        ]
+        there = [k for k, own in enumerate(kept) if own]
+
+        def pick(rows: SeatRows) -> SeatRows:
+            return replace(
+                rows, layouts=tuple(rows.layouts[k] for k in there), seats=tuple(tuple(kept[k]) for k in there)
+            )
+
+        def part(space: Space) -> spaces.Dict:
+            assert isinstance(space, spaces.Dict)
+            return spaces.Dict([item for k, item in enumerate(space.items()) if k in there])
+
+        both = pick(self.roles[0]), pick(self.roles[1])
+        return Layouts(None, None, part(self.observation_space), part(self.action_space), tuple(agents), both)
 
     @property
     def observation_rows(self) -> Layout | SeatRows | None:

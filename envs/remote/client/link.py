@@ -9,7 +9,7 @@ import logging
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -47,6 +47,8 @@ class Link:
         journal: Journal,
         known: Callable[[], tuple[Any, NDArray[Any], NDArray[Any]]],
         replay: bool,
+        claim: Mapping[str, Any],
+        seats: int,
     ) -> None:
         """Open a session.
 
@@ -54,10 +56,13 @@ class Link:
             at: which address is tried first.
             known: observations, and returns and lengths of running episodes, [N], to compare a replay with.
             replay: whether another server may go on where one was lost.
+            claim: which seats of which joint world are asked for; empty: all, of worlds of its own.
+            seats: rows of a world.
         """
         self.rows, self.offer, self.journal = rows, offer, journal
         self.restarts = self.reconnects = self.replayed = 0
         self._place, self._autoreset, self._known, self._may_replay = place, autoreset, known, replay
+        self._claim, self._seats = dict(claim), seats
         self._addresses = [*place.addresses[at:], *place.addresses[:at]]
         self._at = self._addresses[0]
         self._session: tuple[str, bytes] | None = None
@@ -151,8 +156,9 @@ class Link:
         request = {
             "nonce": secrets.token_bytes(16),
             "environment": self.offer.environment["id"],
-            "num_envs": self.num_envs // self.offer.seats,
+            "num_envs": self.num_envs // self._seats,
             "autoreset": self._autoreset,
+            **self._claim,
         }
         opened: dict[str, Any] = {}
 
@@ -285,7 +291,7 @@ class Link:
             raise Lost(f"{self._at} is going")
         compared = self.journal.started
         for order in pending:
-            compared[order.begins(self.num_envs, self.offer.seats)] = False
+            compared[order.begins(self.num_envs, self._seats)] = False
         other = find_other(frame, self._known(), compared)
         if other is not None:
             raise EnvError(

@@ -1,6 +1,7 @@
 """Environments at servers, behind the interface that those of this process have."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import SystemRandom
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,7 @@ from envs.vector.contract import (
     read_seeds,
 )
 from envs.vector.storage import RowIndex, numbers
-from envs.vector.table import FREE, NEW, READY, SENT, Arrays, Table, worlds_of
+from envs.vector.table import FREE, NEW, READY, SENT, Arrays, Lives, Table, worlds_of
 
 
 class RemoteVectorEnv(VectorEnv):
@@ -48,6 +49,8 @@ class RemoteVectorEnv(VectorEnv):
         packed: bool = False,
         replay: bool = True,
         journal_mb: float = 256.0,
+        world: str | None = None,
+        agents: Sequence[str] | None = None,
     ) -> None:
         """Open a session at each server.
 
@@ -57,6 +60,8 @@ class RemoteVectorEnv(VectorEnv):
             packed: whether observations come as rows; see `Vec.make`.
             replay: whether another server may go on where one was lost.
             journal_mb: megabytes of actions that are kept for that, in all.
+            world: the name of a joint world, in which other clients have seats; None: worlds of its own.
+            agents: whose seats are asked for in it.
 
         Raises:
             ConfigError: a server refuses, or serves another environment.
@@ -66,12 +71,16 @@ class RemoteVectorEnv(VectorEnv):
         offers = find_offers(place)
         if spec is not None:
             offers[0].check_serves(spec)
-        layouts = offers[0].layouts()
+        layouts = offers[0].layouts() if agents is None else offers[0].layouts().pick(agents)
+        claim = {} if world is None else {"world": world, "agents": list(layouts.agents)}
         rows_in_all = self.batch_size = num_envs * layouts.seats
         said = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)
         spaces = layouts.observation_space, rows_in_all, autoreset, layouts.action_space
         describe(self, said, *spaces, layouts.role_seats)
         self._arrays = Arrays.allocate(layouts, rows_in_all, np.zeros)
+        if claim and self._arrays.lives is None:  # one seat, of several that there are
+            lives = Lives.allocate(rows_in_all, layouts.seats, np.zeros)
+            self._arrays = replace(self._arrays, lives=lives)
         self._table = Table(self._arrays, layouts, autoreset, copy, packed)
         bounds = [num_envs * k // len(offers) * layouts.seats for k in range(len(offers) + 1)]
         try:
@@ -79,7 +88,10 @@ class RemoteVectorEnv(VectorEnv):
                 rows = slice(bounds[k], bounds[k + 1])
                 if rows.start < rows.stop:
                     journal = Journal(rows.stop - rows.start, journal_mb * 1e6 / len(offers), layouts.seats)
-                    self._links.append(Link(place, k, offer, rows, autoreset.name, journal, self._knower(rows), replay))
+                    known = self._knower(rows)
+                    self._links.append(
+                        Link(place, k, offer, rows, autoreset.name, journal, known, replay, claim, layouts.seats)
+                    )
         except BaseException:
             self.close()
             raise

@@ -16,6 +16,7 @@ import grpc
 import numpy as np
 
 from envs.remote.frames import ORDERS, QUIET, Frame, Kind, join, read_rows
+from envs.remote.server.seats import CalledAway, SeatsVectorEnv
 from envs.remote.server.steps import Steps, Turn
 from envs.remote.server.stream import Stream
 from envs.remote.values import Garbled, Unsayable
@@ -91,6 +92,8 @@ class Session:
                         yield kept.answer
                 if isinstance(self.venv, WaitsForFirst):
                     stream.wake = self.venv.call_away
+                if isinstance(self.venv, SeatsVectorEnv):
+                    self.venv.called = lambda: stream.over or self.draining
                 yield from self._serve(stream)
             finally:
                 stream.wake = lambda: None
@@ -118,11 +121,13 @@ class Session:
             if frame is not None and not self.draining:
                 try:
                     yield from self._take(frame)
+                except CalledAway:
+                    continue  # the client has not been told that it was accepted, and asks again
                 except Garbled as error:
                     self.closed = True
                     yield join(Kind.FAILED, [0, "session", f"the session is closed: {error}", False])
                     return
-            elif self._turns:
+            elif self._turns and not (self.draining and isinstance(self.venv, SeatsVectorEnv)):
                 yield from self._advance(stream)
             elif self.draining:
                 yield join(Kind.GOODBYE, ["the server is going", 0.0])
@@ -146,16 +151,14 @@ class Session:
             return
         if seq != self._accepted + 1:
             raise Garbled(f"order {seq} came where {self._accepted + 1} is due")
-        self._accepted = seq
         quiet = bool(frame.flags & QUIET)
-        if not quiet:
-            self._kept[seq] = Kept(frame.sums)
         if frame.kind is Kind.TURN:
             rows = read_rows(frame.header[2], self.num_envs) if len(frame.header) == 3 else None
             if rows is None:
                 raise Garbled("a turn's header is not as turns' are")
             while self._busy[rows].any():  # a replay's turns follow each other
                 yield from self._finish(self._pop(0))
+            self._accept(seq, frame, quiet)
             try:
                 self._steps.send(frame, rows)
             except VectorMisuse as error:
@@ -166,13 +169,22 @@ class Session:
             return
         while self._turns:
             yield from self._finish(self._pop(0))
+        if isinstance(self.venv, SeatsVectorEnv):
+            self.venv.replaying = quiet
         try:
             answer = self._steps.state(seq) if frame.kind is Kind.STATE else self._steps.start(seq, frame, quiet)
         except (EnvError, VectorMisuse, Unsayable) as error:
+            self._accept(seq, frame, quiet)
             yield from self._fail([seq], error)
             return
+        self._accept(seq, frame, quiet)
         if not quiet:
             yield self._keep(seq, answer)
+
+    def _accept(self, seq: int, frame: Frame, quiet: bool) -> None:
+        self._accepted = seq
+        if not quiet:
+            self._kept[seq] = Kept(frame.sums)
 
     def _pop(self, k: int) -> Turn:
         turn = self._turns.pop(k)
@@ -194,6 +206,10 @@ class Session:
     def _finish(self, turn: Turn) -> Iterator[bytes]:
         try:
             answer = self._steps.receive(turn)
+        except CalledAway:
+            self._turns.insert(0, turn)
+            self._busy[turn.rows] = True
+            raise
         except VectorMisuse as error:
             yield from self._fail([turn.seq], error)
             return

@@ -12,10 +12,12 @@ from typing import Any
 import grpc
 from gymnasium.vector import AutoresetMode
 
+from envs.remote.server.joint import JointWorld
+from envs.remote.server.seats import SeatsVectorEnv
 from envs.remote.server.session import Session
 from envs.remote.server.settings import ServerSettings
 from envs.spec import EnvSpec
-from envs.vector.contract import VectorEnv
+from envs.vector.contract import VectorEnv, VectorMisuse
 from envs.vector.recipes import Multiprocess, Vec, largest_divisor
 from envs.vector.storage import Layouts
 
@@ -50,6 +52,8 @@ class Sessions:
         self._opened: dict[bytes, futures.Future[Session]] = {}  # by nonce
         self._rows = 0  # in use, or reserved
         self._lock = threading.Lock()
+        self._joint: dict[str, JointWorld] = {}  # by name
+        self._joining = threading.Lock()  # of _joint
         self._going = going
         self._leases = threading.Thread(target=self._look_after, name="leases", daemon=True)
         self._leases.start()
@@ -88,18 +92,23 @@ class Sessions:
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"another environment is asked for than {self._spec.id}, which is served here now",
             )
+        world = asked.get("world")
         with self._lock:
             mine = nonce not in self._opened
             if mine:
-                self._reserve(num_envs)
+                self._reserve(num_envs if world is None else 0)
                 self._opened[nonce] = futures.Future()
             opened = self._opened[nonce]
         if mine:
             try:
-                session = self._make(num_envs, AutoresetMode[autoreset], nonce)
+                if world is None:
+                    venv = self._make(num_envs, AutoresetMode[autoreset])
+                else:
+                    venv = self._join(world, asked.get("agents"), num_envs, autoreset)
+                session = Session(venv, self._spec, self._layouts, self._settings.infos == "all", nonce)
             except BaseException as error:
                 with self._lock:
-                    self._rows -= num_envs
+                    self._rows -= num_envs if world is None else 0
                     del self._opened[nonce]
                 opened.set_exception(error)
             else:
@@ -127,9 +136,18 @@ class Sessions:
             if self._sessions.pop(session.id, None) is None:
                 return
             self._ended[session.id] = (time.monotonic(), why)
-        session.close()
+        venv = session.venv
+        if isinstance(venv, SeatsVectorEnv):
+            with self._joining:
+                session.close()
+                freed = int(venv.last)
+                if venv.last:
+                    del self._joint[venv.world]
+        else:
+            session.close()
+            freed = venv.worlds
         with self._lock:
-            self._rows -= session.venv.worlds
+            self._rows -= freed
             self._opened.pop(session.nonce, None)
 
     def close(self) -> None:
@@ -162,10 +180,46 @@ class Sessions:
             )
         self._rows += num_envs
 
-    def _make(self, num_envs: int, autoreset: AutoresetMode, nonce: bytes) -> Session:
+    def _join(self, name: Any, agents: Any, num_envs: int, autoreset: str) -> SeatsVectorEnv:
+        """Return seats in the joint world of a name, which is made for the first who asks.
+
+        Raises:
+            NotOpened: there are no such seats, somebody has them, or there is no room.
+        """
+        known, refusal = self._layouts.agents, grpc.StatusCode.FAILED_PRECONDITION
+        if type(name) is not str or num_envs != 1 or autoreset != "DISABLED":
+            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, "a joint world has a name, and is one that waits")
+        if len(known) == 1:
+            raise NotOpened(refusal, f"{self._spec.id} has one agent, and a joint world several clients")
+        if (
+            not isinstance(agents, list)
+            or not agents
+            or not set(agents) <= set(known)
+            or len(set(agents)) < len(agents)
+        ):
+            raise NotOpened(
+                refusal, f"agents={agents} are not some of {self._spec.id}'s, each once: {', '.join(known)}"
+            )
+        with self._joining:
+            if name not in self._joint:
+                with self._lock:
+                    self._reserve(1)
+                try:
+                    venv = self._make(1, AutoresetMode.DISABLED)
+                    self._joint[name] = JointWorld(name, venv, self._layouts, self._spec.roles, self._settings.policies)
+                except BaseException:
+                    with self._lock:
+                        self._rows -= 1
+                    raise
+            try:
+                return SeatsVectorEnv(self._joint[name], agents)
+            except VectorMisuse as error:
+                raise NotOpened(refusal, str(error)) from None
+
+    def _make(self, num_envs: int, autoreset: AutoresetMode) -> VectorEnv:
         recipe: Any = dataclasses.replace(self._vec, num_envs=num_envs, **self._changes(num_envs))  # type: ignore[type-var]
         venv: VectorEnv = recipe.make(self._spec, autoreset, copy=False, packed=True)
-        return Session(venv, self._spec, self._layouts, self._settings.infos == "all", nonce)
+        return venv
 
     def _changes(self, num_envs: int) -> dict[str, Any]:
         if not isinstance(self._vec, Multiprocess):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from envs.ranges import AT_LEAST_ONE, POSITIVE, NonNegativeFloat, Range, check_fields
+from envs.remote.server.policies import Policies, Policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,15 @@ class ServerSettings:
     lease_s: Annotated[float, POSITIVE]
     drain_s: NonNegativeFloat
     infos: Literal["all", "none"]
+    late: Policy
+    late_s: Annotated[float, POSITIVE]
+    lost: Policy
+    lost_s: NonNegativeFloat
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def policies(self) -> Policies:
+        """What joint worlds do about clients that are late, or lost."""
+        return Policies(self.late, self.late_s, self.lost, self.lost_s)

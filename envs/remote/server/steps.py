@@ -57,9 +57,9 @@ class Steps:
         N = self.num_envs = venv.num_envs
         self.steps = 0
         self._observation, self._action = Forms.of(layouts.observation_rows), Forms.of(layouts.action_rows)
-        self._seats = venv.seats
-        self._tells_ends = venv.autoreset is AutoresetMode.SAME_STEP or self._seats > 1
-        self._beside = (*ARRAYS, "acts", "over") if self._seats > 1 else ARRAYS
+        self._seats, self._several = venv.seats, layouts.seats > 1
+        self._tells_ends = venv.autoreset is AutoresetMode.SAME_STEP or self._several
+        self._beside = (*ARRAYS, "acts", "over") if self._several else ARRAYS
         self._acts = np.ones(N, np.bool_)  # whose action the next step takes
         self._latest: NDArray[Any] | None = None  # observations, while a client replays
         self._return, self._length = np.zeros(N), np.zeros(N, np.int64)  # of running episodes
@@ -83,7 +83,7 @@ class Steps:
         if len(ended):
             ids = np.arange(self.num_envs)[rows][ended]
             self._return[ids] = self._length[ids] = 0
-        if self._seats > 1:
+        if self._several:
             self._acts[rows] = infos["acts"]
         if turn.quiet:
             self._note(rows, observation)
@@ -97,7 +97,7 @@ class Steps:
                 last[k] = np.frombuffer(final, last.dtype).reshape(last.shape[1:]) if opaque else final
             finals = [last, episode["r"][ended].astype(np.float64), episode["l"][ended].astype(np.int64)]
         said = self._say(infos)
-        lives = [*self._lives(rows), infos["over"]] if self._seats > 1 else []
+        lives = [*self._lives(rows), infos["over"]] if self._several else []
         arrays = [observation, reward.astype(np.float64, copy=False), terminated, truncated, *lives, *finals]
         return join(Kind.OUTCOME, [turn.seq, said, len(ended)], arrays)
 
@@ -109,7 +109,7 @@ class Steps:
         else:
             rows, infos, observation = self._reset(*self._arguments(frame.header, 3))
         self._return[rows] = self._length[rows] = 0
-        if self._seats > 1:
+        if self._several:
             self._acts[:] = infos["acts"]
         if quiet:
             self._note(rows, observation[rows])
@@ -158,7 +158,7 @@ class Steps:
 
     def _lives(self, rows: RowIndex) -> list[NDArray[Any]]:
         """Return who lives and who acts in rows of worlds."""
-        return [self._venv.alive[rows], self._acts[rows]] if self._seats > 1 else []
+        return [self._venv.alive[rows], self._acts[rows]] if self._several else []
 
     def _note(self, rows: RowIndex, observation: Any) -> None:
         if self._latest is None:
