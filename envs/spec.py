@@ -16,7 +16,7 @@ from gymnasium.wrappers import TimeLimit
 from envs.errors import ConfigError, closest, nearest, provide, require, resolve
 from envs.ranges import Range, check_fields
 from envs.spaces.layout import Layout
-from envs.worlds.adapter import Adapter
+from envs.worlds.adapter import Adapter, find_owner
 from envs.worlds.limit import Limited
 from envs.worlds.make import adapt, call_factory, names_factory
 from envs.worlds.roles import Role, Seats, group, seats_of
@@ -28,6 +28,20 @@ IN_TRAINING: dict[str, tuple[Any, str]] = {
     "wrappers": ((list, tuple), "a list"),
     "max_episode_steps": (int, "a whole number"),
 }
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an environment says of itself.
+
+    Attributes:
+        limited: whether its episodes are cut off.
+    """
+
+    seats: Seats
+    limited: bool
+    metadata: dict[str, Any]
+    takes_signals: bool
 
 
 @dataclass(frozen=True)
@@ -187,11 +201,10 @@ class EnvSpec:
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
         """The same recipe, with this limit where neither it nor the environment has one."""
-        seats, limited, metadata = self._made
-        if limited:
+        if self._made.limited:
             return self
         other = replace(self, max_episode_steps=max_episode_steps)
-        other.__dict__["_made"] = seats, True, metadata  # the same environment but for that: none is made for it
+        other.__dict__["_made"] = replace(self._made, limited=True)  # the same but for that: none is made for it
         return other
 
     @property
@@ -225,12 +238,17 @@ class EnvSpec:
     @property
     def metadata(self) -> dict[str, Any]:
         """What the environment says of itself, such as `render_modes`."""
-        return self._made[2]
+        return self._made.metadata
+
+    @property
+    def takes_signals(self) -> bool:
+        """Whether the environment has a method `receive_signal(key, value)`."""
+        return self._made.takes_signals
 
     @property
     def seating(self) -> Seats:
         """Who sits there, in order."""
-        return self._made[0]
+        return self._made.seats
 
     @functools.cached_property
     def roles(self) -> tuple[Role, ...]:
@@ -314,11 +332,12 @@ class EnvSpec:
         return self.keep(self.raw_spaces[0])[0]
 
     @functools.cached_property
-    def _made(self) -> tuple[Seats, bool, dict[str, Any]]:
-        """What an environment made for the purpose says: who sits there, whether its episodes are limited, metadata."""
+    def _made(self) -> "Made":
+        """What an environment made for the purpose says."""
         env = self.make()
         try:
-            return seats_of(env), _is_limited(env), dict(getattr(env, "metadata", {}))
+            metadata = dict(getattr(env, "metadata", {}))
+            return Made(seats_of(env), _is_limited(env), metadata, find_owner(env, "receive_signal") is not None)
         finally:
             env.close()
 

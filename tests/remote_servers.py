@@ -160,9 +160,9 @@ def undisturbed_fixture() -> str:
 class Raw:
     """A client that says whatever it is told to."""
 
-    def __init__(self, server: EnvironmentServer, num_envs: int = 2) -> None:
+    def __init__(self, server: EnvironmentServer, num_envs: int = 2, environment: str = "Counting-v0") -> None:
         self.place = make_place(server.address, None, {}, 1.0)
-        request = {"nonce": os.urandom(16), "environment": "Counting-v0", "num_envs": num_envs}
+        request = {"nonce": os.urandom(16), "environment": environment, "num_envs": num_envs}
         opened = self.place.call(server.address, "Open", request | {"autoreset": "SAME_STEP"}, 10.0)
         self.session, self.secret = opened["session"], opened["secret"]
         self.address = server.address

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.errors import ConfigError, require
+from envs.remote.frames import MOST_SIGNAL
 from envs.remote.spaces import build_space, describe_space
-from envs.remote.values import Garbled, decode, encode
+from envs.remote.values import Garbled, Unsayable, decode, encode
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
+from envs.vector.contract import VectorMisuse
 from envs.vector.storage import Layouts
 from envs.worlds.roles import Role
 
@@ -43,6 +45,7 @@ class Offer:
     environment: dict[str, Any]
     roles: tuple[Role, ...]
     metadata: dict[str, Any]
+    takes_signals: bool
     vec: str
     versions: dict[str, str]
     capacity: int
@@ -64,6 +67,7 @@ class Offer:
                 environment,
                 roles,
                 told["metadata"],
+                told["takes_signals"],
                 told["vec"],
                 told["versions"],
                 told["capacity"],
@@ -100,6 +104,18 @@ class Offer:
                 f"env.{key}={own_value} here, and {value} at vec.address={self.address}; make them the same, or say "
                 "env=remote to take what is served",
             )
+
+    def check_signal(self, key: Any, value: Any) -> None:
+        """Raise VectorMisuse unless the environment takes this as a signal."""
+        if not self.takes_signals:
+            id = self.environment["id"]
+            raise VectorMisuse(f"signal: {id} takes none; give it a method receive_signal(key, value)")
+        try:
+            size = len(encode(value))
+        except Unsayable as error:
+            raise VectorMisuse(f"signal: the value of {key!r} has no form in bytes: {error}") from None
+        if type(key) is not str or size > MOST_SIGNAL:
+            raise VectorMisuse(f"signal: the value of {key!r} has {size} bytes; at most {MOST_SIGNAL} are taken")
 
     def check_same(self, other: "Offer") -> None:
         """Raise ConfigError unless another server offers the same environment."""

@@ -62,7 +62,7 @@ class RemoteParallelEnv:
         """
         self.metadata: dict[str, Any] = {"render_modes": [], "name": "remote"}
         self._place = make_place(address, token_file, tls or {}, wait_s)
-        from envs.remote.client.vector import find_offers
+        from envs.remote.client.place import find_offers
 
         self.offer: Offer = find_offers(self._place)[0]
         if self.offer.seats == 1:
@@ -70,7 +70,7 @@ class RemoteParallelEnv:
             raise ConfigError(f"vec.address={address} serves {id}, an environment of one agent; take a RemoteEnv")
         layouts = self.offer.layouts()
         self._layouts = layouts if agents is None else layouts.pick(self._order(layouts.agents, agents))
-        self._claim = {} if world is None else {"world": world, "agents": self._layouts.agents}
+        self._claim: dict[str, Any] = {} if world is None else {"world": world, "agents": self._layouts.agents}
         if world is None and agents is not None:
             raise ConfigError(f"agents={agents} are seats of a joint world; name one by world, or leave agents out")
         self.possible_agents = list(self._layouts.agents)
@@ -129,6 +129,15 @@ class RemoteParallelEnv:
     def render(self) -> None:
         """Return nothing: a server shows no pictures."""
 
+    def signal(self, key: str, value: Any) -> None:
+        """Have the environment's `receive_signal(key, value)` called before its next reset or step.
+
+        Raises:
+            VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
+        """
+        self._venv = self._venv or self._open()
+        self._venv.signal(key, value)
+
     def close(self) -> None:
         """Close the session."""
         if self._venv is not None:
@@ -144,7 +153,7 @@ class RemoteParallelEnv:
         """Return the world's rows at the server."""
         from envs.remote.client.vector import RemoteVectorEnv
 
-        own = {"autoreset": AutoresetMode.DISABLED, "packed": True, **self._claim}
+        own: dict[str, Any] = {"autoreset": AutoresetMode.DISABLED, "packed": True, **self._claim}
         return RemoteVectorEnv(None, 1, self._place, **own)
 
     def _order(self, known: Sequence[str], agents: Sequence[str]) -> list[str]:

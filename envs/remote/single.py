@@ -45,7 +45,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             raise ConfigError(f"render_mode={render_mode}: a server shows no pictures; leave it out")
         self.metadata = {"render_modes": []}
         self._place = make_place(address, token_file, tls or {}, wait_s)
-        from envs.remote.client.vector import find_offers
+        from envs.remote.client.place import find_offers
 
         self.offer: Offer = find_offers(self._place)[0]
         seats, id = self.offer.seats, self.offer.environment["id"]
@@ -61,10 +61,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
-        if self._venv is None:
-            from envs.remote.client.vector import RemoteVectorEnv
-
-            self._venv = RemoteVectorEnv(None, 1, self._place, autoreset=AutoresetMode.DISABLED, packed=True)
+        self._venv = self._venv or self._open()
         super().reset(seed=seed)
         rows, infos = self._venv.reset(seed=[seed], options=options)
         return self._read(rows), read_info(infos, 0)
@@ -80,11 +77,26 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         rows, reward, terminated, truncated, infos = self._venv.step(self._action)
         return self._read(rows), float(reward[0]), bool(terminated[0]), bool(truncated[0]), read_info(infos, 0)
 
+    def signal(self, key: str, value: Any) -> None:
+        """Have the environment's `receive_signal(key, value)` called before its next reset or step.
+
+        Raises:
+            VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
+        """
+        self._venv = self._venv or self._open()
+        self._venv.signal(key, value)
+
     def close(self) -> None:
         """Close the session."""
         if self._venv is not None:
             self._venv.close()
             self._venv = None
+
+    def _open(self) -> Any:
+        """Return the environment at the server."""
+        from envs.remote.client.vector import RemoteVectorEnv
+
+        return RemoteVectorEnv(None, 1, self._place, autoreset=AutoresetMode.DISABLED, packed=True)
 
     def _read(self, rows: Any) -> Any:
         return self._observations.reader(rows)(0)
@@ -92,7 +104,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
 
 def make(address: str | Sequence[str], **others: Any) -> "RemoteEnv | RemoteParallelEnv":
     """Return what a server offers, of one agent or of several; arguments are those of either."""
-    from envs.remote.client.vector import find_offers
+    from envs.remote.client.place import find_offers
 
     place = make_place(address, others.get("token_file"), others.get("tls") or {}, others.get("wait_s", 120.0))
     kind = RemoteEnv if find_offers(place)[0].seats == 1 else RemoteParallelEnv

@@ -40,7 +40,7 @@ class Remote:
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`: the servers are asked whether they serve it."""
         place = self.place()
-        from envs.remote.client.vector import find_offers
+        from envs.remote.client.place import find_offers
 
         find_offers(place)[0].check_serves(spec)
 

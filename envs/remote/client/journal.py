@@ -6,12 +6,14 @@ journal is the orders themselves, from the earliest such beginning on.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.remote.frames import Cursor, Frame, Kind, say_rows
+from envs.remote.values import encode
 from envs.vector.storage import RowIndex
 
 NEVER = np.iinfo(np.int64).max  # position of environments that have no episode
@@ -44,7 +46,17 @@ class Order:
     @property
     def header(self) -> list[Any]:
         """What stands in the header behind the numbers."""
-        return self.arguments if self.kind in (Kind.BEGIN, Kind.STATE) else [say_rows(self.rows), *self.arguments]
+        return (
+            self.arguments
+            if self.kind in (Kind.BEGIN, Kind.STATE, Kind.SIGNAL)
+            else [say_rows(self.rows), *self.arguments]
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in a journal, about."""
+        said = len(encode(self.arguments)) if self.kind is Kind.SIGNAL else 0
+        return 200 + said + (0 if self.actions is None else self.actions.nbytes)
 
     def begins(self, num_envs: int, seats: int) -> NDArray[np.intp]:
         """Return the rows of N whose episodes begin with it, whatever came before."""
@@ -60,6 +72,7 @@ class Journal:
     def __init__(self, num_envs: int, most_bytes: float, seats: int = 1) -> None:
         self._orders: list[Order] = []
         self._first = 0  # position of the first of them
+        self._signals: list[Order] = []  # all of them, as environments may keep what they were told
         self._origin = np.full(num_envs, NEVER, np.int64)  # [N], the order that begins the running episode
         self._seats = seats
         self._begun: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None  # key, worlds' episodes and numbers
@@ -74,9 +87,9 @@ class Journal:
 
     def begin(self, key: int, episodes: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
         """Note that all environments begin keyed episodes."""
-        self._first += len(self._orders)
+        self._first += len(self._orders) + 1  # signals before it stand before all that follows
         self._orders.clear()
-        self._bytes, self.full = 0, False
+        self._bytes, self.full = sum(one.size for one in self._signals), False
         self._begun, self._keyed = (key, episodes.copy(), numbers), True
         self._origin[:] = self._first
 
@@ -88,8 +101,12 @@ class Journal:
             self._origin[order.begins(len(self._origin), self._seats)] = order.position
         if self.full:
             return
+        if order.kind is Kind.SIGNAL:
+            self._signals.append(order)
+            self._bytes += order.size
+            return
         self._orders.append(order)
-        self._bytes += 200 if order.actions is None else 200 + order.actions.nbytes
+        self._bytes += order.size
         if len(self._orders) % TRIM == 0 or self._bytes > self._most:
             self._trim()
 
@@ -105,11 +122,19 @@ class Journal:
 
     def orders(self) -> Iterator[Order]:
         """Return the answered orders that lead to where the environments are, each with the rows that need it."""
+        before = int(self._origin.min())
+        signals = [one for one in self._signals if one.answered]
+        yield from (Order(one.kind, one.rows, one.arguments) for one in signals if one.position < before)
         if self._begun is not None:
             key, episodes, numbers = self._begun
             yield Order(Kind.BEGIN, slice(0, len(self._origin)), [key, episodes.copy(), numbers])
-        for order in self._orders:
+        later = [one for one in signals if one.position >= before]
+        # Of the same position, a signal came first.
+        for order in merge(later, self._orders, key=lambda one: (one.position, one.kind is not Kind.SIGNAL)):
             if not order.answered:
+                continue
+            if order.kind is Kind.SIGNAL:
+                yield Order(order.kind, order.rows, order.arguments)
                 continue
             needed = self._origin[order.rows] <= order.position
             if needed.all():
@@ -126,7 +151,7 @@ class Journal:
     def _trim(self) -> None:
         """Drop orders before all beginnings; all of them where they are more than may be kept."""
         count = int(min(self._origin.min(), self._first + len(self._orders))) - self._first
-        self._bytes -= sum(200 + (0 if one.actions is None else one.actions.nbytes) for one in self._orders[:count])
+        self._bytes -= sum(one.size for one in self._orders[:count])
         del self._orders[:count]
         self._first += count
         if self._bytes > self._most:

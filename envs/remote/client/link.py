@@ -160,16 +160,10 @@ class Link:
             "autoreset": self._autoreset,
             **self._claim,
         }
-        opened: dict[str, Any] = {}
-
-        def attempt(number: int) -> None:
-            # The same nonce: where the answer is lost, the session is not.
-            opened.update(self._place.call(address, "Open", request, OPEN_S))
-
         try:
-            attempt(0)
-        except Lost:
-            attempt(1)
+            opened = self._place.call(address, "Open", request, OPEN_S)
+        except Lost:  # where the answer was lost, the same nonce finds the session again
+            opened = self._place.call(address, "Open", request, OPEN_S)
         self._session, self._at = (opened["session"], opened["secret"]), address
         self._beat_s = min(BEAT_S, opened["lease_s"] / 4)
         if self._attach() is None:

@@ -104,6 +104,24 @@ class Place:
             delay = min(2 * delay, LONGEST_S)
 
 
+def find_offers(place: Place) -> list[Offer]:
+    """Return what servers offer, which is the same at all.
+
+    Raises:
+        ConfigError: it is not, or one refuses.
+        EnvError: one cannot be reached.
+    """
+
+    def ask(address: str) -> Offer:
+        offer: Offer = place.try_for(lambda number: place.describe(address), "no server answers")
+        return offer
+
+    offers = [ask(address) for address in place.addresses]
+    for other in offers[1:]:
+        offers[0].check_same(other)
+    return offers
+
+
 class Wire:
     """One stream to a server."""
 

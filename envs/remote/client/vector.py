@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from envs.remote.client.journal import Journal, Order
 from envs.remote.client.link import Link
-from envs.remote.client.place import Place
+from envs.remote.client.place import Place, find_offers
 from envs.remote.frames import Cursor, Kind, count_rows
-from envs.remote.offer import Offer
 from envs.remote.values import decode
 from envs.spec import EnvSpec
 from envs.vector.contract import (
@@ -128,7 +127,8 @@ class RemoteVectorEnv(VectorEnv):
         self._settle(self._table.everyone)
         orders = []
         for link in self._links:
-            own = [int(seed), first[worlds_of(link.rows, self.seats)].copy(), self._worlds_at(link)]
+            worlds = slice(link.rows.start // self.seats, link.rows.stop // self.seats)
+            own = [int(seed), first[worlds].copy(), np.arange(worlds.start, worlds.stop)]
             orders.append((link, Order(Kind.BEGIN, slice(0, link.num_envs), own)))
         started = self._start(self._table.everyone, orders)
         self._arrays.episode[:] = first
@@ -160,6 +160,21 @@ class RemoteVectorEnv(VectorEnv):
     def alive(self) -> NDArray[np.bool_]:
         """See `VectorEnv.alive`."""
         return self._table.alive
+
+    def signal(self, key: str, value: Any) -> None:
+        """Have every environment's `receive_signal(key, value)` called between this step and the next.
+
+        Raises:
+            VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
+        """
+        check_open(self, "signal")
+        self._links[0].offer.check_signal(key, value)
+        for link in self._links:
+            order = Order(Kind.SIGNAL, slice(0, link.num_envs), [key, value])
+            link.journal.note(order)
+            link.order(order)
+            while not order.answered:
+                self._receive(link)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Refuse: a server tells nothing of its environments but what a step gives."""
@@ -225,20 +240,23 @@ class RemoteVectorEnv(VectorEnv):
         if frame.kind is Kind.FAILED:
             _, kind, text, _ = frame.header
             misuse = kind == "VectorMisuse" and order.kind is Kind.TURN
-            self._table.mark(FREE if misuse else NEW, rows)
+            if order.kind is not Kind.SIGNAL:
+                self._table.mark(FREE if misuse else NEW, rows)
             order.answered = False  # nothing that leads anywhere
-            if not misuse:
+            if not misuse and order.kind is not Kind.SIGNAL:
                 self._table.forget(rows)
                 link.journal.drop(order.rows)
             raise (VectorMisuse if kind == "VectorMisuse" else EnvError)(text)
+        if order.kind is Kind.SIGNAL:
+            return
         _, said, count = frame.header
         arrays, cursor, n = self._arrays, Cursor(frame.body), count_rows(rows)
-        arrays.observation[rows] = _take(cursor, arrays.observation, n)
+        arrays.observation[rows] = cursor.take_like(arrays.observation, n)
         if order.kind is not Kind.TURN:
             arrays.running_return[rows] = arrays.running_length[rows] = 0
             if arrays.lives is not None:
-                arrays.lives.alive[rows] = _take(cursor, arrays.lives.alive, n)
-                arrays.lives.acts[rows] = _take(cursor, arrays.lives.acts, n)
+                arrays.lives.alive[rows] = cursor.take_like(arrays.lives.alive, n)
+                arrays.lives.acts[rows] = cursor.take_like(arrays.lives.acts, n)
             rows = link.rows  # whose infos come with it
         else:
             self._enter(link, order, rows, cursor, n, count)
@@ -250,14 +268,14 @@ class RemoteVectorEnv(VectorEnv):
         """Enter what a step gave."""
         arrays = self._arrays
         reward, terminated, truncated = (
-            _take(cursor, of, n) for of in (arrays.reward, arrays.terminated, arrays.truncated)
+            cursor.take_like(of, n) for of in (arrays.reward, arrays.terminated, arrays.truncated)
         )
         arrays.enter(rows, reward, terminated, truncated)
         every = np.arange(self.num_envs)[rows]
         if arrays.lives is not None:
-            arrays.lives.alive[rows] = _take(cursor, arrays.lives.alive, n)
-            arrays.lives.acts[rows] = _take(cursor, arrays.lives.acts, n)
-            over = _take(cursor, arrays.lives.over, n // self.seats)
+            arrays.lives.alive[rows] = cursor.take_like(arrays.lives.alive, n)
+            arrays.lives.acts[rows] = cursor.take_like(arrays.lives.acts, n)
+            over = cursor.take_like(arrays.lives.over, n // self.seats)
             arrays.lives.over[worlds_of(rows, self.seats)] = over
             if over.any():
                 arrays.episode[worlds_of(rows, self.seats)] += over
@@ -265,41 +283,15 @@ class RemoteVectorEnv(VectorEnv):
         if count:
             ids = every[terminated | truncated]
             arrays.end(ids)
-            arrays.final[ids] = _take(cursor, arrays.final, count)
-            arrays.final_return[ids] = _take(cursor, arrays.final_return, count)
-            arrays.final_length[ids] = _take(cursor, arrays.final_length, count)
+            arrays.final[ids] = cursor.take_like(arrays.final, count)
+            arrays.final_return[ids] = cursor.take_like(arrays.final_return, count)
+            arrays.final_length[ids] = cursor.take_like(arrays.final_length, count)
             if arrays.lives is None:
                 link.journal.end(ids - link.rows.start, order)
-
-    def _worlds_at(self, link: Link) -> NDArray[np.int64]:
-        """Return the numbers of the environments at a server."""
-        return np.arange(self.worlds)[worlds_of(link.rows, self.seats)]
 
     def _knower(self, rows: slice) -> Any:
         arrays = self._arrays
         return lambda: (arrays.observation[rows], arrays.running_return[rows], arrays.running_length[rows])
-
-
-def find_offers(place: Place) -> list[Offer]:
-    """Return what servers offer, which is the same at all.
-
-    Raises:
-        ConfigError: it is not, or one refuses.
-        EnvError: one cannot be reached.
-    """
-
-    def ask(address: str) -> Offer:
-        offer: Offer = place.try_for(lambda number: place.describe(address), "no server answers")
-        return offer
-
-    offers = [ask(address) for address in place.addresses]
-    for other in offers[1:]:
-        offers[0].check_same(other)
-    return offers
-
-
-def _take(cursor: Cursor, like: NDArray[Any], count: int) -> NDArray[Any]:
-    return cursor.take(like.dtype, count, *like.shape[1:])
 
 
 def _shift(rows: RowIndex, by: int) -> RowIndex:

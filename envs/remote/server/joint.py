@@ -42,6 +42,7 @@ class Holder:
     reset: tuple[int | None, dict[str, Any]] | None = None
     actions: NDArray[Any] | None = None
     error: PaddockError | None = None  # what it is told in place of an outcome
+    signals: list[tuple[str, Any]] = field(default_factory=list)  # for the next step or reset that it asks for
 
     @property
     def asks(self) -> bool:
@@ -70,7 +71,7 @@ class Played:
     Attributes:
         seed: of a reset.
         actions: rows [S] of a step; None: it is a reset.
-        stood_in: seats for which a policy acted.
+        stood_in: seats of clients that were missing.
         outcome: what it gave, or what was raised.
     """
 
@@ -160,7 +161,7 @@ class JointWorld:
             elif early:
                 self._refuse(early, acting)
             else:
-                self._step(acting, {seat: policy for seat, policy in missing.items() if acts[seat]})
+                self._step(acting, missing)
         finally:
             self._asked_since = None
             self.changed.notify_all()
@@ -188,7 +189,8 @@ class JointWorld:
         """Return the seats of which nobody says anything, and what is done about it; None if they are waited for."""
         if len(self._claimed) < len(self.agents):
             return None
-        now, missing = self.clock(), {}
+        now = self.clock()
+        missing: dict[int, Policy] = {}
         for one in self.holders:
             if not one.asks:
                 late = self._asked_since is not None and now - self._asked_since >= self.policies.late_s
@@ -213,6 +215,7 @@ class JointWorld:
         self.first, self.episode = self.end, []
         played = Played(seed=seed)
         try:
+            self._signal(asking)
             observation, infos = self.venv.reset(seed=[seed], options=options[0] if options else None)
             self._return[:] = self._length[:] = 0
             reward, flags = np.zeros(len(self.agents)), np.zeros(len(self.agents), np.bool_)
@@ -223,10 +226,11 @@ class JointWorld:
         for one in self.holders:
             one.position, one.reset, one.actions = self.first, None, None
 
-    def _step(self, acting: Sequence[Holder], due: Mapping[int, Policy]) -> None:
+    def _step(self, acting: Sequence[Holder], missing: Mapping[int, Policy]) -> None:
         """Step, with stand-ins for seats that act and are missing."""
-        before, played = self.episode[-1], Played(stood_in=frozenset(due))
+        before, played = self.episode[-1], Played(stood_in=frozenset(missing))
         assert isinstance(before.outcome, Outcome)
+        due = {seat: policy for seat, policy in missing.items() if before.outcome.acts[seat]}
         actions = allocate(self.layouts.action_rows, len(self.agents), np.zeros)
         for one in acting:
             actions[one.seats] = one.actions
@@ -240,6 +244,7 @@ class JointWorld:
             if "truncate" in due.values():
                 played.outcome = self._truncate(before.outcome)
             else:
+                self._signal(acting)
                 self.venv.send(actions)
                 observation, reward, terminated, truncated, infos = self.venv.recv()
                 self._return += reward
@@ -253,11 +258,18 @@ class JointWorld:
         for one in acting:
             one.actions = None
 
+    def _signal(self, asking: Sequence[Holder]) -> None:
+        """Give the environment what clients told, in the order of seats."""
+        for one in sorted(asking, key=lambda one: one.seats[0]):
+            for key, value in one.signals:
+                self.venv.call("receive_signal", key, value)
+            one.signals.clear()
+
     def _read(self, observation: Any, reward: Any, ended: Any, cut: Any, infos: dict[str, Any]) -> Outcome:
         """Return what a vector of one world gave."""
         acts, over = infos.pop("acts"), bool(infos.pop("over", [False])[0])
-        told = (np.array(one) for one in (observation, reward, ended, cut))  # its own change
-        return Outcome(*told, infos, self.venv.alive.copy(), acts, over)
+        own = [np.array(one) for one in (observation, reward, ended, cut, self.venv.alive)]  # the vector's change
+        return Outcome(own[0], own[1], own[2], own[3], infos, own[4], acts, over)
 
     def _truncate(self, before: Outcome) -> Outcome:
         """Return an end of the episode for all who live; the environment is told nothing of it until its reset."""

@@ -11,6 +11,8 @@ from envs.remote.server.joint import Holder, JointWorld, Outcome, Played
 from envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse
 from envs.vector.infos import pick_infos
 
+MOST_SIGNALS = 1024  # before a step
+
 
 class CalledAway(Exception):
     """Whoever waits for other clients has something else to look at."""
@@ -106,6 +108,17 @@ class SeatsVectorEnv(VectorEnv):
                 outcome.truncated[own],
                 infos,
             )
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Have a method called with a signal, when these seats act next."""
+        with self._world.changed:
+            past = self._past()
+            if past is not None and not past.stood_in.intersection(self._holder.seats):
+                return ()  # it was, before this client lost its session
+            if len(self._holder.signals) >= MOST_SIGNALS:
+                raise VectorMisuse(f"signal: {MOST_SIGNALS} wait for the next step already; step first")
+            self._holder.signals.append((args[0], args[1]))
+        return ()
 
     def wait_for_first(self, groups: Sequence[Any], called: Callable[[], bool]) -> int | None:
         """See `WaitsForFirst.wait_for_first`; there is one group."""

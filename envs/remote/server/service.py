@@ -62,6 +62,7 @@ class EnvironmentServer:
             "environment": spec.fields,
             "roles": describe_roles(spec.roles),
             "metadata": {key: value for key, value in spec.metadata.items() if is_sayable(value)},
+            "takes_signals": spec.takes_signals,
             "vec": type(vec).__name__.lower(),
             "versions": _versions(),
             "server": secrets.token_hex(8),

@@ -172,7 +172,7 @@ class Session:
         if isinstance(self.venv, SeatsVectorEnv):
             self.venv.replaying = quiet
         try:
-            answer = self._steps.state(seq) if frame.kind is Kind.STATE else self._steps.start(seq, frame, quiet)
+            answer = self._steps.do(seq, frame, quiet)
         except (EnvError, VectorMisuse, Unsayable) as error:
             self._accept(seq, frame, quiet)
             yield from self._fail([seq], error)

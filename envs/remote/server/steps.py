@@ -7,10 +7,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.remote.frames import Cursor, Frame, Kind, count_rows, join, read_rows
+from envs.remote.frames import MOST_SIGNAL, Cursor, Frame, Kind, count_rows, join, read_rows
 from envs.remote.values import Garbled, Unsayable, encode, find_unsayable
 from envs.spec import EnvSpec
-from envs.vector.contract import EnvError, VectorEnv
+from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
 from envs.vector.storage import Layouts, RowIndex, allocate, numbers
 from envs.vector.table import are_whole, worlds_of
 
@@ -71,6 +71,15 @@ class Steps:
         cursor.finish()
         self._venv.send(actions, rows)
 
+    def do(self, seq: int, frame: Frame, quiet: bool) -> bytes:
+        """Do an order that is no turn; return what came of it."""
+        match frame.kind:
+            case Kind.STATE:
+                return self._state(seq)
+            case Kind.SIGNAL:
+                return self._signal(seq, *self._arguments(frame.header, 2))
+        return self._start(seq, frame, quiet)
+
     def receive(self, turn: Turn) -> bytes:
         """Return the outcome of a step."""
         rows = turn.rows
@@ -101,8 +110,8 @@ class Steps:
         arrays = [observation, reward.astype(np.float64, copy=False), terminated, truncated, *lives, *finals]
         return join(Kind.OUTCOME, [turn.seq, said, len(ended)], arrays)
 
-    def start(self, seq: int, frame: Frame, quiet: bool) -> bytes:
-        """Do an order that starts episodes; return what came of it."""
+    def _start(self, seq: int, frame: Frame, quiet: bool) -> bytes:
+        """Start episodes."""
         Cursor(frame.body).finish()
         if frame.kind is Kind.BEGIN:
             rows, infos, observation = self._begin(*self._arguments(frame.header, 3))
@@ -149,7 +158,16 @@ class Steps:
             raise Garbled("an order's header is not as such orders' are")
         return header[2:]
 
-    def state(self, seq: int) -> bytes:
+    def _signal(self, seq: int, key: Any, value: Any) -> bytes:
+        """Give every environment a key and a value."""
+        if type(key) is not str or len(encode(value)) > MOST_SIGNAL:
+            raise Garbled(f"a signal is a text and a value of at most {MOST_SIGNAL} bytes")
+        if not self._spec.takes_signals:
+            raise VectorMisuse(f"signal: {self._spec.id} has no method receive_signal(key, value)")
+        self._venv.call("receive_signal", key, value)
+        return join(Kind.OUTCOME, [seq, None, 0])
+
+    def _state(self, seq: int) -> bytes:
         """Return where the environments are after a replay."""
         if self._latest is None:
             raise Garbled("a state is asked for where nothing was replayed")
