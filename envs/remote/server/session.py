@@ -90,9 +90,8 @@ class Session:
                 for seq, kept in list(self._kept.items()):
                     if seq > received and kept.answer is not None:
                         yield kept.answer
-                if isinstance(self.venv, WaitsForFirst):
-                    stream.wake = self.venv.call_away
                 if isinstance(self.venv, SeatsVectorEnv):
+                    stream.wake = self.venv.call_away
                     self.venv.called = lambda: stream.over or self.draining
                 yield from self._serve(stream)
             finally:
@@ -195,11 +194,15 @@ class Session:
         """Wait for environments, or until a frame comes."""
         first: int | None = 0
         if isinstance(self.venv, WaitsForFirst):
+            # No longer than it waits: elsewhere frames are looked for anyway, and a call would be looked at twice.
+            before, stream.wake = stream.wake, self.venv.call_away
             try:
                 first = self.venv.wait_for_first([turn.rows for turn in self._turns], stream.has_news)
             except EnvError as error:
                 yield from self._fail_turns(error)
                 return
+            finally:
+                stream.wake = before
         if first is not None:
             yield from self._finish(self._pop(first))
 

@@ -1,6 +1,7 @@
 """Who is let in at a server, to what, and for how much there is room."""
 
 import re
+import shutil
 import socket
 import subprocess
 import threading
@@ -106,6 +107,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
         openssl("req", "-new", *curve, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
         signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
         openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
+    shutil.copy(folder / "server.key", folder / "old.key")
+    openssl("x509", "-req", "-in", "server.csr", *signed, "-days", "-1", "-out", "old.pem")
     return folder
 
 
@@ -150,6 +153,9 @@ def test_certificates_are_asked_for_and_checked(serve: Any, keys: Path) -> None:
     for tls in ({"ca": str(keys / "ca.pem")}, tls_of(keys, "client", ca="other"), {}):
         with pytest.raises(EnvError, match="cannot be reached"):
             remote(server.address, tls=tls, wait_s=0.0).make(COUNTING)
+    with pytest.raises(EnvError, match="cannot be reached"):
+        expired = serve(COUNTING, tls={"cert": str(keys / "old.pem"), "key": str(keys / "old.key")})
+        remote(expired.address, tls={"ca": str(keys / "ca.pem")}, wait_s=0.0).make(COUNTING)
     with pytest.raises(ConfigError, match="cert and key go together"):
         remote(server.address, tls={"cert": str(keys / "ca.pem")}).make(COUNTING)
 

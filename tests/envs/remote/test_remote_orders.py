@@ -2,24 +2,19 @@
 
 import random
 import zlib
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from remote_servers import (
-    COUNTED,
-    COUNTING,
-    Raw,
-    begin,
-    serve_fixture,  # noqa: F401
-    turn,
-)
+from conftest import wait_until
+from remote_servers import COUNTED, COUNTING, N, Raw, begin, play, remote, serve_fixture, turn, undisturbed_fixture  # noqa: F401
 
 from envs.vector import Serial
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
+from envs.remote import guard  # noqa: E402
 from envs.remote.client import place  # noqa: E402
 from envs.remote.frames import FIXED, START, SUMS, Kind, join, split  # noqa: E402
 from envs.remote.server.session import Session  # noqa: E402
@@ -179,3 +174,62 @@ def test_no_bytes_decode_to_anything_but_plain_values(count: int) -> None:
 def test_a_message_that_claims_too_much_is_refused(data: bytes) -> None:
     with pytest.raises(Garbled):
         decode(data)
+
+
+@pytest.mark.parametrize("count", [120, pytest.param(100_000, marks=pytest.mark.nightly)])
+def test_forged_requests_leave_the_server_and_other_sessions_as_they_were(
+    serve: Any, undisturbed: str, count: int
+) -> None:
+    server, chance = serve(COUNTING, Serial(num_envs=4 * N), max_sessions=64), random.Random(3)
+    open_ = {"nonce": b"n" * 16, "environment": "Counting-v0", "num_envs": 1, "autoreset": "SAME_STEP"}
+    good = {"Open": open_, "Describe": {"protocol": 2}, "Stats": {}, "Close": {"session": "0", "secret": b"s" * 16}}
+    with guard.connect(server.address, None, {}) as channel, closing(remote(server.address).make(COUNTING)) as venv:
+
+        def forge(name: str) -> None:
+            data = bytearray(encode({**good[name], "beside": [1, "é", np.zeros(2)]}))
+            for _ in range(chance.randint(1, 4)):
+                data[chance.randrange(len(data))] = chance.randrange(256)
+            with suppress(grpc.RpcError):
+                channel.unary_unary(f"/{guard.SERVICE}/{name}")(bytes(data), timeout=10)
+
+        def between(t: int, k: int) -> None:
+            for _ in range(max(1, count // 36)):
+                forge(chance.choice(list(good)))
+            with suppress(grpc.RpcError):
+                list(channel.stream_stream(f"/{guard.SERVICE}/Play")(iter([mutate(turn(1), chance)]), timeout=10))
+
+        assert play(venv, between) == undisturbed and venv.restarts == venv._links[0].reconnects == 0
+
+
+def test_a_message_that_unpacks_to_more_than_there_is_room_for_is_refused(serve: Any) -> None:
+    server = serve(COUNTING)
+    with guard.connect(server.address, None, {}) as channel:
+        ask = channel.unary_unary(f"/{guard.SERVICE}/Stats")
+        with pytest.raises(grpc.RpcError) as caught:
+            ask(bytes(8 << 20), timeout=20, compression=grpc.Compression.Gzip)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "rows" in decode(ask(encode({}), timeout=10))
+
+
+def test_a_client_that_never_reads_stalls_itself_alone(serve: Any, undisturbed: str) -> None:
+    server = serve(COUNTING, Serial(num_envs=2 * N))
+    raw = Raw(server)
+    wire = raw.attach()
+    wire.send(begin(1))
+    for _ in range(2000):  # each is answered by what is kept of it
+        wire.send(turn(2))
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        assert play(venv) == undisturbed
+    session = server.sessions.find(raw.session, raw.secret)
+    assert session is not None and len(session._kept) <= 2
+    wire.close()
+
+
+def test_a_client_that_was_killed_frees_its_environments(serve: Any) -> None:
+    server = serve(COUNTING, lease_s=0.3)
+    wire = Raw(server, num_envs=2).attach()
+    wire.send(begin(1))
+    assert [wire.receive().kind for _ in range(2)] == [Kind.ATTACHED, Kind.OUTCOME]
+    assert server.sessions.rows == 2
+    wire.close()  # all that is seen of a killed one
+    wait_until(lambda: server.sessions.rows == 0)
