@@ -9,7 +9,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -169,7 +169,8 @@ def play(
                 console.warn(f"{change}: from here on numbers may differ in their last bits")
             origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
-            folder.begin(parts.config, command, None if origin is None else origin.facts)
+            facts = None if origin is None else origin.facts
+            folder.begin(parts.config, command, facts, _find_servers(parts.config))
             if origin is not None:
                 origin.keep(parts.path)
                 console.message(f"beginning with {origin.describe()}")
@@ -196,6 +197,14 @@ def settle(parts: ExperimentParts, console: Console) -> ExperimentParts:
     on_pool = not isinstance(algorithm, ChoosesPlace) or algorithm.plays_on_pool
     elsewhere = on_pool and not parts.pool.in_process
     return _with_vec(parts, vec.settle(algorithm.env, elsewhere, console.message))
+
+
+def _find_servers(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return what servers of environments have installed, by address, where the run's are at any."""
+    from envs.vector import Remote  # late: whoever asks for help has no need of it
+
+    vec = build("vec", config["vec"])
+    return vec.versions() if isinstance(vec, Remote) else {}
 
 
 def _begin(parts: ExperimentParts) -> "Origin | None":

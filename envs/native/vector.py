@@ -174,6 +174,11 @@ class NativeVectorEnv(VectorEnv):
         if refused == NO_MEMORY:
             raise VectorMisuse(f"play: no memory for {self.num_envs} rows of a network's values; take fewer")
 
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """See `VectorEnv.alive`."""
+        return self._table.alive
+
     def state_dict(self) -> dict[str, Any]:
         """Everything, as arrays and plain data: a vector of the same recipe that loads it gives the same bits."""
         check_open(self, "state_dict")

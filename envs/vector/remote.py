@@ -66,6 +66,18 @@ class Remote:
             journal_mb=self.journal_mb,
         )
 
+    def versions(self) -> dict[str, dict[str, str]]:
+        """Return the versions of packages at each server, by its address.
+
+        Raises:
+            ConfigError: a server refuses.
+            EnvError: one cannot be reached.
+        """
+        place = self.place()
+        from envs.remote.client.place import find_offers
+
+        return {offer.address: offer.versions for offer in find_offers(place)}
+
     def place(self) -> "Place":
         """Return where the servers are."""
         return make_place(self.address, self.token_file, dict(thaw(self.tls)), self.wait_s)

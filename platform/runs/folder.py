@@ -103,13 +103,18 @@ class RunFolder:
         return read_end(self.path) if has_ended(self.path) else None
 
     def begin(
-        self, config: Mapping[str, Any], command: str | None = None, origin: Mapping[str, Any] | None = None
+        self,
+        config: Mapping[str, Any],
+        command: str | None = None,
+        origin: Mapping[str, Any] | None = None,
+        servers: Mapping[str, Any] | None = None,
     ) -> None:
         """Describe the run in its folder, or as it goes on.
 
         Args:
             command: that starts it again, where this process's own is another one.
             origin: of the policy that it begins with, where that is another run's.
+            servers: versions of packages at servers of its environments, by address, where there are any.
 
         Raises:
             FolderError: it cannot be written.
@@ -123,7 +128,8 @@ class RunFolder:
                 commit, diff = find_source(Path(__file__).resolve().parent)
                 if diff:
                     write_atomically(path / "code.diff", diff.encode() + b"\n")
-                _write_provenance(path, commit, command, origin)
+                beside = {"init_from": origin and dict(origin), "servers": servers and dict(servers)}
+                _write_provenance(path, commit, command, {key: said for key, said in beside.items() if said})
             (path / "done.json").unlink(missing_ok=True)
         except OSError as error:
             raise _unwritable(path, error) from error
@@ -352,13 +358,13 @@ def find_source(folder: Path) -> tuple[str | None, str | None]:
     return commit and commit.strip(), diff and diff.strip()
 
 
-def _write_provenance(path: Path, commit: str | None, command: str | None, origin: Mapping[str, Any] | None) -> None:
+def _write_provenance(path: Path, commit: str | None, command: str | None, beside: Mapping[str, Any]) -> None:
     process = spell_command(sys.orig_argv)
     provenance = {
         **({"command": process} if command is None else {"command": command, "process": process}),
         "folder": os.getcwd(),
         "started": _now(),
-        **({} if origin is None else {"init_from": dict(origin)}),
+        **beside,
         "commit": commit,
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -1,5 +1,6 @@
 """Environments at a server: the same numbers as here, in every kind of space, at one server or two."""
 
+import json
 import subprocess
 import sys
 from contextlib import closing
@@ -178,6 +179,8 @@ def test_a_run_has_the_same_bytes_here_there_and_with_its_server_killed(
     expected = metrics_of("serial", "env=cartpole", "vec=serial")
     given = [f"vec.address={servers[0].address}", f"vec.token_file={token}"]
     assert metrics_of("remote", "env=remote", "vec=remote", *given) == expected
+    told = json.loads((tmp_path / "remote" / "provenance.json").read_text())["servers"]
+    assert told[servers[0].address]["numpy"] == np.__version__
     secret = token.read_bytes().strip()
     assert not any(secret in path.read_bytes() for path in (tmp_path / "remote").rglob("*") if path.is_file())
     monkeypatch.setattr(RemoteVectorEnv, "recv", recv_or_kill)

@@ -181,8 +181,13 @@ def test_forged_requests_leave_the_server_and_other_sessions_as_they_were(
     serve: Any, undisturbed: str, count: int
 ) -> None:
     server, chance = serve(COUNTING, Serial(num_envs=4 * N), max_sessions=64), random.Random(3)
-    open_ = {"nonce": b"n" * 16, "environment": "Counting-v0", "num_envs": 1, "autoreset": "SAME_STEP"}
-    good = {"Open": open_, "Describe": {"protocol": 2}, "Stats": {}, "Close": {"session": "0", "secret": b"s" * 16}}
+    open_: dict[str, Any] = {"nonce": b"n" * 16, "environment": "Counting-v0", "num_envs": 1, "autoreset": "SAME_STEP"}
+    good: dict[str, dict[str, Any]] = {
+        "Open": open_,
+        "Describe": {"protocol": 2},
+        "Stats": {},
+        "Close": {"session": "0", "secret": b"s" * 16},
+    }
     with guard.connect(server.address, None, {}) as channel, closing(remote(server.address).make(COUNTING)) as venv:
 
         def forge(name: str) -> None:
