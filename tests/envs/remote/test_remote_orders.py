@@ -176,7 +176,7 @@ def test_a_message_that_claims_too_much_is_refused(data: bytes) -> None:
         decode(data)
 
 
-@pytest.mark.parametrize("count", [120, pytest.param(100_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [120, pytest.param(100_000, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])])
 def test_forged_requests_leave_the_server_and_other_sessions_as_they_were(
     serve: Any, undisturbed: str, count: int
 ) -> None:
