@@ -16,7 +16,7 @@ from typing import Any
 from envs.errors import ConfigError, require
 
 FOLDER = Path(__file__).parent
-ABI = 7  # PADDOCK_ABI of native.h
+ABI = 8  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
 CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
 AGAIN = "run pip install again, or choose vec=serial"
@@ -34,6 +34,9 @@ RECORDED = {
     "walker": 0x9B2A7309F8681240,
     "minigrid": 0x1320C1ACEDF764DE,
     "minigrid_moves": 0xAF2680B2BDD23FEB,
+    "connect4": 0x86DD691DF5BBABF4,
+    "tictactoe": 0xD1B66B409807F125,
+    "snake": 0x5A774173DD17443E,
     "networks": 0x9878932BB75CF1FF,
     "forward": 0xE03A651A55B82095,
     "series": 0x97099829BF509ADF,

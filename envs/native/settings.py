@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import envs.bipedal  # noqa: F401, registers its environments
 from envs.errors import require
 from envs.native import minigrid
+from envs.native.boards.worlds import WORLDS, read_world
 from envs.spec import EnvSpec
 
 ELSEWHERE = "choose vec=serial or vec=multiprocess"
@@ -65,7 +66,7 @@ class NativeTask:
     settings: ctypes.Structure
     kept: tuple[NDArray[Any], ...]  # arrays that the settings point into
     time_limit: int | None  # steps
-    observation_space: gymnasium.Space
+    observation_space: gymnasium.Space  # of a world, each seat's, as the next
     action_space: gymnasium.Space
     metadata: dict[str, Any]
     render_mode: str | None
@@ -91,6 +92,8 @@ def native_task(spec: EnvSpec) -> NativeTask:
     name = spec.id.rpartition(":")[2]
     if name.startswith(minigrid.PREFIX):
         return _grid_task(spec)
+    if spec.id in WORLDS:
+        return _world_task(spec)
     source_id = NATIVE.get(name, spec.id)
     source_name = source_id.rpartition(":")[2]
     family = FAMILIES.get(source_name)
@@ -159,6 +162,27 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
         metadata=creator.metadata,
         render_mode=spec.arguments.get("render_mode"),
         exact=minigrid.is_exact(),
+    )
+
+
+def _world_task(spec: EnvSpec) -> NativeTask:
+    """Return the native version of an environment of several agents, which all sit in one role."""
+    _check_wrappers(spec, ())
+    _check_fresh(spec)
+    source = replace(spec, max_episode_steps=None)
+    family, settings = read_world(source)
+    (role,) = source.roles
+    return NativeTask(
+        source=source,
+        name=family.name,
+        settings=settings,
+        kept=(),
+        time_limit=spec.max_episode_steps,
+        observation_space=role.observation_space,
+        action_space=role.action_space,
+        metadata={},
+        render_mode=spec.arguments.get("render_mode"),
+        exact=family.exact(),
     )
 
 

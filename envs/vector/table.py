@@ -260,7 +260,7 @@ class Table:
         arrays = self.arrays
         where = ended.nonzero()[0]
         ids = where + rows.start if isinstance(rows, slice) else rows[where]
-        observations = np.full(len(ended), None, object)
+        observations = np.empty(len(ended), object)  # of None
         observations[where] = np.fromiter(self._final.finals(ids), object, len(where))
         returns, lengths = np.zeros(len(ended)), np.zeros(len(ended), np.int64)
         returns[where], lengths[where] = arrays.final_return[ids], arrays.final_length[ids]

@@ -43,12 +43,15 @@ def fused_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "generator",
         "ground",
         "minigrid",
+        "recorded_boards",
         "rollout",
         "rooms",
         "sets",
         "sketch",
+        "snake",
         "vector",
         "walker",
+        "worlds",
     )
     build(folder, more={"avx2": FUSED, "avx512": FUSED, "baseline": ["-O1"], **{name: ["-O1"] for name in others}})
     return folder
@@ -78,7 +81,7 @@ def test_every_set_computes_the_recorded_bits(unchosen: None) -> None:
 def test_every_task_and_the_networks_are_recorded() -> None:
     header = (ROOT / "envs" / "native" / "src" / "runtime" / "tasks.h").read_text()
     tasks = re.findall(r"&(\w+)_task\b", header)
-    assert len(tasks) == 8 and library.RECORDED.keys() == {*tasks, "networks", "forward", "steps", "series"}
+    assert len(tasks) == 11 and library.RECORDED.keys() == {*tasks, "networks", "forward", "steps", "series"}
     assert library.load().fingerprint(b"baseline", b"chess") == library.load().fingerprint(b"sse9", b"walker") == 0
 
 

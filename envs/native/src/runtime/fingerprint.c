@@ -326,6 +326,8 @@ static uint64_t play_recorded_policies(const struct set *set)
     return hashed;
 }
 
+uint64_t play_boards(const struct task *);
+
 /* Of a task, or of "networks", "forward", "steps" or "series"; 0: there is no such task, or no memory. */
 uint64_t fingerprint(const char *set_name, const char *part)
 {
@@ -335,5 +337,6 @@ uint64_t fingerprint(const char *set_name, const char *part)
     if (set && !strcmp(part, "series")) return sum_recorded_series();
     if (set && !strcmp(part, "steps")) return play_recorded_policies(set);
     const struct task *task = find_task(set_name, part);
+    if (task && task->seats) return play_boards(task);
     return !task ? 0 : task->row_bytes ? play_grids(task) : task->poses ? play_walkers(task) : play_classic(task);
 }

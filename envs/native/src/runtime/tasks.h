@@ -1,5 +1,8 @@
 /* All tasks, what steps vectors of them and what runs networks in them, once for each set of instructions. */
 
+#include "boards/connect4.h"
+#include "boards/snake.h"
+#include "boards/tictactoe.h"
 #include "classic/acrobot.h"
 #include "classic/cartpole.h"
 #include "classic/mountain_car.h"
@@ -14,7 +17,9 @@
 
 static const struct task *const all_tasks[] = {
     &cartpole_task, &pendulum_task, &acrobot_task, &mountain_car_task, &mountain_car_continuous_task, &walker_task,
-    &minigrid_task, &minigrid_moves_task, NULL,
+    &minigrid_task, &minigrid_moves_task,
+    &connect4_task, &tictactoe_task, &snake_task, /* worlds */
+    NULL,
 };
 
 static const struct set this_set = {
