@@ -92,6 +92,7 @@ class NativeVectorEnv(VectorEnv):
         self.arrays = Arrays.allocate(layouts, rows, np.zeros)
         self._table = Table(self.arrays, layouts, autoreset, copy, packed)
         self._free = FREE * rows
+        self._waits = layouts.seats > 1 and autoreset is AutoresetMode.DISABLED  # worlds, for their caller's resets
         self._chosen = np.zeros(num_envs, np.uint8)
         self._chosen_at = self._chosen.ctypes.data
         # Our own arrays, and the same with the caller's actions.
@@ -144,7 +145,8 @@ class NativeVectorEnv(VectorEnv):
         """
         check_open(self, "recv")
         rows = self._table.outstanding(env_ids)
-        self._check_living(rows)
+        if self._waits:
+            self._check_living(rows)
         refused = self._c.vector_step(self._vector, self._choose(rows), self._own_at)
         if refused >= 0:
             self._table.mark(FREE, rows)
@@ -158,7 +160,8 @@ class NativeVectorEnv(VectorEnv):
             self.send(actions)
             return self.recv()
         check_open(self, "step")
-        self._check_living(table.everyone)
+        if self._waits:
+            self._check_living(table.everyone)
         self._direct.action = actions.ctypes.data
         refused = self._c.vector_step(self._vector, None, self._direct_at)
         if refused >= 0:
@@ -238,8 +241,7 @@ class NativeVectorEnv(VectorEnv):
     def _check_living(self, rows: RowIndex) -> None:
         """Raise VectorMisuse where a world of these is over and awaits its reset."""
         lives = self.arrays.lives
-        if lives is None or self.autoreset is AutoresetMode.SAME_STEP:
-            return
+        assert lives is not None
         over = ~lives.alive[rows].reshape(-1, self.seats).any(axis=1)
         if over.any():
             self._table.mark(FREE, rows)

@@ -32,6 +32,8 @@ from envs.worlds.world import Step, Told
 FREE, FOOD, WALL, BODY, HEAD = range(5)  # what is in a cell
 SIGHT = 5  # cells that a snake sees in each direction
 SIDE = 2 * SIGHT + 1
+SCALE = 16  # pixels of a cell's side in pictures
+COLORS = np.array([(24, 26, 34), (226, 72, 72), (96, 100, 112), (64, 160, 88), (150, 232, 150)], np.uint8)
 WAYS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left, as (rows, columns)
 
 Cell = tuple[int, int]  # row and column, the walls' included
@@ -59,7 +61,7 @@ class Rules:
 class Snake:
     """The world; see the top of this file for its rules, and `Rules` for its arguments."""
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = None, **rules: int) -> None:
         """Make a field.
@@ -132,8 +134,10 @@ class Snake:
         cut = {agent: last and not dies[agent] for agent in lived}
         return seen, paid, dies, cut, {agent: {} for agent in seen}
 
-    def render(self) -> None:
-        """Draw nothing."""
+    def render(self) -> NDArray[np.uint8] | None:
+        """Draw the field and the wall around it, [H, W, 3], for render_mode "rgb_array"."""
+        seen = self._cells[SIGHT - 1 : 1 - SIGHT, SIGHT - 1 : 1 - SIGHT]
+        return COLORS[seen].repeat(SCALE, 0).repeat(SCALE, 1) if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
         """Close nothing."""

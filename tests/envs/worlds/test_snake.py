@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from conftest import env_spec
 
-from envs.tasks.snake import BODY, FOOD, FREE, HEAD, SIDE, SIGHT, WALL, Snake
+from envs.tasks.snake import BODY, COLORS, FOOD, FREE, HEAD, SCALE, SIDE, SIGHT, WALL, Snake
 from envs.vector.serial import SerialVectorEnv
 
 UP, RIGHT, DOWN, LEFT = range(4)
@@ -98,3 +98,12 @@ def test_rows_of_the_dead_are_blank_until_they_are_back() -> None:
         obs, *_, infos = venv.step(np.array([UP, int(expected[0])]))
         assert infos["acts"].tolist() == expected and obs.any(axis=(1, 2)).tolist() == expected
     venv.close()
+
+
+def test_a_picture_has_a_square_for_each_cell_and_for_the_wall() -> None:
+    world = Snake(**RULES, render_mode="rgb_array")
+    world.reset(seed=0)
+    picture: Any = world.render()
+    assert picture.shape == (10 * SCALE, 10 * SCALE, 3)
+    found = (picture[SCALE // 2 :: SCALE, SCALE // 2 :: SCALE, None] == COLORS).all(axis=-1).sum(axis=(0, 1))
+    assert found.tolist() == [61, 1, 36, 0, 2]

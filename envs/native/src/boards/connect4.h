@@ -56,19 +56,16 @@ static void step_connect4(
         struct connect4 *game = (struct connect4 *)group + lane;
         const int turn = game->stones.turn;
         const uint64_t column = (uint64_t)choice[lane * STONE_SEATS + turn], all = game->laid[0] | game->laid[1];
-        int won = 0, full = 0;
-        const int refused = column >= C4_COLUMNS || !game->stones.free[column];
-        if (!refused) {
-            const int lowest = (int)column * C4_HIGH;
+        struct turn taken = {.move = (int)column, .refused = column >= C4_COLUMNS || !game->stones.free[column]};
+        if (!taken.refused) {
+            const int lowest = taken.move * C4_HIGH;
             const uint64_t own = (all + (1ull << lowest)) & ~all & 0x3full << lowest; /* the carry stops at what is free */
             const int up = __builtin_ctzll(own) - lowest;
             game->laid[turn] |= own;
-            game->stones.free[column] = up < C4_ROWS - 1;
-            lay(&game->stones, turn, (C4_ROWS - 1 - up) * C4_COLUMNS + (int)column);
-            won = four_in_line(game->laid[turn]);
-            full = (all | own) == C4_BOARD;
+            taken.field = (C4_ROWS - 1 - up) * C4_COLUMNS + taken.move, taken.left = up < C4_ROWS - 1;
+            taken.won = four_in_line(game->laid[turn]), taken.full = (all | own) == C4_BOARD;
         }
-        end_turn(&game->stones, C4_COLUMNS, C4_FIELDS, rows, lane, won, full, refused);
+        take_turn(&game->stones, C4_COLUMNS, C4_FIELDS, rows, lane, &taken);
     }
 }
 

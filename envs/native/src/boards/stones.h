@@ -54,6 +54,12 @@ INLINE void show(const struct stones *stones, int moves, int fields, unsigned ch
     }
 }
 
+/* What a seat does, and what comes of it. */
+struct turn {
+    int move, field, left; /* where its stone lies, if it is allowed; left: whether the move is still allowed then */
+    int won, full, refused;
+};
+
 INLINE void begin_turns(struct stones *stones, int moves, int fields, const struct seat_rows *rows, int lane)
 {
     const size_t first = (size_t)lane * STONE_SEATS;
@@ -63,21 +69,28 @@ INLINE void begin_turns(struct stones *stones, int moves, int fields, const stru
     show(stones, moves, fields, rows->observation + first * (moves + 2 * fields));
 }
 
-/* Enter what came of a turn: `won`, or `full`: nobody can win any more; or `refused`. */
-INLINE void end_turn(
-    struct stones *stones, int moves, int fields, const struct seat_rows *rows, int lane, int won, int full, int refused
+/* Enter a turn. Rows are written as they were and then changed, here and there: what was just written of a cell would have
+ * to be waited for. */
+INLINE void take_turn(
+    struct stones *stones, int moves, int fields, const struct seat_rows *rows, int lane, const struct turn *taken
 )
 {
     const size_t first = (size_t)lane * STONE_SEATS;
-    const int turn = stones->turn, ended = won | full | refused;
-    if (ended) {
-        rows->reward[first + turn] = won - refused, rows->reward[first + 1 - turn] = -won;
-        rows->terminated[first] = rows->terminated[first + 1] = 1;
-        rows->truncated[first] = rows->truncated[first + 1] = (uint8_t)refused;
-    }
-    stones->turn = refused ? 0 : 1 - turn; /* who would take leave first */
+    const int turn = stones->turn, row = moves + 2 * fields;
+    unsigned char *seen = rows->observation + first * row;
+    stones->turn = taken->refused ? 0 : 1 - turn; /* who would take leave first */
     rows->acts[first + turn] = 0, rows->acts[first + stones->turn] = 1;
-    show(stones, moves, fields, rows->observation + first * (moves + 2 * fields));
+    show(stones, moves, fields, seen);
+    if (!taken->refused) {
+        lay(stones, turn, taken->field);
+        seen[turn * row + moves + 2 * taken->field] = 1;
+        seen[(1 - turn) * row + moves + 2 * taken->field + 1] = 1;
+        stones->free[taken->move] = seen[(1 - turn) * row + taken->move] = (uint8_t)taken->left;
+    }
+    if (!(taken->won | taken->full | taken->refused)) return;
+    rows->reward[first + turn] = taken->won - taken->refused, rows->reward[first + 1 - turn] = -taken->won;
+    rows->terminated[first] = rows->terminated[first + 1] = 1;
+    rows->truncated[first] = rows->truncated[first + 1] = (uint8_t)taken->refused;
 }
 
 #endif

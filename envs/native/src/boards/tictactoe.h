@@ -49,16 +49,13 @@ static void step_tictactoe(
         struct tictactoe *game = (struct tictactoe *)group + lane;
         const int turn = game->stones.turn;
         const uint64_t field = (uint64_t)choice[lane * STONE_SEATS + turn];
-        int won = 0, full = 0;
-        const int refused = field >= T3_FIELDS || !game->stones.free[field];
-        if (!refused) {
+        struct turn taken = {.move = (int)field, .refused = field >= T3_FIELDS || !game->stones.free[field]};
+        if (!taken.refused) {
             game->laid[turn] |= (uint16_t)(1 << field);
-            game->stones.free[field] = 0;
-            lay(&game->stones, turn, (int)field);
-            won = three_in_line(game->laid[turn]);
-            full = (game->laid[0] | game->laid[1]) == T3_BOARD;
+            taken.field = taken.move;
+            taken.won = three_in_line(game->laid[turn]), taken.full = (game->laid[0] | game->laid[1]) == T3_BOARD;
         }
-        end_turn(&game->stones, T3_FIELDS, T3_FIELDS, rows, lane, won, full, refused);
+        take_turn(&game->stones, T3_FIELDS, T3_FIELDS, rows, lane, &taken);
     }
 }
 
