@@ -17,8 +17,8 @@
 
 static const struct task *const all_tasks[] = {
     &cartpole_task, &pendulum_task, &acrobot_task, &mountain_car_task, &mountain_car_continuous_task, &walker_task,
-    &minigrid_task, &minigrid_moves_task,
     &connect4_task, &tictactoe_task, &snake_task, /* worlds */
+    &minigrid_task, &minigrid_moves_task,
     NULL,
 };
 
