@@ -200,7 +200,7 @@ class Rows(Buffer):
         return apart(self._space, self._layout.batch(batch.copy() if isinstance(rows, slice) else batch))
 
     def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
-        return self.array[rows] if self._packed else [self._read(i) for i in rows.tolist()]
+        return list(self.array[rows]) if self._packed else [self._read(i) for i in rows.tolist()]
 
     def put(self, rows: RowIndex, actions: Any, count: int) -> None:
         if isinstance(actions, np.ndarray) and actions.dtype.kind == "V":

@@ -260,13 +260,8 @@ class Table:
         arrays = self.arrays
         where = ended.nonzero()[0]
         ids = where + rows.start if isinstance(rows, slice) else rows[where]
-        finals = self._final.finals(ids)
-        if isinstance(finals, np.ndarray) and finals.dtype.kind == "V":  # rows, which cost nothing as they are
-            observations = np.zeros(len(ended), finals.dtype)
-            observations[where] = finals
-        else:
-            observations = np.empty(len(ended), object)  # of None
-            observations[where] = np.fromiter(finals, object, len(where))
+        observations = np.empty(len(ended), object)  # of None
+        observations[where] = np.fromiter(self._final.finals(ids), object, len(where))
         returns, lengths = np.zeros(len(ended)), np.zeros(len(ended), np.int64)
         returns[where], lengths[where] = arrays.final_return[ids], arrays.final_length[ids]
         episode = {"r": returns, "_r": ended, "l": lengths, "_l": ended}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compiled import COMPILER, NATIVE, extension
@@ -66,6 +67,6 @@ def nim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("envs.tasks.nim", None)
 
 
-def test_the_game_of_the_page_has_the_same_numbers_in_python_and_in_c(make, nim) -> None:  # type: ignore[no-untyped-def]  # noqa: F811
+def test_the_game_of_the_page_has_the_same_numbers_in_python_and_in_c(make: Any, nim: None) -> None:  # noqa: F811
     assert library.load().fingerprint(b"baseline", b"nim")
     assert play_both(make, env_spec("envs.tasks.nim:Nim"), 40, 2, AutoresetMode.SAME_STEP) > 4

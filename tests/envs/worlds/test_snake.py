@@ -14,7 +14,7 @@ RULES = {"snakes": 2, "width": 8, "height": 8, "food": 1, "longest": 4, "absence
 
 def field(*bodies: list[tuple[int, int]], food: tuple[int, int] = (7, 7), **rules: int) -> Any:
     """A field with these bodies, from tail to head, as (row, column); and food."""
-    world = Snake(**(RULES | rules))
+    world = Snake(None, **(RULES | rules))
     world.reset(seed=0)
     world._cells[SIGHT:-SIGHT, SIGHT:-SIGHT] = FREE
     for agent, body in zip(world.possible_agents, bodies, strict=True):
@@ -101,7 +101,7 @@ def test_rows_of_the_dead_are_blank_until_they_are_back() -> None:
 
 
 def test_a_picture_has_a_square_for_each_cell_and_for_the_wall() -> None:
-    world = Snake(**RULES, render_mode="rgb_array")
+    world = Snake("rgb_array", **RULES)
     world.reset(seed=0)
     picture: Any = world.render()
     assert picture.shape == (10 * SCALE, 10 * SCALE, 3)
