@@ -34,6 +34,7 @@ RECORDED = {
     "walker": 0x9B2A7309F8681240,
     "minigrid": 0x1320C1ACEDF764DE,
     "minigrid_moves": 0xAF2680B2BDD23FEB,
+    "game_2048": 0xA480E266BA4CA7A2,
     "networks": 0x9878932BB75CF1FF,
     "forward": 0xE03A651A55B82095,
     "series": 0x97099829BF509ADF,

@@ -12,9 +12,10 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
-import envs.bipedal  # noqa: F401, registers its environments
+import envs.bipedal
+import envs.games  # noqa: F401, registers its environments, as the one above does
 from envs.errors import require
-from envs.native import minigrid
+from envs.native.games import minigrid, ours
 from envs.spec import EnvSpec
 
 ELSEWHERE = "choose vec=serial or vec=multiprocess"
@@ -93,10 +94,11 @@ def native_task(spec: EnvSpec) -> NativeTask:
         return _grid_task(spec)
     source_id = NATIVE.get(name, spec.id)
     source_name = source_id.rpartition(":")[2]
-    family = FAMILIES.get(source_name)
+    family = FAMILIES.get(source_name) or GAMES.get(source_name)
+    having = ", ".join([*native_ids(), *game_ids()])
     require(
         family is not None,
-        f"env.id={spec.id} has no native version; those that have one: {', '.join(native_ids())}, and MiniGrid's, as "
+        f"env.id={spec.id} has no native version; those that have one: {having}, and MiniGrid's, as "
         "minigrid:MiniGrid-Empty-8x8-v0; choose one of them, or vec=serial or vec=multiprocess",
     )
     assert family is not None
@@ -181,8 +183,15 @@ def native_ids() -> list[str]:
     return [_full_id(name) for name in FAMILIES]
 
 
+def game_ids() -> list[str]:
+    """Ids of our own games, and of the sanity suite's tasks, that have a native version."""
+    return [_full_id(name) for name in GAMES]
+
+
 def _full_id(name: str) -> str:
-    return f"envs.bipedal:{name}" if name.startswith("paddock/") else name
+    """Return the id by which it is registered and found: the room of its entry point comes before."""
+    entry = str(gymnasium.spec(name).entry_point)
+    return f"{'.'.join(entry.split('.')[:2])}:{name}" if name.startswith("paddock/") else name
 
 
 def _classic(arguments: Mapping[str, Any]) -> Settings:
@@ -266,5 +275,6 @@ FAMILIES = {  # by the name of the environment whose task it is
     "paddock/BipedalWalkerHardcore-v3": _Family("walker", ("hardcore",), _walker),
     "paddock/Terrain-v0": _Family("walker", TERRAIN, _terrain),
 }
+GAMES = {name: _Family(*of) for name, of in ours.GAMES.items()}
 # By the id of the native environment by itself: whose task it is; of two walkers with one name, Gymnasium's.
 NATIVE = {f"paddock/Native{name.rpartition('/')[2]}": _full_id(name) for name in reversed(FAMILIES)}

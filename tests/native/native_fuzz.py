@@ -20,7 +20,7 @@ from envs.native import library, rollout
 from envs.native.forward import DenseForward
 from envs.native.functions import quick_exp, quick_log, quick_tangent
 from envs.native.networks import DenseLayout, Network, Networks, Normalizer
-from envs.native.settings import NativeTask, native_ids, native_task
+from envs.native.settings import NativeTask, game_ids, native_ids, native_task
 from envs.native.steps import Drawing, StepPlayer
 from envs.native.vector import NativeVectorEnv
 from envs.spec import EnvSpec
@@ -278,6 +278,8 @@ def main(folder: str, name: str, seed: int) -> None:
         kinds += [(id, lambda task: roll(task, draw)), (id, lambda task: steps(task, draw))]
     for name in WORLDS if importlib.util.find_spec("minigrid") else ():
         kinds.append((f"minigrid:MiniGrid-{name}", lambda task: play(task, draw, 60)))
+    for id in game_ids():
+        kinds.append((id, lambda task: play(task, draw, 60)))
     for _ in range(20):
         forward(draw)
     for id, run in kinds:

@@ -6,6 +6,7 @@
 #include "classic/pendulum.h"
 #include "policies/drawn.h"
 #include "policies/forward.h"
+#include "games/game_tasks.h"
 #include "games/minigrid.h"
 #include "policies/player.h"
 #include "simd/sets.h"
@@ -14,7 +15,9 @@
 
 static const struct task *const all_tasks[] = {
     &cartpole_task, &pendulum_task, &acrobot_task, &mountain_car_task, &mountain_car_continuous_task, &walker_task,
-    &minigrid_task, &minigrid_moves_task, NULL,
+    &minigrid_task, &minigrid_moves_task,
+    &game_2048_task,
+    NULL,
 };
 
 static const struct set this_set = {

@@ -1,0 +1,10 @@
+/* The tasks of games.h at this width. */
+
+#ifndef PADDOCK_GAME_TASKS_H
+#define PADDOCK_GAME_TASKS_H
+
+#include "games.h"
+
+BYTE_GAME_TASK(game_2048, 4, ROW_2048)
+
+#endif

@@ -1,0 +1,15 @@
+/* Our own games of envs/games whose observations are rows of bytes: their states, and how long their rows are. */
+
+#ifndef PADDOCK_GAMES_H
+#define PADDOCK_GAMES_H
+
+#include "game.h"
+
+#define ROW_2048 20 /* bytes: of each action whether it moves a tile, then the board row by row */
+
+struct game_2048 {
+    uint8_t board[16]; /* powers of two; 0: empty */
+};
+BYTE_GAME_DECLARED(game_2048)
+
+#endif

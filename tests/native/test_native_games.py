@@ -1,0 +1,138 @@
+"""Our own games in C against their rules in Python: every observation, every reward and every end, to the bit."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import native  # noqa: F401, a fixture
+from conftest import env_spec
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError
+from envs.native import library
+from envs.native.games import ours
+from envs.native.settings import game_ids, native_task
+from envs.native.vector import NativeVectorEnv
+from envs.spec import EnvSpec
+from envs.vector import Auto
+from envs.vector.serial import SerialVectorEnv
+
+IDS = game_ids()
+EPISODES, LONGEST = 8, 1500  # of each game, and steps of all its environments at the most
+N = 4
+
+
+@pytest.fixture
+def make(native: None) -> Iterator[Callable[..., Any]]:  # noqa: F811
+    """Make native vectors; all are closed after the test."""
+    made: list[NativeVectorEnv] = []
+
+    def begin(spec: EnvSpec, num_envs: int, *arguments: Any, **named: Any) -> Any:
+        made.append(NativeVectorEnv(native_task(spec), num_envs, *arguments, **named))
+        return made[-1]
+
+    yield begin
+    for vec in made:
+        vec.close()
+
+
+def choose(choices: int, seen: Any, draw: np.random.Generator) -> NDArray[np.int64]:
+    """Draw an action for each row of a batch, one that is legal but now and then."""
+    weight = draw.random((N, choices))
+    if isinstance(seen, dict) and "action_mask" in seen:
+        weight *= np.maximum(seen["action_mask"], 0.1)
+    return weight.argmax(1)
+
+
+def leaves(element: Any) -> list[Any]:
+    """The arrays of a batch in Gymnasium's form."""
+    return list(element.values()) if isinstance(element, dict) else [element]
+
+
+def assert_same(step: int, ours: Any, theirs: Any) -> None:
+    for own, other in zip(leaves(ours), leaves(theirs), strict=True):
+        assert own.tobytes() == other.tobytes() and own.dtype == other.dtype, (step, own, other)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_an_episode_is_the_same_in_c_as_in_python(make: Any, id: str) -> None:
+    spec = env_spec(id)
+    theirs, own = SerialVectorEnv(spec, N), make(spec, N)
+    draw, ended, rewarded, step = np.random.default_rng(1), 0, 0, 0
+    seen, mine = (venv.begin(3, range(N))[0] for venv in (theirs, own))
+    while ended < EPISODES and step < LONGEST:
+        assert_same(step, mine, seen)
+        action = choose(int(own.single_action_space.n), seen, draw)
+        seen, reward, terminated, truncated, infos = theirs.step(action)
+        mine, *rest, told = own.step(action)
+        step += 1
+        for one, other in zip(rest, (reward, terminated, truncated), strict=True):
+            assert one.tobytes() == other.tobytes(), (step, one, other)
+        over = terminated | truncated
+        ended, rewarded = ended + int(over.sum()), rewarded + int((reward != 0).sum())
+        for i in np.flatnonzero(over):
+            assert_same(step, told["final_obs"][i], infos["final_obs"][i])
+        if over.any():
+            for key in "rl":
+                assert told["final_info"]["episode"][key].tobytes() == infos["final_info"]["episode"][key].tobytes()
+    theirs.close()
+    assert ended and rewarded, "what was compared has no end, or no reward"
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_saved_restored_and_in_any_company_the_same_bits(make: Any, id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, draw, kept = env_spec(id, max_episode_steps=40), np.random.default_rng(3), []
+    sets = library.available()
+    for k, lanes in enumerate([*sets, sets[0]]):
+        monkeypatch.setenv(library.CHOICE, lanes)
+        kept.append(make(spec, 19, threads=1 + k % 3, packed=True))
+    for venv in kept:
+        venv.begin(5, range(19))
+    for step in range(60):
+        action = draw.integers(int(kept[0].single_action_space.n), size=19)
+        some = np.flatnonzero(draw.integers(2, size=19)) if step % 3 == 0 else np.arange(19)
+        if step % 10 == 9:  # each goes on where another was
+            states = [venv.state_dict() for venv in kept]
+            for venv, state in zip(kept, states[1:] + states[:1], strict=True):
+                venv.load_state_dict(state)
+        for venv in kept:
+            if len(some):
+                venv.send(action[some], some)
+                venv.recv()
+        assert len({venv.state_dict()["saved"].tobytes() for venv in kept}) == 1
+        assert len({venv.arrays.observation.tobytes() + venv.arrays.final.tobytes() for venv in kept}) == 1
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_its_rows_are_as_long_as_in_c_and_auto_takes_it(native: None, id: str) -> None:  # noqa: F811
+    spec = env_spec(id)
+    task = native_task(spec)
+    shape, own = library.describe(task.name), task.action_space
+    assert spec.observations.itemsize == (shape.row_bytes or 4 * shape.observations) and own.n == shape.choices  # type: ignore[attr-defined]
+    assert task.exact and task.observation_space == spec.spaces[0]
+    section = Auto(num_envs=2, restart=False, timeout_s=1.0).settle(spec, elsewhere=True, say=lambda line: None)
+    assert section["_target_"] == "envs.vector.Native"
+
+
+@pytest.mark.parametrize("id", [id for id in IDS if id.startswith("envs.games:")])
+def test_a_native_picture_is_that_of_the_game(make: Any, id: str) -> None:
+    spec = env_spec(id, kwargs={"render_mode": "rgb_array"})
+    own, env = make(spec, 2), spec.make()
+    own.reset(seed=[7, 8]), env.reset(seed=8)
+    for action in (1, 0, 2):
+        own.step(np.array([0, action])), env.step(np.int64(action))
+    drawn = own.render()[1]
+    assert drawn.dtype == np.uint8 and drawn.shape[2] == 3 and len(np.unique(drawn.reshape(-1, 3), axis=0)) > 2
+    np.testing.assert_array_equal(drawn, env.render())
+
+
+def test_names_of_tasks_are_those_in_c(native: None) -> None:  # noqa: F811
+    assert {library.RECORDED[name] for name in ours.NAMES} and not ours.NAMES & {"walker", "minigrid"}
+
+
+def test_what_has_no_native_version_is_refused_in_one_line() -> None:
+    for changes, named in (({"kwargs": {"side": 5}}, "env.kwargs.side=5"), ({"fresh": True}, "env.fresh=true")):
+        with pytest.raises(ConfigError, match=named) as refused:
+            native_task(env_spec("envs.games:paddock/Game2048-v0", **changes))
+        assert "\n" not in str(refused.value)
