@@ -13,6 +13,7 @@ from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import FlatPolicy
 from algos.networks.heads import LeafHead
+from envs.native import library
 from envs.native.networks import Network, Normalizer
 from envs.native.steps import Drawing, Drawn, StepPlayer, Steps
 from envs.native.vector import NativeVectorEnv
@@ -83,7 +84,7 @@ def _head_of(architecture: Architecture) -> LeafHead | None:
 def make_player(architecture: Architecture, venv: VectorEnv) -> "Player | None":
     """Return what plays there natively; None where environments, network or actions have no native version."""
     drawing = drawing_of(architecture)
-    if drawing is None or not isinstance(venv, NativeVectorEnv):
+    if drawing is None or not isinstance(venv, NativeVectorEnv) or library.describe(venv.task.name).row_bytes:
         return None
     return Player(architecture, StepPlayer(venv, drawing))
 

@@ -22,6 +22,7 @@ from envs.native.settings import NativeTask
 
 HEADS = ("discrete", "bounded", "clipped")  # HEAD_... of rollout.h
 ACTIVATIONS = ("tanh", "relu")
+MOST_OBSERVATION = 32  # MAX_OBSERVATION of native.h: longer ones are rows of bytes, which no network reads there
 MOST_PARAMETERS = 500_000  # for each lane has its own: 64 MB at most
 
 
@@ -58,6 +59,7 @@ def supports(task: NativeTask, network: Network) -> bool:
     return (
         fits
         and isinstance(observation, Box)
+        and math.prod(observation.shape) <= MOST_OBSERVATION
         and network.head in HEADS
         and network.activation in ACTIVATIONS
         and math.prod(observation.shape) == network.sizes[0]

@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -13,9 +13,12 @@ from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
 import envs.bipedal
-import envs.games  # noqa: F401, registers its environments, as the one above does
+import envs.games
+import envs.sanity
+import envs.tasks.recall  # noqa: F401, registers its environments, as those above do
 from envs.errors import require
-from envs.native.games import minigrid, ours
+from envs.native.games import minigrid
+from envs.native.games.ours import GAMES, Family, Settings
 from envs.spec import EnvSpec
 
 ELSEWHERE = "choose vec=serial or vec=multiprocess"
@@ -73,16 +76,6 @@ class NativeTask:
     exact: bool  # whether a step gives, bit for bit, what the environment that the id names gives
 
 
-Settings = tuple[ctypes.Structure, tuple[NDArray[Any], ...]]
-
-
-@dataclass(frozen=True)
-class _Family:
-    name: str  # in tasks.h; the walker's also tells who forgets all before an episode, so that `fresh` changes nothing
-    keywords: tuple[str, ...]  # arguments of the constructor that the native task has
-    settings: Callable[[Mapping[str, Any]], Settings]
-
-
 def native_task(spec: EnvSpec) -> NativeTask:
     """The native version of an environment.
 
@@ -116,16 +109,18 @@ def native_task(spec: EnvSpec) -> NativeTask:
     source = replace(spec, id=source_id, max_episode_steps=None, fresh=False)
     observation_space, action_space = source.spaces  # the constructor checks the arguments
     registered = gymnasium.spec(source_name)
-    settings, kept = family.settings(registered.kwargs | own)
+    given = registered.kwargs | own
+    settings, kept = family.settings(given)
     entry: Any = registered.entry_point
     creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
     limit = spec.max_episode_steps if spec.max_episode_steps is not None else gymnasium.spec(name).max_episode_steps
+    limits = [steps for steps in (limit, family.limit(given)) if steps is not None]
     return NativeTask(
         source=source,
         name=family.name,
         settings=settings,
         kept=kept,
-        time_limit=limit,
+        time_limit=min(limits, default=None),
         observation_space=observation_space,
         action_space=action_space,
         metadata=creator.metadata,
@@ -264,17 +259,16 @@ TERRAIN = (
     "length",
 )
 FAMILIES = {  # by the name of the environment whose task it is
-    "CartPole-v1": _Family("cartpole", ("sutton_barto_reward",), _classic),
-    "Pendulum-v1": _Family("pendulum", ("g",), _classic),
-    "Acrobot-v1": _Family("acrobot", (), _classic),
-    "MountainCar-v0": _Family("mountain_car", ("goal_velocity",), _classic),
-    "MountainCarContinuous-v0": _Family("mountain_car_continuous", ("goal_velocity",), _classic),
-    "BipedalWalker-v3": _Family("walker", ("hardcore",), _walker),
-    "BipedalWalkerHardcore-v3": _Family("walker", ("hardcore",), _walker),
-    "paddock/BipedalWalker-v3": _Family("walker", ("hardcore",), _walker),
-    "paddock/BipedalWalkerHardcore-v3": _Family("walker", ("hardcore",), _walker),
-    "paddock/Terrain-v0": _Family("walker", TERRAIN, _terrain),
+    "CartPole-v1": Family("cartpole", ("sutton_barto_reward",), _classic),
+    "Pendulum-v1": Family("pendulum", ("g",), _classic),
+    "Acrobot-v1": Family("acrobot", (), _classic),
+    "MountainCar-v0": Family("mountain_car", ("goal_velocity",), _classic),
+    "MountainCarContinuous-v0": Family("mountain_car_continuous", ("goal_velocity",), _classic),
+    "BipedalWalker-v3": Family("walker", ("hardcore",), _walker),
+    "BipedalWalkerHardcore-v3": Family("walker", ("hardcore",), _walker),
+    "paddock/BipedalWalker-v3": Family("walker", ("hardcore",), _walker),
+    "paddock/BipedalWalkerHardcore-v3": Family("walker", ("hardcore",), _walker),
+    "paddock/Terrain-v0": Family("walker", TERRAIN, _terrain),
 }
-GAMES = {name: _Family(*of) for name, of in ours.GAMES.items()}
 # By the id of the native environment by itself: whose task it is; of two walkers with one name, Gymnasium's.
 NATIVE = {f"paddock/Native{name.rpartition('/')[2]}": _full_id(name) for name in reversed(FAMILIES)}

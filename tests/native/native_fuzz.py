@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 from envs.native import library, rollout
 from envs.native.forward import DenseForward
 from envs.native.functions import quick_exp, quick_log, quick_tangent
+from envs.native.games.ours import GAMES
 from envs.native.networks import DenseLayout, Network, Networks, Normalizer
 from envs.native.settings import NativeTask, game_ids, native_ids, native_task
 from envs.native.steps import Drawing, StepPlayer
@@ -280,6 +281,8 @@ def main(folder: str, name: str, seed: int) -> None:
         kinds.append((f"minigrid:MiniGrid-{name}", lambda task: play(task, draw, 60)))
     for id in game_ids():
         kinds.append((id, lambda task: play(task, draw, 60)))
+        if library.describe(GAMES[id.partition(":")[2]].name).observations:
+            kinds += [(id, lambda task: roll(task, draw)), (id, lambda task: steps(task, draw))]
     for _ in range(20):
         forward(draw)
     for id, run in kinds:

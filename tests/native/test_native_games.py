@@ -1,12 +1,13 @@
 """Our own games in C against their rules in Python: every observation, every reward and every end, to the bit."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from compiled import native  # noqa: F401, a fixture
-from conftest import env_spec
+from conftest import call_main, env_spec, rows
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError
@@ -61,7 +62,7 @@ def test_an_episode_is_the_same_in_c_as_in_python(make: Any, id: str) -> None:
     theirs, own = SerialVectorEnv(spec, N), make(spec, N)
     draw, ended, rewarded, step = np.random.default_rng(1), 0, 0, 0
     seen, mine = (venv.begin(3, range(N))[0] for venv in (theirs, own))
-    while ended < EPISODES and step < LONGEST:
+    while (ended < EPISODES or not rewarded) and step < LONGEST:
         assert_same(step, mine, seen)
         action = choose(int(own.single_action_space.n), seen, draw)
         seen, reward, terminated, truncated, infos = theirs.step(action)
@@ -132,7 +133,32 @@ def test_names_of_tasks_are_those_in_c(native: None) -> None:  # noqa: F811
 
 
 def test_what_has_no_native_version_is_refused_in_one_line() -> None:
-    for changes, named in (({"kwargs": {"side": 5}}, "env.kwargs.side=5"), ({"fresh": True}, "env.fresh=true")):
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("envs.games:paddock/Game2048-v0", {"kwargs": {"side": 5}}, "env.kwargs.side=5"),
+        ("envs.games:paddock/Game2048-v0", {"fresh": True}, "env.fresh=true"),
+        ("envs.sanity:paddock/Bandit-v0", {}, "Bandit-v0 has no native version"),
+        ("envs.sanity:paddock/PufferBandit-v0", {"kwargs": {"noise": 0.5}}, "noise=0.5: the native version has 0"),
+        ("envs.sanity:paddock/Password-v0", {"kwargs": {"password": [1, 0]}}, "the native version has 5 bits"),
+        ("envs.sanity:paddock/Delay-v0", {"kwargs": {"numbers": 4}}, "numbers=4: the native version has 8"),
+    ]
+    for id, changes, named in cases:
         with pytest.raises(ConfigError, match=named) as refused:
-            native_task(env_spec("envs.games:paddock/Game2048-v0", **changes))
+            native_task(env_spec(id, **changes))
         assert "\n" not in str(refused.value)
+
+
+def test_the_environment_s_own_limit_holds_natively_and_a_lower_one_of_the_recipe() -> None:
+    limits = {None: 5, 9: 5, 3: 3}
+    for given, limit in limits.items():
+        assert native_task(env_spec("envs.sanity:paddock/Cutoff-v0", max_episode_steps=given)).time_limit == limit
+    assert native_task(env_spec("envs.sanity:paddock/CutoffTwin-v0")).time_limit is None
+
+
+@pytest.mark.parametrize("id", ["envs.sanity:paddock/Copy-v0", "envs.sanity:paddock/Squared-v0"])
+def test_a_run_is_the_same_natively_and_step_by_step(native: None, id: str, tmp_path: Path) -> None:  # noqa: F811
+    words = ["algo=ppo", "env=sanity", f"env.id={id}", "compute=serial", "vec.num_envs=8", "budget.steps=256"]
+    words += ["algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden=[8]", "algo.eval_every=2"]
+    for vec in ("native", "serial"):
+        assert call_main(*words, f"vec={vec}", f"run.dir={tmp_path / vec}") == 0
+    own, theirs = ((tmp_path / vec / "metrics.jsonl").read_bytes() for vec in ("native", "serial"))
+    assert own == theirs and any("eval/return_mean" in row for row in rows(tmp_path / "native"))

@@ -1,13 +1,16 @@
-"""Which of our own games have a native version, and what the C code is told of them."""
+"""Which games and tasks of our own have a native version, and what the C code is told of them."""
 
 import ctypes
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
-Settings = tuple[ctypes.Structure, tuple[NDArray[Any], ...]]
-Family = tuple[str, tuple[str, ...], Callable[[Mapping[str, Any]], Settings]]
+from envs.native.games import sanity
+
+Given = Mapping[str, Any]  # arguments of the constructor
+Settings = tuple[ctypes.Structure, tuple[NDArray[Any], ...]]  # and arrays that they point into
 
 
 class NoSettings(ctypes.Structure):
@@ -16,12 +19,45 @@ class NoSettings(ctypes.Structure):
     _fields_ = ()
 
 
-def _plain(arguments: Mapping[str, Any]) -> Settings:
+def _nothing(given: Given) -> Settings:
     return NoSettings(), ()
 
 
-# By id: the task in tasks.h, arguments of the constructor that the native version has, and the settings by them.
-GAMES: dict[str, Family] = {
-    "paddock/Game2048-v0": ("game_2048", (), _plain),
+def _endless(given: Given) -> int | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Family:
+    """Environments of one native task.
+
+    Attributes:
+        name: in tasks.h; the walker's also tells who forgets all before an episode, so that `fresh` changes nothing.
+        keywords: arguments of the constructor that the native task has.
+        settings: what the C code is told, by all arguments.
+        limit: steps after which the environment itself truncates an episode; None: never.
+    """
+
+    name: str
+    keywords: tuple[str, ...] = ()
+    settings: Callable[[Given], Settings] = _nothing
+    limit: Callable[[Given], int | None] = _endless
+
+
+_CUTOFF = Family("sanity_cutoff", ("leave", "stay", "steps", "terminates"), sanity.cutoff, sanity.cutoff_limit)
+GAMES = {  # by id
+    "paddock/Game2048-v0": Family("game_2048"),
+    "paddock/PufferBandit-v0": Family("sanity_bandit", ("arms", "arm", "noise", "offset"), sanity.bandit),
+    "paddock/Password-v0": Family("sanity_password", ("password",), sanity.password),
+    "paddock/PufferPassword-v0": Family("sanity_password", ("password",), sanity.password),
+    "paddock/Squared-v0": Family("sanity_squared", ("distance",), sanity.squared),
+    "paddock/Blend-v0": Family("sanity_blend", ("moves", "zeros"), sanity.blend),
+    "paddock/PufferStochastic-v0": Family("sanity_stochastic", ("share", "horizon"), sanity.stochastic),
+    "paddock/Delay-v0": Family("sanity_delay", ("delay", "numbers"), sanity.delay),
+    "paddock/Cutoff-v0": _CUTOFF,
+    "paddock/CutoffTwin-v0": _CUTOFF,
+    "paddock/Copy-v0": Family("sanity_copy", ("digits", "delay"), sanity.digits),
+    "paddock/PufferMemory-v0": Family("sanity_memory", ("digits", "delay"), sanity.digits),
+    "paddock/Recall-v0": Family("sanity_recall", ("delay",), sanity.recall),
 }
-NAMES = frozenset(name for name, *_ in GAMES.values())
+NAMES = frozenset(family.name for family in GAMES.values())

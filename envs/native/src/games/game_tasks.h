@@ -6,5 +6,6 @@
 #include "games.h"
 
 BYTE_GAME_TASK(game_2048, 4, ROW_2048)
+BYTE_GAME_TASK(sanity_squared, 8, ROW_SQUARED)
 
 #endif

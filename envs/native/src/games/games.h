@@ -12,4 +12,12 @@ struct game_2048 {
 };
 BYTE_GAME_DECLARED(game_2048)
 
+#define SQUARED_SIDE 7
+#define ROW_SQUARED (SQUARED_SIDE * SQUARED_SIDE * sizeof(float))
+
+struct sanity_squared { /* x and y of both */
+    uint8_t at[2], target[2], moves;
+};
+BYTE_GAME_DECLARED(sanity_squared)
+
 #endif

@@ -8,6 +8,7 @@
 
 #include "games/games.h"
 #include "games/grid.h"
+#include "games/sanity_settings.h"
 #include "recorded.h"
 #include "walker/ground.h"
 #include "simd/sets.h"
@@ -139,8 +140,20 @@ static uint64_t play_grids(const struct task *task)
     return hashed;
 }
 
-/* A game of our own, which has no settings. */
-static uint64_t play_game(const struct task *task) { return play_task(task, NULL, 60, 40, 1); }
+static int is_game(const struct task *task) { return task->open == open_game && task->start_rows != start_grids; }
+
+/* A game of our own, or a task of the sanity suite. */
+static uint64_t play_game(const struct task *task)
+{
+    enum { LENGTH = 7 };
+    double rewards[(LENGTH + 1) * (LENGTH + 1)];
+    for (int i = 0; i < (LENGTH + 1) * (LENGTH + 1); i++) rewards[i] = i * 0x1p-4;
+    const struct sanity_settings settings = {
+        .offset = -0.5, .leave = 2, .stay = 0.25, .share = 0.7, .rewards = rewards, .arm = 6, .zeros = 3, .delay = 2,
+        .digits = 3, .steps = LENGTH, .terminates = 1, .password = 13,
+    };
+    return play_task(task, &settings, 60, 40, 1);
+}
 
 #define SLOTS 3
 #define LAYERS 2
@@ -195,7 +208,7 @@ static uint64_t run_recorded_networks(const struct set *set)
         hashed = hash(hashed, output, sizeof output);
     }
     for (const struct task *const *task = set->tasks; hashed && *task; task++) {
-        if ((*task)->poses || (*task)->row_bytes) continue;
+        if ((*task)->poses || (*task)->row_bytes || is_game(*task)) continue;
         const int choices = (*task)->choices;
         hashed = play_networks(*task, parameters, SLOTS, !choices, choices ? HEAD_DISCRETE : HEAD_BOUNDED, hashed);
         if (hashed && !choices) hashed = play_networks(*task, parameters, 1, 0, HEAD_CLIPPED, hashed);
@@ -322,7 +335,7 @@ static uint64_t play_recorded_policies(const struct set *set)
     struct inputs inputs = {KEY};
     for (int i = 0; i < MOST_PARAMETERS; i++) parameters[i] = next_number(&inputs);
     for (const struct task *const *task = set->tasks; hashed && *task; task++) {
-        if ((*task)->poses || (*task)->row_bytes) continue;
+        if ((*task)->poses || (*task)->row_bytes || is_game(*task)) continue;
         const int first = (*task)->choices ? DRAWN_CHOICE : DRAWN_CLIPPED;
         const int last = (*task)->choices ? DRAWN_CHOICE : DRAWN_TANH;
         for (int drawn = first; hashed && drawn <= last; drawn++)
@@ -341,6 +354,6 @@ uint64_t fingerprint(const char *set_name, const char *part)
     if (set && !strcmp(part, "steps")) return play_recorded_policies(set);
     const struct task *task = find_task(set_name, part);
     if (!task) return 0;
-    if (task->row_bytes) return task->start_rows == start_grids ? play_grids(task) : play_game(task);
-    return task->poses ? play_walkers(task) : play_classic(task);
+    if (is_game(task)) return play_game(task);
+    return task->row_bytes ? play_grids(task) : task->poses ? play_walkers(task) : play_classic(task);
 }
