@@ -5,7 +5,11 @@ Importing this registers them; the name to give is `env.id=envs.games:paddock/Ga
 
 import gymnasium
 
-_OURS = {"Game2048": ("game_2048:Game2048", 10_000)}  # entry point, and steps of an episode at the most
+_OURS = {  # entry point, and steps of an episode at the most
+    "Game2048": ("game_2048:Game2048", 10_000),
+    "Breakout": ("breakout:Breakout", 10_000),
+    "Pong": ("pong:Pong", 10_000),
+}
 
 for _name, (_entry, _steps) in _OURS.items():
     gymnasium.register(id=f"paddock/{_name}-v0", entry_point=f"envs.games.{_entry}", max_episode_steps=_steps)

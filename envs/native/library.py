@@ -35,6 +35,8 @@ RECORDED = {
     "minigrid": 0x1320C1ACEDF764DE,
     "minigrid_moves": 0xAF2680B2BDD23FEB,
     "game_2048": 0xA480E266BA4CA7A2,
+    "breakout": 0x99B6C08A9593BF40,
+    "pong": 0x34DE838431A80638,
     "sanity_bandit": 0x44D687ED324D0667,
     "sanity_password": 0xD03E93EBA0B8D31C,
     "sanity_squared": 0xF4928E5DDFD60EEC,

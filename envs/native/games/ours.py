@@ -47,6 +47,8 @@ class Family:
 _CUTOFF = Family("sanity_cutoff", ("leave", "stay", "steps", "terminates"), sanity.cutoff, sanity.cutoff_limit)
 GAMES = {  # by id
     "paddock/Game2048-v0": Family("game_2048"),
+    "paddock/Breakout-v0": Family("breakout"),
+    "paddock/Pong-v0": Family("pong"),
     "paddock/PufferBandit-v0": Family("sanity_bandit", ("arms", "arm", "noise", "offset"), sanity.bandit),
     "paddock/Password-v0": Family("sanity_password", ("password",), sanity.password),
     "paddock/PufferPassword-v0": Family("sanity_password", ("password",), sanity.password),

@@ -6,6 +6,7 @@
 #include "games.h"
 
 BYTE_GAME_TASK(game_2048, 4, ROW_2048)
+BYTE_GAME_TASK(breakout, 3, ROW_BREAKOUT)
 BYTE_GAME_TASK(sanity_squared, 8, ROW_SQUARED)
 
 #endif

@@ -12,6 +12,16 @@ struct game_2048 {
 };
 BYTE_GAME_DECLARED(game_2048)
 
+#define BREAKOUT_BRICKS 72
+#define ROW_BREAKOUT (BREAKOUT_BRICKS + 6 * sizeof(float)) /* which bricks there are, then what moves, and balls left */
+
+struct breakout {
+    int32_t x, y, vx, vy, speed, paddle, lives, left; /* units; balls and bricks */
+    uint32_t word;
+    uint8_t bricks[BREAKOUT_BRICKS];
+};
+BYTE_GAME_DECLARED(breakout)
+
 #define SQUARED_SIDE 7
 #define ROW_SQUARED (SQUARED_SIDE * SQUARED_SIDE * sizeof(float))
 
