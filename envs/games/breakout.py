@@ -41,8 +41,8 @@ class Breakout(Game):
         self.observation_space = spaces.Dict(bricks=spaces.MultiBinary((ROWS, COLUMNS)), motion=motion)
         self.action_space = spaces.Discrete(3)
 
-    @staticmethod
-    def picture(seen: Any) -> Picture:
+    @classmethod
+    def picture(cls, seen: Any) -> Picture:
         """Draw wall, ball, paddle and how many balls are left."""
         picture = np.full((HEIGHT, WIDTH, 3), BACK, np.uint8)
         across, up = BRICK

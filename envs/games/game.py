@@ -32,9 +32,9 @@ class Game(gymnasium.Env[Any, np.int64], ABC):
         """Return the picture, [H, W, 3]; None without a render mode."""
         return self.picture(self._observe()) if self.render_mode == "rgb_array" else None
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def picture(seen: Any) -> NDArray[np.uint8]:
+    def picture(cls, seen: Any) -> NDArray[np.uint8]:
         """Draw an observation, [H, W, 3]."""
 
     @abstractmethod

@@ -40,8 +40,8 @@ class Game2048(Game):
         self.observation_space = spaces.Dict(action_mask=spaces.MultiBinary(4), board=board)
         self.action_space = spaces.Discrete(4)
 
-    @staticmethod
-    def picture(seen: Any) -> Picture:
+    @classmethod
+    def picture(cls, seen: Any) -> Picture:
         """Draw the board, with numbers."""
         side, board = 40, seen["board"]
         drawn = cells(board, COLOURS, side)

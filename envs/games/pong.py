@@ -37,8 +37,8 @@ class Pong(Game):
         self.observation_space = spaces.Box(-2.0, 2.0, (8,), np.float32)
         self.action_space = spaces.Discrete(3)
 
-    @staticmethod
-    def picture(seen: Any) -> Picture:
+    @classmethod
+    def picture(cls, seen: Any) -> Picture:
         """Draw court, ball, paddles and points."""
         picture = np.full((HEIGHT, WIDTH, 3), BACK, np.uint8)
         x, y = seen[:2] * UNIT + (WIDTH // 2, HEIGHT // 2)

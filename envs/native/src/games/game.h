@@ -15,6 +15,8 @@
 
 #include "runtime/native.h"
 
+static inline int bounded(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
+
 int open_game(void *group, const void *settings); /* there is nothing to open, and nothing to close */
 void close_game(void *group);
 

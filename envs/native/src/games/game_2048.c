@@ -36,19 +36,22 @@ static int slide(uint8_t *line, int along)
     return score;
 }
 
-/* Bit a: whether action a moves a tile: to an empty cell in front of it, or onto an equal one. */
-static unsigned legal(const uint8_t *board)
+/* Note which actions move a tile, to an empty cell in front of it or onto an equal one; whether any does. */
+static int find_moves(struct game_2048 *game)
 {
+    const uint8_t *board = game->board;
     unsigned up = 0, right = 0, down = 0, left = 0;
     for (int i = 0; i < SIDE; i++)
         for (int k = 0; k + 1 < SIDE; k++) {
-            const int a = board[SIDE * i + k], b = board[SIDE * i + k + 1];
-            const int c = board[SIDE * k + i], d = board[SIDE * (k + 1) + i];
-            const int across = a && a == b && a < MOST, along = c && c == d && c < MOST;
-            left |= across | (!a && b), right |= across | (a && !b);
-            up |= along | (!c && d), down |= along | (c && !d);
+            const unsigned a = board[SIDE * i + k], b = board[SIDE * i + k + 1];
+            const unsigned c = board[SIDE * k + i], d = board[SIDE * (k + 1) + i];
+            const unsigned across = (a == b) & (a - 1 < MOST - 1), along = (c == d) & (c - 1 < MOST - 1);
+            left |= across | (!a & (b > 0)), right |= across | ((a > 0) & !b);
+            up |= along | (!c & (d > 0)), down |= along | ((c > 0) & !d);
         }
-    return up | right << 1 | down << 2 | left << 3;
+    game->moves[0] = (uint8_t)up, game->moves[1] = (uint8_t)right;
+    game->moves[2] = (uint8_t)down, game->moves[3] = (uint8_t)left;
+    return (int)(up | right | down | left);
 }
 
 static void begin_game_2048(struct game_2048 *game, const void *settings, struct generator *generator)
@@ -56,6 +59,7 @@ static void begin_game_2048(struct game_2048 *game, const void *settings, struct
     (void)settings;
     memset(game, 0, sizeof *game);
     for (int k = 0; k < 2; k++) add_tile(game, generator);
+    find_moves(game);
 }
 
 static int play_game_2048(
@@ -63,21 +67,21 @@ static int play_game_2048(
 )
 {
     (void)settings;
-    struct game_2048 before = *game;
     int score = 0;
-    for (int i = 0; i < SIDE; i++)
-        score += slide(game->board + lines[choice].start + i * lines[choice].across, lines[choice].along);
-    if (memcmp(&before, game, sizeof before)) add_tile(game, generator);
+    if (game->moves[choice]) {
+        for (int i = 0; i < SIDE; i++)
+            score += slide(game->board + lines[choice].start + i * lines[choice].across, lines[choice].along);
+        add_tile(game, generator);
+    }
     *reward = score;
-    return !legal(game->board);
+    return !find_moves(game);
 }
 
 static void show_game_2048(const struct game_2048 *game, const void *settings, unsigned char *row)
 {
     (void)settings;
-    const unsigned moves = legal(game->board);
-    for (int a = 0; a < 4; a++) row[a] = moves >> a & 1;
-    memcpy(row + 4, game->board, sizeof game->board);
+    memcpy(row, game->moves, sizeof game->moves);
+    memcpy(row + sizeof game->moves, game->board, sizeof game->board);
 }
 
 static void mend_game_2048(struct game_2048 *game, const void *settings)
@@ -85,6 +89,7 @@ static void mend_game_2048(struct game_2048 *game, const void *settings)
     (void)settings;
     for (int i = 0; i < SIDE * SIDE; i++)
         if (game->board[i] > MOST) game->board[i] = MOST;
+    find_moves(game);
 }
 
 BYTE_GAME(game_2048, ROW_2048)

@@ -15,6 +15,4 @@ static inline uint32_t draw_word(struct generator *generator)
     return (uint32_t)draw_integer(generator, 0, (int64_t)1 << 32);
 }
 
-static inline int bounded(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
-
 #endif
