@@ -24,6 +24,9 @@ CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "Mounta
 WORLDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-8x8-v0")
 ROWS = {id: row(id, envpool=id) for id in (*WALKERS, *CLASSIC)}
 ROWS |= {id: row(f"minigrid:{id}", package="minigrid", envpool=id, without=("mission",)) for id in WORLDS}
+SANITY = ("paddock/PufferStochastic-v0", "paddock/Delay-v0")  # of 100 steps, and 21: ends are few beside steps
+GAMES = tuple(f"paddock/{name}-v0" for name in ("Game2048", "Breakout", "Pong", "Bricks", "Road", "Harvest", "Fleet"))
+ROWS |= {id: row(f"envs.sanity:{id}") for id in SANITY} | {id: row(f"envs.games:{id}") for id in GAMES}
 HIDDEN = (32,)
 EPISODES = 256  # of one call that plays whole ones
 CAP = 400  # steps of those
@@ -42,7 +45,7 @@ class Contender:
     library: str
     begin: Callable[[Row, Setting, ExitStack], Advance]
     threads: int
-    rows: tuple[str, ...] = (*WALKERS, *CLASSIC, *WORLDS)
+    rows: tuple[str, ...] = (*WALKERS, *CLASSIC, *WORLDS, *SANITY, *GAMES)
     settings: tuple[Setting, ...] = ({},)
 
 

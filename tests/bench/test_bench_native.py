@@ -14,7 +14,18 @@ from compiled import native  # noqa: F401
 from conftest import ROOT
 
 from scripts.bench.native import QUICK_ROWS, judge, read_options, render, render_row
-from scripts.bench.native_contenders import CAP, CLASSIC, CONTENDERS, EPISODES, ROWS, WALKERS, WORLDS, play
+from scripts.bench.native_contenders import (
+    CAP,
+    CLASSIC,
+    CONTENDERS,
+    EPISODES,
+    GAMES,
+    ROWS,
+    SANITY,
+    WALKERS,
+    WORLDS,
+    play,
+)
 from scripts.bench.native_split import PARTS, count_instructions, measure
 from scripts.bench.players import summary
 
@@ -25,8 +36,8 @@ def side(*rates: float) -> dict[str, Any]:
     return summary(list(rates), {"num_envs": 4})
 
 
-def test_the_rows_are_all_native_tasks_of_gymnasium() -> None:
-    assert [*ROWS] == [*WALKERS, *CLASSIC, *WORLDS] and len(ROWS) == 9
+def test_the_rows_are_all_kinds_of_native_tasks() -> None:
+    assert [*ROWS] == [*WALKERS, *CLASSIC, *WORLDS, *SANITY, *GAMES] and len(ROWS) == 18
     assert {*QUICK_ROWS} <= {*ROWS}
     for contender in CONTENDERS.values():
         assert {*contender.rows} <= {*ROWS} and contender.threads in (1, 2)
@@ -82,6 +93,15 @@ def test_only_cartpole_has_a_target_of_the_classic_tasks() -> None:
     assert [target["reached"] for target in judge("CartPole-v1", fast, "avx2")] == [True]
     assert [target["reached"] for target in judge("CartPole-v1", slow, "avx512")] == [False]
     assert judge("Pendulum-v1", slow, "avx512") == []
+
+
+def test_a_game_of_our_own_has_a_target_of_its_own() -> None:
+    played = {"native": side(19e6)}
+    found = {id: [target["reached"] for target in judge(id, played, "avx2")] for id in (*SANITY, *GAMES)}
+    assert found.pop("paddock/Game2048-v0") == [] and {id for id, reached in found.items() if reached == [False]} == {
+        *SANITY,
+        "paddock/Pong-v0",
+    }
 
 
 def test_a_peer_that_did_not_play_is_no_miss_and_ours_is() -> None:

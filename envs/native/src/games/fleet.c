@@ -109,24 +109,34 @@ static int play_fleet(struct fleet *game, const void *settings, struct generator
     return over;
 }
 
-/* In one plane and another, which may be the same. */
-static void put_all(unsigned char *row, int y, unsigned bits, int plane, int other)
+enum { SHIP, TO_LEFT, TO_RIGHT, CANNON, SHOT, ITS_SHOT };
+
+/* Five cells of a row by which of them have ships, which go left or right: most of what is shown. */
+#define CELL(on, left) (on), (on) & (left), (on) & !(left), 0, 0, 0
+#define FIVE(b, left) \
+    {CELL((b) & 1, left), CELL((b) >> 1 & 1, left), CELL((b) >> 2 & 1, left), CELL((b) >> 3 & 1, left), CELL((b) >> 4 & 1, left)}
+#define FOUR_OF(b, left) FIVE(b, left), FIVE((b) + 1, left), FIVE((b) + 2, left), FIVE((b) + 3, left)
+#define ALL_OF(left) \
+    {FOUR_OF(0, left), FOUR_OF(4, left), FOUR_OF(8, left), FOUR_OF(12, left), FOUR_OF(16, left), FOUR_OF(20, left), \
+     FOUR_OF(24, left), FOUR_OF(28, left)}
+static const uint8_t fives[2][32][5 * FLEET_PLANES] = {ALL_OF(0), ALL_OF(1)};
+
+static void put_shots(unsigned char *row, int y, unsigned shots, int plane)
 {
-    for (; bits; bits &= bits - 1) {
-        unsigned char *cell = row + (SIDE * y + __builtin_ctz(bits)) * FLEET_PLANES;
-        cell[plane] = cell[other] = 1;
-    }
+    for (; shots; shots &= shots - 1) put(row, FLEET_PLANES, y, __builtin_ctz(shots), plane);
 }
 
 static void show_fleet(const struct fleet *game, const void *settings, unsigned char *row)
 {
-    enum { SHIP, TO_LEFT, TO_RIGHT, CANNON, SHOT, ITS_SHOT };
     (void)settings;
-    memset(row, 0, ROW_PLANES(FLEET_PLANES));
     for (int y = 0; y < SIDE; y++) {
-        put_all(row, y, game->ships[y], SHIP, game->ahead < 0 ? TO_LEFT : TO_RIGHT);
-        put_all(row, y, game->shots[y], SHOT, SHOT);
-        put_all(row, y, game->its_shots[y], ITS_SHOT, ITS_SHOT);
+        unsigned char *at = row + SIDE * FLEET_PLANES * y;
+        memcpy(at, fives[game->ahead < 0][game->ships[y] & 31], sizeof **fives);
+        memcpy(at + sizeof **fives, fives[game->ahead < 0][game->ships[y] >> 5], sizeof **fives);
+    }
+    for (int y = 0; y < SIDE; y++) {
+        put_shots(row, y, game->shots[y], SHOT);
+        put_shots(row, y, game->its_shots[y], ITS_SHOT);
     }
     put(row, FLEET_PLANES, BOTTOM, game->x, CANNON);
 }
