@@ -12,6 +12,7 @@ _OURS = {  # entry point, and steps of an episode at the most
     "Bricks": ("bricks:Bricks", 10_000),
     "Road": ("road:Road", 2_500),
     "Harvest": ("harvest:Harvest", 10_000),
+    "Depths": ("depths:Depths", 10_000),
     "Fleet": ("fleet:Fleet", 10_000),
 }
 

@@ -41,6 +41,7 @@ RECORDED = {
     "road": 0x37014530E052A69B,
     "harvest": 0x8CAD33F9C173889B,
     "fleet": 0x8C0D40564963CD99,
+    "depths": 0x10673CDA55C102B3,
     "sanity_bandit": 0x44D687ED324D0667,
     "sanity_password": 0xD03E93EBA0B8D31C,
     "sanity_squared": 0xF4928E5DDFD60EEC,

@@ -53,6 +53,7 @@ GAMES = {  # by id
     "paddock/Road-v0": Family("road"),
     "paddock/Harvest-v0": Family("harvest"),
     "paddock/Fleet-v0": Family("fleet"),
+    "paddock/Depths-v0": Family("depths"),
     "paddock/PufferBandit-v0": Family("sanity_bandit", ("arms", "arm", "noise", "offset"), sanity.bandit),
     "paddock/Password-v0": Family("sanity_password", ("password",), sanity.password),
     "paddock/PufferPassword-v0": Family("sanity_password", ("password",), sanity.password),

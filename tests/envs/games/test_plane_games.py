@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from envs.games.bricks import Bricks
+from envs.games.depths import AIR, Depths
 from envs.games.fleet import Fleet
 from envs.games.harvest import Harvest
 from envs.games.road import Road
@@ -90,3 +91,41 @@ def test_a_shot_of_theirs_ends_it_on_the_cannon_alone() -> None:
     its[8, 5] = 1
     assert step(put(Fleet(), its_shots=its)) == (0.0, True)
     assert step(put(Fleet(), its_shots=its), 1) == (0.0, False)
+
+
+def lane(k: int, value: int) -> list[int]:
+    """Nothing in all lanes but one."""
+    return [value if lane == k else 0 for lane in range(8)]
+
+
+def test_to_surface_takes_a_diver_and_with_six_of_them_the_air_that_is_left_pays() -> None:
+    assert step(put(Depths(), y=1, x=4), 1) == (0.0, True)
+    game = put(Depths(), y=1, x=4, aboard=2, air=50)
+    assert step(game, 1) == (0.0, False) and (game._aboard, game._air, game._level) == (1, AIR, 1)
+    game = put(Depths(), y=1, x=4, aboard=6, air=101)
+    assert step(game, 1) == (6.0, False) and game._aboard == 0, "101 of 200 steps are within the sixth tenth"
+
+
+def test_both_cells_of_the_submarine_meet_what_is_there() -> None:
+    for at, over in ((4, True), (3, True), (5, False)):
+        for kind in (1, 2):
+            game = put(Depths(), y=3, x=4, kind=lane(2, kind), at=lane(2, at), ahead=[1] * 8)
+            assert step(game) == (0.0, over)
+        game = put(Depths(), y=3, x=4, kind=lane(2, 3), at=lane(2, at), ahead=[1] * 8)
+        assert step(game) == (0.0, False) and game._aboard == over
+    assert step(put(Depths(), y=3, x=4, its_shot=lane(2, 6), its_way=lane(2, -1))) == (0.0, False)
+    assert step(put(Depths(), y=3, x=4, its_shot=lane(2, 5), its_way=lane(2, -1))) == (0.0, True)
+
+
+def test_a_shot_of_the_submarine_takes_fish_and_hunters_alone() -> None:
+    for kind, paid in ((1, 1.0), (2, 1.0), (3, 0.0)):
+        game = put(Depths(), y=3, x=4, kind=lane(2, kind), at=lane(2, 6), ahead=[1] * 8)
+        assert step(game, 5)[0] + step(game)[0] == paid
+
+
+def test_air_is_for_so_many_steps_below() -> None:
+    game = put(Depths(), y=3, x=4, air=2)
+    assert step(game) == (0.0, False) and step(game) == (0.0, True)
+    game = put(Depths(), y=0, x=4, air=2)
+    step(game)
+    assert game._air == 2

@@ -30,6 +30,7 @@ BYTE_GAME_DECLARED(breakout)
 #define ROAD_PLANES 7
 #define HARVEST_PLANES 4
 #define FLEET_PLANES 6
+#define DEPTHS_PLANES 10
 #define PLANE_LANES (PLANE_SIDE - 2)
 
 struct bricks {
@@ -56,6 +57,14 @@ struct fleet {
     uint16_t ships[PLANE_SIDE], shots[PLANE_SIDE], its_shots[PLANE_SIDE]; /* of each row bit x is column x */
 };
 BYTE_GAME_DECLARED(fleet)
+
+struct depths {
+    int32_t steps, level, air;
+    int8_t y, x, facing, aboard, until, pause;
+    int8_t kind[PLANE_LANES], at[PLANE_LANES], ahead[PLANE_LANES]; /* 0 nothing, 1 a fish, 2 a hunter, 3 a diver */
+    int8_t shot[PLANE_LANES], way[PLANE_LANES], its_shot[PLANE_LANES], its_way[PLANE_LANES]; /* way 0: no shot */
+};
+BYTE_GAME_DECLARED(depths)
 
 #define SQUARED_SIDE 7
 #define ROW_SQUARED (SQUARED_SIDE * SQUARED_SIDE * sizeof(float))
