@@ -25,7 +25,9 @@ WORLDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-8x8-v0")
 ROWS = {id: row(id, envpool=id) for id in (*WALKERS, *CLASSIC)}
 ROWS |= {id: row(f"minigrid:{id}", package="minigrid", envpool=id, without=("mission",)) for id in WORLDS}
 SANITY = ("paddock/PufferStochastic-v0", "paddock/Delay-v0")  # of 100 steps, and 21: ends are few beside steps
-GAMES = tuple(f"paddock/{name}-v0" for name in ("Game2048", "Breakout", "Pong", "Bricks", "Road", "Harvest", "Fleet"))
+GAMES = tuple(
+    f"paddock/{name}-v0" for name in ("Game2048", "Breakout", "Pong", "Bricks", "Road", "Harvest", "Depths", "Fleet")
+)
 ROWS |= {id: row(f"envs.sanity:{id}") for id in SANITY} | {id: row(f"envs.games:{id}") for id in GAMES}
 HIDDEN = (32,)
 EPISODES = 256  # of one call that plays whole ones

@@ -37,7 +37,7 @@ def side(*rates: float) -> dict[str, Any]:
 
 
 def test_the_rows_are_all_kinds_of_native_tasks() -> None:
-    assert [*ROWS] == [*WALKERS, *CLASSIC, *WORLDS, *SANITY, *GAMES] and len(ROWS) == 18
+    assert [*ROWS] == [*WALKERS, *CLASSIC, *WORLDS, *SANITY, *GAMES] and len(ROWS) == 19
     assert {*QUICK_ROWS} <= {*ROWS}
     for contender in CONTENDERS.values():
         assert {*contender.rows} <= {*ROWS} and contender.threads in (1, 2)

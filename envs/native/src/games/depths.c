@@ -52,9 +52,19 @@ static int meet(struct depths *game)
     return over || game->kind[k] != DIVER;
 }
 
+/* Whether there is none in any lane, as mostly. */
+static int are_none(const int8_t *way)
+{
+    uint64_t all;
+    memcpy(&all, way, sizeof all);
+    return !all;
+}
+_Static_assert(LANES == sizeof(uint64_t), "a byte a lane");
+
 static int hit_things(struct depths *game)
 {
     int hits = 0;
+    if (are_none(game->way)) return 0;
     for (int k = 0; k < LANES; k++) {
         if (!game->way[k] || !game->kind[k] || game->kind[k] == DIVER || game->at[k] != game->shot[k]) continue;
         game->kind[k] = NOTHING, game->way[k] = game->shot[k] = 0, hits++;
@@ -64,6 +74,7 @@ static int hit_things(struct depths *game)
 
 static void fly(int8_t *at, int8_t *way)
 {
+    if (are_none(way)) return;
     for (int k = 0; k < LANES; k++) {
         if (!way[k]) continue;
         at[k] = (int8_t)(at[k] + way[k]);
@@ -141,8 +152,10 @@ static void show_depths(const struct depths *game, const void *settings, unsigne
     const int back = game->x - game->facing, air = tenths(game);
     if (back >= 0 && back < SIDE) put(row, DEPTHS_PLANES, game->y, back, BACK);
     put(row, DEPTHS_PLANES, game->y, game->x, FRONT);
-    for (int k = 0; k < air; k++) put(row, DEPTHS_PLANES, GAUGE, k, LEFT_AIR);
-    for (int k = 0; k < game->aboard; k++) put(row, DEPTHS_PLANES, GAUGE, k, ABOARD);
+    for (int k = 0; k < SIDE; k++) {
+        unsigned char *cell = row + (SIDE * GAUGE + k) * DEPTHS_PLANES;
+        cell[LEFT_AIR] = k < air, cell[ABOARD] = k < game->aboard;
+    }
 }
 
 static void mend_depths(struct depths *game, const void *settings)
