@@ -19,6 +19,7 @@ from envs.masks import MASK
 from envs.spaces.features import Features, numbers_of
 from envs.spaces.layout import Layout
 from envs.spaces.parts import Leaf, Path, dotted, place
+from envs.spaces.sparse import SparseFeatures
 from envs.spec import EnvSpec
 
 MOST = 65_536  # numbers of one observation, for dense layers
@@ -106,6 +107,14 @@ class Inputs:
             legal[:, columns] = numbers_of(leaf, octets) != 0
         return legal
 
+    @functools.cached_property
+    def sparse(self) -> SparseFeatures | None:
+        """How dense layers alone see rows without their zeros; None where an observation has few."""
+        if self.plain or self.as_bytes:
+            return None
+        whole = [leaf.offset for leaf, columns in self._legal if columns == slice(0, self.head.width)]
+        return SparseFeatures.of(self._leaves, self.layout.itemsize, *whole)
+
     def join(self, rows: NDArray[Any], numbers: NDArray[np.float32]) -> NDArray[Any]:
         """Return what goes into the network for rows [B], given their numbers [B, F], normalized or not."""
         legal = self.legal(rows)
@@ -135,9 +144,14 @@ class Inputs:
 
     @functools.cached_property
     def _features(self) -> Features:
+        return Features(self._leaves, self.layout.itemsize)
+
+    @property
+    def _leaves(self) -> list[Leaf]:
+        """Those that become numbers."""
         raw = set() if self.real_only else set(self.raw)
         leaves = [leaf for leaf in seen(self.layout) if leaf not in raw]
-        return Features([leaf for leaf in leaves if leaf.kind == "real" or not self.real_only], self.layout.itemsize)
+        return [leaf for leaf in leaves if leaf.kind == "real" or not self.real_only]
 
     @functools.cached_property
     def _legal(self) -> list[tuple[Leaf, slice]]:
@@ -160,7 +174,7 @@ class Inputs:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if not key.startswith("_")}
+        return {key: value for key, value in self.__dict__.items() if key != "sparse" and not key.startswith("_")}
 
 
 def seated(env: EnvSpec, seat_feature: bool) -> EnvSpec:

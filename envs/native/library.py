@@ -16,7 +16,7 @@ from typing import Any
 from envs.errors import ConfigError, require
 
 FOLDER = Path(__file__).parent
-ABI = 7  # PADDOCK_ABI of native.h
+ABI = 8  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
 CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
 AGAIN = "run pip install again, or choose vec=serial"
@@ -35,7 +35,7 @@ RECORDED = {
     "minigrid": 0x1320C1ACEDF764DE,
     "minigrid_moves": 0xAF2680B2BDD23FEB,
     "networks": 0x9878932BB75CF1FF,
-    "forward": 0xE03A651A55B82095,
+    "forward": 0xB3B7D98B16743950,
     "series": 0x97099829BF509ADF,
     "steps": 0x9FAF46D66B0C8766,
 }
@@ -47,6 +47,7 @@ _FUNCTIONS = {  # result, then arguments
     "fingerprint": (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p),
     "run_networks": (None, ctypes.c_char_p, _POINTER),
     "run_forward": (None, ctypes.c_char_p, _POINTER),
+    "expand_rows": (None, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
     "apply_function": (None, ctypes.c_char_p, _INT, _POINTER, _POINTER, _LONG),
     "carry_back": (None, _POINTER, _POINTER, _POINTER, _LONG, _LONG),
     "discount": (None, _POINTER, _POINTER, ctypes.c_double, _POINTER, _POINTER, _LONG, _LONG),

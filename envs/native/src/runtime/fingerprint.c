@@ -218,6 +218,19 @@ static uint64_t run_recorded_forward(const struct set *set)
         set->forward(&forward);
         hashed = hash(hashed, output, sizeof output);
     }
+    int64_t starts[ROWS + 1];
+    uint16_t index[ROWS * INPUTS];
+    for (int r = 0; r <= ROWS; r++) starts[r] = r * (INPUTS / 3);
+    for (int i = 0; i < starts[ROWS]; i++) index[i] = (uint16_t)(3 * (i % (INPUTS / 3)) + i % 2);
+    for (int ones = 0; ones < 2; ones++) {
+        const struct sparse sparse = {starts, index, ones ? NULL : input};
+        const struct forward forward = {
+            .weights = weights, .output = output, .scratch = scratch, .sizes = sizes, .rows = ROWS, .layers = LAYERS,
+            .sparse = &sparse,
+        };
+        set->forward(&forward);
+        hashed = hash(hashed, output, sizeof output);
+    }
     for (int i = 0; i < NUMBERS; i++) { /* any bits, but for those of what is no number */
         uint32_t bits = next_input(&inputs);
         if ((bits & 0x7f800000) == 0x7f800000) bits &= 0xbfffffff;
@@ -292,9 +305,9 @@ static uint64_t play_drawn(const struct task *task, const float *weights, int dr
         struct steps steps = {
             .weights = weights, .sizes = sizes, .mean = mean, .std = std, .log_std = &log_std,
             .deviation = &deviation, .inverse = &inverse, .low = &low, .half = &half, .high = &high,
-            .log_half = &log_half, .noise = d->noise, .observation = d->observation, .action = d->action,
+            .log_half = &log_half, .noise = d->noise, .observation = (unsigned char *)d->observation, .action = d->action,
             .logprob = d->logprob, .reward = d->reward, .terminated = d->terminated, .truncated = d->truncated,
-            .final_return = d->final_return, .final_length = d->final_length, .final = d->final, .count = COUNT,
+            .final_return = d->final_return, .final_length = d->final_length, .final = (unsigned char *)d->final, .count = COUNT,
             .layers = LAYERS, .relu = task->choices == 2, .drawn = drawn, .clip = 2,
             .numbers = task->choices ? 0 : task->actions,
         };

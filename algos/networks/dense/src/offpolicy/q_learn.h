@@ -38,7 +38,7 @@ static struct q_learner *open_q(const struct network *network)
     struct q_learner *learner = zeros(sizeof *learner);
     if (!learner) return NULL;
     learner->network = *network;
-    if (!open_model(&learner->model, &learner->network) && !open_descent(&learner->descent, &learner->model.plan, 1))
+    if (!open_model(&learner->model, &learner->network, 0) && !open_descent(&learner->descent, &learner->model.plan, 1))
         return learner;
     close_q(learner);
     return NULL;
