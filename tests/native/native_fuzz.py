@@ -193,7 +193,7 @@ def roll(task: NativeTask, draw: Draw) -> None:
     outputs = int(task.action_space.n) if isinstance(task.action_space, Discrete) else task.action_space.shape[0]  # type: ignore[index]
     sizes = (inputs, *draw.integers(1, 40, draw.integers(0, 3)).tolist(), outputs)
     space: Any = task.action_space
-    bounds = {} if discrete else {"low": tuple(space.low.tolist()), "high": tuple(space.high.tolist())}
+    bounds: dict[str, Any] = {} if discrete else {"low": tuple(space.low.tolist()), "high": tuple(space.high.tolist())}
     head = "discrete" if discrete else str(draw.choice(["bounded", "clipped"]))
     network = Network(sizes, str(draw.choice(rollout.ACTIVATIONS)), head, **bounds)
     assert rollout.supports(task, network)

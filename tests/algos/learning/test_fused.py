@@ -279,7 +279,7 @@ def test_whole_episodes_choose_what_is_legal_too() -> None:
         threads=1,
     )
     venv = NativeVectorEnv(task, len(seeds), AutoresetMode.DISABLED, packed=True)
-    obs, _ = venv.reset(seed=seeds)  # type: ignore[arg-type]
+    obs, _ = venv.reset(seed=seeds)
     returns, lengths, alive = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64), np.ones(len(seeds), np.bool_)
     chosen = set()
     while alive.any():
