@@ -29,7 +29,14 @@ def make_parser() -> argparse.ArgumentParser:
 
 def run_hydra(arguments: argparse.Namespace, parser: argparse.ArgumentParser, job: TaskFunction) -> None:
     """Do what a command line says; `hydra.main` would read it anew, with a parser of its own."""
-    _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
+    composes = Hydra.get_mode
+    if not any(override.startswith("hydra.mode=") for override in arguments.overrides):
+        # Hydra would compose everything once more to read the mode, which nothing but --multirun sets.
+        Hydra.get_mode = lambda *_, **__: None
+    try:
+        _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
+    finally:
+        Hydra.get_mode = composes
 
 
 def make_search_path(folder: str | Path) -> ConfigSearchPath:

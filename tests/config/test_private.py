@@ -1,5 +1,6 @@
 """What is used of dependencies that they keep to themselves is still there, and does what it did."""
 
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -7,6 +8,8 @@ import pytest
 import torch
 from dask_jobqueue import SLURMCluster
 from distributed import LocalCluster
+from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from algos.learning.distributed import open_gloo
@@ -14,7 +17,14 @@ from algos.networks.training import mark_batch_dynamic
 from envs.vector.adapters.envpool import read_options
 from paddock import CONF
 from paddock.config.compose import loading
-from paddock.config.hydra_private import BASIC_LAUNCHER, BASIC_SWEEPER, make_parser, split_grid, write_element
+from paddock.config.hydra_private import (
+    BASIC_LAUNCHER,
+    BASIC_SWEEPER,
+    make_parser,
+    run_hydra,
+    split_grid,
+    write_element,
+)
 from paddock.config.plugins import PLUGINS, register_plugin
 from paddock.sweep.launchers import LocalLauncher
 from paddock.sweep.study import open_trial
@@ -30,6 +40,20 @@ def test_hydra_composes_and_splits_a_grid() -> None:
     assert [list(job) for job in split_grid(parsed)] == [["seed=1", "algo=es"], ["seed=2", "algo=es"]]
     assert BASIC_LAUNCHER.endswith(".BasicLauncher") and BASIC_SWEEPER.endswith(".BasicSweeper")
     assert write_element([1, "a b"]) == r"[1,a\ b]"
+
+
+@pytest.mark.parametrize(("arguments", "times"), [(["seed=1"], 1), (["hydra.mode=RUN"], 2)])
+def test_hydra_composes_once_for_a_run(arguments: list[str], times: int, tmp_path: Path, monkeypatch: Any) -> None:
+    composed: list[Any] = []
+    seeds: list[int] = []
+    compose = ConfigLoaderImpl.load_configuration
+    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", lambda *a, **k: composed.append(k) or compose(*a, **k))
+    monkeypatch.chdir(tmp_path)
+    version.setbase("1.3")
+    folders = [f"hydra.run.dir={tmp_path}", f"hydra.sweep.dir={tmp_path}"]
+    run_hydra(make_parser().parse_args([*arguments, *folders]), make_parser(), lambda config: seeds.append(config.seed))
+    assert len(composed) == times
+    assert len(seeds) == 1
 
 
 def test_hydra_finds_a_plugin_of_ours() -> None:
