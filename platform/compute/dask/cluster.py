@@ -39,14 +39,17 @@ TRIES = 4  # times that the first workers are started while all of them end at o
 UNGUARDED = f"exited with status {UNGUARDED_EXIT_CODE}"
 START_S = 60.0  # worker processes on this machine that have not started by then will not
 
-# Watching itself costs Dask a tenth of a core on two idle workers, and it shares the tasks' cores.
 LEAN = {
     "distributed.comm.timeouts.connect": CONNECT_S,
+    # Watching itself costs Dask a tenth of a core on two idle workers, and it shares the tasks' cores.
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.worker.preload": ["algos.pool.worker"],
     "distributed.nanny.preload": ["algos.pool.worker"],
+    # Dask closes a nanny whose worker was lost so long ago and is not there now, though it may be starting a third.
+    # The fleet sees to those that ended.
+    "distributed.deploy.lost-worker-timeout": "1d",
 }
 
 
@@ -197,7 +200,7 @@ def _check_loopback() -> None:
         with socket.create_server((HOST, 0)) as server:
             socket.create_connection(server.getsockname(), CONNECT_S).close()
     except OSError as error:
-        remedy = "bring the loopback interface up (`ip worker set lo up`), or take compute=serial"
+        remedy = "bring the loopback interface up (`ip link set lo up`), or take compute=serial"
         raise PoolError(
             f"this machine does not reach itself at {HOST} ({error.strerror or error}); {remedy}"
         ) from error
