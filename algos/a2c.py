@@ -17,7 +17,7 @@ from algos.learning.rollouts.rollout import Rollout, episode_metrics, world_metr
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture
 from algos.networks.dense.shape import REPORTED, Surrogate
-from algos.networks.heads import Gaussian, Head
+from algos.networks.heads import Gaussian, make_head
 from algos.networks.initial import InitialPolicy
 from algos.networks.inputs import seated, spaces_of
 from algos.pool.protocol import Pool
@@ -69,7 +69,7 @@ class A2C:
             "initial_log_std": 0.0,
         }
         observations, actions = spaces_of(self.env)
-        head = Head.of(actions, gaussian=self.gaussian)
+        head = make_head(actions, gaussian=self.gaussian)
         architecture = Architecture.for_spaces(observations, head, hidden=tuple(self.hidden), **network)
         self.learner = self._make_learner(architecture)
         config = RolloutConfig(self.env, self.vec, architecture, self.seed, self.num_steps, groups=1, fused=self.fused)

@@ -39,7 +39,7 @@ from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.shape import REPORTED, Surrogate
 from algos.networks.flat import Activation
-from algos.networks.heads import Gaussian, Head
+from algos.networks.heads import Gaussian, make_head
 from algos.networks.initial import InitialPolicy
 from algos.networks.inputs import seated, spaces_of
 from algos.pool.protocol import Pool
@@ -118,7 +118,7 @@ class PPO:
         observations, actions = spaces_of(self.env)
         architecture = Architecture.for_spaces(
             observations,
-            Head.of(actions, gaussian=self.gaussian),
+            make_head(actions, gaussian=self.gaussian),
             encoder=self.encoder,
             network=self.network,
             hidden=tuple(self.hidden),

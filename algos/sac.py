@@ -17,7 +17,7 @@ from algos.learning.offpolicy.operators import concurrently, replayed, report, s
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy, make_actor_critic
 from algos.networks.architecture import Architecture
 from algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
-from algos.networks.heads import Head, LeafHead
+from algos.networks.heads import Head, LeafHead, make_head
 from envs.errors import require
 from envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
@@ -51,7 +51,7 @@ class SAC(OffPolicy):
 
     def _head(self) -> Head:
         space = self.env.spaces[1]
-        return Head.of(space) if isinstance(space, spaces.Discrete) else LeafHead.for_replay(space, "soft", "sac")
+        return make_head(space) if isinstance(space, spaces.Discrete) else LeafHead.for_replay(space, "soft", "sac")
 
     def _exploration(self, num_envs: int) -> OwnNoise:
         return OwnNoise(self.warmup)

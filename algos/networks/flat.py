@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.heads import Head, LeafHead
+from algos.networks.heads import Head, LeafHead, make_head
 from algos.networks.inputs import Inputs, masked_paths
 from envs.errors import require
 from envs.native.networks import Network, Networks, Normalizer
@@ -34,7 +34,7 @@ class MLP:
         Raises:
             ConfigError: the action space is not supported, or a width is not positive.
         """
-        head = Head.of(action, drawn=False, masked=masked_paths(observations))
+        head = make_head(action, drawn=False, masked=masked_paths(observations))
         require(all(width >= 1 for width in hidden), f"hidden={list(hidden)} must list positive widths; try [40, 40]")
         return cls(Inputs(observations, head), hidden, activation)
 

@@ -19,7 +19,7 @@ from algos.evolution.strategy import Ascent, Generation, climb
 from algos.evolution.update import EvaluationLost, centred_ranks
 from algos.learning.episodes import Moments
 from algos.networks.flat import MLP, Population
-from algos.networks.heads import Head
+from algos.networks.heads import make_head
 from algos.pool.protocol import Done
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
@@ -274,14 +274,14 @@ def test_parameters_fill_layers_in_order() -> None:
     ids=str,
 )
 def test_every_action_is_inside_its_space(space: spaces.Space) -> None:
-    head = Head.of(space, drawn=False)
+    head = make_head(space, drawn=False)
     out = 10 * np.random.default_rng(0).standard_normal((200, head.width)).astype(np.float32)
     assert all(space.contains(action) for action in head(out))
 
 
 def test_an_unsupported_action_space_is_named() -> None:
     with pytest.raises(ConfigError, match="at 0 Text"):
-        Head.of(spaces.Tuple([spaces.Text(2)]), drawn=False)
+        make_head(spaces.Tuple([spaces.Text(2)]), drawn=False)
 
 
 @pytest.mark.parametrize("id", ["FrozenLake-v1", "CliffWalking-v1", "Blackjack-v1"])

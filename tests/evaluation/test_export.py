@@ -14,7 +14,7 @@ import paddock
 from algos.networks.actor import ActorPolicy, Architecture, Weights
 from algos.networks.actor_critic import ActorCritic, acting_part
 from algos.networks.flat import MLP, FlatPolicy
-from algos.networks.heads import Head
+from algos.networks.heads import make_head
 from algos.networks.inputs import Inputs
 from algos.networks.support import Support
 from envs.errors import ConfigError
@@ -109,7 +109,7 @@ def test_every_network_of_an_actor_is_exported(network: str, kind: str) -> None:
     space, settings = NETWORKS[network]
     plain: dict[str, Any] = {"encoder": "mlp", "hidden": (8,), "activation": "tanh", "shared": False, "lstm": False}
     architecture = Architecture.for_spaces(
-        Layout.of(space, {}, ()), Head.of(ACTIONS[kind]), **plain | settings, initial_log_std=0.0
+        Layout.of(space, {}, ()), make_head(ACTIONS[kind]), **plain | settings, initial_log_std=0.0
     )
     draw, size = np.random.default_rng(3), int(np.prod(space.shape))
     mean = std = np.zeros(0, np.float32)
@@ -134,7 +134,7 @@ def test_every_network_of_an_actor_is_exported(network: str, kind: str) -> None:
 def test_a_network_that_spreads_returns_over_atoms_is_exported_with_what_it_expects_of_them(network: str) -> None:
     space, settings = NETWORKS[network]
     plain: dict[str, Any] = {"encoder": "mlp", "hidden": (8,), "activation": "tanh", "shared": False, "lstm": False}
-    layout, head = Layout.of(space, {}, ()), Head.of(spaces.Discrete(3, start=-1))
+    layout, head = Layout.of(space, {}, ()), make_head(spaces.Discrete(3, start=-1))
     support = Support(5, -1.0, 7.0)
     architecture = Architecture.for_spaces(layout, head, **plain | settings, initial_log_std=0.0, support=support)
     draw, nothing = np.random.default_rng(3), np.zeros(0, np.float32)
@@ -156,7 +156,7 @@ def test_actions_of_several_kinds_are_exported_leaf_by_leaf(kind: Any) -> None:
     space = spaces.Dict(bounded) if kind == "squashed" else MIXED
     policy: Any = flat_policy(space, normalized=True)
     if kind != "flat":
-        head, nothing = Head.of(space, gaussian=kind), np.zeros(0, np.float32)
+        head, nothing = make_head(space, gaussian=kind), np.zeros(0, np.float32)
         inputs = Inputs(Layout.of(spaces.Box(-9, 9, (5,), np.float32), {}, ()), head)
         architecture = Architecture(inputs, "mlp", None, (8,), "tanh", False, False, 0.0)
         size = sum(part.numel() for part in ActorCritic(architecture, 0).parameters())
@@ -206,7 +206,7 @@ def test_a_policy_of_structured_observations_is_exported(name: str, kind: str) -
     else:
         plain: dict[str, Any] = {"encoder": "auto", "hidden": (8,), "activation": "tanh", "shared": False}
         architecture = Architecture.for_spaces(
-            layout, Head.of(action), **plain, lstm=kind == "memory", initial_log_std=0.0
+            layout, make_head(action), **plain, lstm=kind == "memory", initial_log_std=0.0
         )
         mean, std = np.zeros(architecture.inputs.width, np.float32), np.full(architecture.inputs.width, 2, np.float32)
         size = sum(part.numel() for part in ActorCritic(architecture, 0).parameters())

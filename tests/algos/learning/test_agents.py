@@ -13,7 +13,7 @@ from algos.learning.policy_episodes import Performance, perform
 from algos.learning.rollouts.collector import Collector, RolloutConfig
 from algos.learning.rollouts.resume_point import ResumePoint
 from algos.networks.architecture import Architecture
-from algos.networks.heads import Head
+from algos.networks.heads import make_head
 from algos.networks.inputs import spaces_of
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
@@ -56,7 +56,7 @@ def config(id: str, *, lstm: bool = False, groups: int = 1, steps: int = 7) -> R
     env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
     observations, actions = spaces_of(env)
     sizes: dict[str, Any] = {"hidden": (8,), "activation": "tanh", "shared": False, "initial_log_std": 0.0}
-    architecture = Architecture.for_spaces(observations, Head.of(actions), encoder="auto", lstm=lstm, **sizes)
+    architecture = Architecture.for_spaces(observations, make_head(actions), encoder="auto", lstm=lstm, **sizes)
     return RolloutConfig(env, Serial(num_envs=4), architecture, 3, steps, groups, "auto")
 
 

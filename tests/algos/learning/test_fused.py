@@ -16,7 +16,7 @@ from algos.learning.rollouts.collector import Collector, RolloutConfig
 from algos.learning.rollouts.resume_point import ResumePoint
 from algos.learning.rollouts.rollout import Rollout
 from algos.networks.architecture import Architecture, Weights
-from algos.networks.heads import Head, LeafHead
+from algos.networks.heads import LeafHead, make_head
 from algos.networks.native_policy import drawing_of, make_player
 from algos.pool.serial import SerialPool
 from envs.masks import MASK
@@ -52,7 +52,7 @@ def config(
     env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=max_episode_steps, fresh=False)
     kind = changes.pop("gaussian", "clipped")
     off_policy = kind in ("soft", "tanh")
-    head = LeafHead.for_replay(env.spaces[1], kind, "x") if off_policy else Head.of(env.spaces[1], gaussian=kind)
+    head = LeafHead.for_replay(env.spaces[1], kind, "x") if off_policy else make_head(env.spaces[1], gaussian=kind)
     given: dict[str, Any] = {"hidden": (20, 9), "activation": "tanh", "shared": False, "initial_log_std": -0.4}
     architecture = Architecture.for_spaces(env.observations, head, encoder="auto", lstm=False, **(given | changes))
     vec = Native(num_envs=num_envs, threads=threads)
@@ -214,7 +214,7 @@ def test_a_vector_that_is_not_ready_plays_nothing() -> None:
 def test_all_native_environments_are_fused_and_others_are_not() -> None:
     for id in native_ids():
         env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=None, fresh=False)
-        head = Head.of(env.spaces[1])
+        head = make_head(env.spaces[1])
         options: dict[str, Any] = {"hidden": (4,), "activation": "tanh", "shared": False, "initial_log_std": 0.0}
         architecture = Architecture.for_spaces(env.observations, head, encoder="auto", lstm=False, **options)
         assert drawing_of(architecture) is not None, id
@@ -233,4 +233,4 @@ def test_all_native_environments_are_fused_and_others_are_not() -> None:
         (env.observations, spaces.Dict({"a": spaces.Discrete(2)})),
     ):
         made: Callable[..., Any] = Architecture.for_spaces
-        assert drawing_of(made(observations, Head.of(action), encoder="auto", lstm=False, **options)) is None, action
+        assert drawing_of(made(observations, make_head(action), encoder="auto", lstm=False, **options)) is None, action

@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from algos.learning.distributed import LearnerLost, Learners
 from algos.learning.torch_learner import TorchLearner
 from algos.networks.architecture import Architecture
-from algos.networks.heads import Head
+from algos.networks.heads import make_head
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spaces.layout import Layout
@@ -122,7 +122,7 @@ def die(learner: TorchLearner) -> None:
 def test_a_learner_that_is_lost_is_one_error_at_once(update: Callable[[TorchLearner], None], said: str) -> None:
     def build_learner(**where: Any) -> TorchLearner:
         network: dict[str, Any] = {"encoder": "mlp", "activation": "tanh", "shared": False, "lstm": False}
-        shape = Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), Head.of(spaces.Discrete(2))
+        shape = Layout.of(spaces.Box(-1, 1, (3,)), {}, ()), make_head(spaces.Discrete(2))
         architecture = Architecture.for_spaces(*shape, hidden=(4,), initial_log_std=0.0, **network)
         return TorchLearner(architecture, 0, precision="float32", compiled=False, adam_epsilon=1e-5, **where)
 

@@ -16,7 +16,7 @@ from algos.learning.policy_episodes import Performance, goes_natively, perform, 
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import MLP, FlatPolicy
-from algos.networks.heads import Head
+from algos.networks.heads import make_head
 from algos.networks.native_policy import NativePolicy
 from algos.pool.serial import SerialPool
 from envs.cores import usable_cores
@@ -71,7 +71,7 @@ def actor(
     """What PPO would have learned, at random; of a dense network the value's parameters are left out."""
     architecture = Architecture.for_spaces(
         env.observations,
-        Head.of(env.spaces[1], gaussian=gaussian),
+        make_head(env.spaces[1], gaussian=gaussian),
         encoder="auto",
         hidden=hidden,
         activation=activation,
@@ -223,7 +223,7 @@ def test_only_one_choice_or_numbers_of_one_kind_are_for_native_code() -> None:
     for (action, acts), (observation, sees) in itertools.product(actions, seen):
         architecture = Architecture.for_spaces(
             Layout.of(observation, {}, ()),
-            Head.of(action),
+            make_head(action),
             encoder="auto",
             hidden=(4,),
             activation="tanh",

@@ -24,7 +24,7 @@ from algos.learning.rollouts.collector import Collector, RolloutConfig, playable
 from algos.learning.rollouts.resume_point import ResumePoint
 from algos.learning.rollouts.rollout import Rollout, join
 from algos.networks.architecture import Architecture
-from algos.networks.heads import Head
+from algos.networks.heads import make_head
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
@@ -61,7 +61,7 @@ def config(
     env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=limit, fresh=False)
     architecture = Architecture.for_spaces(
         env.observations,
-        Head.of(env.spaces[1]),
+        make_head(env.spaces[1]),
         encoder="auto",
         hidden=(8,),
         activation="tanh",

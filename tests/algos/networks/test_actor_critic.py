@@ -34,7 +34,7 @@ from algos.networks.dense.draw import draw_uniform
 from algos.networks.dense.plain_actor_critic import PlainActorCritic
 from algos.networks.dense.shape import AdamState
 from algos.networks.flat import Activation
-from algos.networks.heads import Head
+from algos.networks.heads import make_head
 from envs.native import library
 from envs.spaces.layout import Layout
 
@@ -350,7 +350,7 @@ def architecture(soft: bool, hidden: tuple[int, ...] = (16, 12)) -> Architecture
     """With outputs for `ACTIONS` numbers, and where they are drawn for their deviations too."""
     box = spaces.Box(-1, 1, (2 * ACTIONS if soft else ACTIONS,), np.float32)
     seen = Layout.of(spaces.Box(-9, 9, (OBSERVED,), np.float32), {}, ())
-    head = Head.of(box, drawn=False)
+    head = make_head(box, drawn=False)
     words: Any = {"encoder": "mlp", "lstm": False, "initial_log_std": 0.0, "shared": False, "activation": "relu"}
     return Architecture.for_spaces(seen, head, hidden=hidden, **words)
 

@@ -21,7 +21,7 @@ from algos.networks.dense.compiled import CompiledDense
 from algos.networks.dense.draw import draw_orthogonal, draw_parameters
 from algos.networks.dense.plain import PlainDense
 from algos.networks.dense.shape import AdamState, DenseBackend, DenseShape, Sample, Surrogate
-from algos.networks.heads import Head, LeafHead
+from algos.networks.heads import LeafHead, make_head
 from envs.native import library
 from envs.spaces.layout import Layout
 
@@ -44,7 +44,7 @@ ROWS = 150
 def architecture(action: str, masked: bool = False, **changes: Any) -> Architecture:
     given: dict[str, Any] = {"hidden": (8, 7), "activation": "tanh", "shared": False} | changes
     space, gaussian = ACTIONS[action]
-    head = Head.of(space, gaussian=gaussian)
+    head = make_head(space, gaussian=gaussian)
     numbers = spaces.Box(-9, 9, (5,), np.float32)
     seen: spaces.Space = numbers
     if masked:

@@ -13,7 +13,7 @@ from torch import distributions
 
 from algos.networks.actor_critic import logprob_and_entropy, masked
 from algos.networks.flat import MLP, Population
-from algos.networks.heads import NO_LOG_STD, Head, LeafHead, MixedHead
+from algos.networks.heads import NO_LOG_STD, Head, LeafHead, MixedHead, make_head
 from envs.errors import ConfigError
 from envs.native import library
 from envs.native.functions import quick_exp, quick_log
@@ -47,7 +47,7 @@ def as_batch(head: Head, actions: Any) -> Any:
 
 
 def head_of(name: str, gaussian: Any = "clipped") -> Head:
-    return Head.of(SPACES[name], gaussian=gaussian)
+    return make_head(SPACES[name], gaussian=gaussian)
 
 
 def drawn(head: Head, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -68,7 +68,7 @@ def elements(head: Head, actions: np.ndarray) -> list[Any]:
 
 @pytest.mark.parametrize(("name", "gaussian"), KINDS)
 def test_the_environment_gets_actions_of_its_space(name: str, gaussian: str) -> None:
-    head, undrawn = head_of(name, gaussian), Head.of(SPACES[name], drawn=False)
+    head, undrawn = head_of(name, gaussian), make_head(SPACES[name], drawn=False)
     out, log_std, drawn_inside = drawn(head, 200)
     for inside in (drawn_inside, head.sample(5 * out, log_std, None)):
         assert inside.shape == (200, head.components)
@@ -142,7 +142,7 @@ def test_log_probabilities_are_summed_in_order() -> None:
 
 
 def test_a_squashed_density_is_finite_and_exact_far_out() -> None:
-    head = Head.of(spaces.Box(-1, 1, (1,), np.float32), gaussian="squashed")
+    head = make_head(spaces.Box(-1, 1, (1,), np.float32), gaussian="squashed")
     action = np.array([[-60.0], [0.0], [60.0]], np.float32)
     # log(1 - tanh(u)^2) is 2 (log 2 - |u|) as far out, and 0 at 0.
     slope = np.array([2 * np.log(2) - 120, 0, 2 * np.log(2) - 120])
@@ -154,7 +154,7 @@ def test_a_squashed_density_is_finite_and_exact_far_out() -> None:
 
 
 def test_squashed_samples_have_the_density_that_is_told() -> None:
-    head = Head.of(spaces.Box(-1, 3, (1,), np.float32), gaussian="squashed")
+    head = make_head(spaces.Box(-1, 3, (1,), np.float32), gaussian="squashed")
     out, log_std = np.full((DRAWS, 1), 0.3, np.float32), np.array([-0.2], np.float32)
     action = head.sample(out, log_std, head.draw(np.random.default_rng(0), (DRAWS,)))
     taken, edges = head.to_env(action)[:, 0], np.linspace(-1, 3, 9)
@@ -244,7 +244,7 @@ def test_nothing_legal_is_an_error_that_names_the_leaf(name: str, path: tuple[An
 
 @pytest.mark.parametrize("name", ["choice", "choices", "bits", "box"])
 def test_a_leaf_alone_in_a_dict_acts_as_it_does_by_itself(name: str) -> None:
-    alone, within = head_of(name), Head.of(spaces.Dict({"only": SPACES[name]}))
+    alone, within = head_of(name), make_head(spaces.Dict({"only": SPACES[name]}))
     assert isinstance(within, MixedHead) and (within.width, within.components) == (alone.width, alone.components)
     assert within.inner_dtype == alone.inner_dtype and within.compact_dtype == alone.compact_dtype
     out, log_std, action = drawn(alone, 60)
@@ -330,16 +330,16 @@ def test_rows_of_equal_actions_have_equal_bytes_and_heads_travel() -> None:
 @pytest.mark.parametrize("draws", [True, False])
 def test_an_unsupported_action_space_is_one_line_with_its_path(space: Any, named: str, draws: bool) -> None:
     with pytest.raises(ConfigError, match=named) as caught:
-        Head.of(space, drawn=draws)
+        make_head(space, drawn=draws)
     assert "\n" not in str(caught.value)
 
 
 def test_squashed_numbers_need_bounds() -> None:
     space = spaces.Dict({"arm": spaces.Dict({"force": spaces.Box(0, np.inf, (2,), np.float32)})})
     with pytest.raises(ConfigError, match=r"gaussian=squashed needs bounds, .* at arm\.force .*; use gaussian=clipped"):
-        Head.of(space, gaussian="squashed")
-    assert Head.of(space).num_log_std == Head.of(space, drawn=False).width == 2
-    fixed = Head.of(
+        make_head(space, gaussian="squashed")
+    assert make_head(space).num_log_std == make_head(space, drawn=False).width == 2
+    fixed = make_head(
         spaces.Box(np.array([0, 1], np.float32), np.array([1, 1], np.float32)), gaussian="squashed"
     )  # one that cannot move
     out = np.zeros((2, 2), np.float32)

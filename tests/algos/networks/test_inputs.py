@@ -16,7 +16,7 @@ from algos.networks.actor import ActorPolicy, DenseActor, make_actor
 from algos.networks.actor_critic import ActorCritic, TorchActor, as_tensor
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import MLP, FlatPolicy
-from algos.networks.heads import Head
+from algos.networks.heads import make_head
 from algos.networks.inputs import Inputs
 from envs.errors import ConfigError
 from envs.native.networks import Normalizer
@@ -57,7 +57,7 @@ def architecture(layout: Layout, action: gymnasium.Space = CHOICES, **changes: A
         "lstm": False,
         "initial_log_std": -0.3,
     }
-    return Architecture.for_spaces(layout, Head.of(action), **(given | changes))
+    return Architecture.for_spaces(layout, make_head(action), **(given | changes))
 
 
 def weights_of(arch: Architecture, normalized: bool = False, seed: int = 0) -> Weights:
@@ -111,7 +111,7 @@ def test_every_leaf_that_is_seen_changes_what_comes_out(name: str) -> None:
 
 def test_normalization_leaves_all_but_real_numbers_alone() -> None:
     layout = Layout.of(SPACES["numbers"], {}, ())
-    inputs = Inputs(layout, Head.of(CHOICES))
+    inputs = Inputs(layout, make_head(CHOICES))
     numbers = inputs.numbers(rows_of(SPACES["numbers"], layout))
     assert numbers.shape == (B, 3 + 4 + 3) and inputs.is_real.sum() == 3
     real = np.flatnonzero(inputs.is_real)
@@ -313,7 +313,7 @@ def test_a_mask_of_several_choices_finds_its_own() -> None:
     action = spaces.Dict(arm=spaces.Discrete(2), legs=spaces.Tuple([spaces.MultiDiscrete([2, 3])]))
     mask = spaces.Dict(legs=spaces.Tuple([spaces.MultiBinary(5)]))
     layout = Layout.of(spaces.Dict(action_mask=mask, speed=VECTOR), {}, ())
-    inputs = Inputs(layout, Head.of(action))
+    inputs = Inputs(layout, make_head(action))
     rows = layout.zeros(1)
     layout.fields(rows)["action_mask"]["legs"][0][:] = [0, 1, 1, 0, 1]
     legal = inputs.legal(rows)
@@ -327,7 +327,7 @@ def test_batches_in_gymnasiums_form_and_rows_are_the_same_numbers() -> None:
     batch.seed(3)
     rows = layout.zeros(B)
     layout.pack(batch.sample(), rows)
-    numbers = Inputs(layout, Head.of(CHOICES)).numbers(rows)
+    numbers = Inputs(layout, make_head(CHOICES)).numbers(rows)
     for k in range(B):
         flat: Any = spaces.flatten(space, layout.reader(rows)(k))
         np.testing.assert_array_equal(numbers[k], flat.astype(np.float32))

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from algos.networks.actor import ActorPolicy, DenseActor, make_actor
 from algos.networks.actor_critic import ActorCritic, TorchActor, logprob_and_entropy
 from algos.networks.architecture import Architecture, Weights
-from algos.networks.heads import Head
+from algos.networks.heads import make_head
 from envs.errors import ConfigError
 from envs.spaces.layout import Layout
 
@@ -22,7 +22,7 @@ SPACES = {
     "binary": spaces.MultiBinary(3),
     "box": spaces.Box(np.array([-1, -2], np.float32), np.array([1, 2], np.float32)),
 }
-HEADS: dict[str, Any] = {name: Head.of(space) for name, space in SPACES.items()}
+HEADS: dict[str, Any] = {name: make_head(space) for name, space in SPACES.items()}
 NOTHING = np.zeros(0, np.float32)
 VECTOR = spaces.Box(-np.inf, np.inf, (6,), np.float32)
 IMAGE = spaces.Box(0, 255, (12, 10, 3), np.uint8)
@@ -104,7 +104,7 @@ def test_the_environment_gets_actions_of_its_space(name: str) -> None:
 
 def test_an_unknown_action_space_is_one_line() -> None:
     with pytest.raises(ConfigError, match="Box of floats; wrap the environment"):
-        Head.of(spaces.Box(0, 9, (2,), np.int64))
+        make_head(spaces.Box(0, 9, (2,), np.int64))
 
 
 @pytest.mark.parametrize("action", SPACES)

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from algos.learning.offpolicy.exploration import AddedNoise, EpsilonGreedy, OwnNoise
 from algos.learning.offpolicy.operators import Pace
-from algos.networks.heads import LOWEST, Head, LeafHead
+from algos.networks.heads import LOWEST, LeafHead, make_head
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from paddock.config.compose import compose_alone
@@ -143,7 +143,7 @@ def test_what_is_owed_is_a_formula_of_counters() -> None:
 
 
 def test_epsilon_is_the_share_of_random_actions_and_only_legal_ones_are_taken() -> None:
-    head = Head.of(spaces.Discrete(3))
+    head = make_head(spaces.Discrete(3))
     out = np.tile(np.array([5.0, 9.0, LOWEST], np.float32), (1, 1))
     explore = EpsilonGreedy(warmup=100, start=0.9, end=0.1, anneal_steps=1000, ladder=0)
     for step, epsilon in ((0, 1.0), (99, 1.0), (100, 0.82), (500, 0.5), (1000, 0.1), (5000, 0.1)):

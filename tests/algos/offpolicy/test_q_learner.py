@@ -21,7 +21,7 @@ from algos.networks.dense import compiled
 from algos.networks.dense.compiled_q import CompiledQ
 from algos.networks.dense.plain_q import PlainQ
 from algos.networks.dense.shape import DenseShape
-from algos.networks.heads import Head
+from algos.networks.heads import make_head
 from envs.native import library
 from envs.spaces.layout import Layout
 
@@ -34,7 +34,7 @@ def architecture(masked: bool = False, **changes: Any) -> Architecture:
     given: dict[str, Any] = {"hidden": (8, 7), "activation": "tanh", "shared": False} | changes
     numbers = spaces.Box(-9, 9, (NUMBERS,), np.float32)
     mask = spaces.Dict(action_mask=spaces.MultiBinary(CHOICES), numbers=numbers)
-    layout, head = Layout.of(mask if masked else numbers, {}, ()), Head.of(spaces.Discrete(CHOICES))
+    layout, head = Layout.of(mask if masked else numbers, {}, ()), make_head(spaces.Discrete(CHOICES))
     return Architecture.for_spaces(layout, head, encoder="mlp", lstm=False, initial_log_std=0.0, **given)
 
 

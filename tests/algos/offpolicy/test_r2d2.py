@@ -16,7 +16,7 @@ from algos.learning.replay.batch import SequenceBatch
 from algos.networks.actor import make_actor
 from algos.networks.actor_critic import ActorCritic
 from algos.networks.architecture import Architecture
-from algos.networks.heads import Head
+from algos.networks.heads import make_head
 from algos.pool.serial import SerialPool
 from envs.spaces.layout import Layout
 from paddock.config.compose import compose_alone
@@ -29,7 +29,7 @@ GAMMA = np.float32(0.9)
 def architecture(lstm: bool = True, observation: spaces.Space[Any] | None = None) -> Architecture:
     observation = observation or spaces.Box(-1, 1, (3,), np.float32)
     rest: dict[str, Any] = {"hidden": (6,), "activation": "tanh", "shared": True, "initial_log_std": 0.0}
-    head = Head.of(spaces.Discrete(3))
+    head = make_head(spaces.Discrete(3))
     return Architecture.for_spaces(Layout.of(observation, {}, ()), head, encoder="auto", lstm=lstm, **rest)
 
 

@@ -30,7 +30,7 @@ from algos.learning.replay.batch import Batch
 from algos.networks.actor import DenseActor, make_actor
 from algos.networks.architecture import Architecture
 from algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
-from algos.networks.heads import Head
+from algos.networks.heads import make_head
 from algos.networks.native_policy import drawing_of
 from algos.networks.training import computing_with
 
@@ -232,7 +232,7 @@ def test_a_learned_alpha_holds_the_entropy_at_its_share_of_the_most_there_can_be
 def test_choices_are_drawn_and_played_as_any_others_are() -> None:
     of = architecture()
     assert isinstance(make_actor(of), DenseActor) and drawing_of(of) is not None
-    head = Head.of(spaces.Discrete(CHOICES))
+    head = make_head(spaces.Discrete(CHOICES))
     noise = OwnNoise(warmup=10).draw(head, np.random.default_rng(1), (5000, 2), 9, 0).reshape(-1, CHOICES)
     taken = head.sample(np.zeros_like(noise), np.zeros(0, np.float32), noise)[:, 0]
     np.testing.assert_allclose(np.bincount(taken) / len(taken), 1 / CHOICES, atol=0.02)

@@ -22,7 +22,7 @@ from algos.networks.actor import DenseActor, make_actor
 from algos.networks.actor_critic import TorchActor, as_tensor
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy, SoftPolicy
-from algos.networks.heads import Head, LeafHead
+from algos.networks.heads import LeafHead, make_head
 from algos.networks.training import computing_with
 from envs.errors import ConfigError
 from envs.spaces.layout import Layout
@@ -43,7 +43,7 @@ def one_thread() -> Iterator[None]:
 def architecture(observation: spaces.Space = VECTOR, hidden: tuple[int, ...] = (16, 8), **changes: Any) -> Architecture:
     layout = Layout.of(observation, {}, ())
     given: dict[str, Any] = {"encoder": "auto", "activation": "relu", "shared": False, "head": None} | changes
-    head = given.pop("head") or Head.of(spaces.Discrete(3))
+    head = given.pop("head") or make_head(spaces.Discrete(3))
     return Architecture.for_spaces(layout, head, hidden=hidden, lstm=False, initial_log_std=0.0, **given)
 
 

@@ -7,7 +7,7 @@ from algos.learning.offpolicy.exploration import EpsilonGreedy
 from algos.learning.offpolicy.learners.objectives import QObjective
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
 from algos.learning.replay.priorities import Priorities
-from algos.networks.heads import Head
+from algos.networks.heads import Head, make_head
 from envs.errors import require
 from envs.ranges import NonNegativeInt, PositiveInt, UnitFloat
 
@@ -38,7 +38,7 @@ class QLearning(OffPolicy):
         return QObjective(self.double, self.huber, self.tau, self.target_every, self.max_grad_norm)
 
     def _head(self) -> Head:
-        head = Head.of(self.env.spaces[1])
+        head = make_head(self.env.spaces[1])
         one = len(head.leaves) == 1 and len(head.leaves[0].sizes) == 1
         others = "algo=sac and algo=td3 are for numbers, algo=ppo for actions of every kind"
         require(one, f"algo={self.group} takes one choice of several, not {self.env.spaces[1]}; {others}")

@@ -1,14 +1,8 @@
-"""Action heads of all policies: distributions where actions are drawn, and plain maps of outputs; NumPy's half.
+"""Actions of one kind: distributions where they are drawn, and plain maps of outputs."""
 
-`algos.networks.actor_critic` has what gradients need. Actors on workers need no more than this: they start without
-torch.
-"""
-
-import abc
 import functools
 import math
-import operator
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
@@ -17,141 +11,20 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from algos.networks.heads.head import ALLOWED, Floats, Gaussian, Head, Path
 from envs.errors import ConfigError, require
 from envs.masks import MASK
 from envs.native.functions import log_tangent_slope, quick_exp, quick_log, quick_tangent
-from envs.spaces.layout import Layout
 from envs.spaces.parts import dotted
-from envs.spaces.structures import flatten
 from envs.vector.contract import EnvError
 
-Floats = NDArray[np.float32]
-Path = tuple[str | int, ...]
 # The last three are never drawn. "soft" and "tanh" have no log standard deviations beside the network: in the first
 # these are outputs, behind the means; in the second noise comes onto the tanh of outputs.
 Kind = Literal["choices", "gaussian", "squashed", "soft", "tanh", "bounded", "unbounded", "binary"]
-Gaussian = Literal["clipped", "squashed"]  # how what is drawn comes between bounds
 
 LOG_2, LOG_2PI = math.log(2), math.log(2 * math.pi)
 LOG_STD = -20.0, 2.0  # between which a log standard deviation that is an output is clipped
 LOWEST = float(np.finfo(np.float32).min)  # the score of a choice that may not be taken: its probability is exactly 0
-NO_LOG_STD = np.zeros(0, np.float32)  # of what is not drawn
-ALLOWED = "Dict, Tuple, Discrete, MultiDiscrete, MultiBinary or a Box of floats"
-
-
-class Head(abc.ABC):
-    """Which actions there are, and how the outputs [B, W] of a network become actions.
-
-    Actions inside are [B, K]: indices of choices; Gaussian samples, before they are clipped or squashed; numbers in
-    [-1, 1], where they are soft or tanh; or, where none is drawn, the outputs themselves, of which bounded ones lie in
-    [-1, 1], and the signs of binary ones. They are int64 if all are choices, else float32, which is exact for choices
-    below 2^24.
-    """
-
-    @staticmethod
-    def of(
-        space: gymnasium.Space, *, drawn: bool = True, gaussian: Gaussian = "clipped", masked: Collection[Path] = ()
-    ) -> "Head":
-        """The head for an action space.
-
-        Args:
-            drawn: whether actions may be drawn from a distribution; if not, a number between bounds is the network's
-                tanh scaled to them, and a bit is the sign of one output.
-            gaussian: of numbers that are drawn: clipped to their bounds as the environment takes them, or squashed into
-                them by tanh, which has a density of its own.
-            masked: paths of the leaves that an action mask is about: bits there have an output for each value, drawn or
-                not, so that a mask has as many bits in every algorithm.
-
-        Raises:
-            ConfigError: a part of the space is none that is allowed, or squashed numbers have no bounds.
-        """
-        leaves = tuple(
-            [
-                LeafHead.for_leaf(leaf, path, drawn, gaussian, chosen=drawn or path in masked)
-                for path, leaf in _walk(space, ())
-            ]
-        )
-        require(bool(leaves), f"env: the action space {space} has no parts; allowed: {ALLOWED}; wrap the environment")
-        if not leaves[0].path:
-            return leaves[0]
-        return MixedHead(leaves, Layout.of(space, {}, ()))
-
-    @property
-    @abc.abstractmethod
-    def leaves(self) -> "tuple[LeafHead, ...]":
-        """The parts of an action, each of one kind, in the order of their outputs."""
-
-    @property
-    @abc.abstractmethod
-    def width(self) -> int:
-        """W, outputs the network must have."""
-
-    @property
-    @abc.abstractmethod
-    def components(self) -> int:
-        """K, numbers in one action."""
-
-    @property
-    @abc.abstractmethod
-    def num_log_std(self) -> int:
-        """Log standard deviations that are learned beside the network: one for each output of a Gaussian."""
-
-    @property
-    @abc.abstractmethod
-    def inner_dtype(self) -> np.dtype[Any]:
-        """Of actions inside."""
-
-    @property
-    @abc.abstractmethod
-    def compact_dtype(self) -> np.dtype[Any]:
-        """The smallest that holds every action inside."""
-
-    @property
-    @abc.abstractmethod
-    def columns(self) -> Mapping[Path, slice]:
-        """By the path of each leaf of choices in the action space, its outputs: an action mask has as many bits."""
-
-    @abc.abstractmethod
-    def describe(self) -> str:
-        """Name the kinds of actions, for `dry_run=true`."""
-
-    @abc.abstractmethod
-    def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
-        """Noise [*lead, W] that `sample` turns into actions: Gumbel for choices, else standard normal [*lead, K]."""
-
-    @abc.abstractmethod
-    def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
-        """Actions [B, K] of outputs [B, W]; the most likely ones where there is no noise."""
-
-    @abc.abstractmethod
-    def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
-        """Log-probability, or log-density, [B] of actions [B, K] under outputs [B, W].
-
-        Of squashed numbers it is the density of what the environment gets.
-        """
-
-    @abc.abstractmethod
-    def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Actions as `VectorEnv.send` takes them: inside the bounds, or shifted to the first choice.
-
-        Returns:
-            Arrays [B, *shape]; of a Dict or Tuple rows [B] of its `Layout`.
-        """
-
-    @abc.abstractmethod
-    def masked(self, out: Floats, legal: NDArray[np.bool_]) -> Floats:
-        """Return outputs [B, W] of which choices that may not be taken have probability 0, and the others theirs.
-
-        Args:
-            legal: [B, W], true for choices that may be taken; what is no choice is left as it is.
-
-        Raises:
-            EnvError: some choice has nothing legal.
-        """
-
-    def __call__(self, out: Floats) -> NDArray[Any]:
-        """The most likely actions of outputs [B, W], as the environment takes them."""
-        return self.to_env(self.sample(out, NO_LOG_STD, None))
 
 
 @final
@@ -171,7 +44,7 @@ class LeafHead(Head):
     def for_leaf(
         cls, space: gymnasium.Space, path: Path, drawn: bool, gaussian: Gaussian, *, chosen: bool
     ) -> "LeafHead":
-        """The head for one leaf of an action space; see `Head.of`.
+        """The head for one leaf of an action space; see `make_head`.
 
         Args:
             chosen: whether bits are choices between two outputs, and not signs.
@@ -340,117 +213,9 @@ class LeafHead(Head):
         return quick_log(np.where(half > 0, half, np.float32(1)))
 
 
-@dataclass(frozen=True)
-class Section:
-    """Where one leaf's numbers lie in a head of several."""
-
-    leaf: LeafHead
-    outputs: slice  # of W
-    action: slice  # of K
-    log_std: slice  # of the log standard deviations
-
-
-@final
-@dataclass(frozen=True)
-class MixedHead(Head):
-    """Actions of a Dict or Tuple: all its leaves at once, drawn independently of each other."""
-
-    parts: tuple[LeafHead, ...]
-    layout: Layout  # of the actions that the environment takes
-
-    @property
-    def leaves(self) -> tuple[LeafHead, ...]:
-        return self.parts
-
-    @functools.cached_property
-    def sections(self) -> tuple[Section, ...]:
-        """Where each leaf's numbers lie."""
-        found, starts = [], (0, 0, 0)
-        for leaf in self.leaves:
-            ends = tuple(map(operator.add, starts, (leaf.width, leaf.components, leaf.num_log_std)))
-            found.append(Section(leaf, *map(slice, starts, ends)))
-            starts = ends
-        return tuple(found)
-
-    @functools.cached_property
-    def width(self) -> int:
-        return sum(leaf.width for leaf in self.leaves)
-
-    @functools.cached_property
-    def components(self) -> int:
-        return sum(leaf.components for leaf in self.leaves)
-
-    @functools.cached_property
-    def num_log_std(self) -> int:
-        return sum(leaf.num_log_std for leaf in self.leaves)
-
-    @functools.cached_property
-    def inner_dtype(self) -> np.dtype[Any]:
-        whole = all(leaf.kind in ("choices", "binary") for leaf in self.leaves)
-        return np.dtype(np.int64 if whole else np.float32)
-
-    @property
-    def compact_dtype(self) -> np.dtype[Any]:
-        if self.inner_dtype == np.float32:
-            return self.inner_dtype
-        return np.min_scalar_type(max(max(leaf.sizes, default=2) for leaf in self.leaves) - 1)
-
-    @functools.cached_property
-    def columns(self) -> Mapping[Path, slice]:
-        return {at.leaf.path: at.outputs for at in self.sections if at.leaf.sizes}
-
-    def describe(self) -> str:
-        return ", ".join(f"{dotted(leaf.path)}: {leaf.kind}" for leaf in self.leaves)
-
-    def draw(self, generator: np.random.Generator, lead: tuple[int, ...]) -> Floats:
-        return np.concatenate([leaf.draw(generator, lead) for leaf in self.leaves], axis=-1)
-
-    def sample(self, out: Floats, log_std: Floats, noise: Floats | None) -> NDArray[Any]:
-        action = np.empty((len(out), self.components), self.inner_dtype)
-        for at in self.sections:
-            own = out[:, at.outputs]
-            if at.leaf.kind == "bounded":  # a network gives it as it is where it has several kinds of outputs
-                own = quick_tangent(own)
-            drawn = None if noise is None else noise[:, at.outputs]
-            action[:, at.action] = at.leaf.sample(own, log_std[at.log_std], drawn)
-        return action
-
-    def logprob(self, out: Floats, log_std: Floats, action: NDArray[Any]) -> Floats:
-        total = np.zeros(len(out), np.float32)
-        for at in self.sections:
-            total += at.leaf.logprob(out[:, at.outputs], log_std[at.log_std], self.part(at, action))
-        return total
-
-    def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
-        rows = self.layout.zeros(len(action))
-        for at, view in zip(self.sections, flatten(self.layout.fields(rows)), strict=True):
-            view[...] = at.leaf.to_env(self.part(at, action))
-        return rows
-
-    def masked(self, out: Floats, legal: NDArray[np.bool_]) -> Floats:
-        return np.concatenate(
-            [at.leaf.masked(out[:, at.outputs], legal[:, at.outputs]) for at in self.sections], axis=1
-        )
-
-    def part(self, at: Section, action: NDArray[Any]) -> NDArray[Any]:
-        """One leaf's part of actions [B, K]; choices as whole numbers again."""
-        part = action[:, at.action]
-        return part.astype(np.int64, copy=False) if at.leaf.sizes else part
-
-
 def sum_columns(terms: Floats) -> Floats:
     """Sums [B] of rows [B, K], from the first to the last: NumPy's own would depend on how rows lie in memory."""
     total = np.zeros(len(terms), np.float32)
     for column in terms.T:
         total += column
     return total
-
-
-def _walk(space: gymnasium.Space, path: Path) -> Iterator[tuple[Path, gymnasium.Space]]:
-    """Every space in a space that is no Dict or Tuple, with its path, in the order of `Layout`."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        for key, part in parts:
-            yield from _walk(part, (*path, key))
-    else:
-        yield path, space

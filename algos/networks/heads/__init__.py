@@ -1,0 +1,25 @@
+"""Action heads of all policies: how outputs become actions; NumPy's half.
+
+`algos.networks.actor_critic` has what gradients need. Actors on workers need no more than this: they start without
+torch.
+"""
+
+from algos.networks.heads.head import NO_LOG_STD, Floats, Gaussian, Head
+from algos.networks.heads.leaf import LOG_2, LOG_2PI, LOG_STD, LOWEST, LeafHead, sum_columns
+from algos.networks.heads.mixed import MixedHead, Section, make_head
+
+__all__ = [
+    "LOG_2",
+    "LOG_2PI",
+    "LOG_STD",
+    "LOWEST",
+    "NO_LOG_STD",
+    "Floats",
+    "Gaussian",
+    "Head",
+    "LeafHead",
+    "MixedHead",
+    "Section",
+    "make_head",
+    "sum_columns",
+]
