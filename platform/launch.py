@@ -9,10 +9,9 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from hydra import version
 from hydra.core.hydra_config import HydraConfig
@@ -21,24 +20,25 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from algos.pool.protocol import PoolError
-from algos.protocol import ChoosesPlace, Describes
-from envs.errors import ConfigError, PaddockError, resolve, split_details
+from algos.protocol import Describes
+from envs.errors import PaddockError, split_details
 
-from .config.build import build
 from .config.command import complain, fall_silent
 from .config.compose import check_sweep, hydra_parser, register_search_path
-from .config.experiment import FILES, ExperimentParts, assemble, build_algorithm, env_name, packages
+from .config.experiment import ExperimentParts, assemble, env_name, packages
 from .config.help import print_help
 from .config.hydra_private import run_hydra
 from .config.mistakes import check_arguments, composition_error
 from .config.plugins import check_runs_here, register_plugin
+from .config.sessions import moved, settle
 from .runs.checkpoint import StorageError
-from .runs.folder import RunFolder, changed_processors, read_config
+from .runs.folder import RunFolder
 from .runs.loop import Outcome, Progress, RunFailed, restore, run
 from .runs.state import last_metrics, read_run_states
 from .runs.table import print_table
 from .sweep.trial import find_reporter
 from .tracking.console import Console
+from .tracking.messages import messages
 from .tracking.tracker import Shown, Tracker
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def play(
         leave: called by a second Ctrl-C; None: the process ends at once.
     """
     console = Console(sys.stdout if progress else None, sys.stderr, parts.config["budget"])
-    with contextlib.closing(console), _messages(console) as record, contextlib.closing(parts.pool):
+    with contextlib.closing(console), messages(console) as record, contextlib.closing(parts.pool):
         # The lock comes first: what another process still adds to the run would be lost.
         folder = RunFolder.open(parts.path, parts.config)
         try:
@@ -165,7 +165,7 @@ def play(
             if reached is not None and folder.ended is not None:
                 console.message(f"{parts.path} has reached {reached} before; raise it to go on")
                 return Outcome(reached, last_metrics(parts.path)[0], None), False
-            for change in _moved(parts):
+            for change in moved(parts):
                 console.warn(f"{change}: from here on numbers may differ in their last bits")
             origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
@@ -179,25 +179,6 @@ def play(
             folder.release()
 
 
-def settle(parts: ExperimentParts, console: Console) -> ExperimentParts:
-    """Replace `vec=auto` by the layout that an earlier session chose, or by the fastest here."""
-    from envs.vector import ChoosesLayout
-
-    vec = build("vec", parts.config["vec"])
-    if not isinstance(vec, ChoosesLayout):
-        return parts
-    section = _chosen_before(parts)
-    if section is not None:
-        try:
-            return _with_vec(parts, section)
-        except ConfigError as error:  # the run has come from another machine; the layouts all give the same numbers
-            console.message(f"vec=auto: not as before, for {error}")
-    algorithm = parts.algorithm
-    on_pool = not isinstance(algorithm, ChoosesPlace) or algorithm.plays_on_pool
-    elsewhere = on_pool and not parts.pool.in_process
-    return _with_vec(parts, vec.settle(algorithm.env, elsewhere, console.message))
-
-
 def _begin(parts: ExperimentParts) -> "Origin | None":
     """Let the algorithm start from the policy that `init_from` names, if it does."""
     if parts.config["init_from"] is None:
@@ -205,48 +186,6 @@ def _begin(parts: ExperimentParts) -> "Origin | None":
     from .evaluation.initial import begin  # Gymnasium is slow to import, and help needs none
 
     return begin(parts)
-
-
-def _moved(parts: ExperimentParts) -> list[str]:
-    """What is not as it was in an earlier session of the run, and gives other numbers."""
-    if not (parts.path / "config.yaml").exists():
-        return []
-    old = read_config(parts.path)
-    before, now = (config["vec"]["_target_"] for config in (old, parts.config))
-    other = before != now and any(_has_own_numbers(target, parts) for target in (before, now))
-    names = [target.rpartition(".")[2].lower() for target in (before, now)]
-    vec = [f"vec was {names[0]} and is now {names[1]}, with arithmetic of their own"] if other else []
-    return [*changed_processors(old, parts.config), *vec]
-
-
-def _has_own_numbers(target: str, parts: ExperimentParts) -> bool:
-    """Whether a vector environment steps otherwise than the environment itself, which the others share."""
-    # Help and errors do not wait for Gymnasium.
-    from envs.native.settings import native_task
-    from envs.vector import Auto, Multiprocess, Native, Remote, Serial
-
-    try:
-        vec = resolve(target, "vec._target_")
-        return (
-            not native_task(parts.algorithm.env).exact
-            if vec is Native
-            else vec not in (Serial, Multiprocess, Remote, Auto)
-        )
-    except ConfigError:  # a class of somebody's that is not here any more
-        return True
-
-
-def _with_vec(parts: ExperimentParts, section: dict[str, Any]) -> ExperimentParts:
-    config = {**parts.config, "vec": section}
-    return replace(parts, config=config, algorithm=build_algorithm(config, parts.pool, folder=parts.path / FILES))
-
-
-def _chosen_before(parts: ExperimentParts) -> dict[str, Any] | None:
-    if not (parts.path / "config.yaml").exists():
-        return None
-    section = read_config(parts.path)["vec"]
-    same = section.get("num_envs") == parts.config["vec"]["num_envs"]
-    return section if same and section["_target_"] != parts.config["vec"]["_target_"] else None
 
 
 def _session(
@@ -283,55 +222,6 @@ def _session(
             folder.finish(f"failed: {line}", progress.metrics)
         raise RunFailed(f"{line} (the run so far is in {folder.path})\n{details}".rstrip()) from error
     return outcome
-
-
-class LogFile(logging.FileHandler):
-    """A file of messages, which a full disk costs those messages and nothing else."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError):  # the file is made with its first message
-            super().emit(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        pass
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            super().close()
-
-
-@contextlib.contextmanager
-def _messages(console: Console) -> Iterator[Any]:
-    """Send log messages to the console, and, once a folder is known, to its log file."""
-
-    class ToConsole(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            show = console.warn if record.levelno >= logging.WARNING else console.message
-            show(self.format(record).partition("\n")[0])  # tracebacks are for the log
-
-    handlers: list[logging.Handler] = [ToConsole()]
-    names = ("paddock", "algos", "envs")
-
-    def add(handler: logging.Handler) -> None:
-        for name in names:
-            logging.getLogger(name).addHandler(handler)
-            logging.getLogger(name).setLevel(logging.INFO)
-
-    def record(path: Path) -> None:
-        handler = LogFile(path, delay=True)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        handlers.append(handler)
-        add(handler)
-        console.keep(handler)
-
-    add(handlers[0])
-    try:
-        yield record
-    finally:
-        for handler in handlers:
-            for name in names:
-                logging.getLogger(name).removeHandler(handler)
-            handler.close()
 
 
 def print_dry_run(parts: ExperimentParts) -> None:

@@ -19,7 +19,8 @@ from .config.command import Readers, parse, run_command
 from .config.experiment import assemble
 from .config.overrides import compose_sections
 from .launch import play
-from .runs.folder import INITIAL, FolderError, find_source, import_from_where_it_began, read_config
+from .runs.folder import INITIAL, FolderError, import_from_where_it_began, read_config
+from .runs.provenance import find_source
 
 HELP = """\
 Repeat a run from its folder alone, as far as it has come, and compare the metrics, byte by byte.

@@ -32,11 +32,11 @@ def run_hydra(arguments: argparse.Namespace, parser: argparse.ArgumentParser, jo
     composes = Hydra.get_mode
     if not any(override.startswith("hydra.mode=") for override in arguments.overrides):
         # Hydra would compose everything once more to read the mode, which nothing but --multirun sets.
-        Hydra.get_mode = lambda *_, **__: None
+        setattr(Hydra, "get_mode", lambda *_, **__: None)  # noqa: B010
     try:
         _run_hydra(arguments, parser, job, config_path=str(CONF), config_name="config")
     finally:
-        Hydra.get_mode = composes
+        setattr(Hydra, "get_mode", composes)  # noqa: B010
 
 
 def make_search_path(folder: str | Path) -> ConfigSearchPath:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from envs.errors import PaddockError, nearest, require
 
-from ..runs.folder import FolderError, computation, read_config, read_json, short_name
+from ..runs.changes import computation
+from ..runs.folder import FolderError, read_config, read_json, short_name
 from ..runs.journal import JOURNALS, parse_rows
 from ..runs.results import Columns, find_runs, find_sweeps, read_states
 from .curves import EVALUATION, TRAINING

@@ -13,8 +13,8 @@ import numpy as np
 
 from envs.errors import ConfigError, PaddockError
 
-from ..runs.folder import spell_command
 from ..runs.late import matplotlib
+from ..runs.provenance import spell_command
 from ..runs.state import WRONG
 from ..runs.units import duration, short
 from .data import Entry, Group

@@ -14,16 +14,12 @@ trial.json         which trial of a sweep it is, if it is one; output.log: what 
 import contextlib
 import datetime
 import fcntl
-import importlib.metadata
 import json
 import os
-import platform
 import re
-import shlex
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,12 +27,9 @@ import yaml
 
 from envs.errors import IN_USE, ConfigError, PaddockError, nearest
 
+from .changes import changed_keys, changed_processors
 from .checkpoint import FULL, storing, write_atomically
-
-# These decide where and for how long a run computes and who watches, and not what: they may change when it goes on.
-CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume", "dry_run")
-# These choose a processor, and change last bits at most: a run may go on where there is no GPU or compiler.
-PROCESSORS = ("algo.device", "algo.compiled", "algo.member.device", "algo.member.compiled")
+from .provenance import find_source, now, write_provenance
 
 # All that a run may have which has been submitted, or was killed at once.
 BEGUN = (
@@ -46,7 +39,6 @@ BEGUN = (
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"
-SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
 
 
 class FolderError(PaddockError):
@@ -123,7 +115,7 @@ class RunFolder:
                 commit, diff = find_source(Path(__file__).resolve().parent)
                 if diff:
                     write_atomically(path / "code.diff", diff.encode() + b"\n")
-                _write_provenance(path, commit, command, origin)
+                write_provenance(path, commit, command, origin)
             (path / "done.json").unlink(missing_ok=True)
         except OSError as error:
             raise _unwritable(path, error) from error
@@ -134,7 +126,7 @@ class RunFolder:
         Raises:
             StorageError: the disk is full or gone.
         """
-        done = {"reason": reason, "time": _now(), "metrics": dict(metrics)}
+        done = {"reason": reason, "time": now(), "metrics": dict(metrics)}
         with storing(self.path / "done.json"):
             write_atomically(self.path / "done.json", json.dumps(done, indent=2).encode())
 
@@ -212,42 +204,6 @@ def import_from_where_it_began(run: Path) -> None:
         sys.path.append(began)
 
 
-def computation(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides a run's numbers: each value by its dotted key."""
-    return flatten({name: section for name, section in config.items() if name not in CHANGEABLE})
-
-
-def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The keys, with old and new values, in which two configurations name different computations.
-
-    Where another algorithm or environment was chosen, that alone: its keys are its own.
-    """
-    before, after = computation(old), computation(new)
-    missing = "(unset)"
-    found = []
-    for section, naming in {"algo": ("name", "_target_"), "env": ("id", "_target_")}.items():
-        then, now = (
-            next((str(config[key]) for key in (f"{section}.{name}" for name in naming) if key in config), missing)
-            for config in (before, after)
-        )
-        if then != now:
-            found.append(f"{section} was {then} and is now {now}")
-            before, after = (
-                {key: value for key, value in config.items() if not key.startswith(f"{section}.")}
-                for config in (before, after)
-            )
-    return found + [
-        f"{key} was {before.get(key, missing)} and is now {after.get(key, missing)}"
-        for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key)  # a key that was not there yet was null
-    ]
-
-
-def changed_processors(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The keys, with old and new values, in which two configurations compute on other processors."""
-    return [change for change in changed_keys(old, new) if change.split(" ")[0] in PROCESSORS]
-
-
 def new_path(root: Path, name: str) -> Path:
     """A path under root that no run has yet: the time, then the name."""
     stem = f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
@@ -255,16 +211,6 @@ def new_path(root: Path, name: str) -> Path:
     while path.exists():
         path, n = root / f"{stem}-{n}", n + 1
     return path
-
-
-def spell_command(words: Sequence[str]) -> str:
-    """A process's command as people type it: without the places of the interpreter and of Paddock's own script."""
-    python, rest = Path(words[0]).name, list(words[1:])
-    if rest[:1] == ["-u"]:  # what launchers add, for output that is not held back
-        del rest[0]
-    if rest and Path(rest[0]).is_absolute() and Path(rest[0]).name == "paddock":
-        return shlex.join(["paddock", *rest[1:]])
-    return shlex.join([re.sub(r"^python[\d.]+$", "python", python), *rest])
 
 
 def short_name(id: str) -> str:
@@ -314,15 +260,6 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
         raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
 
 
-def ask(*command: str, folder: Path | None = None, timeout_s: float = 10.0) -> str | None:
-    """What a command prints, in a folder; None where there is none, it fails, or does not answer in time."""
-    try:
-        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s)
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        return None
-    return result.stdout if result.returncode == 0 else None
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """The mapping in a file; empty where there is none, or it is damaged: a run's folder is whole without it."""
     try:
@@ -330,64 +267,3 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def flatten(value: Any, path: str = "") -> dict[str, Any]:
-    """The values in nested mappings, by their dotted keys."""
-    if not isinstance(value, Mapping):
-        return {path: value}
-    inner = (flatten(item, f"{path}.{key}" if path else str(key)) for key, item in value.items())
-    return {key: leaf for leaves in inner for key, leaf in leaves.items()}
-
-
-def find_source(folder: Path) -> tuple[str | None, str | None]:
-    """The commit of the code in a folder and its edits since; of a copy, as they were when it was made."""
-    for above in (folder, *folder.parents):
-        if (above / SNAPSHOT).exists():
-            noted = json.loads((above / SNAPSHOT).read_text())
-            return noted["commit"], noted["diff"]
-    commit, diff = (
-        ask("git", *question, folder=folder) for question in (("rev-parse", "HEAD"), ("diff", "HEAD", "--", ":/"))
-    )
-    return commit and commit.strip(), diff and diff.strip()
-
-
-def _write_provenance(path: Path, commit: str | None, command: str | None, origin: Mapping[str, Any] | None) -> None:
-    process = spell_command(sys.orig_argv)
-    provenance = {
-        **({"command": process} if command is None else {"command": command, "process": process}),
-        "folder": os.getcwd(),
-        "started": _now(),
-        **({} if origin is None else {"init_from": dict(origin)}),
-        "commit": commit,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "host": platform.node(),
-        "cpu": _cpu_model(),
-        "cpus": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "gpus": (ask("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines(),
-        "packages": dict(sorted(_packages(), key=lambda item: item[0].lower())),
-    }
-    write_atomically(path / "provenance.json", json.dumps(provenance, indent=2).encode())
-
-
-def _packages() -> Iterator[tuple[str, str]]:
-    """Yield the name and version of every package; to parse their metadata whole takes a third of a second."""
-    for package in importlib.metadata.distributions():
-        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
-        name, version = (re.search(rf"^{field}: *(.+?) *$", text, re.M) for field in ("Name", "Version"))
-        if name and version:
-            yield name[1], version[1]
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _now() -> str:
-    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")

@@ -14,8 +14,9 @@ from typing import Literal
 
 from envs.errors import ConfigError, PaddockError
 
-from .folder import SNAPSHOT, has_ended, read_config, read_end, read_json
+from .folder import has_ended, read_config, read_end, read_json
 from .loop import Budget
+from .provenance import SNAPSHOT
 
 State = Literal["pending", "requeued", "running", "done", "stopped", "failed", "lost", "unknown"]
 

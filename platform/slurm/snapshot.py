@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from envs.errors import require
 
-from ..runs.folder import SNAPSHOT, ask, find_source
+from ..runs.provenance import SNAPSHOT, ask, find_source
 
 MAX_MB = 200  # of code; more than that is data that git was not told to ignore
 GIT_S = 60.0  # to list a large tree on a slow file system

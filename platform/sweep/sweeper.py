@@ -28,8 +28,9 @@ from envs.errors import ConfigError, require
 from ..config.build import call_checked
 from ..config.command import shown
 from ..config.compose import job_config, load_job
-from ..runs.folder import algorithm_name, short_name, spell_command
+from ..runs.folder import algorithm_name, short_name
 from ..runs.loop import RunFailed
+from ..runs.provenance import spell_command
 from .launchers import LocalKeys, SweepLauncher
 from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
 from .space import corners, read_space, suggest

@@ -22,8 +22,9 @@ from algos.pool.late import LatePool
 from algos.pool.protocol import PoolError
 from envs.errors import ConfigError
 from envs.native import library
+from paddock.runs.changes import changed_keys
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read, storing
-from paddock.runs.folder import FolderError, RunFolder, changed_keys
+from paddock.runs.folder import FolderError, RunFolder
 from paddock.tracking.tracker import Journal
 
 ITERATIONS = 60  # three quarters of a second, in which a kill comes early enough

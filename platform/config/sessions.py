@@ -1,0 +1,74 @@
+"""What a later session of a run may have otherwise: how environments are vectorized, and on what processor."""
+
+from dataclasses import replace
+from typing import Any
+
+from algos.protocol import ChoosesPlace
+from envs.errors import ConfigError, resolve
+
+from ..runs.changes import changed_processors
+from ..runs.folder import read_config
+from ..tracking.console import Console
+from .build import build
+from .experiment import FILES, ExperimentParts, build_algorithm
+
+
+def settle(parts: ExperimentParts, console: Console) -> ExperimentParts:
+    """Replace `vec=auto` by the layout that an earlier session chose, or by the fastest here."""
+    from envs.vector import ChoosesLayout
+
+    vec = build("vec", parts.config["vec"])
+    if not isinstance(vec, ChoosesLayout):
+        return parts
+    section = _chosen_before(parts)
+    if section is not None:
+        try:
+            return _with_vec(parts, section)
+        except ConfigError as error:  # the run has come from another machine; the layouts all give the same numbers
+            console.message(f"vec=auto: not as before, for {error}")
+    algorithm = parts.algorithm
+    on_pool = not isinstance(algorithm, ChoosesPlace) or algorithm.plays_on_pool
+    elsewhere = on_pool and not parts.pool.in_process
+    return _with_vec(parts, vec.settle(algorithm.env, elsewhere, console.message))
+
+
+def moved(parts: ExperimentParts) -> list[str]:
+    """What is not as it was in an earlier session of the run, and gives other numbers."""
+    if not (parts.path / "config.yaml").exists():
+        return []
+    old = read_config(parts.path)
+    before, now = (config["vec"]["_target_"] for config in (old, parts.config))
+    other = before != now and any(_has_own_numbers(target, parts) for target in (before, now))
+    names = [target.rpartition(".")[2].lower() for target in (before, now)]
+    vec = [f"vec was {names[0]} and is now {names[1]}, with arithmetic of their own"] if other else []
+    return [*changed_processors(old, parts.config), *vec]
+
+
+def _has_own_numbers(target: str, parts: ExperimentParts) -> bool:
+    """Whether a vector environment steps otherwise than the environment itself, which the others share."""
+    # Help and errors do not wait for Gymnasium.
+    from envs.native.settings import native_task
+    from envs.vector import Auto, Multiprocess, Native, Remote, Serial
+
+    try:
+        vec = resolve(target, "vec._target_")
+        return (
+            not native_task(parts.algorithm.env).exact
+            if vec is Native
+            else vec not in (Serial, Multiprocess, Remote, Auto)
+        )
+    except ConfigError:  # a class of somebody's that is not here any more
+        return True
+
+
+def _with_vec(parts: ExperimentParts, section: dict[str, Any]) -> ExperimentParts:
+    config = {**parts.config, "vec": section}
+    return replace(parts, config=config, algorithm=build_algorithm(config, parts.pool, folder=parts.path / FILES))
+
+
+def _chosen_before(parts: ExperimentParts) -> dict[str, Any] | None:
+    if not (parts.path / "config.yaml").exists():
+        return None
+    section = read_config(parts.path)["vec"]
+    same = section.get("num_envs") == parts.config["vec"]["num_envs"]
+    return section if same and section["_target_"] != parts.config["vec"]["_target_"] else None

@@ -1,0 +1,92 @@
+"""Where a run comes from: command, code, packages, machine."""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .checkpoint import write_atomically
+
+SNAPSHOT = ".submitted.json"  # in the top folder of a copy of the code: where it is from
+
+
+def spell_command(words: Sequence[str]) -> str:
+    """A process's command as people type it: without the places of the interpreter and of Paddock's own script."""
+    python, rest = Path(words[0]).name, list(words[1:])
+    if rest[:1] == ["-u"]:  # what launchers add, for output that is not held back
+        del rest[0]
+    if rest and Path(rest[0]).is_absolute() and Path(rest[0]).name == "paddock":
+        return shlex.join(["paddock", *rest[1:]])
+    return shlex.join([re.sub(r"^python[\d.]+$", "python", python), *rest])
+
+
+def ask(*command: str, folder: Path | None = None, timeout_s: float = 10.0) -> str | None:
+    """What a command prints, in a folder; None where there is none, it fails, or does not answer in time."""
+    try:
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    return result.stdout if result.returncode == 0 else None
+
+
+def find_source(folder: Path) -> tuple[str | None, str | None]:
+    """The commit of the code in a folder and its edits since; of a copy, as they were when it was made."""
+    for above in (folder, *folder.parents):
+        if (above / SNAPSHOT).exists():
+            noted = json.loads((above / SNAPSHOT).read_text())
+            return noted["commit"], noted["diff"]
+    commit, diff = (
+        ask("git", *question, folder=folder) for question in (("rev-parse", "HEAD"), ("diff", "HEAD", "--", ":/"))
+    )
+    return commit and commit.strip(), diff and diff.strip()
+
+
+def write_provenance(path: Path, commit: str | None, command: str | None, origin: Mapping[str, Any] | None) -> None:
+    """Write down where the run in a folder comes from; see `RunFolder.begin`."""
+    process = spell_command(sys.orig_argv)
+    provenance = {
+        **({"command": process} if command is None else {"command": command, "process": process}),
+        "folder": os.getcwd(),
+        "started": now(),
+        **({} if origin is None else {"init_from": dict(origin)}),
+        "commit": commit,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "host": platform.node(),
+        "cpu": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "gpus": (ask("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines(),
+        "packages": dict(sorted(_packages(), key=lambda item: item[0].lower())),
+    }
+    write_atomically(path / "provenance.json", json.dumps(provenance, indent=2).encode())
+
+
+def _packages() -> Iterator[tuple[str, str]]:
+    """Yield the name and version of every package; to parse their metadata whole takes a third of a second."""
+    for package in importlib.metadata.distributions():
+        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+        name, version = (re.search(rf"^{field}: *(.+?) *$", text, re.M) for field in ("Name", "Version"))
+        if name and version:
+            yield name[1], version[1]
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def now() -> str:
+    """Return the time here, to the second, with its zone."""
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
