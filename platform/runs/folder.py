@@ -114,7 +114,7 @@ class RunFolder:
             if not (path / "provenance.json").exists():
                 commit, diff = find_source(Path(__file__).resolve().parent)
                 if diff:
-                    write_atomically(path / "code.diff", diff.encode() + b"\n")
+                    write_atomically(path / "code.diff", diff.encode(errors="surrogateescape"))
                 write_provenance(path, commit, command, origin)
             (path / "done.json").unlink(missing_ok=True)
         except OSError as error:

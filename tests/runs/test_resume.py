@@ -25,6 +25,7 @@ from envs.native import library
 from paddock.runs.changes import changed_keys
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read, storing
 from paddock.runs.folder import FolderError, RunFolder
+from paddock.runs.provenance import find_source
 from paddock.tracking.tracker import Journal
 
 ITERATIONS = 60  # three quarters of a second, in which a kill comes early enough
@@ -507,3 +508,27 @@ def test_a_run_folder_describes_itself(undisturbed: Path) -> None:
     assert "seed: 0" in (undisturbed / "config.yaml").read_text()
     system = rows(undisturbed, "system.jsonl")
     assert len(system) == ITERATIONS and system[-1]["system/steps_per_s"] > 0
+
+
+@pytest.mark.parametrize(
+    "context", [b"\n\n\n", b"caf\xe9\n", b"carriage\r\nreturn\r\n"], ids=["blank", "latin-1", "crlf"]
+)
+def test_edits_are_kept_as_git_tells_them_so_that_they_can_be_made_again(tmp_path: Path, context: bytes) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(
+            ["git", "-C", str(tmp_path), "-c", "user.name=A", "-c", "user.email=a@b", *arguments], check=True
+        )
+
+    code = tmp_path / "code"
+    code.write_bytes(b"old\n" + context)
+    git("init", "-q")
+    git("config", "color.ui", "always")
+    git("add", "code")
+    git("commit", "-qm", "all")
+    code.write_bytes(b"new\n" + context)
+    _, diff = find_source(tmp_path)
+    assert diff is not None
+    (tmp_path / "code.diff").write_bytes(diff.encode(errors="surrogateescape"))
+    git("checkout", "-q", "code")
+    git("apply", "code.diff")
+    assert code.read_bytes() == b"new\n" + context
