@@ -48,13 +48,12 @@ class Job:
 
 @dataclass(eq=False)
 class Executor:
-    """The jobs of a worker process: waiting, running, and what is free for the next."""
+    """The jobs of a worker process: waiting, and running."""
 
     cpu: int
     memory_gb: float
     gpu: int
     retire: Callable[[], None]  # called once in a thread of the executor, when a series asks for a new process
-    _free: dict[str, float] = field(init=False)
     _calls: deque[Job] = field(default_factory=deque)
     _waiting: deque[Job] = field(default_factory=deque)
     _running: dict[Job, None] = field(default_factory=dict)
@@ -62,7 +61,6 @@ class Executor:
     _closed: bool = False
 
     def __post_init__(self) -> None:
-        self._free = {"cpu": self.cpu, "memory_gb": self.memory_gb, "gpu": self.gpu}
         self._changed = threading.Condition()
         for k in range(self.cpu):
             threading.Thread(target=self._work, name=f"paddock-{k}", daemon=True).start()
@@ -100,14 +98,12 @@ class Executor:
             with self._changed:
                 while (job := self._next()) is None:
                     self._changed.wait()
-                self._take(job, 1)
                 self._running[job] = None
             renew = self._run(job)
             with self._changed:
                 del self._running[job]
                 if job.tasks:  # which the executor, closed by now, leaves to whoever takes them back
                     self._waiting.appendleft(job)
-                self._take(job, -1)
                 self._changed.notify_all()
             if renew:
                 self.retire()
@@ -140,13 +136,13 @@ class Executor:
         return None
 
     def _fits(self, job: Job) -> bool:
-        free = self._free
-        return job.cpu <= free["cpu"] and job.memory_gb <= free["memory_gb"] and job.gpu <= free["gpu"]
-
-    def _take(self, job: Job, sign: int) -> None:
-        self._free["cpu"] -= sign * job.cpu
-        self._free["memory_gb"] -= sign * job.memory_gb
-        self._free["gpu"] -= sign * job.gpu
+        # Added up anew: what is taken from a fraction of a GB and given back does not quite make it whole again.
+        jobs = [*self._running, job]
+        return (
+            sum(one.cpu for one in jobs) <= self.cpu
+            and sum(one.memory_gb for one in jobs) <= self.memory_gb
+            and sum(one.gpu for one in jobs) <= self.gpu
+        )
 
     def _count(self, series: str) -> int:
         with self._changed:

@@ -38,6 +38,26 @@ def test_an_executor_that_closes_gives_back_what_its_job_has_not_begun(closing: 
     assert closing == "closes" or retired.wait(10)
 
 
+def test_a_task_that_needs_all_of_the_memory_runs_after_others_that_needed_a_part() -> None:
+    client, begun, may_end = Told(), threading.Barrier(4), [threading.Event() for _ in range(3)]
+    executor = Executor(3, 2.0, 0, lambda: None)
+
+    def run(data: bytes) -> None:
+        begun.wait(10)
+        may_end[data[0]].wait(10)
+
+    # 2 less 0.1, 0.3 and 0.7, and these added again, is 2 - 2e-16.
+    for number, memory_gb in enumerate((0.1, 0.3, 0.7)):
+        executor.add(Job(client, run, deque([(number, bytes([number]))]), 1, memory_gb, 0))
+    begun.wait(10)
+    for left in (2, 1, 0):
+        may_end[2 - left].set()
+        with executor._changed:
+            assert executor._changed.wait_for(lambda: len(executor._running) <= left, 10)  # noqa: B023
+    executor.add(Job(client, lambda _: None, deque([(3, b"")]), 1, 2.0, 0))
+    _wait_for_idle(executor, lambda: 3 in client.ended_tasks)
+
+
 def test_an_exception_that_cannot_even_be_told_is_an_end() -> None:
     good, data = perform(_raise_the_unspeakable, b"")
     error, told = pickle.loads(data)
@@ -60,4 +80,4 @@ def _raise_the_unspeakable(_: bytes) -> None:
 
 def _wait_for_idle(executor: Executor, begun: Callable[[], bool]) -> None:
     with executor._changed:
-        assert executor._changed.wait_for(lambda: begun() and not executor._running, 60)
+        assert executor._changed.wait_for(lambda: begun() and not executor._running, 10)
