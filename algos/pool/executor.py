@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
 from typing import Any, Protocol
@@ -79,6 +79,7 @@ class Executor:
             for job in (*self._calls, *self._waiting, *self._running):
                 if job.client is client:
                     removed += _remove(job.tasks, wanted)
+            self._changed.notify_all()  # what was first in the queue, and did not fit, may have gone
         return removed
 
     def close(self) -> None:
@@ -193,20 +194,27 @@ class Resident:
         self._script = script
         self._data: bytes | None = data
         self._object: Any = None
-        self._calls: deque[Job] = deque()  # the first runs, or waits for a thread
+        self._calls: deque[tuple[int, Job]] = deque()  # by their numbers; the first runs, or waits for a thread
         self._lock = threading.Lock()
 
     def add(self, job: Job) -> None:
         """Queue a call: a job of one task, its pickled (method, args, kwargs)."""
         job.run = self._run
         with self._lock:
-            self._calls.append(job)
+            self._calls.append((job.tasks[0][0], job))
             first = len(self._calls) == 1
         if first:
             self._executor.add(job, first=True)
 
-    def close(self) -> None:
-        """Let the object go once its open calls have ended, by its own `close` if it has one."""
+    def close(self, taken_back: Collection[int] = ()) -> None:
+        """Let the object go once its open calls have ended, by its own `close` if it has one.
+
+        Args:
+            taken_back: numbers of calls that the executor gave back, and will not run.
+        """
+        with self._lock:
+            if self._calls and self._calls[0][0] in taken_back:
+                self._calls.popleft()
         self.add(Job(_NOBODY, self._run, deque([(-1, dump(("close", (), {})))]), 1, 0.0, 0))
 
     def give_up(self) -> list[int]:
@@ -214,7 +222,7 @@ class Resident:
         with self._lock:
             dropped = list(self._calls)[1:]
             self._calls = deque(list(self._calls)[:1])
-        return [job.tasks[0][0] for job in dropped]
+        return [number for number, _ in dropped]
 
     def _run(self, data: bytes) -> Any:
         try:
@@ -229,7 +237,7 @@ class Resident:
         finally:
             with self._lock:
                 self._calls.popleft()
-                following = self._calls[0] if self._calls else None
+                following = self._calls[0][1] if self._calls else None
             if following is not None:
                 self._executor.add(following, first=True)
 
