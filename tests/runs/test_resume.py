@@ -440,6 +440,17 @@ def test_a_flipped_byte_in_an_array_is_noticed(tmp_path: Path) -> None:
         read(path)
 
 
+def test_a_flipped_bit_that_makes_an_array_look_encrypted_is_damage(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=3)
+    checkpoints.save(1, state(1))
+    path = checkpoints.save(2, state(2))
+    content = bytearray(path.read_bytes())
+    content[content.find(b"PK\x01\x02") + 8] ^= 1  # the flags of the first entry of the archive's directory
+    path.write_bytes(content)
+    loaded = checkpoints.load()
+    assert loaded is not None and loaded["loop"]["iteration"] == 1
+
+
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
     for iteration in (1, 5, 9, 100):
