@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -39,6 +40,7 @@ BEGUN = (
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"
+GLANCE_S = 0.2  # who only looks whether a run is alive holds its lock for less
 
 
 class FolderError(PaddockError):
@@ -244,11 +246,17 @@ def _unwritable(path: Path, error: OSError) -> FolderError:
 
 def _lock(file: IO[str], path: Path) -> None:
     """Take the lock that closing the file gives back."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise FolderInUse(f"run.dir={path} is in use by another process; wait for it or choose another") from error
+    deadline = time.monotonic() + GLANCE_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                file.close()
+                said = f"run.dir={path} is in use by another process; wait for it or choose another"
+                raise FolderInUse(said) from error
+            time.sleep(0.01)
 
 
 def _check_same(path: Path, config: Mapping[str, Any]) -> None:

@@ -1,12 +1,14 @@
 """Stop and resume: a run that is killed at any moment and resumed is the run that was not."""
 
 import errno
+import fcntl
 import json
 import os
 import random
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,7 @@ from envs.errors import ConfigError
 from envs.native import library
 from paddock.runs.changes import changed_keys
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read, storing
-from paddock.runs.folder import FolderError, RunFolder
+from paddock.runs.folder import FolderError, FolderInUse, RunFolder
 from paddock.runs.provenance import find_source
 from paddock.tracking.tracker import Journal
 
@@ -131,6 +133,18 @@ def test_a_run_is_locked_before_its_pool_opens(
     monkeypatch.setattr(LatePool, "open", open_slowly)
     assert call_main(*arguments(run, 2)) == 0, capsys.readouterr().err
     assert len(rows(run)) == 2
+
+
+def test_a_run_is_not_in_use_because_somebody_looks_whether_it_is(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    with open(run / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as `paddock.status` does, for a moment
+        threading.Timer(0.05, fcntl.flock, [lock, fcntl.LOCK_UN]).start()
+        RunFolder.open(run, {}).release()
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with pytest.raises(FolderInUse):
+            RunFolder.open(run, {})
 
 
 def test_what_another_process_added_before_the_lock_was_free_is_kept(
