@@ -5,6 +5,7 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 
 import functools
 import re
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ import gymnasium
 from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
 from gymnasium.wrappers import TimeLimit
 
-from envs.errors import ConfigError, closest, nearest, provide, require, resolve
+from envs.errors import ConfigError, PaddockError, closest, nearest, provide, require, resolve
 from envs.ranges import Range, check_fields
 from envs.spaces.layout import Layout
 from envs.worlds.adapter import Adapter
@@ -30,12 +31,18 @@ IN_TRAINING: dict[str, tuple[Any, str]] = {
 }
 
 
+class CannotBeMade(ConfigError):
+    """An environment's constructor raised what is no refusal of its arguments; the text ends in its traceback."""
+
+    details = True
+
+
 @dataclass(frozen=True)
 class Frozen:
     """A mapping or a list made hashable."""
 
     kind: type  # dict or list
-    items: tuple[Any, ...]  # of a mapping: (key, value) pairs, sorted by key
+    items: tuple[Any, ...]  # of a mapping: (key, value) pairs, sorted by the keys of each type
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.items)
@@ -306,7 +313,14 @@ class EnvSpec:
     @functools.cached_property
     def _made(self) -> tuple[Seats, bool]:
         """What an environment made for the purpose says: who sits there, and whether its episodes are limited."""
-        env = self.make()
+        try:
+            env = self.make()
+        except PaddockError:
+            raise
+        except Exception as error:
+            what = f"env.id={self.id} cannot be made with env.kwargs={self.arguments}"
+            trace = "".join(traceback.format_exception(error)).rstrip()
+            raise CannotBeMade(f"{what}: {type(error).__name__}: {_one_line(error)}\n{trace}") from error
         try:
             return seats_of(env), _is_limited(env)
         finally:
@@ -348,7 +362,8 @@ def _join(bounds: Mapping[Any, Any], path: str) -> Iterator[tuple[str, Any]]:
 def freeze(value: Any) -> Any:
     """Make plain data hashable; mappings, lists and tuples stay apart."""
     if isinstance(value, Mapping):
-        return Frozen(dict, tuple(sorted((key, freeze(item)) for key, item in value.items())))
+        items = [(key, freeze(item)) for key, item in value.items()]
+        return Frozen(dict, tuple(sorted(items, key=lambda item: (type(item[0]).__name__, item[0]))))
     if isinstance(value, list):
         return Frozen(list, tuple(map(freeze, value)))
     return tuple(map(freeze, value)) if isinstance(value, tuple) else value
