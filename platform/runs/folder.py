@@ -15,6 +15,7 @@ import contextlib
 import datetime
 import fcntl
 import json
+import math
 import os
 import re
 import sys
@@ -123,12 +124,13 @@ class RunFolder:
             raise _unwritable(path, error) from error
 
     def finish(self, reason: str, metrics: Mapping[str, float]) -> None:
-        """Note why and when the run ended, and its last metrics.
+        """Note why and when the run ended, and its last metrics; as in its journals, null where one was no number.
 
         Raises:
             StorageError: the disk is full or gone.
         """
-        done = {"reason": reason, "time": now(), "metrics": dict(metrics)}
+        last = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        done = {"reason": reason, "time": now(), "metrics": last}
         with storing(self.path / "done.json"):
             write_atomically(self.path / "done.json", json.dumps(done, indent=2).encode())
 

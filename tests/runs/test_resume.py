@@ -28,6 +28,7 @@ from paddock.runs.changes import changed_keys
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read, storing
 from paddock.runs.folder import FolderError, FolderInUse, RunFolder
 from paddock.runs.provenance import find_source
+from paddock.runs.state import last_metrics
 from paddock.tracking.tracker import Journal
 
 ITERATIONS = 60  # three quarters of a second, in which a kill comes early enough
@@ -533,6 +534,20 @@ def test_a_run_folder_describes_itself(undisturbed: Path) -> None:
     assert "seed: 0" in (undisturbed / "config.yaml").read_text()
     system = rows(undisturbed, "system.jsonl")
     assert len(system) == ITERATIONS and system[-1]["system/steps_per_s"] > 0
+
+
+def test_how_a_run_ended_is_strict_json_whatever_its_last_metrics(tmp_path: Path) -> None:
+    folder = RunFolder.open(tmp_path, {})
+    folder.finish("SIGTERM", {"iteration": 3, "train/return_mean": float("nan"), "score/0": float("-inf")})
+    folder.release()
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    done = json.loads((tmp_path / "done.json").read_text(), parse_constant=refuse)
+    assert done["metrics"] == {"iteration": 3, "train/return_mean": None, "score/0": None}
+    metrics, _ = last_metrics(tmp_path)
+    assert metrics["iteration"] == 3 and np.isnan(metrics["train/return_mean"])
 
 
 @pytest.mark.parametrize(
