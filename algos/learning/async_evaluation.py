@@ -4,6 +4,7 @@ import functools
 import logging
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from algos.common.keys import Stream, episode_seed
@@ -18,6 +19,18 @@ from algos.pool.protocol import Pool
 from envs.vector import Native
 
 log = logging.getLogger(__name__)
+
+
+GIVE_UP_S = 1.0  # what was given up is not waited for any longer: a task may take minutes
+
+
+@dataclass(eq=False)
+class Playing:
+    """What an evaluation has come to; one that was given up has this to itself."""
+
+    ends: dict[int, Any] = field(default_factory=dict)
+    error: BaseException | None = None
+    given_up: bool = False
 
 
 class AsyncEvaluation:
@@ -35,19 +48,19 @@ class AsyncEvaluation:
         self._evaluated: Weights = weights  # those being played, or played last
         self._thread: threading.Thread | None = None
         self._running = False
-        self._given_up = False
-        self._ends: dict[int, Any] = {}
-        self._error: BaseException | None = None
+        self._playing = Playing()
         self.best_return = float("-inf")
         self.best: Weights = weights
 
     def start(self, weights: Weights) -> None:
         """Begin to play these weights; a pool that is this process plays them when they are asked for."""
         self._evaluated, self._running = weights, True
-        self._ends, self._error, self._given_up = {}, None, False
+        self._playing = Playing()
         # Beside the learner in its own process, evaluation would change the threads of the learner's arithmetic.
         if not self._pool.in_process:
-            self._thread = threading.Thread(target=self._play, name="evaluation", daemon=True)
+            self._thread = threading.Thread(
+                target=self._play, args=[weights, self._playing], name="evaluation", daemon=True
+            )
             self._thread.start()
 
     def finish(self) -> dict[str, float]:
@@ -73,13 +86,13 @@ class AsyncEvaluation:
         if not self._running:
             return {}
         if self._thread is None:  # or the run was resumed in the middle of it
-            self._ends, self._error, self._given_up = {}, None, False
-            self._play()
+            self._playing = Playing()
+            self._play(self._evaluated, self._playing)
         else:
             self._thread.join()
-        if self._error is not None:
-            raise self._error
-        played = [self._ends[index] for index in sorted(self._ends)]
+        if self._playing.error is not None:
+            raise self._playing.error
+        played = [self._playing.ends[index] for index in sorted(self._playing.ends)]
         if not played:
             return {}
         names = self._config.env.metrics
@@ -88,9 +101,9 @@ class AsyncEvaluation:
 
     def close(self) -> None:
         """Give up what is being played, which a resumed run plays again; may be called twice."""
-        self._given_up = True
+        self._playing.given_up = True
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(GIVE_UP_S)
             self._thread = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -104,24 +117,24 @@ class AsyncEvaluation:
         self._evaluated = Weights(**state["judged"])
         self.best_return, self.best = float(state["best"]["return"]), Weights(**state["best"]["weights"])
 
-    def _play(self) -> None:
-        config, network = self._config, network_of(self._config.architecture)
-        anyway = isinstance(config.vec, Native)
-        natively = NativePlayer.exact(config.env, network, native_anyway=anyway) is not None
-        size = min(FULL if natively else COMPANY, self._episodes)  # short tasks hold up few others
-        shared = self._pool.broadcast(self._evaluated)
-        tasks = [(shared, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
+    def _play(self, weights: Weights, playing: Playing) -> None:
         try:
+            config, network = self._config, network_of(self._config.architecture)
+            anyway = isinstance(config.vec, Native)
+            natively = NativePlayer.exact(config.env, network, native_anyway=anyway) is not None
+            size = min(FULL if natively else COMPANY, self._episodes)  # short tasks hold up few others
+            shared = self._pool.broadcast(weights)
+            tasks = [(shared, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
             play_task = functools.partial(evaluate_on_worker, self._config, self._max_steps)
             for done in self._pool.imap_unordered(play_task, tasks):
-                if self._given_up:
+                if playing.given_up:
                     return
                 if done.error is None:
-                    self._ends[done.index] = done.value
+                    playing.ends[done.index] = done.value
                 else:
                     log.warning("an evaluation task was lost: %s: %s", type(done.error).__name__, done.error)
         except BaseException as error:
-            self._error = error
+            playing.error = error
 
 
 def evaluate_on_worker(config: RolloutConfig, max_steps: int, task: tuple[Broadcast[Weights], int, int]) -> Episodes:
