@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from algos.learning.policy import Drawing as Drawing
+from algos.learning.policy import Policy as Policy
+
 if TYPE_CHECKING:
     # A command that only reads run folders asks for these protocols, and need not wait for Gymnasium.
-    import numpy as np
-    from numpy.typing import NDArray
-
     from algos.evolution.niche import Niche
-    from algos.networks.initial import InitialPolicy
+    from algos.networks.initial import Initial
     from envs.spec import EnvSpec
 
 Metrics = Mapping[str, float]
@@ -34,27 +34,6 @@ class Algorithm(Protocol):
 
     def policy(self) -> Any:
         """Return the present policy; see `Policy`."""
-        ...
-
-
-class Policy(Protocol):
-    """What an algorithm has learned."""
-
-    def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
-        """Map obs [B, ...] to actions [B, ...], what else there is to tell of them, and the next state.
-
-        Args:
-            state: the memory of recurrent policies; None begins new episodes.
-        """
-        ...
-
-
-@runtime_checkable
-class Drawing(Protocol):
-    """A policy whose actions can be drawn from a distribution."""
-
-    def drawing(self, generator: np.random.Generator) -> Policy:
-        """Return the same policy with actions as training takes them: drawn, from this generator."""
         ...
 
 
@@ -124,11 +103,11 @@ class KeepsPolicies(Protocol):
 class TakesPolicy(Protocol):
     """An algorithm that can begin with the policy of another run, and others with its own; see `init_from`."""
 
-    def initial_policy(self) -> InitialPolicy:
+    def initial_policy(self) -> Initial:
         """Return the present policy, as another algorithm may begin with it."""
         ...
 
-    def start_from(self, initial: InitialPolicy) -> None:
+    def start_from(self, initial: Initial) -> None:
         """Begin with this policy in place of the one that was drawn; nothing has been learned yet.
 
         Raises:
@@ -170,3 +149,17 @@ class TrainsMembers(Protocol):
     """A class of algorithms that train several others: it takes `member`, which makes one of them."""
 
     trains_members: bool
+
+
+@runtime_checkable
+class KeepsVersions(Protocol):
+    """An algorithm that keeps policies of earlier iterations, such as those that it plays against."""
+
+    @property
+    def versions(self) -> Sequence[int]:
+        """The iterations that they are of, the oldest first."""
+        ...
+
+    def version(self, iteration: int) -> Policy:
+        """Return the policy of one of them."""
+        ...

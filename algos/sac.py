@@ -12,9 +12,10 @@ from typing import Annotated
 from gymnasium import spaces
 
 from algos.learning.offpolicy.exploration import OwnNoise
+from algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.operators import concurrently, replayed, report, store, train
-from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy, make_actor_critic
+from algos.learning.offpolicy.parts import POSITIVE_OR_NULL
 from algos.networks.architecture import Architecture
 from algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
 from algos.networks.heads import Head, LeafHead, make_head
@@ -23,7 +24,7 @@ from envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 
 
 @dataclass(kw_only=True, eq=False)
-class SAC(OffPolicy):
+class SAC(FromReplay):
     """The algorithm: its settings (conf/algo/sac.yaml explains each), its parts, and its state."""
 
     group = "sac"

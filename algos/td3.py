@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from algos.learning.offpolicy.exploration import AddedNoise
+from algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.operators import concurrently, replayed, report, store, train
-from algos.learning.offpolicy.parts import OffPolicy, make_actor_critic
 from algos.networks.architecture import Architecture
 from algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy
 from algos.networks.heads import Head, LeafHead
@@ -19,7 +19,7 @@ from envs.ranges import NonNegativeFloat, PositiveInt, Range, UnitFloat
 
 
 @dataclass(kw_only=True, eq=False)
-class TD3(OffPolicy):
+class TD3(FromReplay):
     """The algorithm: its settings (conf/algo/td3.yaml explains each), its parts, and its state."""
 
     group = "td3"

@@ -5,6 +5,7 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 
 import functools
 import re
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
@@ -13,10 +14,11 @@ import gymnasium
 from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
 from gymnasium.wrappers import TimeLimit
 
-from envs.errors import ConfigError, closest, nearest, provide, require, resolve
+from envs.errors import ConfigError, PaddockError, closest, nearest, provide, require, resolve
 from envs.ranges import Range, check_fields
 from envs.spaces.layout import Layout
-from envs.worlds.adapter import Adapter
+from envs.stacks import Stack, find_stack
+from envs.worlds.adapter import Adapter, find_owner
 from envs.worlds.limit import Limited
 from envs.worlds.make import adapt, call_factory, names_factory
 from envs.worlds.roles import Role, Seats, group, seats_of
@@ -30,15 +32,40 @@ IN_TRAINING: dict[str, tuple[Any, str]] = {
 }
 
 
+class CannotBeMade(ConfigError):
+    """An environment's constructor raised what is no refusal of its arguments; the text ends in its traceback."""
+
+    details = True
+
+
 @dataclass(frozen=True)
 class Frozen:
     """A mapping or a list made hashable."""
 
     kind: type  # dict or list
-    items: tuple[Any, ...]  # of a mapping: (key, value) pairs, sorted by key
+    items: tuple[Any, ...]  # of a mapping: (key, value) pairs, sorted by the keys of each type
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.items)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an environment says of itself, once one was made.
+
+    Attributes:
+        seats: who sits there, in order.
+        limited: whether something truncates its episodes.
+        metadata: such as `render_modes`.
+        stack: how observations are stacks of frames; None where they are none, or it is not known.
+        takes_signals: whether it has a method `receive_signal(key, value)`.
+    """
+
+    seats: Seats
+    limited: bool
+    metadata: Mapping[str, Any]
+    stack: Stack | None
+    takes_signals: bool
 
 
 NOTHING = Frozen(dict, ())
@@ -187,7 +214,11 @@ class EnvSpec:
 
     def limited(self, max_episode_steps: int) -> "EnvSpec":
         """The same recipe, with this limit where neither it nor the environment has one."""
-        return self if self._made[1] else replace(self, max_episode_steps=max_episode_steps)
+        if self._made.limited:
+            return self
+        other = replace(self, max_episode_steps=max_episode_steps)
+        other.__dict__["_made"] = replace(self._made, limited=True)  # the same but for that: none is made for it
+        return other
 
     @property
     def spaces(self) -> tuple[gymnasium.Space, gymnasium.Space]:
@@ -218,9 +249,24 @@ class EnvSpec:
         return len(self.seating)
 
     @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the environment says of itself, such as `render_modes`."""
+        return self._made.metadata
+
+    @property
+    def stack(self) -> Stack | None:
+        """How observations are stacks of frames; None where they are none, or it is not known."""
+        return self._made.stack
+
+    @property
+    def takes_signals(self) -> bool:
+        """Whether the environment has a method `receive_signal(key, value)`."""
+        return self._made.takes_signals
+
+    @property
     def seating(self) -> Seats:
         """Who sits there, in order."""
-        return self._made[0]
+        return self._made.seats
 
     @functools.cached_property
     def roles(self) -> tuple[Role, ...]:
@@ -304,11 +350,24 @@ class EnvSpec:
         return self.keep(self.raw_spaces[0])[0]
 
     @functools.cached_property
-    def _made(self) -> tuple[Seats, bool]:
-        """What an environment made for the purpose says: who sits there, and whether its episodes are limited."""
-        env = self.make()
+    def _made(self) -> "Made":
+        """What an environment made for the purpose says."""
         try:
-            return seats_of(env), _is_limited(env)
+            env = self.make()
+        except PaddockError:
+            raise
+        except Exception as error:
+            what = f"env.id={self.id} cannot be made with env.kwargs={self.arguments}"
+            trace = "".join(traceback.format_exception(error)).rstrip()
+            raise CannotBeMade(f"{what}: {type(error).__name__}: {_one_line(error)}\n{trace}") from error
+        try:
+            return Made(
+                seats=seats_of(env),
+                limited=_is_limited(env),
+                metadata=dict(getattr(env, "metadata", {})),
+                stack=find_stack(env),
+                takes_signals=find_owner(env, "receive_signal") is not None,
+            )
         finally:
             env.close()
 
@@ -348,7 +407,8 @@ def _join(bounds: Mapping[Any, Any], path: str) -> Iterator[tuple[str, Any]]:
 def freeze(value: Any) -> Any:
     """Make plain data hashable; mappings, lists and tuples stay apart."""
     if isinstance(value, Mapping):
-        return Frozen(dict, tuple(sorted((key, freeze(item)) for key, item in value.items())))
+        items = [(key, freeze(item)) for key, item in value.items()]
+        return Frozen(dict, tuple(sorted(items, key=lambda item: (type(item[0]).__name__, item[0]))))
     if isinstance(value, list):
         return Frozen(list, tuple(map(freeze, value)))
     return tuple(map(freeze, value)) if isinstance(value, tuple) else value

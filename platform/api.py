@@ -133,11 +133,14 @@ class Run:
         """Return what happened, of algorithms that tell it; see `read_events`."""
         return read_events(self.path)
 
-    def policy(self, which: str = "last", *, niche: int | None = None, agent: int | None = None) -> TrainedPolicy:
+    def policy(
+        self, which: str = "last", *, of: str | None = None, niche: int | None = None, agent: int | None = None
+    ) -> TrainedPolicy:
         """Return the policy of the newest checkpoint.
 
         Args:
             which: last or best, where the algorithm keeps one.
+            of: of several policies in a world, whose is wanted: the name of a policy, or of an agent.
             niche, agent: of a run of POET, as in `evaluate`.
 
         Raises:
@@ -147,7 +150,7 @@ class Run:
         target = find_target(algorithm, self.path, niche, agent, algorithm, None)
         policy, iteration = find_policy(algorithm, self.path, which, target, progress)
         spec = self._spec() if target is None else target.env
-        return TrainedPolicy(policy, spec, iteration)
+        return TrainedPolicy(policy, spec, iteration, of)
 
     def evaluate(
         self,
@@ -234,7 +237,13 @@ class Run:
         return self._spec(niche).make(render_mode)
 
     def export(
-        self, path: str | os.PathLike[str], *, which: str = "last", niche: int | None = None, agent: int | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        which: str = "last",
+        of: str | None = None,
+        niche: int | None = None,
+        agent: int | None = None,
     ) -> "Export":
         """Write the policy as an ONNX file, as `python -m paddock.export` does.
 
@@ -243,7 +252,7 @@ class Run:
         """
         from .export import export  # which seldom is asked for
 
-        return export(self.path, Path(path), which=which, niche=niche, agent=agent)
+        return export(self.path, Path(path), which=which, of=of, niche=niche, agent=agent)
 
     def _spec(self, niche: int | None = None) -> EnvSpec:
         import_from_where_it_began(self.path)

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from algos.protocol import LearnsInEnv
 from envs.errors import require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .evaluation.fresh_episodes import MAX_STEPS, RESAMPLES, Evaluation, evaluate, fresh_seeds
 from .evaluation.load import load
+from .evaluation.matches import FORMATS, play_matches
 from .evaluation.matrix import write_matrix
 from .evaluation.target import write_control
 from .runs.loop import Progress
@@ -49,7 +51,19 @@ Of a run of POET, niches by their numbers, as events.jsonl has them:
     on=RUN              the run that has the niche; RUN above may then be of any algorithm
     matrix=FILE.csv     the mean return of every agent in every environment, also .png, .pdf or .svg: a picture;
                         of episodes=5, from seed=0, played by as many processes as there are cores, or workers=2
+
+Of a run in a world, matches of two, on every side in turn, by actions that are drawn unless stochastic=false:
+
+    players=random      its policy against each of these, with commas between: random, twoply (Connect Four and
+                        tic-tac-toe: looks two moves ahead), perfect (tic-tac-toe), RUN, RUN@ITERATION of a version
+                        that a run keeps, or the dotted path of a class; of episodes=20 each
+    matrix=FILE.json    all against all, the versions that it keeps too, and Elo ratings; as RUN/matches.json they come
+                        into its report and its plots; also .csv, or .png, .pdf, .svg: a picture
 """
+
+
+def _read_words(text: str) -> list[str]:
+    return list(dict.fromkeys(text.strip("[]").replace(" ", "").split(",")))
 
 
 def _read_bool(text: str) -> bool:
@@ -66,7 +80,8 @@ READERS: Readers = {
     "niche": (int, "a niche's number"),
     "agent": (int, "the number of an agent's niche"),
     "on": (Path, "the folder of a POET run"),
-    "matrix": (Path, "a file *.csv, *.png, *.pdf or *.svg"),
+    "matrix": (Path, "a file *.csv, *.png, *.pdf, *.svg, or of matches *.json"),
+    "players": (_read_words, "who plays, with commas between"),
     "workers": (int, "a whole number >= 1"),
     "max_steps": (int, "a whole number >= 1"),
     "stochastic": (_read_bool, "true or false"),
@@ -87,9 +102,10 @@ def _command(arguments: Sequence[str]) -> None:
     runs, options = parse("evaluate", [word for word in arguments if word not in env], READERS)
     usage = "python -m paddock.evaluate RUN episodes=20"
     require(len(runs) == 1, f"evaluate plays one RUN, and {len(runs)} are given; write {usage}")
-    if "matrix" in options:
-        require(not env, f"{' '.join(env)}: matrix= plays in the niches' own environments; leave it out")
-        _matrix(runs[0], **options)
+    if {"matrix", "players"} & options.keys():
+        both = " and ".join(key for key in ("matrix=", "players=") if key[:-1] in options)
+        require(not env, f"{' '.join(env)}: {both} plays where the run has learned; leave it out")
+        (_matrix if _has_niches(runs[0], options) else _matches)(runs[0], **options)
         return
     out = options.pop("json", None)
     if out is not None:
@@ -109,7 +125,7 @@ def _command(arguments: Sequence[str]) -> None:
         "spread": f"min {_show(returns.min())}, max {_show(returns.max())}"
         + ("" if n == 1 else f", standard deviation {_show(returns.std(ddof=1))}"),
         "mean length": f"{_show(lengths.mean())} steps",
-        **_name_lives(result.lives),
+        **_name_lives(result),
         **{f"mean {name}": _show(_mean(told)) for name, told in result.told.items()},
     }
     if options.get("stochastic"):
@@ -136,16 +152,26 @@ def _name_policy(which: str, result: Evaluation) -> str:
     return f"{which}, at iteration {result.iteration:,} (of a run {_moment(result.progress)})"
 
 
-def _name_lives(lives: Sequence[NDArray[np.float64]]) -> dict[str, str]:
+def _name_lives(result: Evaluation) -> dict[str, str]:
     """Say what several agents came to, whose mean return above is that over seats; nothing of one."""
-    if not lives:
+    if not result.lives:
         return {}
-    each, teams = np.concatenate(lives), [returns.sum() for returns in lives]
+    each, whose = np.concatenate(result.lives), np.concatenate(result.seats)
+    teams = [returns.sum() for returns in result.lives]
+    roles = result.env.roles if len(result.env.roles) > 1 else ()
     return {
         "team return": f"{_show(float(np.mean(teams)))}, of all agents together",
-        "lives": f"{len(each):,}, of return {_show(each.mean())} on average, min {_show(each.min())}, max "
-        f"{_show(each.max())}",
+        "lives": _name_returns(each),
+        **{f"of {role.name}": _name_returns(each[np.isin(whose, role.seats)]) for role in roles},
     }
+
+
+def _name_returns(each: NDArray[np.float64]) -> str:
+    """Say what lives came to."""
+    if not len(each):
+        return "none"
+    found = f"{len(each):,}, of return {_show(each.mean())} on average"
+    return f"{found}, min {_show(each.min())}, max {_show(each.max())}"
 
 
 def _as_plain(run: Path, options: Mapping[str, Any], env: Sequence[str], result: Evaluation) -> dict[str, Any]:
@@ -167,6 +193,7 @@ def _as_plain(run: Path, options: Mapping[str, Any], env: Sequence[str], result:
         "returns": [_finite(value) for value in result.returns.tolist()],
         "lengths": result.lengths.tolist(),
         **({"lives": [returns.tolist() for returns in result.lives]} if result.lives else {}),
+        **({"seats": [seats.tolist() for seats in result.seats]} if result.lives else {}),
         "metrics": {name: [_finite(value) for value in told.tolist()] for name, told in result.told.items()},
         "max_steps": options.get("max_steps", MAX_STEPS),
         "cut": result.cut,
@@ -201,6 +228,57 @@ def _matrix(
     print("", *result.table(), "", sep="\n")
     _print({"matrix": f"{matrix}, a row for each agent and a column for each environment"})
     _print_speed(result.steps, result.seconds)
+
+
+def _has_niches(run: Path, options: Mapping[str, Any]) -> bool:
+    """Whether a matrix is one of agents in environments, and not of matches."""
+    algorithm, _ = load(run)
+    return "players" not in options and not (isinstance(algorithm, LearnsInEnv) and algorithm.env.seats > 1)
+
+
+def _matches(
+    run: Path,
+    matrix: Path | None = None,
+    players: Sequence[str] = ("random",),
+    episodes: int = 20,
+    seed: int = 0,
+    workers: int | None = None,
+    max_steps: int = MAX_STEPS,
+    stochastic: bool = True,
+    json: Path | None = None,
+    **others: Any,
+) -> None:
+    named = " and ".join(f"{key}=" for key in others)
+    require(not others, f"{named} cannot go with matches; leave it out")
+    require(episodes >= 2 and episodes % 2 == 0, f"episodes={episodes} must be even, half on each side; 20 suits most")
+    for key, out, suffixes in (("matrix", matrix, FORMATS), ("json", json, (".json",))):
+        if out is not None:
+            check_output(key, out, suffixes)
+    from .reports.plots.matches import draw_points  # takes a while to load
+
+    algorithm, progress = load(run)
+    seeds = fresh_seeds(seed, episodes // 2)
+    iteration = int(progress.metrics["iteration"])
+    settings: dict[str, Any] = {"stochastic": stochastic, "workers": workers, "max_steps": max_steps}
+    played = play_matches(algorithm, run, iteration, seeds, players, everybody=matrix is not None, **settings)
+    told = {
+        "run": str(run),
+        "env": algorithm.env.fields,
+        "seed": seed,
+        "episodes": episodes,
+        **settings,
+        **played.plain(),
+    }
+    _print({"run": run, "policy": f"@{iteration}, {_moment(progress)}"})
+    drawn = "drawn, as in training" if stochastic else "the most likely ones"
+    _print({"games": f"{episodes:,} of each two, half of them on exchanged sides, from seed {seed}"})
+    _print({"actions": f"{drawn}, of learned policies"})
+    print("", *played.table(), "", sep="\n")
+    for key, out in (("matrix", matrix), ("json", json)):
+        if out is not None:
+            write_output(key, out, played.encode(out.suffix, told, draw_points))
+            _print({key: out})
+    _print_speed(played.results.steps, played.results.seconds)
 
 
 def _moment(progress: Progress) -> str:

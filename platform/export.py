@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
+from algos.learning.seated import SeatedPolicy
 from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, PaddockError, require
 from envs.spaces.parts import Path as LeafPath
@@ -24,10 +25,12 @@ from envs.spaces.parts import dotted
 from envs.spaces.structures import flatten
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
+from envs.worlds.roles import narrow
 
 from .config.build import build
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .evaluation.load import load
+from .evaluation.policy import find_member
 from .evaluation.target import find_policy, find_target
 from .runs.folder import read_config
 
@@ -39,6 +42,7 @@ Write a run's policy as an ONNX file: its network, with the normalization of obs
     RUN                 the run's folder; of its newest checkpoint
     FILE.onnx           where the policy is written
     which=last          last: the policy as it is now; best: the best that an evaluation met
+    of=prey             of several policies in a world: a policy's name, or an agent's
     niche=7             of a run of POET: this niche's own agent; else that of the newest active niche
     agent=3             in its place the agent of this niche
 
@@ -54,6 +58,7 @@ written. pip install -c constraints.txt -e '.[export]' has what this needs.
 """
 READERS: Readers = {
     "which": (str, "last or best"),
+    "of": (str, "the name of a policy or of an agent"),
     "niche": (int, "a niche's number"),
     "agent": (int, "the number of an agent's niche"),
 }
@@ -91,13 +96,22 @@ def main() -> int:
     return run_command(GUIDE, _command)
 
 
-def export(run: Path, path: Path, *, which: str = "last", niche: int | None = None, agent: int | None = None) -> Export:
+def export(
+    run: Path,
+    path: Path,
+    *,
+    which: str = "last",
+    of: str | None = None,
+    niche: int | None = None,
+    agent: int | None = None,
+) -> Export:
     """Write the policy of a run's newest checkpoint as an ONNX file.
 
     Args:
         run: the run's folder, which is only read.
         path: the file, *.onnx.
         which: last or best, where the algorithm keeps one.
+        of: of several policies in a world, whose is wanted: the name of a policy, or of an agent.
         niche, agent: of a run of POET; see `find_target`.
 
     Raises:
@@ -115,10 +129,11 @@ def export(run: Path, path: Path, *, which: str = "last", niche: int | None = No
     else:
         spec = algorithm.env if isinstance(algorithm, LearnsInEnv) else build("env", config["env"])
     notes = {"environment": spec.id, "algorithm": type(algorithm).__name__, "iteration": str(iteration)}
-    space: Any = spec.spaces[0]
-    model = graphs.build_model(policy, tuple(space.shape or ()), np.dtype(spec.observations.row.base), notes)
+    own, layout, _ = find_member(policy, spec, of)
+    shape: Any = layout.space.shape
+    model = graphs.build_model(own, tuple(shape or ()), np.dtype(layout.row.base), notes)
     content = model.SerializeToString()
-    compared = _compare(content, policy, spec)
+    compared = _compare(content, policy, spec, of)
     write_output("FILE", path, content)
     inputs, outputs = (
         {value.name: _describe(value) for value in values} for values in (model.graph.input, model.graph.output)
@@ -139,8 +154,8 @@ def _import(package: str, module: str) -> Any:
     return importlib.import_module(module)
 
 
-def _compare(content: bytes, policy: Any, spec: EnvSpec) -> Comparison | None:
-    """Run a file's content beside the policy.
+def _compare(content: bytes, policy: Any, spec: EnvSpec, of: str | None = None) -> Comparison | None:
+    """Run a file's content beside the policy that it is of, the only one or one of several.
 
     Raises:
         ExportFailed: they differ by more than rounding.
@@ -149,12 +164,13 @@ def _compare(content: bytes, policy: Any, spec: EnvSpec) -> Comparison | None:
         runtime = _import("onnxruntime", "onnxruntime")
     except ConfigError:
         return None
-    obs, states, output, action = _visit(policy, spec)
+    own, _, space = find_member(policy, spec, of)
+    obs, states, output, action = _visit(policy, spec) if spec.seats == 1 else _visit_world(policy, own, spec)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    given: dict[str, Any] = policy.inputs.feed(obs)
+    given: dict[str, Any] = own.inputs.feed(obs)
     if len(session.get_inputs()) > len(given):
         given["state"] = states
-    ours = {("action", *path): part for path, part in _leaves(action, spec)}
+    ours = {("action", *path): part for path, part in _leaves(action, spec, space)}
     theirs, *their_actions = session.run(["output", *(dotted(path) for path in ours)], given)
     difference = float(np.abs(theirs - output).max())
     allowed = TOLERANCE * max(1.0, float(np.abs(output).max()))
@@ -170,12 +186,12 @@ def _compare(content: bytes, policy: Any, spec: EnvSpec) -> Comparison | None:
     return Comparison(len(obs), difference, differing)
 
 
-def _leaves(actions: NDArray[Any], spec: EnvSpec) -> list[tuple[LeafPath, NDArray[Any]]]:
+def _leaves(actions: NDArray[Any], spec: EnvSpec, space: Any) -> list[tuple[LeafPath, NDArray[Any]]]:
     """Actions as arrays [B, ...], one for each leaf of their space with its path."""
     if actions.dtype.kind != "V":
         return [((), actions)]
-    paths = [leaf.path for leaf in spec.actions.leaves]
-    return list(zip(paths, flatten(spec.actions.fields(actions)), strict=True))
+    layout = spec.lay_out_actions(space)
+    return list(zip([leaf.path for leaf in layout.leaves], flatten(layout.fields(actions)), strict=True))
 
 
 def _visit(policy: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -197,6 +213,39 @@ def _visit(policy: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDAr
             over = bool(terminated[0] or truncated[0])
     obs_rows, states, outputs, actions = (np.concatenate(column) for column in zip(*met, strict=True))
     return obs_rows, states, outputs, actions
+
+
+def _visit_world(policy: Any, own: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The same of a policy in a world, where all play: what those of its agents meet who are to act."""
+    seated = policy if isinstance(policy, SeatedPolicy) else SeatedPolicy(spec, [policy], [0] * spec.seats)
+    mine = [seat for seat in range(spec.seats) if seated.plays(seat) is own]
+    layout = next(role.observations for role in spec.roles if mine[0] in role.seats)
+    assert layout is not None
+    met: list[tuple[Any, ...]] = []
+    episode, over = 0, True
+    with one_thread(), closing(SerialVectorEnv(spec, 1, AutoresetMode.DISABLED, packed=True)) as venv:
+        while len(met) < COMPARED:
+            if over:
+                obs, infos = venv.reset(seed=[episode_seed(0, Stream.FRESH, 0, episode)])
+                episode, states, memories = episode + 1, [None] * spec.seats, [None] * spec.seats
+            rows, acts = obs.copy(), infos["acts"].copy()
+            chosen: list[Any] = [None] * spec.seats
+            for seat in np.flatnonzero(acts).tolist():
+                row = rows[seat : seat + 1]
+                chosen[seat], _, states[seat] = seated.at(seat).act(row, states[seat])
+                if seat in mine:
+                    seen = narrow(row, layout) if len(spec.roles) > 1 else row
+                    output, after = own.outputs(seen, memories[seat])
+                    before = np.zeros_like(after) if memories[seat] is None else memories[seat]
+                    met.append((seen, before, output, own.act(seen, memories[seat])[0]))
+                    memories[seat] = after
+            first = next(action for action in chosen if action is not None)
+            actions = np.concatenate([first if action is None else action for action in chosen])
+            obs, _, terminated, truncated, infos = venv.step(actions)
+            for seat in np.flatnonzero(terminated | truncated).tolist():
+                states[seat] = memories[seat] = None
+            over = bool(infos["over"][0])
+    return tuple(np.concatenate(column) for column in zip(*met[:COMPARED], strict=True))  # type: ignore[return-value]
 
 
 def _describe(value: Any) -> str:

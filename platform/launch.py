@@ -9,9 +9,9 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hydra import version
 from hydra.core.hydra_config import HydraConfig
@@ -23,6 +23,7 @@ from algos.pool.protocol import PoolError
 from algos.protocol import Describes
 from envs.errors import PaddockError, split_details
 
+from .config.build import build
 from .config.command import complain, fall_silent
 from .config.compose import check_sweep, hydra_parser, register_search_path
 from .config.experiment import ExperimentParts, assemble, env_name, packages
@@ -169,7 +170,8 @@ def play(
                 console.warn(f"{change}: from here on numbers may differ in their last bits")
             origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
-            folder.begin(parts.config, command, None if origin is None else origin.facts)
+            facts = None if origin is None else origin.facts
+            folder.begin(parts.config, command, facts, _find_servers(parts.config))
             if origin is not None:
                 origin.keep(parts.path)
                 console.message(f"beginning with {origin.describe()}")
@@ -177,6 +179,14 @@ def play(
             return _session(parts, start, reached, folder, console, leave), True
         finally:
             folder.release()
+
+
+def _find_servers(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return what servers of environments have installed, by address, where the run's are at any."""
+    from envs.vector import Remote  # late: whoever asks for help has no need of it
+
+    vec = build("vec", config["vec"])
+    return vec.versions() if isinstance(vec, Remote) else {}
 
 
 def _begin(parts: ExperimentParts) -> "Origin | None":

@@ -38,13 +38,16 @@ going on.
     DIR...                    runs, multiruns, sweeps, or folders with some of them; runs that differ in nothing but
                               the seed get one colour: each a thin line, and a bold one for their interquartile mean as
                               far as all of them have come, with its 95 % interval; of many groups, the best ten
-    show=picture,picture      else curves; and for one run of POET or PBT all it has, unless out=, x= or y= is given:
+    show=picture,picture      else curves; and for one run of POET or PBT, or with matches, all it has, unless out=, x=
+                              or y= is given:
                               curves:    metrics over time, of any number of runs; the others are of one run
                               lineage:   POET: the tree of niches, how difficult they are, which agents moved where;
                                          PBT: who took over from whom, and from which first members all descend
                               grounds:   POET: what the niches look like, for families that have a ground
                               transfers: POET: how often agents were taken over, from niche to niche
                               annecs:    POET: novel environments that were created and solved
+                              elo:       matches.json, which paddock.evaluate RUN matrix=RUN/matches.json writes: Elo
+                              points:    of the same: who took how many of the points of whom
                               schedule:  PBT: the hyperparameters of all members, and the last leader's way through them
     out=FILE.png              the picture, also .pdf or .svg, if it is one; else DIR/curves.png and so on for one DIR,
                               curves.png for several
@@ -254,7 +257,7 @@ def _list_pictures(runs: Sequence[Run], asked: Sequence[str]) -> dict[str, Calla
     if asked != [CURVES] and not pictures:
         events = runs[0].path / "events.jsonl"
         remedy = f"wait for the first iteration of algo=poet or algo=pbt, or choose show={CURVES}, which any run has"
-        raise ConfigError(f"{listed}: {events} tells of no niche and no member; {remedy}")
+        raise ConfigError(f"{listed}: {events} tells of no niche and no member, and there is no matches.json; {remedy}")
     for name in asked:
         there = f"{name} is not a picture of {runs[0].path}; allowed: {', '.join([CURVES, *pictures])}"
         require(name in (CURVES, *pictures), f"{listed}: {there}")

@@ -20,7 +20,7 @@ from .config.command import run_command
 from .config.overrides import compose_sections
 
 if TYPE_CHECKING:
-    from envs.remote.server import EnvironmentServer
+    from envs.remote.server.service import EnvironmentServer
 
 HELP = """\
 Serve environments over gRPC to clients that choose vec=remote, until Ctrl-C or SIGTERM.
@@ -31,6 +31,7 @@ Serve environments over gRPC to clients that choose vec=remote, until Ctrl-C or 
     vec=NAME            how they are stepped: multiprocess if nothing is said, serial, native or auto
     vec.num_envs=256    environments in all, of which each client has its own
     serve.KEY=VALUE     a key of conf/serve.yaml, such as serve.address=unix:/tmp/env or serve.token_file=token
+    serve.submit=slurm  from a Slurm job, with slurm.KEY=VALUE as in conf/hydra/launcher/slurm.yaml
 
     python -m paddock.serve status ADDRESS [token_file=FILE] [tls.ca=FILE tls.cert=FILE tls.key=FILE]
 
@@ -47,6 +48,9 @@ def main() -> int:
 def _command(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["status"]:
         return _status(arguments[1:])
+    sections = _compose(arguments)
+    if sections["serve"]["submit"] is not None:
+        return _submit(arguments, sections)
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     with closing(start(arguments)) as server:
         return _wait(server)
@@ -60,25 +64,46 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
     """
     # Late: whoever asks for help has no need of it, and may not have gRPC.
     try:
-        from envs.remote.server import EnvironmentServer, ServerSettings
+        from envs.remote.server.service import EnvironmentServer
+        from envs.remote.server.settings import ServerSettings
     except ImportError as error:
         raise ConfigError(f"serving needs {error.name}; pip install 'paddock[remote]'") from error
     from algos.learning.rollouts.collector import MAX_EPISODE_STEPS
     from envs.vector import ChoosesLayout
 
-    sections = compose_sections(["env", "vec", "serve"], ["--config-name=serve", *arguments])
+    sections = _compose(arguments)
     spec: Any = build("env", sections["env"])
     require(isinstance(spec, EnvSpec), "env: a family of environments; choose a single one, such as env=terrain")
     vec: Any = build("vec", sections["vec"])
     if isinstance(vec, ChoosesLayout):
         vec = build("vec", vec.settle(spec, False, print))
-    settings = call_checked("serve", ServerSettings, sections["serve"])
+    settings = call_checked("serve", ServerSettings, _without(sections["serve"], "submit"))
     spec = spec.limited(MAX_EPISODE_STEPS)  # as rollouts have it
     vec.check(spec)
     server = EnvironmentServer(spec, vec, settings)
     print(f"serving {spec.id} at {server.address}, {vec.num_envs} environments, vec={type(vec).__name__.lower()}")
     print(f"  python -m paddock algo=ppo env=remote vec=remote vec.address={server.address}", flush=True)
     return server
+
+
+def _compose(arguments: Sequence[str]) -> dict[str, dict[str, Any]]:
+    return compose_sections(["env", "vec", "serve", "slurm"], ["--config-name=serve", *arguments])
+
+
+def _submit(arguments: Sequence[str], sections: dict[str, dict[str, Any]]) -> int:
+    """Have a Slurm job serve."""
+    from .slurm.server import submit_server
+    from .slurm.submit import Resources
+
+    serve = sections["serve"]
+    require(serve["submit"] == "slurm", f"serve.submit={serve['submit']} must be slurm, or null to serve here")
+    resources = call_checked("slurm", Resources, _without(sections["slurm"], "_target_"))
+    submit_server(arguments, serve["address_file"], resources)
+    return 0
+
+
+def _without(section: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in section.items() if key != name}
 
 
 def _wait(server: "EnvironmentServer") -> int:

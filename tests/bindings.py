@@ -34,6 +34,7 @@ WORLDS: dict[str, list[str]] = {  # of several agents
     "pursuit": ["pettingzoo", "pygame"],
     "relay": [],
     "roles": [],
+    "snake": [],
     "tictactoe": ["pettingzoo"],
     "warehouse": ["rware"],
 }

@@ -33,6 +33,7 @@ class Stream(enum.IntEnum):
     MEMBER = 12  # seeds and hyperparameters of a population's members
     REPLAY = 13  # which transitions are learned from
     UPDATE = 14  # noise of updates: of actions that are drawn there, and of noisy networks
+    OPPONENT = 15  # who plays against whom
 
 
 def keyed_generator(seed: int, stream: Stream, iteration: int = 0, index: int = 0) -> np.random.Generator:

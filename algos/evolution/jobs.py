@@ -97,10 +97,9 @@ class AgentJobs:
         size = 2 * self.settings.pairs_per_task
         played, ends = yield from play_evaluation(self.settings, distribution, size)
         report_lost(ends, f"an evaluation in niche {niche.number}")
-        if not len(played.returns):
-            return Scored(LOST, 0)
+        kept, steps = played.returns[~np.isnan(played.returns)], int(played.lengths.sum())
         cut = count_cut(played.lengths, niche.problem.eval_max_steps)
-        return Scored(float(played.returns.mean()), int(played.lengths.sum()), cut)
+        return Scored(float(kept.mean()) if len(kept) else LOST, steps, cut)
 
     def attempt(
         self, niche: Niche, mean: Floats, adam: Adam, iteration: int, bound: float, optimizer: Optimizer

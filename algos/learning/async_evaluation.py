@@ -3,14 +3,17 @@
 import functools
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from algos.common.keys import Stream, episode_seed
 from algos.learning.episodes import Episodes, summarize
 from algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
 from algos.learning.rollouts.collector import RolloutConfig
-from algos.networks.actor import ActorPolicy
+from algos.learning.seated import seat_parts
 from algos.networks.architecture import Weights
 from algos.networks.native_policy import network_of
 from algos.pool.broadcast import Broadcast
@@ -20,6 +23,18 @@ from envs.vector import Native
 log = logging.getLogger(__name__)
 
 
+GIVE_UP_S = 1.0  # what was given up is not waited for any longer: a task may take minutes
+
+
+@dataclass(eq=False)
+class Playing:
+    """What an evaluation has come to; one that was given up has this to itself."""
+
+    ends: dict[int, Any] = field(default_factory=dict)
+    error: BaseException | None = None
+    given_up: bool = False
+
+
 class AsyncEvaluation:
     """Plays episodes of the policy of one moment, and has the result at the next moment it is asked.
 
@@ -27,27 +42,28 @@ class AsyncEvaluation:
     machine. An evaluation therefore only holds training up where it takes longer than the time between two evaluations.
     """
 
-    def __init__(self, config: RolloutConfig, pool: Pool, episodes: int, max_steps: int, weights: Weights) -> None:
+    def __init__(self, config: RolloutConfig, pool: Pool, episodes: int, max_steps: int, *weights: Weights) -> None:
         self._config = config
         self._pool = pool
         self._episodes = episodes
         self._max_steps = max_steps  # of an episode
-        self._evaluated: Weights = weights  # those being played, or played last
+        self._parts = config.parts
+        self._evaluated: Sequence[Weights] = weights  # of each part, those being played, or played last
         self._thread: threading.Thread | None = None
         self._running = False
-        self._given_up = False
-        self._ends: dict[int, Any] = {}
-        self._error: BaseException | None = None
+        self._playing = Playing()
         self.best_return = float("-inf")
-        self.best: Weights = weights
+        self.best: Sequence[Weights] = weights
 
-    def start(self, weights: Weights) -> None:
+    def start(self, *weights: Weights) -> None:
         """Begin to play these weights; a pool that is this process plays them when they are asked for."""
         self._evaluated, self._running = weights, True
-        self._ends, self._error, self._given_up = {}, None, False
+        self._playing = Playing()
         # Beside the learner in its own process, evaluation would change the threads of the learner's arithmetic.
         if not self._pool.in_process:
-            self._thread = threading.Thread(target=self._play, name="evaluation", daemon=True)
+            self._thread = threading.Thread(
+                target=self._play, args=[weights, self._playing], name="evaluation", daemon=True
+            )
             self._thread.start()
 
     def finish(self) -> dict[str, float]:
@@ -58,13 +74,13 @@ class AsyncEvaluation:
             self.best_return, self.best = metrics["eval/return_mean"], self._evaluated
         return metrics
 
-    def finish_last(self, weights: Weights) -> list[dict[str, float]]:
+    def finish_last(self, *weights: Weights) -> list[dict[str, float]]:
         """Report what is being played, and an evaluation of these weights if they are others; nothing changes."""
         reports = [self._wait()]
-        if not self._running or weights.version != self._evaluated.version:
-            last = AsyncEvaluation(self._config, self._pool, self._episodes, self._max_steps, weights)
+        if not self._running or weights[0].version != self._evaluated[0].version:
+            last = AsyncEvaluation(self._config, self._pool, self._episodes, self._max_steps, *weights)
             last.best_return = max([self.best_return, *(metrics["eval/return_mean"] for metrics in reports if metrics)])
-            last.start(weights)
+            last.start(*weights)
             reports.append(last.finish())
         return [metrics for metrics in reports if metrics]
 
@@ -73,63 +89,79 @@ class AsyncEvaluation:
         if not self._running:
             return {}
         if self._thread is None:  # or the run was resumed in the middle of it
-            self._ends, self._error, self._given_up = {}, None, False
-            self._play()
+            self._playing = Playing()
+            self._play(self._evaluated, self._playing)
         else:
             self._thread.join()
-        if self._error is not None:
-            raise self._error
-        played = [self._ends[index] for index in sorted(self._ends)]
+        if self._playing.error is not None:
+            raise self._playing.error
+        played = [self._playing.ends[index] for index in sorted(self._playing.ends)]
         if not played:
             return {}
         names = self._config.env.metrics
         together = Episodes.join(played, len(names))
-        return summarize(together, names, self.best_return, self._evaluated.version, self._max_steps)
+        told = summarize(together, names, self.best_return, self._evaluated[0].version, self._max_steps)
+        return told | self._tell_each(together)
 
     def close(self) -> None:
         """Give up what is being played, which a resumed run plays again; may be called twice."""
-        self._given_up = True
+        self._playing.given_up = True
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(GIVE_UP_S)
             self._thread = None
 
     def state_dict(self) -> dict[str, Any]:
         """The weights under evaluation, which a resumed run plays again, and the best so far."""
-        best = {"return": self.best_return, "weights": vars(self.best)}
-        return {"running": self._running, "judged": vars(self._evaluated), "best": best}
+        judged, best = (self._parts.by_name([vars(one) for one in each]) for each in (self._evaluated, self.best))
+        return {"running": self._running, "judged": judged, "best": {"return": self.best_return, "weights": best}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
         self._running, self._thread = bool(state["running"]), None
-        self._evaluated = Weights(**state["judged"])
-        self.best_return, self.best = float(state["best"]["return"]), Weights(**state["best"]["weights"])
+        judged, best = (self._parts.in_order(one) for one in (state["judged"], state["best"]["weights"]))
+        self._evaluated = [Weights(**one) for one in judged]
+        self.best_return, self.best = float(state["best"]["return"]), [Weights(**one) for one in best]
 
-    def _play(self) -> None:
-        config, network = self._config, network_of(self._config.architecture)
-        anyway = isinstance(config.vec, Native)
-        natively = NativePlayer.exact(config.env, network, native_anyway=anyway) is not None
-        size = min(FULL if natively else COMPANY, self._episodes)  # short tasks hold up few others
-        shared = self._pool.broadcast(self._evaluated)
-        tasks = [(shared, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
+    def _tell_each(self, played: Episodes) -> dict[str, float]:
+        """Return what the lives of each of several policies came to."""
+        metrics: dict[str, float] = {}
+        for part in () if self._parts.single else self._parts.each:
+            lives = [of[np.isin(seats, part.seats)] for of, seats in zip(played.lives, played.seats, strict=True)]
+            returns = np.concatenate(lives) if lives else np.zeros(0)
+            if len(returns):
+                name = f"eval/{part.name}/return"
+                metrics |= {f"{name}_mean": float(returns.mean()), f"{name}_std": float(returns.std())}
+        return metrics
+
+    def _play(self, weights: Sequence[Weights], playing: Playing) -> None:
         try:
+            config = self._config
+            network = network_of(config.architecture) if self._parts.single else None
+            anyway = isinstance(config.vec, Native)
+            natively = NativePlayer.exact(config.env, network, native_anyway=anyway) is not None
+            size = min(FULL if natively else COMPANY, self._episodes)  # short tasks hold up few others
+            shared = self._pool.broadcast(weights)
+            tasks = [(shared, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
             play_task = functools.partial(evaluate_on_worker, self._config, self._max_steps)
             for done in self._pool.imap_unordered(play_task, tasks):
-                if self._given_up:
+                if playing.given_up:
                     return
                 if done.error is None:
-                    self._ends[done.index] = done.value
+                    playing.ends[done.index] = done.value
                 else:
                     log.warning("an evaluation task was lost: %s: %s", type(done.error).__name__, done.error)
         except BaseException as error:
-            self._error = error
+            playing.error = error
 
 
-def evaluate_on_worker(config: RolloutConfig, max_steps: int, task: tuple[Broadcast[Weights], int, int]) -> Episodes:
+def evaluate_on_worker(
+    config: RolloutConfig, max_steps: int, task: tuple[Broadcast[Sequence[Weights]], int, int]
+) -> Episodes:
     """Play episodes first..last-1 of an evaluation, by the most likely actions."""
     shared, first, last = task
     weights = shared.value
-    seeds = [episode_seed(config.seed, Stream.EVALUATION, weights.version, k) for k in range(first, last)]
-    policy = ActorPolicy(config.architecture, weights)
+    seeds = [episode_seed(config.seed, Stream.EVALUATION, weights[0].version, k) for k in range(first, last)]
+    policy = seat_parts(config.parts, config.env, weights)
     native = isinstance(config.vec, Native)
     what = Performance(config.env, policy, max_steps, stochastic=False, in_company=True, native=native)
     return perform(what, seeds, threads_of(config.vec))

@@ -84,6 +84,7 @@ class Episodes:
     moments: list[Moments | None]  # [E], of the observations, where they were asked for
     told: NDArray[np.float64]  # [E, M], the environment's own numbers; NaN where it was cut off before it told
     lives: list[NDArray[np.float64]] = field(default_factory=list)  # [E], of several agents: returns of all lives
+    seats: list[NDArray[np.int64]] = field(default_factory=list)  # [E], of several agents: whose lives those were
 
     @property
     def each(self) -> NDArray[np.float64]:
@@ -93,7 +94,7 @@ class Episodes:
     def part(self, episodes: slice) -> "Episodes":
         """Return some of them."""
         arrays = self.returns[episodes], self.lengths[episodes], self.moments[episodes], self.told[episodes]
-        return Episodes(*arrays, self.lives[episodes])
+        return Episodes(*arrays, self.lives[episodes], self.seats[episodes])
 
     @classmethod
     def join(cls, parts: "Sequence[Episodes]", metrics: int) -> "Episodes":
@@ -108,7 +109,8 @@ class Episodes:
             np.concatenate([getattr(part, name) for part in parts]) for name in ("returns", "lengths", "told")
         )
         moments = [sample for part in parts for sample in part.moments]
-        return cls(returns, lengths, moments, told, [lives for part in parts for lives in part.lives])
+        lives, seats = ([of for part in parts for of in getattr(part, name)] for name in ("lives", "seats"))
+        return cls(returns, lengths, moments, told, lives, seats)
 
 
 def count_cut(lengths: NDArray[Any], max_steps: int) -> int:
@@ -196,6 +198,7 @@ def play(
     moments: list[Moments | None] = [None] * episodes
     told = np.full((episodes, len(metrics)), np.nan)
     lives: list[list[float]] = [[] for _ in range(episodes if seats > 1 else 0)]
+    whose: list[list[int]] = [[] for _ in lives]
     says: list[list[list[float]]] = [[] for _ in lives]
 
     playing = np.full(slots, -1)  # the episode in each slot
@@ -231,6 +234,7 @@ def play(
 
     def end_life(row: int, episode: int) -> None:
         lives[episode].append(float(total[row]))
+        whose[episode].append(row % seats)
         total[row], lived[row] = 0, False
         players.forget(row)
 
@@ -296,7 +300,9 @@ def play(
             waiting = start(over, waiting)
             active = np.flatnonzero(playing >= 0)
             rows, observed = _choose(active, rows_of, playing, observe)
-    return Episodes(returns, lengths, moments, told, [np.array(each) for each in lives])
+    return Episodes(
+        returns, lengths, moments, told, [*map(np.array, lives)], [np.array(each, np.int64) for each in whose]
+    )
 
 
 def _choose(

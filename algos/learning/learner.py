@@ -19,6 +19,8 @@ from algos.networks.dense.draw import draw_parameters
 from algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
 from algos.networks.heads import Head, LeafHead, MixedHead
 from envs.errors import PaddockError, require
+from envs.native.forward import expand
+from envs.spaces.sparse import SparseRows
 from envs.vector.contract import EnvError
 
 Backend = Literal["auto", "dense", "torch"]
@@ -141,22 +143,28 @@ class DenseLearner:
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
         """See `Learner.evaluate_batch`."""
         T, N = rollout.reward.shape
-        seen = [rollout.obs.reshape(T * N, *rollout.obs.shape[2:]), rollout.last_obs, rollout.final_obs]
-        every = as_features(self.architecture.prepare(np.concatenate(seen), weights))
-        obs = every[: T * N]
+        every, sparse = self._see(rollout.seen, weights)
+        obs, own = every[: T * N], None if sparse is None else sparse.head(T * N)
         action = rollout.action.reshape(T * N, -1).astype(np.float32, copy=False)
         slope = slope_of(self.architecture.head, action)
         theta = self._adam.parameters
-        following, _ = self._backend.evaluate(theta, every, None)
-        value = following[: T * N].reshape(T, N)
-        next_value = following[N : T * N + N].reshape(T, N).copy()
-        next_value[tuple(rollout.final_at.T)] = following[T * N + N :]
+        following, _ = self._backend.evaluate(theta, every, None, sparse)
+        value, next_value = rollout.values_of(following)
         # What these very weights did has the log-probabilities that they gave it.
         logprob = rollout.logprob
         if rollout.version != weights.version:
-            _, found = self._backend.evaluate(theta, obs, action)
+            _, found = self._backend.evaluate(theta, obs, action, own)
             logprob = (found - slope).reshape(T, N)
-        return BatchValues(value, next_value, logprob, (obs, action, slope))
+        return BatchValues(value, next_value, logprob, (obs, action, slope, own))
+
+    def _see(self, rows: NDArray[Any], weights: Weights) -> tuple[Floats, SparseRows | None]:
+        """What goes into the network for rows of observations, as a `Sample` has it."""
+        inputs = self.architecture.inputs
+        if inputs.sparse is None:
+            return as_features(self.architecture.prepare(rows, weights)), None
+        legal = inputs.legal(rows)
+        legal = np.zeros((len(rows), 0), np.bool_) if legal is None else legal
+        return legal.astype(np.float32), expand(inputs.sparse, inputs.layout.octets(rows), weights.normalizer)
 
     def descend(
         self,
@@ -168,9 +176,9 @@ class DenseLearner:
         max_norm: float | None,
     ) -> NDArray[np.float64]:
         """See `Learner.descend`."""
-        obs, action, slope = values.inputs
+        obs, action, slope, sparse = values.inputs
         known = {name: getattr(batch, name).ravel() for name in ("logprob", "advantage", "target", "value")}
-        sample = Sample(observation=obs, action=action, slope=slope, **known)
+        sample = Sample(observation=obs, action=action, slope=slope, sparse=sparse, **known)
         return self._backend.update(self._adam, sample, list(minibatches), objective, rate, max_norm)
 
     def at_work(self) -> AbstractContextManager[Any]:

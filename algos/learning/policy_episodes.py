@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from algos.common.keys import Stream, keyed_generator
 from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes, Moments, Players, play
+from algos.learning.policy import Drawing
+from algos.learning.seated import SeatedPolicy
 from algos.networks.flat import FlatPolicy, Population
-from algos.networks.inputs import spaces_of
+from algos.networks.inputs import blanks, row_of
 from algos.networks.native_policy import NativePolicy
 from algos.pool.broadcast import Broadcast
 from envs.cores import usable_cores
@@ -198,14 +200,20 @@ def _step(what: Performance, seeds: Sequence[int]) -> Episodes:
     elif isinstance(policy, FlatPolicy):
         players = Members(Population(policy.mlp, slots * seats), lambda _: policy.parameters, policy.normalizer)
     else:
-        players = Alone(what, seeds, slots)
+        players = Alone.of(what, seeds, slots)
     with one_thread(), closing(_open(what.env, task, slots)) as venv:
         return play(venv, players, seeds, cap=what.max_steps, metrics=what.env.metrics)
 
 
 def policy_of_episode(what: Performance, seed: int, seat: int = 0) -> Any:
     """Return the policy as it plays the episode of a seed, in a seat."""
-    return what.policy.drawing(keyed_generator(seed, Stream.ACTION, 0, seat)) if what.stochastic else what.policy
+    policy = what.policy.at(seat) if isinstance(what.policy, SeatedPolicy) else what.policy
+    return drawn_in_seat(policy, seed, seat) if what.stochastic else policy
+
+
+def drawn_in_seat(policy: Any, seed: int, seat: int) -> Any:
+    """Return a policy with actions drawn as those of the episode of a seed, in a seat; as it is if it cannot draw."""
+    return policy.drawing(keyed_generator(seed, Stream.ACTION, 0, seat)) if isinstance(policy, Drawing) else policy
 
 
 class Members:
@@ -243,8 +251,9 @@ class EveryRow:
     """One policy in every row, acting on all at once."""
 
     def __init__(self, env: EnvSpec, policy: Any) -> None:
-        row = spaces_of(env)[0].row
+        row = row_of(env)
         self.shape, self.dtype = row.shape, row.base
+        self._blanks = blanks(env) if env.seats > 1 and len(env.roles) > 1 else None
         self._policy = policy
         self._state: Any = None
 
@@ -259,6 +268,8 @@ class EveryRow:
 
     def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
         """See `Players.act`."""
+        if self._blanks is not None and acts is not None:  # nobody's row may stand for another role's
+            obs[~acts] = np.tile(self._blanks, len(obs) // len(self._blanks))[~acts]
         actions, _, state = self._policy.act(obs, self._state)
         state = None if state is None else state.copy()
         if state is not None and acts is not None:
@@ -272,14 +283,19 @@ class EveryRow:
 
 
 class Alone:
-    """One policy in every row, each as if it were alone."""
+    """A policy in every row, each as if it were alone: `policy_of(episode, seat)` plays the seat in the episode."""
 
-    def __init__(self, what: Performance, seeds: Sequence[int], slots: int) -> None:
-        row = spaces_of(what.env)[0].row
+    def __init__(self, env: EnvSpec, policy_of: Callable[[int, int], Any], slots: int) -> None:
+        row = row_of(env)
         self.shape, self.dtype = row.shape, row.base
-        self._policy_of: Callable[[int, int], Any] = lambda episode, seat: policy_of_episode(what, seeds[episode], seat)
-        self._policies: list[Any] = [self._policy_of(0, 0)] * (slots * what.env.seats)
+        self._policy_of = policy_of
+        self._policies: list[Any] = [None] * (slots * env.seats)
         self._states: list[Any] = [None] * len(self._policies)
+
+    @classmethod
+    def of(cls, what: Performance, seeds: Sequence[int], slots: int) -> "Alone":
+        """Return who plays the episodes of these seeds in a performance."""
+        return cls(what.env, lambda episode, seat: policy_of_episode(what, seeds[episode], seat), slots)
 
     def start(self, row: int, episode: int, seat: int) -> None:
         """See `Players.start`."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.inputs import Inputs
-from envs.native.forward import DenseForward
+from envs.native.forward import DenseForward, expand
 
 
 class Actor(Protocol):
@@ -58,11 +58,14 @@ class DenseActor:
 
     def act(self, obs: NDArray[Any], state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """See `Actor.act`."""
-        inputs = self._architecture.inputs
-        numbers = self._weights.normalize(obs if inputs.plain else inputs.numbers(obs))
-        if numbers.dtype != np.float32 or numbers.ndim != 2:
-            numbers = as_features(numbers)
-        out, support = self._forward(numbers), self._architecture.support
+        inputs, support = self._architecture.inputs, self._architecture.support
+        if inputs.sparse is not None:
+            out = self._forward(expand(inputs.sparse, inputs.layout.octets(obs), self._weights.normalizer))
+        else:
+            numbers = self._weights.normalize(obs if inputs.plain else inputs.numbers(obs))
+            if numbers.dtype != np.float32 or numbers.ndim != 2:
+                numbers = as_features(numbers)
+            out = self._forward(numbers)
         if support is not None:
             out = support.expect(out)
         legal = inputs.legal(obs)

@@ -32,6 +32,7 @@ class Architecture:
     lstm: bool
     initial_log_std: float  # of a Gaussian head
     support: Support | None = None  # of returns, whose logits the network gives for each choice; None: it gives scores
+    layer_norm: bool = False  # hidden layers and convolutions are normalized before they are activated
 
     @classmethod
     def for_spaces(
@@ -47,6 +48,7 @@ class Architecture:
         lstm: bool,
         initial_log_std: float,
         support: Support | None = None,
+        layer_norm: bool = False,
     ) -> "Architecture":
         """The architecture for an environment; `auto` takes convolutions for images of bytes.
 
@@ -60,7 +62,7 @@ class Architecture:
         require(
             bool(hidden) or not lstm, "lstm: an LSTM needs features to remember; give hidden= a width, such as [64]"
         )
-        rest = (hidden, activation, shared, lstm, initial_log_std, support)
+        rest = (hidden, activation, shared, lstm, initial_log_std, support, layer_norm)
         if network is not None:
             require("_target_" in network, f"network={dict(network)} lacks _target_, the dotted path of the encoder")
             require(encoder == "auto", f"encoder={encoder} and network= are given; leave encoder= out, at auto")
@@ -88,7 +90,7 @@ class Architecture:
     @property
     def is_dense(self) -> bool:
         """Whether it is dense layers alone, which do without torch."""
-        return self.encoder == "mlp" and not self.lstm
+        return self.encoder == "mlp" and not self.lstm and not self.layer_norm
 
     @property
     def outputs(self) -> int:

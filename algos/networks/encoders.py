@@ -24,13 +24,14 @@ NATURE = 36  # pixels a side from which the network of Mnih et al. 2015 fits
 def make_encoder(architecture: Architecture, generator: torch.Generator) -> tuple[nn.Sequential, int]:
     """Build an encoder with its dense layers, and return it with the width of what it gives.
 
-    Weights are orthogonal with gain sqrt(2), biases 0; an encoder of somebody's own draws its own.
+    Weights are orthogonal with gain sqrt(2), biases 0; an encoder of somebody's own draws its own. Layer norm (Ba et
+    al. 2016, arXiv:1607.06450) is over all that a layer gives, of convolutions with a scale for each channel.
 
     Raises:
         ConfigError: an encoder of somebody's own cannot be built, or does not give [B, width].
     """
     first, width = first_layers(architecture, generator)
-    rest, width = dense_layers(architecture.hidden, architecture.activation, width, generator)
+    rest, width = dense_layers(architecture.hidden, architecture.activation, width, generator, architecture.layer_norm)
     return nn.Sequential(*first, *rest), width
 
 
@@ -41,23 +42,24 @@ def first_layers(architecture: Architecture, generator: torch.Generator) -> tupl
     if architecture.network is not None:
         layers = [Own(inputs, dict(thaw(architecture.network)), generator)]
     elif inputs.raw:
-        layers = [Beside(inputs, generator)]
+        layers = [Beside(inputs, generator, architecture.layer_norm)]
     elif not inputs.plain:
         layers = [Numbers(inputs.width)]
     else:
-        layers = list(convolutions(inputs.shape, generator)) if architecture.encoder == "cnn" else [Rows()]
+        image, layer_norm = architecture.encoder == "cnn", architecture.layer_norm
+        layers = list(convolutions(inputs.shape, generator, layer_norm)) if image else [Rows()]
     with torch.no_grad():
         return layers, nn.Sequential(*layers)(blank_input(inputs)).shape[1]
 
 
 def dense_layers(
-    hidden: tuple[int, ...], activation: Activation, width: int, generator: torch.Generator
+    hidden: tuple[int, ...], activation: Activation, width: int, generator: torch.Generator, layer_norm: bool = False
 ) -> tuple[list[nn.Module], int]:
     """Build the dense layers on what is so wide, and return them with the width of what they give."""
     activate = nn.Tanh if activation == "tanh" else nn.ReLU
     layers: list[nn.Module] = []
     for size in hidden:
-        layers += [linear(width, size, SQRT2, generator), activate()]
+        layers += [linear(width, size, SQRT2, generator), *norm(size, layer_norm), activate()]
         width = size
     return layers, width
 
@@ -129,13 +131,13 @@ class Numbers(nn.Module):
 class Beside(nn.Module):
     """Each image through convolutions of its own, beside the numbers."""
 
-    def __init__(self, inputs: Inputs, generator: torch.Generator) -> None:
+    def __init__(self, inputs: Inputs, generator: torch.Generator, layer_norm: bool) -> None:
         super().__init__()
         self.unflatten = Unflatten(inputs)
         shapes = [leaf.shape if len(leaf.shape) == 3 else (*leaf.shape, 1) for leaf in inputs.raw]
         self.shapes = [tuple(shape) for shape in shapes]
         self.names = [dotted(leaf.path) for leaf in inputs.raw]
-        self.layers = [nn.Sequential(*convolutions(shape, generator)) for shape in self.shapes]
+        self.layers = [nn.Sequential(*convolutions(shape, generator, layer_norm)) for shape in self.shapes]
         self.images = nn.ModuleList(self.layers)  # which is what torch finds parameters in
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -238,7 +240,7 @@ class Rows(nn.Module):
         return (obs.float() / 255 if obs.dtype == torch.uint8 else obs).flatten(1)
 
 
-def convolutions(shape: tuple[int, ...], generator: torch.Generator) -> Iterator[nn.Module]:
+def convolutions(shape: tuple[int, ...], generator: torch.Generator, layer_norm: bool) -> Iterator[nn.Module]:
     """Make the layers for images: those of Mnih et al. 2015, or two of 3 x 3 where the image is small."""
     last = shape[2] <= 4 < shape[0]
     channels, *sides = (shape[2], *shape[:2]) if last else shape
@@ -247,9 +249,15 @@ def convolutions(shape: tuple[int, ...], generator: torch.Generator) -> Iterator
     for filters, kernel, stride in plan:
         layer = undrawn(nn.Conv2d(channels, filters, kernel, stride, device="meta"))
         yield _orthogonal(layer, SQRT2, generator)
+        yield from norm(filters, layer_norm)
         yield nn.ReLU()
         channels = filters
     yield nn.Flatten()
+
+
+def norm(features: int, wanted: bool) -> list[nn.Module]:
+    """Return what normalizes rows [B, features] or images [B, features, H, W], each by all that it has; or nothing."""
+    return [nn.GroupNorm(1, features)] if wanted else []
 
 
 def undrawn(layer: Layer) -> Layer:

@@ -6,7 +6,7 @@ values and critics are drawn as ever, but for those that share an LSTM with the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +124,10 @@ class InitialPolicy:
         parts.rest[:] = self.rest
         return parameters if isinstance(network, Architecture) else _turned(network, parameters, to_torch=False)
 
+    def of_name(self, name: str) -> "InitialPolicy":
+        """Return what a policy of this name begins with: any does with this one."""
+        return self
+
     def _check(self, wanted: Mapping[str, Any]) -> None:
         for name, remedy in REMEDIES.items():
             got, want = self.kind[name], wanted[name]
@@ -133,6 +137,43 @@ class InitialPolicy:
                 raise ConfigError(f"{said}; set {there} here, where it is a key, or choose a run with {here}")
             said = f"its {name}: {_spell(got)}, this run's: {_spell(want)}; {remedy.format(_spell(got))}"
             require(got == want, said)
+
+
+@dataclass(frozen=True, eq=False)
+class InitialPolicies:
+    """The policies of several roles, by their names."""
+
+    each: Mapping[str, InitialPolicy]
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any]) -> "InitialPolicies":
+        """Return them of what `state_dict` gave."""
+        return cls({name: InitialPolicy.restore(one) for name, one in state["policies"].items()})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all of them, as arrays and plain data."""
+        return {"policies": {name: one.state_dict() for name, one in self.each.items()}}
+
+    def of_name(self, name: str) -> InitialPolicy:
+        """Return what a policy of this name begins with; ConfigError where there is none."""
+        wanted = f"and this run wants {name}" if name else "and this run learns one for all"
+        require(
+            name in self.each, f"it has policies {', '.join(self.each)}, {wanted}; name them alike in algo.policies"
+        )
+        return self.each[name]
+
+    def into(self, *given: Any, **more: Any) -> NoReturn:
+        """Refuse to be one network."""
+        self.of_name("")
+        raise AssertionError
+
+
+Initial = InitialPolicy | InitialPolicies
+
+
+def restore(state: Mapping[str, Any]) -> Initial:
+    """Return what `state_dict` gave, of one policy or of several."""
+    return InitialPolicies.restore(state) if "policies" in state else InitialPolicy.restore(state)
 
 
 class _Parts(NamedTuple):
@@ -184,11 +225,10 @@ def _turned(mlp: MLP, parameters: Floats, *, to_torch: bool) -> Floats:
 
 def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
     """What must be equal, by the names of `REMEDIES`."""
-    own = f" {network.network}" if isinstance(network, Architecture) and network.network is not None else ""
     return {
         "observations": _observations(network.inputs),
         "actions": ", ".join(_actions(leaf) for leaf in network.head.leaves),
-        "encoder": (network.encoder if isinstance(network, Architecture) else "mlp") + own,
+        "encoder": _encoder(network),
         "hidden": list(network.hidden),
         "activation": network.activation,
         "lstm": isinstance(network, Architecture) and network.lstm,
@@ -197,6 +237,13 @@ def _kind(network: Architecture | MLP, clip: float | None) -> dict[str, Any]:
         "numbers": _numbers(network.head),
         "observation_clip": clip,
     }
+
+
+def _encoder(network: Architecture | MLP) -> str:
+    if isinstance(network, MLP):
+        return "mlp"
+    own = "" if network.network is None else f" {network.network}"
+    return network.encoder + own + (" with layer norm" if network.layer_norm else "")
 
 
 def _atoms(network: Architecture | MLP) -> list[float] | None:

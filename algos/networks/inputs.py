@@ -19,7 +19,9 @@ from envs.masks import MASK
 from envs.spaces.features import Features, numbers_of
 from envs.spaces.layout import Layout
 from envs.spaces.parts import Leaf, Path, dotted, place
+from envs.spaces.sparse import SparseFeatures
 from envs.spec import EnvSpec
+from envs.worlds.roles import Role, SeatRows, widen
 
 MOST = 65_536  # numbers of one observation, for dense layers
 ALIGNMENT = 8  # bytes
@@ -106,6 +108,14 @@ class Inputs:
             legal[:, columns] = numbers_of(leaf, octets) != 0
         return legal
 
+    @functools.cached_property
+    def sparse(self) -> SparseFeatures | None:
+        """How dense layers alone see rows without their zeros; None where an observation has few."""
+        if self.plain or self.as_bytes:
+            return None
+        whole = [leaf.offset for leaf, columns in self._legal if columns == slice(0, self.head.width)]
+        return SparseFeatures.of(self._leaves, self.layout.itemsize, *whole)
+
     def join(self, rows: NDArray[Any], numbers: NDArray[np.float32]) -> NDArray[Any]:
         """Return what goes into the network for rows [B], given their numbers [B, F], normalized or not."""
         legal = self.legal(rows)
@@ -135,9 +145,14 @@ class Inputs:
 
     @functools.cached_property
     def _features(self) -> Features:
+        return Features(self._leaves, self.layout.itemsize)
+
+    @property
+    def _leaves(self) -> list[Leaf]:
+        """Those that become numbers."""
         raw = set() if self.real_only else set(self.raw)
         leaves = [leaf for leaf in seen(self.layout) if leaf not in raw]
-        return Features([leaf for leaf in leaves if leaf.kind == "real" or not self.real_only], self.layout.itemsize)
+        return [leaf for leaf in leaves if leaf.kind == "real" or not self.real_only]
 
     @functools.cached_property
     def _legal(self) -> list[tuple[Leaf, slice]]:
@@ -160,7 +175,7 @@ class Inputs:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if not key.startswith("_")}
+        return {key: value for key, value in self.__dict__.items() if key != "sparse" and not key.startswith("_")}
 
 
 def seated(env: EnvSpec, seat_feature: bool) -> EnvSpec:
@@ -188,9 +203,17 @@ def spaces_of(env: EnvSpec) -> tuple[Layout, gymnasium.Space]:
     require(
         len(roles) == 1,
         f"env.id={env.id} has agents of {len(roles)} roles ({names}), which see or do different things; allowed: one "
-        "role; choose an environment whose agents are alike",
+        "role here; algo=ppo and algo=a2c learn a policy for each; or choose an environment whose agents are alike",
     )
-    (role,) = roles
+    return spaces_of_role(env, roles[0])
+
+
+def spaces_of_role(env: EnvSpec, role: Role) -> tuple[Layout, gymnasium.Space]:
+    """Return how an observation lies in a row, and the action space, of the agents of a role.
+
+    Raises:
+        ConfigError: an observation has no known size.
+    """
     sized = f"env.id={env.id}: an observation of {role.observation_space} has no known size"
     if role.observations is None:
         raise ConfigError(f"{sized}; give it one by env.bounds=, or leave parts out by env.without=")
@@ -211,6 +234,22 @@ def blank(layout: Layout) -> NDArray[Any]:
     rows = layout.zeros(1)
     for leaf in masks(layout):
         numbers_of(leaf, layout.octets(rows))[:] = 1
+    return rows
+
+
+def row_of(env: EnvSpec) -> np.dtype[Any]:
+    """Return what rows of observations are made of, of one agent, of a role, or of several roles."""
+    if env.seats == 1 or len(env.roles) == 1:
+        return spaces_of(env)[0].row
+    return SeatRows.of([spaces_of_role(env, role)[0] for role in env.roles], [role.seats for role in env.roles]).row
+
+
+def blanks(env: EnvSpec) -> NDArray[Any]:
+    """Return the blank rows of a world's seats, [A], where they have several roles."""
+    rows = np.zeros(env.seats, row_of(env))
+    for role in env.roles:
+        layout = spaces_of_role(env, role)[0]
+        rows[list(role.seats)] = widen(blank(layout), layout, rows.dtype)
     return rows
 
 

@@ -13,6 +13,7 @@ from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import FlatPolicy
 from algos.networks.heads import LeafHead
+from envs.native import library
 from envs.native.networks import Network, Normalizer
 from envs.native.steps import Drawing, Drawn, StepPlayer, Steps
 from envs.native.vector import NativeVectorEnv
@@ -50,7 +51,8 @@ class NativePolicy:
 def network_of(architecture: Architecture) -> Network | None:
     """Return the policy's half of an architecture as native code has it, for its most likely actions; None: it has not.
 
-    Only the array of a Box goes in, and one action comes out: a choice, or numbers of one kind.
+    The array of a Box goes in, or rows of bytes whose features are almost all zeros; one action comes out: a choice, or
+    of a Box numbers of one kind.
     """
     head = _head_of(architecture)
     if head is None:
@@ -61,7 +63,8 @@ def network_of(architecture: Architecture) -> Network | None:
     if head.kind in HEADS:
         return Network(sizes, architecture.activation, HEADS[head.kind], head.low, head.high)
     one_choice = head.kind == "choices" and head.shape == ()
-    return Network(sizes, architecture.activation, "discrete") if one_choice else None
+    features = architecture.inputs.sparse
+    return Network(sizes, architecture.activation, "discrete", features=features) if one_choice else None
 
 
 def _in_order(architecture: Architecture, weights: Weights) -> NDArray[np.float32]:
@@ -76,14 +79,22 @@ def _in_order(architecture: Architecture, weights: Weights) -> NDArray[np.float3
 def _head_of(architecture: Architecture) -> LeafHead | None:
     """The head of a dense network of plain numbers that takes its outputs as they are; None: it is another."""
     head, inputs = architecture.head, architecture.inputs
-    plain = architecture.is_dense and inputs.plain and inputs.dtype == np.float32 and architecture.support is None
-    return head if plain and isinstance(head, LeafHead) else None
+    if not isinstance(head, LeafHead) or not architecture.is_dense or architecture.support is not None:
+        return None
+    if inputs.plain:
+        return head if inputs.dtype == np.float32 else None
+    features = inputs.sparse
+    if features is None or head.kind != "choices":
+        return None
+    return head if not inputs.legal_width or features.legal >= 0 else None
 
 
 def make_player(architecture: Architecture, venv: VectorEnv) -> "Player | None":
     """Return what plays there natively; None where environments, network or actions have no native version."""
     drawing = drawing_of(architecture)
-    if drawing is None or not isinstance(venv, NativeVectorEnv):
+    if drawing is None or not isinstance(venv, NativeVectorEnv) or venv.seats > 1:
+        return None
+    if library.describe(venv.task.name).row_bytes and architecture.inputs.sparse is None:
         return None
     return Player(architecture, StepPlayer(venv, drawing))
 
@@ -95,7 +106,7 @@ def drawing_of(architecture: Architecture) -> Drawing | None:
         return None
     layout, activation = architecture.policy_layout, architecture.activation
     if head.kind == "choices" and len(head.sizes) == 1 and head.shape == () and head.low == (0.0,):
-        return Drawing(layout, activation, "choices", NOTHING, NOTHING, NOTHING, NOTHING)
+        return Drawing(layout, activation, "choices", NOTHING, NOTHING, NOTHING, NOTHING, architecture.inputs.sparse)
     if head.kind in DRAWN and head.dtype == "float32":
         low, half, high = head.bounds
         return Drawing(layout, activation, DRAWN[head.kind], low, half, high, head.log_half)

@@ -237,12 +237,24 @@ def _encoded(graph: _Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[
             value = graph.add("Conv", value, *arrays, kernel_shape=layer.kernel_size, strides=layer.stride)
         elif isinstance(layer, nn.Linear):
             value = graph.dense(value, layer.weight.T, layer.bias)
+        elif isinstance(layer, nn.GroupNorm):
+            value = _standardized(graph, layer, value)
         elif isinstance(layer, nn.Flatten):
             value = graph.rows(value)
         else:
             assert isinstance(layer, nn.Tanh | nn.ReLU), layer
             value = graph.activate(value, isinstance(layer, nn.Tanh))
     return value
+
+
+def _standardized(graph: _Graph, layer: nn.GroupNorm, value: str) -> str:
+    """Layer norm of rows [B, F] or images [B, F, H, W], over all that each has."""
+    one, shape = graph.constant([1.0], np.float32), graph.add("Shape", value)
+    weight, bias = (graph.constant(part.unsqueeze(1)) for part in (layer.weight, layer.bias))
+    flat = graph.add("Reshape", value, graph.constant([0, 1, -1]))
+    even = graph.add("InstanceNormalization", flat, one, graph.constant([0.0], np.float32), epsilon=layer.eps)
+    scaled = graph.add("Mul", graph.add("Reshape", even, graph.constant([0, layer.num_channels, -1])), weight)
+    return graph.add("Reshape", graph.add("Add", scaled, bias), shape)
 
 
 def _remembered(graph: _Graph, cell: nn.LSTMCell, features: str) -> str:

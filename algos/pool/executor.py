@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]
 from typing import Any, Protocol
@@ -48,13 +48,12 @@ class Job:
 
 @dataclass(eq=False)
 class Executor:
-    """The jobs of a worker process: waiting, running, and what is free for the next."""
+    """The jobs of a worker process: waiting, and running."""
 
     cpu: int
     memory_gb: float
     gpu: int
     retire: Callable[[], None]  # called once in a thread of the executor, when a series asks for a new process
-    _free: dict[str, float] = field(init=False)
     _calls: deque[Job] = field(default_factory=deque)
     _waiting: deque[Job] = field(default_factory=deque)
     _running: dict[Job, None] = field(default_factory=dict)
@@ -62,7 +61,6 @@ class Executor:
     _closed: bool = False
 
     def __post_init__(self) -> None:
-        self._free = {"cpu": self.cpu, "memory_gb": self.memory_gb, "gpu": self.gpu}
         self._changed = threading.Condition()
         for k in range(self.cpu):
             threading.Thread(target=self._work, name=f"paddock-{k}", daemon=True).start()
@@ -81,6 +79,7 @@ class Executor:
             for job in (*self._calls, *self._waiting, *self._running):
                 if job.client is client:
                     removed += _remove(job.tasks, wanted)
+            self._changed.notify_all()  # what was first in the queue, and did not fit, may have gone
         return removed
 
     def close(self) -> None:
@@ -100,14 +99,12 @@ class Executor:
             with self._changed:
                 while (job := self._next()) is None:
                     self._changed.wait()
-                self._take(job, 1)
                 self._running[job] = None
             renew = self._run(job)
             with self._changed:
                 del self._running[job]
                 if job.tasks:  # which the executor, closed by now, leaves to whoever takes them back
                     self._waiting.appendleft(job)
-                self._take(job, -1)
                 self._changed.notify_all()
             if renew:
                 self.retire()
@@ -140,13 +137,13 @@ class Executor:
         return None
 
     def _fits(self, job: Job) -> bool:
-        free = self._free
-        return job.cpu <= free["cpu"] and job.memory_gb <= free["memory_gb"] and job.gpu <= free["gpu"]
-
-    def _take(self, job: Job, sign: int) -> None:
-        self._free["cpu"] -= sign * job.cpu
-        self._free["memory_gb"] -= sign * job.memory_gb
-        self._free["gpu"] -= sign * job.gpu
+        # Added up anew: what is taken from a fraction of a GB and given back does not quite make it whole again.
+        jobs = [*self._running, job]
+        return (
+            sum(one.cpu for one in jobs) <= self.cpu
+            and sum(one.memory_gb for one in jobs) <= self.memory_gb
+            and sum(one.gpu for one in jobs) <= self.gpu
+        )
 
     def _count(self, series: str) -> int:
         with self._changed:
@@ -197,20 +194,27 @@ class Resident:
         self._script = script
         self._data: bytes | None = data
         self._object: Any = None
-        self._calls: deque[Job] = deque()  # the first runs, or waits for a thread
+        self._calls: deque[tuple[int, Job]] = deque()  # by their numbers; the first runs, or waits for a thread
         self._lock = threading.Lock()
 
     def add(self, job: Job) -> None:
         """Queue a call: a job of one task, its pickled (method, args, kwargs)."""
         job.run = self._run
         with self._lock:
-            self._calls.append(job)
+            self._calls.append((job.tasks[0][0], job))
             first = len(self._calls) == 1
         if first:
             self._executor.add(job, first=True)
 
-    def close(self) -> None:
-        """Let the object go once its open calls have ended, by its own `close` if it has one."""
+    def close(self, taken_back: Collection[int] = ()) -> None:
+        """Let the object go once its open calls have ended, by its own `close` if it has one.
+
+        Args:
+            taken_back: numbers of calls that the executor gave back, and will not run.
+        """
+        with self._lock:
+            if self._calls and self._calls[0][0] in taken_back:
+                self._calls.popleft()
         self.add(Job(_NOBODY, self._run, deque([(-1, dump(("close", (), {})))]), 1, 0.0, 0))
 
     def give_up(self) -> list[int]:
@@ -218,7 +222,7 @@ class Resident:
         with self._lock:
             dropped = list(self._calls)[1:]
             self._calls = deque(list(self._calls)[:1])
-        return [job.tasks[0][0] for job in dropped]
+        return [number for number, _ in dropped]
 
     def _run(self, data: bytes) -> Any:
         try:
@@ -233,7 +237,7 @@ class Resident:
         finally:
             with self._lock:
                 self._calls.popleft()
-                following = self._calls[0] if self._calls else None
+                following = self._calls[0][1] if self._calls else None
             if following is not None:
                 self._executor.add(following, first=True)
 

@@ -3,6 +3,7 @@
 `compute=serial` opens it for a whole run; an algorithm that trains others on workers gives it to each of them there.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -91,7 +92,10 @@ class _Resident:
         return value
 
     def close(self) -> None:
-        self._closed, self._object = True, None
+        closing, self._closed, self._object = self._object, True, None
+        if hasattr(closing, "close"):
+            with contextlib.suppress(Exception):  # as on a worker, nobody waits for it
+                closing.close()
 
     def _run(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._factory is not None:

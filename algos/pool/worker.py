@@ -160,9 +160,12 @@ class Session:
     def abandon(self) -> None:
         """Forget all that belonged to the driver; what runs is finished for nobody."""
         self._closed = True
-        self._executor.take_back(self)
-        for id in list(self._residents):
-            self._drop(id)
+        for resident in self._residents.values():
+            resident.give_up()
+        taken_back = self._executor.take_back(self)
+        for resident in self._residents.values():
+            resident.close(taken_back)
+        self._residents.clear()
 
     def leave(self) -> None:
         """Give back what has not begun, and say that nothing more is taken."""

@@ -16,6 +16,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from envs.errors import nearest
+from envs.stacks import Stack
 
 NOOP, FIRE = ale_py.Action.NOOP, ale_py.Action.FIRE
 SEEDS = 2**31  # the emulator takes those from 0 to here
@@ -78,6 +79,7 @@ class Atari(gymnasium.Env[NDArray[np.uint8], Any]):
         self._stack = np.zeros((stack_num, *self._size), np.uint8)
         self._lives = 0
         self._generator: np.random.MT19937 | None = None  # None until there was a seed
+        self.stack = Stack(stack_num, zeros=True)
         self.observation_space = Box(0, 255, self._stack.shape, np.uint8)
         self.action_space = Discrete(len(self._actions))
 

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from envs.errors import ConfigError
 from envs.native import library
 from envs.native.functions import activate
-from envs.native.networks import DenseLayout, Rows, sum_in_order
+from envs.native.networks import DenseLayout, Normalizer, Rows, sum_in_order
+from envs.spaces.parts import Array
+from envs.spaces.sparse import SparseFeatures, SparseRows
 
 WHOLE = 16  # WHOLE and FORWARD_ROWS of networks.h
 FORWARD_ROWS = 32
@@ -42,9 +44,73 @@ class DenseForward:
         """Compute with parameters [P] from now on; the vector may be longer, and may be changed afterwards."""
         self._network.load(flat)
 
-    def __call__(self, obs: Rows) -> Rows:
-        """Map observations [B, O] to outputs [B, W]."""
+    def __call__(self, obs: Rows | SparseRows) -> Rows:
+        """Map observations [B, O] to outputs [B, W].
+
+        Sums over those of sparse rows begin with 0 and leave out zeros: the bits are the same.
+        """
         return self._network.run(obs)
+
+
+class FeaturesOfBytes(ctypes.Structure):
+    """`struct features` of features.h."""
+
+    kept: tuple[Array, ...]
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("numbers", "mean", "std")),
+        ("row_bytes", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("count", "most", "ones", "legal")),
+        ("clip", ctypes.c_float),
+    )
+
+    @classmethod
+    def of(cls, features: SparseFeatures, normalizer: Normalizer | None) -> "FeaturesOfBytes":
+        """Describe features to native code; the structure keeps what it points into.
+
+        Args:
+            normalizer: which leaves what is no real number as it is; None: all is taken as it is.
+        """
+        made = cls(
+            numbers=features.numbers.ctypes.data,
+            row_bytes=features.itemsize,
+            count=len(features.numbers),
+            most=features.most,
+            ones=features.ones and normalizer is None,
+            legal=features.legal,
+        )
+        made.kept = (features.numbers,)
+        if normalizer is not None:
+            mean, std = (np.ascontiguousarray(each, np.float32) for each in (normalizer.mean, normalizer.std))
+            made.kept += (mean, std)
+            made.mean, made.std, made.clip = mean.ctypes.data, std.ctypes.data, normalizer.clip
+        return made
+
+
+def expand(features: SparseFeatures, octets: Array, normalizer: Normalizer | None) -> SparseRows:
+    """Return the features of rows of bytes [B, itemsize] without the zeros among them; see `FeaturesOfBytes.of`."""
+    if library.usable() is None:
+        numbers = features.spread(octets)
+        return SparseRows.of(
+            numbers if normalizer is None else normalizer(numbers), features.ones and normalizer is None
+        )
+    octets, told, count = np.ascontiguousarray(octets), FeaturesOfBytes.of(features, normalizer), len(octets)
+    starts, index = np.empty(count + 1, np.int64), np.empty(count * features.most, np.uint16)
+    value = None if told.ones else np.empty(count * features.most, np.float32)
+    written = starts.ctypes.data, index.ctypes.data, None if value is None else value.ctypes.data
+    library.load().expand_rows(ctypes.byref(told), octets.ctypes.data, count, *written)
+    return SparseRows(starts, index[: starts[-1]], None if value is None else value[: starts[-1]])
+
+
+class Sparse(ctypes.Structure):
+    """`struct sparse` of sparse.h."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("starts", "index", "value"))
+
+    @classmethod
+    def of(cls, rows: SparseRows) -> "Sparse":
+        """Show rows to native code, which have to outlive it."""
+        arrays = (rows.starts, rows.index, rows.value)
+        return cls(*(None if array is None else array.ctypes.data for array in arrays))
 
 
 class PackedWeights:
@@ -72,6 +138,7 @@ class _CForward(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("weights", "input", "output", "scratch", "sizes")),
         ("rows", ctypes.c_int64),
         *((name, ctypes.c_int32) for name in ("layers", "relu")),
+        ("sparse", ctypes.c_void_p),
     )
 
 
@@ -95,12 +162,17 @@ class _Compiled:
         )
         self._at = ctypes.byref(self._struct)
 
-    def run(self, obs: Rows) -> Rows:
+    def run(self, obs: Rows | SparseRows) -> Rows:
         """See `DenseForward.__call__`."""
-        obs = np.ascontiguousarray(obs, np.float32)
-        assert obs.ndim == 2 and obs.shape[1] == self._layout.sizes[0], obs.shape
-        out = np.empty((len(obs), self._layout.sizes[-1]), np.float32)
-        self._struct.input, self._struct.output, self._struct.rows = obs.ctypes.data, out.ctypes.data, len(obs)
+        out, struct = np.empty((len(obs), self._layout.sizes[-1]), np.float32), self._struct
+        if isinstance(obs, SparseRows):
+            sparse = Sparse.of(obs)
+            struct.input, struct.sparse = None, ctypes.addressof(sparse)
+        else:
+            obs = np.ascontiguousarray(obs, np.float32)
+            assert obs.ndim == 2 and obs.shape[1] == self._layout.sizes[0], obs.shape
+            struct.input, struct.sparse = obs.ctypes.data, None
+        struct.output, struct.rows = out.ctypes.data, len(obs)
         self._call(self._set, self._at)
         return out
 
@@ -116,17 +188,30 @@ class _Plain:
         """See `DenseForward.load`."""
         self._layers = [(weights.copy("C"), bias.copy()) for weights, bias in self._layout.layers(flat)]
 
-    def run(self, obs: Rows) -> Rows:
+    def run(self, obs: Rows | SparseRows) -> Rows:
         """See `DenseForward.__call__`."""
-        obs = np.asarray(obs, np.float32)
         out = np.empty((len(obs), self._layout.sizes[-1]), np.float32)
+        if isinstance(obs, SparseRows):
+            taken, weighed = gather(obs, self._layers[0][0]), 1
+        else:
+            taken, weighed = np.asarray(obs, np.float32), 0
         with np.errstate(all="ignore"):  # as in native code
             for first in range(0, len(obs), self._rows):
                 rows = slice(first, first + self._rows)
-                hidden = obs[rows]
+                hidden = taken[rows]
                 for k, (weights, bias) in enumerate(self._layers):
-                    hidden = sum_in_order(hidden[:, :, None] * weights) + bias
+                    hidden = (hidden if k < weighed else sum_in_order(hidden[:, :, None] * weights)) + bias
                     if k < len(self._layers) - 1:
                         hidden = activate(hidden, self._activation)
                 out[rows] = hidden
         return out
+
+
+def gather(rows: SparseRows, weights: Rows) -> Rows:
+    """Return the products of sparse rows [B, I] with weights [I, W], each sum from 0 on in the order of the inputs."""
+    out = np.zeros((len(rows), weights.shape[1]), np.float32)
+    with np.errstate(all="ignore"):
+        for number, sums in enumerate(out):
+            index, value = rows.row(number)
+            sums[:] = sum_in_order(np.concatenate([sums[None], weights[index] * value[:, None]])[None])[0]
+    return out

@@ -16,7 +16,7 @@ from typing import Any
 from envs.errors import ConfigError, require
 
 FOLDER = Path(__file__).parent
-ABI = 7  # PADDOCK_ABI of native.h
+ABI = 8  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
 CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
 AGAIN = "run pip install again, or choose vec=serial"
@@ -32,10 +32,31 @@ RECORDED = {
     "mountain_car": 0xC0373F2AA05A01DA,
     "mountain_car_continuous": 0x22A91CC9410CE17F,
     "walker": 0x9B2A7309F8681240,
+    "game_2048": 0x9825A71B2072B3EC,
+    "breakout": 0x99B6C08A9593BF40,
+    "pong": 0x34DE838431A80638,
+    "bricks": 0xA51E92478CE74563,
+    "road": 0x37014530E052A69B,
+    "harvest": 0x8CAD33F9C173889B,
+    "fleet": 0x8C0D40564963CD99,
+    "depths": 0x10673CDA55C102B3,
+    "sanity_bandit": 0x44D687ED324D0667,
+    "sanity_password": 0xD03E93EBA0B8D31C,
+    "sanity_squared": 0xF4928E5DDFD60EEC,
+    "sanity_blend": 0x6B5BD6DC0A5025A5,
+    "sanity_stochastic": 0xBFCCE866FC7C6AFD,
+    "sanity_delay": 0x5D4CF0B0F1DDC6E0,
+    "sanity_cutoff": 0xCD8486B6EDB98E40,
+    "sanity_copy": 0x5E7F0F764296621D,
+    "sanity_memory": 0xA152FCADAC2E55F6,
+    "sanity_recall": 0x8B955D554D164445,
+    "connect4": 0x86DD691DF5BBABF4,
+    "tictactoe": 0xD1B66B409807F125,
+    "snake": 0x5A774173DD17443E,
     "minigrid": 0x1320C1ACEDF764DE,
     "minigrid_moves": 0xAF2680B2BDD23FEB,
     "networks": 0x9878932BB75CF1FF,
-    "forward": 0xE03A651A55B82095,
+    "forward": 0xB3B7D98B16743950,
     "series": 0x97099829BF509ADF,
     "steps": 0x9FAF46D66B0C8766,
 }
@@ -47,6 +68,7 @@ _FUNCTIONS = {  # result, then arguments
     "fingerprint": (ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p),
     "run_networks": (None, ctypes.c_char_p, _POINTER),
     "run_forward": (None, ctypes.c_char_p, _POINTER),
+    "expand_rows": (None, _POINTER, _POINTER, _LONG, _POINTER, _POINTER, _POINTER),
     "apply_function": (None, ctypes.c_char_p, _INT, _POINTER, _POINTER, _LONG),
     "carry_back": (None, _POINTER, _POINTER, _POINTER, _LONG, _LONG),
     "discount": (None, _POINTER, _POINTER, ctypes.c_double, _POINTER, _POINTER, _LONG, _LONG),

@@ -26,8 +26,8 @@ def needed(task: NativeTask, num_envs: int) -> int:
     shape = describe(task.name)
     groups = -(-num_envs // shape.lanes)
     length = task.settings.length if isinstance(task.settings, CourseSettings) else 0
-    rows = 2 * (shape.row_bytes or 4 * shape.observations) + 8 * shape.actions
-    return groups * shape.group_bytes + num_envs * (BOOKKEEPING + rows + POINT * length)
+    row = BOOKKEEPING + 2 * (shape.row_bytes or 4 * shape.observations) + 8 * shape.actions
+    return groups * shape.group_bytes + num_envs * (task.source.seats * row + POINT * length)
 
 
 def available() -> int:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from envs.errors import ConfigError
 from envs.native import library
 from envs.native.functions import activate, quick_tangent
+from envs.spaces.sparse import SparseFeatures
 
 SPARE_FLOATS = 128  # of networks.h
 
@@ -59,6 +60,7 @@ class Network:
     head: str
     low: tuple[float, ...] = ()  # [A] bounds of an action that is bounded or clipped
     high: tuple[float, ...] = ()
+    features: SparseFeatures | None = None  # what it sees of observations that are rows of bytes; None: of numbers
 
     @functools.cached_property
     def layout(self) -> DenseLayout:

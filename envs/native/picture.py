@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.errors import require
+from envs.native.games import ours
 from envs.native.settings import NativeTask
 
 BODIES = 5  # hull, leg, lower leg, leg, lower leg
@@ -29,9 +30,26 @@ def painter_of(task: NativeTask, c: ctypes.CDLL, vector: int | None) -> Painter:
     """What draws the environments of this task; the walker's bodies and ground are the vector's."""
     if task.name == "walker":
         return _WalkerPainter(task, c, vector)
+    if task.name in ours.NAMES:
+        return _GamePainter(task)
     draws = task.name in STATES
     require(draws, f"render: the native version of {task.source.id} draws nothing; the same episodes on vec=serial do")
     return _ClassicPainter(task)
+
+
+class _GamePainter:
+    """The picture of an observation, which shows all that there is in a game of ours."""
+
+    def __init__(self, task: NativeTask) -> None:
+        game: Any = task.source.make()
+        self._layout, self._picture = task.source.observations, game.unwrapped.picture
+
+    def paint(self, i: int, observation: NDArray[Any], action: Any) -> NDArray[np.uint8] | None:
+        rows = self._layout.zeros(1)
+        rows[0] = observation
+        return self._picture(self._layout.reader(rows)(0))
+
+    def close(self) -> None: ...
 
 
 class _ClassicPainter:

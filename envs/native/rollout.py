@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from envs.errors import require
 from envs.native import library
+from envs.native.forward import FeaturesOfBytes, PackedWeights
 from envs.native.networks import Network, Normalizer
 from envs.native.settings import NativeTask
 
 HEADS = ("discrete", "bounded", "clipped")  # HEAD_... of rollout.h
 ACTIVATIONS = ("tanh", "relu")
+MOST_OBSERVATION = 32  # MAX_OBSERVATION of native.h: longer ones are rows of bytes, which no network reads there
 MOST_PARAMETERS = 500_000  # for each lane has its own: 64 MB at most
 
 
@@ -32,6 +34,7 @@ class NativeRollout(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("task", "settings", "parameters")),
         *((name, ctypes.c_int64) for name in ("members", "episodes", "num_parameters", "limit")),
         *((name, ctypes.c_void_p) for name in ("seeds", "member", "observe", "sizes", "low", "high", "mean", "std")),
+        ("features", ctypes.c_void_p),
         *((name, ctypes.c_int32) for name in ("layers", "relu", "head", "threads")),
         ("clip", ctypes.c_float),
         *((name, ctypes.c_void_p) for name in ("returns", "lengths", "moment_mean", "moment_m2")),
@@ -49,18 +52,25 @@ class Played:
 
 
 def supports(task: NativeTask, network: Network) -> bool:
-    """Whether native code can play this network in this environment."""
+    """Whether native code can play this network in this environment, which is no world of several agents."""
+    if task.source.seats > 1:
+        return False
     observation, action = task.observation_space, task.action_space
     if network.head == "discrete":
         fits = isinstance(action, Discrete) and action.start == 0 and action.n == network.sizes[-1]
     else:
         fits = isinstance(action, Box) and math.prod(action.shape) == network.sizes[-1] == len(network.low)
+    if network.features is None:
+        fits = fits and isinstance(observation, Box) and math.prod(observation.shape) == network.sizes[0]
+        fits = fits and network.sizes[0] <= MOST_OBSERVATION
+    else:
+        layout = task.source.observations
+        known = {*network.features.leaves} <= {*layout.leaves} and network.features.itemsize == layout.itemsize
+        fits = fits and known and not layout.plain and network.head == "discrete"
     return (
         fits
-        and isinstance(observation, Box)
         and network.head in HEADS
         and network.activation in ACTIVATIONS
-        and math.prod(observation.shape) == network.sizes[0]
         and network.num_parameters <= MOST_PARAMETERS
     )
 
@@ -84,7 +94,7 @@ def play_episodes(
         parameters: [M, P].
         normalizer: of observations; None: as they are.
         cap: steps after which an episode is cut off; None for the environment's own limit.
-        observe: [E], whether to give the moments of the observations seen.
+        observe: [E], whether to give the moments of the observations seen, which those of rows of bytes have not.
         threads: that play, at least 1; they change no number.
 
     Raises:
@@ -105,11 +115,15 @@ def play_episodes(
         "moment_mean": np.zeros((episodes, width)),
         "moment_m2": np.zeros((episodes, width)),
     }
-    if normalizer is not None:
+    features = None if network.features is None else FeaturesOfBytes.of(network.features, normalizer)
+    if features is not None:
+        assert not any(observe)
+        arrays["parameters"] = _packed(network, arrays["parameters"])
+    elif normalizer is not None:
         arrays |= {name: np.ascontiguousarray(getattr(normalizer, name), np.float32) for name in ("mean", "std")}
         assert arrays["mean"].shape == arrays["std"].shape == (width,)
-    rows = len(arrays["parameters"])
-    assert supports(task, network) and arrays["parameters"].shape == (rows, network.num_parameters)
+    rows, each = arrays["parameters"].shape
+    assert supports(task, network) and parameters.shape == (rows, network.num_parameters)
     assert arrays["member"].shape == arrays["observe"].shape == (episodes,)
     assert threads >= 1 and all(0 <= row < rows for row in member) and all(seed >= 0 for seed in seeds)
 
@@ -119,7 +133,8 @@ def play_episodes(
         settings=ctypes.addressof(task.settings),
         members=rows,
         episodes=episodes,
-        num_parameters=network.num_parameters,
+        num_parameters=each,
+        features=None if features is None else ctypes.addressof(features),
         layers=len(network.sizes) - 1,
         relu=network.activation == "relu",
         head=HEADS.index(network.head),
@@ -131,3 +146,13 @@ def play_episodes(
     failed = library_.play_episodes(ctypes.byref(rollout))
     require(not failed, f"no memory for {threads} threads with networks of {network.sizes}; take fewer threads")
     return Played(arrays["returns"], arrays["lengths"], arrays["moment_mean"], arrays["moment_m2"])
+
+
+def _packed(network: Network, parameters: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Parameters [M, P] as native code reads those of networks that see rows of bytes."""
+    packed = PackedWeights(network.layout)
+    made = np.empty((len(parameters), len(packed.array)), np.float32)
+    for own, flat in zip(made, parameters, strict=True):
+        packed.load(flat)
+        own[:] = packed.array
+    return made

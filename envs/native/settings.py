@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -12,9 +12,14 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
-import envs.bipedal  # noqa: F401, registers its environments
+import envs.bipedal
+import envs.games
+import envs.sanity
+import envs.tasks.recall  # noqa: F401, registers its environments, as those above do
 from envs.errors import require
-from envs.native import minigrid
+from envs.native.boards.worlds import WORLDS, read_world
+from envs.native.games import minigrid
+from envs.native.games.ours import GAMES, Family, Settings
 from envs.spec import EnvSpec
 
 ELSEWHERE = "choose vec=serial or vec=multiprocess"
@@ -65,21 +70,11 @@ class NativeTask:
     settings: ctypes.Structure
     kept: tuple[NDArray[Any], ...]  # arrays that the settings point into
     time_limit: int | None  # steps
-    observation_space: gymnasium.Space
+    observation_space: gymnasium.Space  # of a world, each seat's, as the next
     action_space: gymnasium.Space
     metadata: dict[str, Any]
     render_mode: str | None
     exact: bool  # whether a step gives, bit for bit, what the environment that the id names gives
-
-
-Settings = tuple[ctypes.Structure, tuple[NDArray[Any], ...]]
-
-
-@dataclass(frozen=True)
-class _Family:
-    name: str  # in tasks.h; the walker's also tells who forgets all before an episode, so that `fresh` changes nothing
-    keywords: tuple[str, ...]  # arguments of the constructor that the native task has
-    settings: Callable[[Mapping[str, Any]], Settings]
 
 
 def native_task(spec: EnvSpec) -> NativeTask:
@@ -91,12 +86,15 @@ def native_task(spec: EnvSpec) -> NativeTask:
     name = spec.id.rpartition(":")[2]
     if name.startswith(minigrid.PREFIX):
         return _grid_task(spec)
+    if spec.id in WORLDS:
+        return _world_task(spec)
     source_id = NATIVE.get(name, spec.id)
     source_name = source_id.rpartition(":")[2]
-    family = FAMILIES.get(source_name)
+    family = FAMILIES.get(source_name) or GAMES.get(source_name)
+    having = ", ".join([*native_ids(), *game_ids()])
     require(
         family is not None,
-        f"env.id={spec.id} has no native version; those that have one: {', '.join(native_ids())}, and MiniGrid's, as "
+        f"env.id={spec.id} has no native version; those that have one: {having}, and MiniGrid's, as "
         "minigrid:MiniGrid-Empty-8x8-v0; choose one of them, or vec=serial or vec=multiprocess",
     )
     assert family is not None
@@ -114,16 +112,18 @@ def native_task(spec: EnvSpec) -> NativeTask:
     source = replace(spec, id=source_id, max_episode_steps=None, fresh=False)
     observation_space, action_space = source.spaces  # the constructor checks the arguments
     registered = gymnasium.spec(source_name)
-    settings, kept = family.settings(registered.kwargs | own)
+    given = registered.kwargs | own
+    settings, kept = family.settings(given)
     entry: Any = registered.entry_point
     creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
     limit = spec.max_episode_steps if spec.max_episode_steps is not None else gymnasium.spec(name).max_episode_steps
+    limits = [steps for steps in (limit, family.limit(given)) if steps is not None]
     return NativeTask(
         source=source,
         name=family.name,
         settings=settings,
         kept=kept,
-        time_limit=limit,
+        time_limit=min(limits, default=None),
         observation_space=observation_space,
         action_space=action_space,
         metadata=creator.metadata,
@@ -162,6 +162,27 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
     )
 
 
+def _world_task(spec: EnvSpec) -> NativeTask:
+    """Return the native version of an environment of several agents, which all sit in one role."""
+    _check_wrappers(spec, ())
+    _check_fresh(spec)
+    source = replace(spec, max_episode_steps=None)
+    family, settings = read_world(source)
+    (role,) = source.roles
+    return NativeTask(
+        source=source,
+        name=family.name,
+        settings=settings,
+        kept=(),
+        time_limit=spec.max_episode_steps,
+        observation_space=role.observation_space,
+        action_space=role.action_space,
+        metadata={},
+        render_mode=spec.arguments.get("render_mode"),
+        exact=family.exact(),
+    )
+
+
 def _check_wrappers(spec: EnvSpec, allowed: tuple[str, ...]) -> None:
     wrappers = [dict(wrapper)["_target_"] for wrapper in spec.wrappers]
     others = [target for target in wrappers if target not in allowed]
@@ -181,8 +202,15 @@ def native_ids() -> list[str]:
     return [_full_id(name) for name in FAMILIES]
 
 
+def game_ids() -> list[str]:
+    """Ids of our own games, and of the sanity suite's tasks, that have a native version."""
+    return [_full_id(name) for name in GAMES]
+
+
 def _full_id(name: str) -> str:
-    return f"envs.bipedal:{name}" if name.startswith("paddock/") else name
+    """Return the id by which it is registered and found: the room of its entry point comes before."""
+    entry = str(gymnasium.spec(name).entry_point)
+    return f"{'.'.join(entry.split('.')[:2])}:{name}" if name.startswith("paddock/") else name
 
 
 def _classic(arguments: Mapping[str, Any]) -> Settings:
@@ -255,16 +283,16 @@ TERRAIN = (
     "length",
 )
 FAMILIES = {  # by the name of the environment whose task it is
-    "CartPole-v1": _Family("cartpole", ("sutton_barto_reward",), _classic),
-    "Pendulum-v1": _Family("pendulum", ("g",), _classic),
-    "Acrobot-v1": _Family("acrobot", (), _classic),
-    "MountainCar-v0": _Family("mountain_car", ("goal_velocity",), _classic),
-    "MountainCarContinuous-v0": _Family("mountain_car_continuous", ("goal_velocity",), _classic),
-    "BipedalWalker-v3": _Family("walker", ("hardcore",), _walker),
-    "BipedalWalkerHardcore-v3": _Family("walker", ("hardcore",), _walker),
-    "paddock/BipedalWalker-v3": _Family("walker", ("hardcore",), _walker),
-    "paddock/BipedalWalkerHardcore-v3": _Family("walker", ("hardcore",), _walker),
-    "paddock/Terrain-v0": _Family("walker", TERRAIN, _terrain),
+    "CartPole-v1": Family("cartpole", ("sutton_barto_reward",), _classic),
+    "Pendulum-v1": Family("pendulum", ("g",), _classic),
+    "Acrobot-v1": Family("acrobot", (), _classic),
+    "MountainCar-v0": Family("mountain_car", ("goal_velocity",), _classic),
+    "MountainCarContinuous-v0": Family("mountain_car_continuous", ("goal_velocity",), _classic),
+    "BipedalWalker-v3": Family("walker", ("hardcore",), _walker),
+    "BipedalWalkerHardcore-v3": Family("walker", ("hardcore",), _walker),
+    "paddock/BipedalWalker-v3": Family("walker", ("hardcore",), _walker),
+    "paddock/BipedalWalkerHardcore-v3": Family("walker", ("hardcore",), _walker),
+    "paddock/Terrain-v0": Family("walker", TERRAIN, _terrain),
 }
 # By the id of the native environment by itself: whose task it is; of two walkers with one name, Gymnasium's.
 NATIVE = {f"paddock/Native{name.rpartition('/')[2]}": _full_id(name) for name in reversed(FAMILIES)}

@@ -13,10 +13,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.forward import PackedWeights
+from envs.native.forward import FeaturesOfBytes, PackedWeights
 from envs.native.functions import quick_exp
 from envs.native.networks import DenseLayout, Normalizer
 from envs.native.vector import NativeVectorEnv
+from envs.spaces.sparse import SparseFeatures
 
 Drawn = Literal["choices", "clipped", "squashed", "soft", "tanh"]
 DRAWN = get_args(Drawn)  # DRAWN_... of steps.h
@@ -35,6 +36,7 @@ class Drawing:
     half: Floats  # half the width between them
     high: Floats
     log_half: Floats  # its logarithm
+    features: SparseFeatures | None = None  # of observations that are rows of bytes
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class _CSteps(ctypes.Structure):
     """`struct steps` of steps.h."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("weights", "sizes", "mean", "std")),
+        *((name, ctypes.c_void_p) for name in ("weights", "sizes", "features", "mean", "std")),
         *((name, ctypes.c_void_p) for name in ("log_std", "deviation", "inverse", "low", "half", "high", "log_half")),
         *((name, ctypes.c_void_p) for name in ("noise", "observation", "action", "logprob", "reward")),
         *((name, ctypes.c_void_p) for name in ("terminated", "truncated", "final_return", "final_length", "final")),
@@ -101,7 +103,10 @@ class StepPlayer:
         if log_std.size:
             self._show(log_std=log_std.copy(), deviation=quick_exp(log_std), inverse=quick_exp(-log_std))
         self._steps.mean = self._steps.std = None
-        if normalizer is not None:
+        if self._drawing.features is not None:
+            self._features = FeaturesOfBytes.of(self._drawing.features, normalizer)
+            self._steps.features = ctypes.addressof(self._features)
+        elif normalizer is not None:
             self._show(mean=normalizer.mean, std=normalizer.std)
             self._steps.clip = normalizer.clip
 
@@ -112,12 +117,14 @@ class StepPlayer:
             VectorMisuse: an action is not finite; some environments have stepped then.
         """
         drawing, venv, steps = self._drawing, self._venv, self._steps
-        (T, N, W), width = noise.shape, drawing.layout.sizes[0]
+        T, N, W = noise.shape
+        features = drawing.features
+        row, kind = ((), f"V{features.itemsize}") if features else (drawing.layout.sizes[:1], "f4")
         choices = drawing.drawn == "choices"
         assert (len(drawing.low) or drawing.layout.sizes[-1]) == W and venv.num_envs == N, noise.shape
         # Where nothing is written, no memory is taken.
         made = {
-            "observation": np.empty((T + 1, N, width), np.float32),
+            "observation": np.empty((T + 1, N, *row), kind),
             "action": np.empty((T, N, 1 if choices else W), np.int64 if choices else np.float32),
             "logprob": np.empty((T, N), np.float32),
             "reward": np.empty((T, N), np.float32),
@@ -125,7 +132,7 @@ class StepPlayer:
             "truncated": np.empty((T, N), np.bool_),
             "final_return": np.empty((T, N)),
             "final_length": np.empty((T, N), np.int64),
-            "final": np.empty((T, N, width), np.float32),
+            "final": np.empty((T, N, *row), kind),
         }
         for name, array in made.items():
             setattr(steps, name, array.ctypes.data)
@@ -134,7 +141,7 @@ class StepPlayer:
         before = time.perf_counter()
         venv.play(steps)
         seconds = time.perf_counter() - before
-        truncated, shape = made["truncated"], venv.single_observation_space.shape or ()
+        truncated, shape = made["truncated"], () if features else venv.single_observation_space.shape or ()
         ended = made["terminated"] | truncated
         ticks = steps.policy_ticks + steps.env_ticks
         share = steps.policy_ticks / ticks if ticks else 0.0

@@ -26,25 +26,32 @@ from envs.vector.contract import (
     read_seeds,
 )
 from envs.vector.storage import Layouts, RowIndex
-from envs.vector.table import ARRAYS, FREE, NEW, SENT, Arrays, Table
+from envs.vector.table import ARRAYS, FREE, NEW, SENT, Arrays, Table, worlds_of
 
 BITS = 2**64
 NO_MEMORY = -2  # of vector_play
+LIVES = ("alive", "acts", "over")  # of worlds, besides what every vector has
 
 
 class ArrayRows(ctypes.Structure):
     """`struct rows` of vector.h: where the arrays are that `Arrays` has by the same names."""
 
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ARRAYS)
+    _fields_ = tuple((name, ctypes.c_void_p) for name in (*ARRAYS, *LIVES))
 
 
 def rows_of(arrays: Arrays) -> ArrayRows:
     """What the C code is given of these arrays, which have to outlive it."""
-    return ArrayRows(**{name: getattr(arrays, name).ctypes.data for name in ARRAYS})
+    return ArrayRows(**{name: array.ctypes.data for name, array in named(arrays).items()})
+
+
+def named(arrays: Arrays) -> dict[str, NDArray[Any]]:
+    """Return the arrays that the C code reads and writes, by name; of worlds, who lives too."""
+    lives = {} if arrays.lives is None else {name: getattr(arrays.lives, name) for name in LIVES}
+    return {name: getattr(arrays, name) for name in ARRAYS} | lives
 
 
 class NativeVectorEnv(VectorEnv):
-    """N native environments; `recv` does the work, without the interpreter lock.
+    """N native environments, or W worlds and their rows; `recv` does the work, without the interpreter lock.
 
     Attributes:
         task: what the environments are.
@@ -76,15 +83,16 @@ class NativeVectorEnv(VectorEnv):
         """
         self._vector: int | None = None
         self._painter: Painter | None = None
-        describe(self, task, task.observation_space, num_envs, autoreset)
+        layouts = Layouts.of_seats(task.source, task.source.seating)
+        rows = self.batch_size = num_envs * layouts.seats
+        describe(self, task, task.observation_space, rows, autoreset, task.action_space, layouts.role_seats)
         self.task = task
         self._c = library.load()
         check_memory(task, num_envs)
-        self.batch_size = num_envs
-        layouts = Layouts.of(task.source, *task.source.raw_spaces)
-        self.arrays = Arrays.allocate(layouts, num_envs, np.zeros)
+        self.arrays = Arrays.allocate(layouts, rows, np.zeros)
         self._table = Table(self.arrays, layouts, autoreset, copy, packed)
-        self._free = FREE * num_envs
+        self._free = FREE * rows
+        self._waits = layouts.seats > 1 and autoreset is AutoresetMode.DISABLED  # worlds, for their caller's resets
         self._chosen = np.zeros(num_envs, np.uint8)
         self._chosen_at = self._chosen.ctypes.data
         # Our own arrays, and the same with the caller's actions.
@@ -109,14 +117,14 @@ class NativeVectorEnv(VectorEnv):
         if others:
             raise VectorMisuse(f"reset: native environments take no options, got {sorted(others)}; leave them out")
         rows = self._table.rows(chosen, "reset")
-        seeds = self._seeds(read_seeds(seed, self.num_envs))
+        seeds = self._seeds(read_seeds(seed, self.worlds))
         self._started(self._c.vector_start(self._vector, self._choose(rows), seeds.ctypes.data, self._own_at))
         return self._table.start(rows)
 
     def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `VectorEnv.begin`."""
         check_open(self, "begin")
-        first = np.array(read_episodes(episodes, self.num_envs), np.int64)
+        first = np.array(read_episodes(episodes, self.worlds), np.int64)
         key = ctypes.c_int64(seed % BITS).value
         self._started(self._c.vector_begin(self._vector, key, first.ctypes.data, self._own_at))
         return self._table.start(self._table.everyone)
@@ -137,6 +145,8 @@ class NativeVectorEnv(VectorEnv):
         """
         check_open(self, "recv")
         rows = self._table.outstanding(env_ids)
+        if self._waits:
+            self._check_living(rows)
         refused = self._c.vector_step(self._vector, self._choose(rows), self._own_at)
         if refused >= 0:
             self._table.mark(FREE, rows)
@@ -150,6 +160,8 @@ class NativeVectorEnv(VectorEnv):
             self.send(actions)
             return self.recv()
         check_open(self, "step")
+        if self._waits:
+            self._check_living(table.everyone)
         self._direct.action = actions.ctypes.data
         refused = self._c.vector_step(self._vector, None, self._direct_at)
         if refused >= 0:
@@ -174,12 +186,17 @@ class NativeVectorEnv(VectorEnv):
         if refused == NO_MEMORY:
             raise VectorMisuse(f"play: no memory for {self.num_envs} rows of a network's values; take fewer")
 
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """See `VectorEnv.alive`."""
+        return self._table.alive
+
     def state_dict(self) -> dict[str, Any]:
         """Everything, as arrays and plain data: a vector of the same recipe that loads it gives the same bits."""
         check_open(self, "state_dict")
         saved = np.zeros(self._c.vector_saved_bytes(self._vector), np.uint8)
         self._c.vector_save(self._vector, saved.ctypes.data)
-        arrays = {name: array.copy() for name, array in self._named().items()}
+        arrays = {name: array.copy() for name, array in named(self.arrays).items()}
         return {"task": self.task.name, "saved": saved, "flags": self._table.flag.copy(), "arrays": arrays}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -201,7 +218,7 @@ class NativeVectorEnv(VectorEnv):
                 raise VectorMisuse(f"load_state_dict: {what}; load it into a vector of the same recipe")
         if self._c.vector_load(self._vector, np.ascontiguousarray(state["saved"]).ctypes.data):
             raise VectorMisuse("load_state_dict: saved is not what state_dict gave; take another checkpoint")
-        for name, array in self._named().items():
+        for name, array in named(self.arrays).items():
             array[...] = state["arrays"][name]
         self._table.flag[...] = state["flags"]
 
@@ -226,15 +243,22 @@ class NativeVectorEnv(VectorEnv):
             self._c.vector_close(self._vector)
             self._vector = None
 
-    def _named(self) -> dict[str, NDArray[Any]]:
-        return {name: getattr(self.arrays, name) for name in ARRAYS}
+    def _check_living(self, rows: RowIndex) -> None:
+        """Raise VectorMisuse where a world of these is over and awaits its reset."""
+        lives = self.arrays.lives
+        assert lives is not None
+        over = ~lives.alive[rows].reshape(-1, self.seats).any(axis=1)
+        if over.any():
+            self._table.mark(FREE, rows)
+            i = np.arange(self.worlds)[worlds_of(rows, self.seats)][over][0]
+            raise VectorMisuse(f"send: world {i} is over; reset it first, by options={{'reset_mask': ...}}")
 
     def _choose(self, rows: RowIndex) -> int | None:
         """Where the C code reads which environments are meant; None for all of them."""
         if isinstance(rows, slice) and rows == self._table.everyone:
             return None
         self._chosen[:] = 0
-        self._chosen[rows] = 1
+        self._chosen[worlds_of(rows, self.seats)] = 1
         return self._chosen_at
 
     def _seeds(self, given: list[int | None]) -> NDArray[np.int64]:
@@ -243,7 +267,7 @@ class NativeVectorEnv(VectorEnv):
             if one is not None and not 0 <= one < BITS // 2:
                 raise VectorMisuse(f"reset: seed={one} must be at least 0 and below 2^63")
         seeds = np.array([-1 if one is None else one for one in given], np.int64)
-        fresh = (seeds < 0) & (self._table.flag == NEW[0])
+        fresh = (seeds < 0) & (self._table.flag[:: self.seats] == NEW[0])
         if fresh.any():
             seeds[fresh] = np.random.default_rng().integers(BITS // 2, size=int(fresh.sum()), dtype=np.int64)
         return seeds
@@ -255,7 +279,9 @@ class NativeVectorEnv(VectorEnv):
     def _refusal(self, i: int, actions: NDArray[Any]) -> VectorMisuse:
         space = self.single_action_space
         allowed = "finite numbers" if actions.ndim > 1 else f"a choice of 0 to {int(getattr(space, 'n', 0)) - 1}"
-        return VectorMisuse(f"step: the action of environment {i} is {actions[i].tolist()}; pass {allowed}")
+        world, seat = divmod(i, self.seats)
+        whose = f"environment {i}" if self.seats == 1 else f"seat {seat} of world {world}"
+        return VectorMisuse(f"step: the action of {whose} is {actions[i].tolist()}; pass {allowed}")
 
 
 def _lies_as(array: Any, mine: NDArray[Any]) -> bool:

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from envs.remote.values import Garbled, decode, encode
 from envs.vector.storage import RowIndex
 
-PROTOCOL = 1  # what both sides must speak
+PROTOCOL = 2  # what both sides must speak
 MAGIC = b"PDK\n"
 FIXED = struct.Struct("<4sBBHII")
 SUMS = struct.Struct("<II")
 START = FIXED.size + SUMS.size
 QUIET = 1  # flag of an order: it is done, and no outcome is told
+MOST_SIGNAL = 1 << 16  # bytes of a signal's value
 SPARE = 1 << 20  # bytes of a frame beside what its rows need
 
 
@@ -37,13 +38,14 @@ class Kind(IntEnum):
     TURN = 4
     STATE = 5
     BEAT = 6
+    SIGNAL = 7
     ATTACHED = 16
     OUTCOME = 17
     FAILED = 18
     GOODBYE = 19
 
 
-ORDERS = (Kind.RESET, Kind.BEGIN, Kind.TURN, Kind.STATE)  # the client's, which are numbered
+ORDERS = (Kind.RESET, Kind.BEGIN, Kind.TURN, Kind.STATE, Kind.SIGNAL)  # the client's, which are numbered
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,10 @@ class Cursor:
         array = np.frombuffer(self._body, dtype, count, self._at).reshape(shape) if size else np.zeros(shape, dtype)
         self._at += size + -size % 8
         return array
+
+    def take_like(self, rows: NDArray[Any], count: int) -> NDArray[Any]:
+        """Return the next array, of so many rows as those of another; raises as `take` does."""
+        return self.take(rows.dtype, count, *rows.shape[1:])
 
     def finish(self) -> None:
         """Raise Garbled if something is left."""

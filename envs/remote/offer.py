@@ -1,19 +1,32 @@
-"""What a server offers: an environment, its spaces, and how its observations and actions lie in rows."""
+"""What a server offers: an environment, who sits there, and how observations and actions lie in rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gymnasium import Space
-
 from envs.errors import ConfigError, require
-from envs.remote.spaces import build_space
-from envs.remote.values import Garbled, decode, encode
+from envs.remote.frames import MOST_SIGNAL
+from envs.remote.spaces import build_space, describe_space
+from envs.remote.values import Garbled, Unsayable, decode, encode
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
+from envs.vector.contract import VectorMisuse
 from envs.vector.storage import Layouts
+from envs.worlds.roles import Role
 
 REMOTE_ID = "envs.remote.single:Remote-v0"  # of the environment that stands for whatever a server offers
-COMPARED = ("id", "kwargs", "wrappers", "max_episode_steps", "fresh", "bounds", "action_bounds", "without")
+FACTORY_ID = "envs.remote.single:make"  # the same for worlds too
+COMPARED: tuple[str, ...] = (
+    "id",
+    "kwargs",
+    "wrappers",
+    "max_episode_steps",
+    "fresh",
+    "bounds",
+    "action_bounds",
+    "without",
+)
+COMPARED += ("agents", "seat_feature")
 LONG = 100_000  # steps that limit no episode but of environments without a limit of their own
 
 
@@ -23,15 +36,16 @@ class Offer:
 
     Attributes:
         environment: its recipe, as plain data.
+        roles: its kinds of seats; one, of one seat, where it has one agent.
         vec: how the server steps it.
     """
 
     address: str
     server: str
     environment: dict[str, Any]
-    observation_space: Space  # without what is left out
-    action_space: Space
+    roles: tuple[Role, ...]
     metadata: dict[str, Any]
+    takes_signals: bool
     vec: str
     versions: dict[str, str]
     capacity: int
@@ -45,39 +59,45 @@ class Offer:
             ConfigError: it is no such server.
         """
         try:
-            observation, action = (build_space(told[name]) for name in ("observation", "action"))
+            environment = told["environment"]
+            roles = tuple(_read_role(role, environment) for role in told["roles"])
             return cls(
                 address,
                 told["server"],
-                told["environment"],
-                observation,
-                action,
+                environment,
+                roles,
                 told["metadata"],
+                told["takes_signals"],
                 told["vec"],
                 told["versions"],
                 told["capacity"],
                 told["free"],
             )
-        except (KeyError, TypeError, Garbled) as error:
+        except (KeyError, TypeError, ValueError, Garbled) as error:
             raise ConfigError(f"vec.address={address} is no server of environments ({error})") from error
 
     def layouts(self) -> Layouts:
         """Return how observations and actions lie in rows."""
-        environment = self.environment
-        observation = Layout.of(self.observation_space, environment["bounds"], ())
-        action = Layout.of(self.action_space, environment["action_bounds"], (), "env.action_bounds")
-        return Layouts(observation, action, self.observation_space, self.action_space)
+        if self.seats > 1:
+            return Layouts.of_roles(self.roles)
+        (role,) = self.roles
+        return Layouts(role.observations, role.actions, role.observation_space, role.action_space)
+
+    @property
+    def seats(self) -> int:
+        """Agents' places in an environment."""
+        return sum(len(role.seats) for role in self.roles)
 
     def check_serves(self, spec: EnvSpec) -> None:
         """Raise ConfigError unless this is the environment that a recipe makes, or the recipe stands for any."""
-        if spec.id == REMOTE_ID:
-            own, theirs = spec.observations, self.layouts().observation
+        if spec.id in (REMOTE_ID, FACTORY_ID):
+            own, theirs = ([(role.seats, role.observations) for role in roles] for roles in (spec.roles, self.roles))
             require(own == theirs, f"env={spec.id} is of another server than vec.address={self.address}; name the same")
             require(not spec.wrappers, "env.wrappers are not applied to a server's environment; say them there")
             return
         own_fields, theirs_fields = decode(encode(spec.fields)), self.environment
         for key in COMPARED:
-            own_value, value = own_fields[key], theirs_fields[key]
+            own_value, value = own_fields.get(key), theirs_fields.get(key)
             same = own_value == value or (key == "max_episode_steps" and {own_value, value} == {None, LONG})
             require(
                 same,
@@ -85,11 +105,47 @@ class Offer:
                 "env=remote to take what is served",
             )
 
+    def check_signal(self, key: Any, value: Any) -> None:
+        """Raise VectorMisuse unless the environment takes this as a signal."""
+        if not self.takes_signals:
+            id = self.environment["id"]
+            raise VectorMisuse(f"signal: {id} takes none; give it a method receive_signal(key, value)")
+        try:
+            size = len(encode(value))
+        except Unsayable as error:
+            raise VectorMisuse(f"signal: the value of {key!r} has no form in bytes: {error}") from None
+        if type(key) is not str or size > MOST_SIGNAL:
+            raise VectorMisuse(f"signal: the value of {key!r} has {size} bytes; at most {MOST_SIGNAL} are taken")
+
     def check_same(self, other: "Offer") -> None:
         """Raise ConfigError unless another server offers the same environment."""
-        same = self.environment == other.environment and self.action_space == other.action_space
         require(
-            same and self.observation_space == other.observation_space,
+            self.environment == other.environment and self.roles == other.roles,
             f"vec.address={other.address} serves {other.environment['id']} otherwise than {self.address} does; start "
             "both on the same env",
         )
+
+
+def describe_roles(roles: Sequence[Role]) -> list[Any]:
+    """Return the kinds of seats as plain data.
+
+    Raises:
+        ConfigError: a space is of somebody's own class.
+    """
+    return [
+        [
+            role.name,
+            list(role.seats),
+            list(role.agents),
+            *map(describe_space, (role.observation_space, role.action_space)),
+        ]
+        for role in roles
+    ]
+
+
+def _read_role(told: Any, environment: dict[str, Any]) -> Role:
+    name, seats, agents, *spaces = told
+    observation, action = map(build_space, spaces)
+    layout = Layout.of(observation, environment["bounds"], ())
+    actions = Layout.of(action, environment["action_bounds"], (), "env.action_bounds")
+    return Role(name, tuple(seats), tuple(agents), observation, action, layout, actions)

@@ -1,14 +1,18 @@
-"""One environment at a server as a Gymnasium environment, for anyone's code; registered as REMOTE_ID."""
+"""One environment at a server as a Gymnasium environment, for anyone's code; registered as REMOTE_ID.
+
+`make` gives one of worlds too: see `envs.remote.parallel`.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from envs.errors import ConfigError
+from envs.remote.infos import read_info
 from envs.remote.offer import REMOTE_ID, Offer
+from envs.remote.parallel import RemoteParallelEnv
 from envs.spaces.parts import Misfit
 from envs.vector.contract import VectorMisuse
 from envs.vector.remote import make_place
@@ -41,26 +45,26 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             raise ConfigError(f"render_mode={render_mode}: a server shows no pictures; leave it out")
         self.metadata = {"render_modes": []}
         self._place = make_place(address, token_file, tls or {}, wait_s)
-        from envs.remote.vector import find_offers
+        from envs.remote.client.place import find_offers
 
         self.offer: Offer = find_offers(self._place)[0]
-        layouts = self.offer.layouts()
-        assert layouts.observation is not None and layouts.action is not None
-        self.observation_space, self.action_space = self.offer.observation_space, self.offer.action_space
-        self._observations, self._actions = layouts.observation, layouts.action
+        seats, id = self.offer.seats, self.offer.environment["id"]
+        if seats > 1:
+            raise ConfigError(f"vec.address={address} serves {id}, a world of {seats} agents; take a RemoteParallelEnv")
+        (role,) = self.offer.roles
+        assert role.observations is not None and role.actions is not None
+        self.observation_space, self.action_space = role.observation_space, role.action_space
+        self._observations, self._actions = role.observations, role.actions
         self._action = self._actions.zeros(1)
         self._write = self._actions.writer(self._action)
         self._venv: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
-        if self._venv is None:
-            from envs.remote.vector import RemoteVectorEnv
-
-            self._venv = RemoteVectorEnv(None, 1, self._place, autoreset=AutoresetMode.DISABLED, packed=True)
+        self._venv = self._venv or self._open()
         super().reset(seed=seed)
         rows, infos = self._venv.reset(seed=[seed], options=options)
-        return self._read(rows), first_row(infos)
+        return self._read(rows), read_info(infos, 0)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step; raises VectorMisuse for an action that is not of the space, or before the first reset."""
@@ -71,7 +75,16 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         except Misfit as misfit:
             raise VectorMisuse(f"step: the action has {misfit}; take one of {self.action_space}") from None
         rows, reward, terminated, truncated, infos = self._venv.step(self._action)
-        return self._read(rows), float(reward[0]), bool(terminated[0]), bool(truncated[0]), first_row(infos)
+        return self._read(rows), float(reward[0]), bool(terminated[0]), bool(truncated[0]), read_info(infos, 0)
+
+    def signal(self, key: str, value: Any) -> None:
+        """Have the environment's `receive_signal(key, value)` called before its next reset or step.
+
+        Raises:
+            VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
+        """
+        self._venv = self._venv or self._open()
+        self._venv.signal(key, value)
 
     def close(self) -> None:
         """Close the session."""
@@ -79,24 +92,23 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             self._venv.close()
             self._venv = None
 
+    def _open(self) -> Any:
+        """Return the environment at the server."""
+        from envs.remote.client.vector import RemoteVectorEnv
+
+        return RemoteVectorEnv(None, 1, self._place, autoreset=AutoresetMode.DISABLED, packed=True)
+
     def _read(self, rows: Any) -> Any:
         return self._observations.reader(rows)(0)
 
 
-def first_row(infos: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the info of a single environment from a vector's."""
-    found: dict[str, Any] = {}
-    for key, value in infos.items():
-        if key.startswith("_") and key[1:] in infos:
-            continue
-        if not infos.get(f"_{key}", np.ones(1, np.bool_))[0]:
-            continue
-        if isinstance(value, dict):
-            found[key] = first_row(value)
-        else:
-            one = value[0]
-            found[key] = one.item() if isinstance(one, np.bool_ | np.int64 | np.float64) else one
-    return found
+def make(address: str | Sequence[str], **others: Any) -> "RemoteEnv | RemoteParallelEnv":
+    """Return what a server offers, of one agent or of several; arguments are those of either."""
+    from envs.remote.client.place import find_offers
+
+    place = make_place(address, others.get("token_file"), others.get("tls") or {}, others.get("wait_s", 120.0))
+    kind = RemoteEnv if find_offers(place)[0].seats == 1 else RemoteParallelEnv
+    return kind(address, **others)
 
 
 # The server's own limit is at work there.

@@ -17,7 +17,7 @@ ARRAY, OBJECTS, SCALAR, TUPLE, INTEGER = range(1, 6)  # MessagePack's extension 
 MOST_DEPTH = 16  # structures in structures
 MOST_NODES = 100_000  # values in one message
 DTYPES = re.compile(r"[<>|=]?[?biufcSUmM]\d*(\[\w+\])?")  # numbers, texts and times
-PLAIN = (type(None), bool, int, float, str, bytes)
+PLAIN = frozenset((type(None), bool, int, float, str, bytes))
 
 
 class Unsayable(PaddockError):
@@ -140,7 +140,9 @@ def _count(value: Any, depth: int, nodes: int) -> int:
     nodes += 1
     if nodes > MOST_NODES or depth > MOST_DEPTH:
         raise Garbled(f"a message has more than {MOST_NODES} values, or more than {MOST_DEPTH} in each other")
-    if isinstance(value, Mapping):
+    if type(value) in PLAIN:
+        return nodes
+    if type(value) is dict:
         for key, item in value.items():
             if type(key) not in PLAIN:
                 raise Garbled(f"a key is a {type(key).__name__}")
@@ -151,6 +153,6 @@ def _count(value: Any, depth: int, nodes: int) -> int:
     elif isinstance(value, np.ndarray):
         for item in value.ravel() if value.dtype.hasobject else ():
             nodes = _count(item, depth + 1, nodes)
-    elif type(value) not in PLAIN and not isinstance(value, np.generic):
+    elif not isinstance(value, np.generic):
         raise Garbled(f"a value is a {type(value).__name__}")
     return nodes

@@ -27,7 +27,7 @@ class Features:
         Args:
             itemsize: bytes of a row.
         """
-        shown = [(leaf, width) for leaf in leaves if (width := _width(leaf))]
+        shown = [(leaf, width) for leaf in leaves if (width := width_of(leaf))]
         self.width = sum(width for _, width in shown)
         self.is_real = np.concatenate([np.zeros(0, np.bool_), *[np.full(n, leaf.kind == "real") for leaf, n in shown]])
         ends = np.cumsum([width for _, width in shown]).tolist()
@@ -63,7 +63,7 @@ def numbers_of(leaf: Leaf, octets: Array) -> Array:
     return np.ndarray((len(octets), leaf.count), dtype, octets.data, leaf.offset, (octets.strides[0], dtype.itemsize))
 
 
-def _width(leaf: Leaf) -> int:
+def width_of(leaf: Leaf) -> int:
     """How many features a leaf has."""
     if leaf.kind == "text":
         return 0

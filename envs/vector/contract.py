@@ -104,6 +104,11 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
             episodes: [N / seats] the first episode's number in each environment; zeros where not given.
         """
 
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """Whether somebody lives in each row's seat [rows], as of the latest step that was received."""
+        raise NotImplementedError(f"{type(self).__name__} does not say who lives")
+
     def renumber(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
         """Give environments [N / seats] other numbers than their places, by which `begin` keys their seeds from now on.
 

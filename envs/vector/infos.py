@@ -13,11 +13,14 @@ def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, rows: int) -
     """Enter one environment's info at its row of so many.
 
     As `gymnasium.vector.VectorEnv._add_info` does, but a column widens for a value that does not fit the first one's
-    type, where Gymnasium rounds it: else it would depend on the order of the environments.
+    type, where Gymnasium rounds it: else it would depend on the order of the environments. Where one says a mapping and
+    another does not, as None, the mapping counts.
     """
     for key, value in info.items():
         if isinstance(value, dict):
-            add_info(infos.setdefault(key, {}), value, row, rows)
+            add_info(_columns(infos, key, rows), value, row, rows)
+        elif isinstance(infos.get(key), dict):
+            continue
         else:
             shape, dtype = _kind(value)
             _column(infos, key, shape, dtype, rows)[row] = value
@@ -63,9 +66,16 @@ def merge_infos(infos: dict[str, Any], part: dict[str, Any], at: NDArray[np.intp
         if mask is None:
             continue  # a mask itself
         if isinstance(value, dict):
-            merge_infos(infos.setdefault(key, {}), value, at, rows)
+            merge_infos(_columns(infos, key, rows), value, at, rows)
+        elif isinstance(infos.get(key), dict):
+            continue
         else:
-            _column(infos, key, value.shape[1:], value.dtype, rows)[at[mask]] = value[mask]
+            column = _column(infos, key, value.shape[1:], value.dtype, rows)
+            if column.shape[1:] == value.shape[1:]:
+                column[at[mask]] = value[mask]
+            else:
+                for row, one in zip(at[mask], value[mask], strict=True):
+                    column[row] = one
         _mask(infos, key, rows)[at[mask]] = True
 
 
@@ -99,10 +109,16 @@ def _kind(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _column(infos: dict[str, Any], key: str, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int) -> NDArray[Any]:
-    """The array of a key, wide enough for values of that dtype."""
+    """The array of a key, wide enough for values of that dtype; of objects where their shapes differ."""
     column = infos.get(key)
     if column is None:
         column = infos[key] = np.full((rows, *shape), None if dtype.hasobject else 0, dtype)
+    elif column.shape[1:] != shape:
+        if column.dtype != object or column.ndim > 1:
+            each, infos[key] = column, np.full(rows, None, object)
+            column = infos[key]
+            for row in np.flatnonzero(infos[f"_{key}"]):
+                column[row] = each[row]
     elif column.dtype != dtype:
         wider = np.result_type(column.dtype, dtype)
         if wider != column.dtype:
@@ -110,6 +126,13 @@ def _column(infos: dict[str, Any], key: str, shape: tuple[int, ...], dtype: np.d
             if wider.hasobject:
                 column[~infos[f"_{key}"]] = None
     return column
+
+
+def _columns(infos: dict[str, Any], key: str, rows: int) -> dict[str, Any]:
+    """The columns of a key whose values are mappings."""
+    if not isinstance(infos.get(key), dict):
+        infos[key], infos[f"_{key}"] = {}, np.zeros(rows, np.bool_)
+    return infos[key]
 
 
 def _mask(infos: dict[str, Any], key: str, rows: int) -> NDArray[np.bool_]:

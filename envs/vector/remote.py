@@ -13,7 +13,7 @@ from envs.vector.contract import VectorEnv
 from envs.vector.recipes import NumEnvs
 
 if TYPE_CHECKING:
-    from envs.remote.place import Place
+    from envs.remote.client.place import Place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Remote:
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`: the servers are asked whether they serve it."""
         place = self.place()
-        from envs.remote.vector import find_offers
+        from envs.remote.client.place import find_offers
 
         find_offers(place)[0].check_serves(spec)
 
@@ -53,7 +53,7 @@ class Remote:
     ) -> VectorEnv:
         """Open sessions at the servers; see `Vec.make`."""
         place = self.place()
-        from envs.remote.vector import RemoteVectorEnv
+        from envs.remote.client.vector import RemoteVectorEnv
 
         return RemoteVectorEnv(
             spec,
@@ -65,6 +65,18 @@ class Remote:
             replay=self.lost == "replay",
             journal_mb=self.journal_mb,
         )
+
+    def versions(self) -> dict[str, dict[str, str]]:
+        """Return the versions of packages at each server, by its address.
+
+        Raises:
+            ConfigError: a server refuses.
+            EnvError: one cannot be reached.
+        """
+        place = self.place()
+        from envs.remote.client.place import find_offers
+
+        return {offer.address: offer.versions for offer in find_offers(place)}
 
     def place(self) -> "Place":
         """Return where the servers are."""
@@ -80,8 +92,8 @@ def make_place(
         ConfigError: gRPC is not installed, or an address or a file is no good.
     """
     try:
+        from envs.remote.client.place import Place
         from envs.remote.guard import check_tls, read_address
-        from envs.remote.place import Place
     except ImportError as error:
         raise ConfigError(f"environments at a server need {error.name}; pip install 'paddock[remote]'") from error
     addresses = (address,) if isinstance(address, str) else tuple(address)

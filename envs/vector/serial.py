@@ -105,6 +105,11 @@ class SerialVectorEnv(VectorEnv):
             raise
         return self._table.batch(rows)
 
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """See `VectorEnv.alive`."""
+        return self._table.alive
+
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What each environment's method gives, or its attribute where that is no method."""
         check_open(self, "call")

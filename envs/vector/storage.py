@@ -1,7 +1,7 @@
 """Observations or actions of N environments in one array: how they lie there, and which rows are meant."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from envs.errors import ConfigError, require
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
-from envs.worlds.roles import SeatRows, Seats
+from envs.worlds.roles import Role, SeatRows, Seats
 
 NewArray = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]  # (shape, dtype) to an array of zeros
 RowIndex = slice | NDArray[np.intp]  # environments: consecutive ones as a slice with start and stop, or distinct ones
@@ -44,7 +44,17 @@ class Layouts:
         """Return those of an environment in which these sit; raises as `of` does."""
         if len(seats) == 1:
             return cls.of(spec, seats[0].observation_space, seats[0].action_space)
-        roles, agents = spec.read_roles(seats), tuple(seat.agent for seat in seats)
+        return cls.of_roles(spec.read_roles(seats))
+
+    @classmethod
+    def of_roles(cls, roles: Sequence[Role]) -> "Layouts":
+        """Return those of worlds with these roles, of several seats in all.
+
+        Raises:
+            ConfigError: what a role sees or does has no known size.
+        """
+        names = {seat: agent for role in roles for seat, agent in zip(role.seats, role.agents, strict=True)}
+        agents = tuple(names[seat] for seat in sorted(names))
         for role in roles:
             cls(role.observations, role.actions, role.observation_space, role.action_space).check_sized()
         if len(roles) == 1:
@@ -62,6 +72,27 @@ class Layouts:
                 SeatRows.of([role.actions for role in roles if role.actions], of),
             ),
         )
+
+    def pick(self, agents: Sequence[str]) -> "Layouts":
+        """Return those of some seats of a world, whose rows lie as they do among all of them."""
+        if self.roles is None:
+            return replace(self, agents=tuple(agents))
+        kept = [
+            [k for k, agent in enumerate(agents) if self.agents.index(agent) in role] for role in self.roles[0].seats
+        ]
+        there = [k for k, own in enumerate(kept) if own]
+
+        def pick(rows: SeatRows) -> SeatRows:
+            return replace(
+                rows, layouts=tuple(rows.layouts[k] for k in there), seats=tuple(tuple(kept[k]) for k in there)
+            )
+
+        def part(space: Space) -> spaces.Dict:
+            assert isinstance(space, spaces.Dict)
+            return spaces.Dict([item for k, item in enumerate(space.items()) if k in there])
+
+        both = pick(self.roles[0]), pick(self.roles[1])
+        return Layouts(None, None, part(self.observation_space), part(self.action_space), tuple(agents), both)
 
     @property
     def observation_rows(self) -> Layout | SeatRows | None:

@@ -75,7 +75,7 @@ class Arrays:
         """Enter what a step of these environments gave, but for observations."""
         self.reward[rows], self.terminated[rows], self.truncated[rows] = reward, terminated, truncated
         self.running_return[rows] += reward
-        self.running_length[rows] += 1
+        self.running_length[rows] += 1 if self.lives is None else self.lives.acts[rows]
 
     def end(self, i: int | NDArray[np.intp]) -> None:
         """Note what the running episode of row i, or of each, ends with; the next one has no steps yet."""
@@ -134,6 +134,12 @@ class Table:
             allowed = f"a slice or distinct whole numbers below {self.num_envs}"
             raise VectorMisuse(f"{verb}: env_ids={env_ids!r} must be {allowed}")
         return ids.astype(np.intp, copy=False)
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """Whether somebody lives in each row's seat, [N]."""
+        lives = self.arrays.lives
+        return np.ones(self.num_envs, np.bool_) if lives is None else lives.alive
 
     def mark(self, flag: bytes, rows: RowIndex) -> None:
         """Note what these environments wait for from now on."""
@@ -260,7 +266,7 @@ class Table:
         arrays = self.arrays
         where = ended.nonzero()[0]
         ids = where + rows.start if isinstance(rows, slice) else rows[where]
-        observations = np.full(len(ended), None, object)
+        observations = np.empty(len(ended), object)  # of None
         observations[where] = np.fromiter(self._final.finals(ids), object, len(where))
         returns, lengths = np.zeros(len(ended)), np.zeros(len(ended), np.int64)
         returns[where], lengths[where] = arrays.final_return[ids], arrays.final_length[ids]

@@ -26,6 +26,7 @@ from envs.vector.seats import buffer_of
 from envs.vector.slots import IDLE, EnvSlots, Slots, misfit, named
 from envs.vector.storage import Layouts, RowIndex, numbers
 from envs.vector.table import Arrays, worlds_of
+from envs.worlds.adapter import find_owner
 from envs.worlds.world import Step, Told, takes_turns
 
 log = logging.getLogger("envs.vector")
@@ -166,7 +167,7 @@ class WorldSlots(EnvSlots):
             setattr(env, name, value)
 
     def _get_attr(self, env: Any, name: str) -> Any:
-        return getattr(env, name)
+        return getattr(find_owner(env, name) or env, name)
 
     def _enter_whole(self, env: Any, k: int, told: Step, given: Given, base: int, size: int) -> bool:
         """Enter a step of a world in which everybody lives and acts, if that is so after it too."""

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
 from gymnasium import Space
 
 from envs.worlds.world import Step, Told
@@ -60,3 +61,15 @@ class Adapter(ABC):
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
+
+
+def find_owner(env: Any, name: str) -> Any:
+    """Return an environment, or what it wraps, whichever has an attribute of this name first; None if none has."""
+    while not hasattr(env, name):
+        if isinstance(env, gymnasium.Wrapper):
+            env = env.env
+        elif isinstance(env, Adapter):
+            env = env.inner
+        else:
+            return None
+    return env

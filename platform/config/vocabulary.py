@@ -62,6 +62,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "algo.device": ("accelerator", "cuda", "gpu", "gpus", "num_gpus", "use_cuda", "use_gpu"),
     "algo.precision": ("amp", "bf16", "dtype", "fp16", "mixed_precision"),
     "algo.compiled": ("compile", "torch_compile"),
+    "algo.opponents": ("opponent", "opponent_pool", "self_play", "selfplay"),
     "algo.threads": ("n_threads", "num_threads", "torch_threads"),
     "algo.eval_every": ("eval_freq", "eval_interval", "evaluation_interval"),
     "algo.eval_episodes": ("evaluation_duration", "n_eval_episodes", "num_eval_episodes"),

@@ -50,6 +50,7 @@ class Evaluation:
     film: Film | None  # of episode 0, where a video was asked for
     target: EvaluationTarget | None  # who played where, if it was in a niche
     lives: list[NDArray[np.float64]]  # [E], of several agents: the return of each life
+    seats: list[NDArray[np.int64]]  # [E], and whose it was
 
     @property
     def mean(self) -> float:
@@ -117,7 +118,19 @@ def evaluate(
     interval = bootstrap_interval(returns, keyed_generator(seed, Stream.FRESH, iteration=1))
     cut = int((lengths >= max_steps).sum())
     return Evaluation(
-        returns, lengths, told, interval, cut, seconds, iteration, progress, spec, film, target, played.lives
+        returns,
+        lengths,
+        told,
+        interval,
+        cut,
+        seconds,
+        iteration,
+        progress,
+        spec,
+        film,
+        target,
+        played.lives,
+        played.seats,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from algos.networks.initial import InitialPolicy
+from algos.networks.initial import Initial, restore
 from algos.protocol import TakesPolicy
 from envs.errors import ConfigError, require
 
@@ -19,7 +19,7 @@ from .load import load
 class Origin:
     """A policy, and where it is from."""
 
-    policy: InitialPolicy
+    policy: Initial
     facts: Mapping[str, Any]  # the run, what learned it and where, and how far it had come
 
     def describe(self) -> str:
@@ -56,7 +56,7 @@ def _read(source: Path) -> Origin:
     if source.is_file():
         state = read(source)
         require(state.keys() == {"policy", "facts"}, f"it is no {INITIAL} of a run; name a run's folder")
-        return Origin(InitialPolicy.restore(state["policy"]), state["facts"])
+        return Origin(restore(state["policy"]), state["facts"])
     config = read_config(source)
     algorithm, progress = load(source)
     facts = {

@@ -14,9 +14,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from algos.networks.inputs import Inputs, blank, spaces_of
+from algos.learning.seated import SeatedPolicy
+from algos.networks.inputs import Inputs, blank, spaces_of, spaces_of_role
 from algos.protocol import Drawing
 from envs.errors import ConfigError, require
+from envs.spaces.layout import Layout
 from envs.spaces.parts import Misfit
 from envs.spec import EnvSpec
 
@@ -32,13 +34,17 @@ class TrainedPolicy:
         iteration: of the run, that the policy is of.
     """
 
-    def __init__(self, policy: Any, env: EnvSpec, iteration: int) -> None:
+    def __init__(self, policy: Any, env: EnvSpec, iteration: int, of: str | None = None) -> None:
         """Wrap a policy.
 
         Args:
             policy: acts on rows of the environment's observations.
+            of: of several policies in a world, whose is wanted: the name of a policy, or of an agent.
+
+        Raises:
+            ConfigError: there is none of that name, or none is named of several.
         """
-        self._layout, self.action_space = spaces_of(env)
+        policy, self._layout, self.action_space = find_member(policy, env, of)
         self.observation_space = env.raw_spaces[0] if env.seats == 1 else self._layout.space
         self.iteration = iteration
         self.policy = policy
@@ -139,6 +145,24 @@ class TrainedPolicy:
         if self._drawn is None or self._drawn[0] is not generator:
             self._drawn = generator, self.policy.drawing(generator)
         return self._drawn[1]
+
+
+def find_member(policy: Any, env: EnvSpec, of: str | None) -> tuple[Any, Layout, gymnasium.Space]:
+    """Return the policy that is asked for of several in a world, how its observations lie in rows, and its actions.
+
+    Args:
+        of: the name of a policy or of an agent; None where one acts for all.
+
+    Raises:
+        ConfigError: there is none of that name, or none is named of several.
+    """
+    if not isinstance(policy, SeatedPolicy):
+        require(of is None, f"of={of}: one policy was learned, which acts for all; leave of= out")
+        return (policy, *spaces_of(env))
+    member = policy.find(of)
+    seat = next(seat for seat in range(env.seats) if policy.plays(seat) is member)
+    role = next(role for role in env.roles if seat in role.seats)
+    return (member, *spaces_of_role(env, role))
 
 
 def read_observation(space: gymnasium.Space, observation: Any) -> tuple[Any, int | None]:

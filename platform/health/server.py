@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from envs.errors import ConfigError, PaddockError, nearest, require
-from envs.remote.place import CALL_S, Lost, Place
+from envs.remote.client.place import CALL_S, Lost, Place
 from envs.vector.remote import make_place
 
 from .installed import Finding

@@ -1,4 +1,4 @@
-"""What some algorithms tell of a run beside numbers, as pictures: POET's niches and PBT's members."""
+"""What some algorithms tell of a run beside numbers, as pictures: POET's niches, PBT's members, matches."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..runs.lineage import read_history, read_population
-from . import plot_pbt, plot_poet
 from .data import Run
+from .plots import matches, pbt, poet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,8 +23,9 @@ class History(NamedTuple):
 
 
 HISTORIES = (
-    History("Niches of POET", read_history, plot_poet.PICTURES),
-    History("Population based training", read_population, plot_pbt.PICTURES),
+    History("Niches of POET", read_history, poet.PICTURES),
+    History("Population based training", read_population, pbt.PICTURES),
+    History("Matches", matches.read_matches, matches.PICTURES),
 )
 
 

@@ -56,6 +56,8 @@ TITLES = {
     "transfers": "Transfers",
     "annecs": "ANNECS",
     "schedule": "Schedule of hyperparameters",
+    "elo": "Elo ratings",
+    "points": "Points of whom against whom",
 }
 MOST_GROUPS = 12  # in a picture
 MOST_BARS = 4  # in a line of a table
@@ -112,7 +114,7 @@ def show_histories(entries: Sequence[Entry]) -> list[Html]:
             drawn = [_draw_history(entry, name, draw, shown) for name, draw in pictures.items()]
             parts.setdefault(title, []).extend([heading(entry.name), *drawn])
         except (PaddockError, LookupError, TypeError, ValueError) as error:
-            said = f"{entry.name}: its events.jsonl cannot be drawn ({type(error).__name__}: {error})"
+            said = f"{entry.name}: its events.jsonl or matches.json cannot be drawn ({type(error).__name__}: {error})"
             parts.setdefault("Histories", []).append(paragraph(said))
     if left_out:
         parts[next(reversed(parts))].append(paragraph(f"left out, to keep the page small: {', '.join(left_out)}"))

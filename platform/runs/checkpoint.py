@@ -186,7 +186,7 @@ def _reading(path: Path) -> Iterator[Any]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             yield archive
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, RuntimeError) as error:
         raise CheckpointError(f"checkpoint {path} is damaged ({type(error).__name__}: {error})") from error
 
 

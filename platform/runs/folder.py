@@ -15,10 +15,12 @@ import contextlib
 import datetime
 import fcntl
 import json
+import math
 import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -39,6 +41,7 @@ BEGUN = (
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"
+GLANCE_S = 0.2  # who only looks whether a run is alive holds its lock for less
 
 
 class FolderError(PaddockError):
@@ -95,13 +98,18 @@ class RunFolder:
         return read_end(self.path) if has_ended(self.path) else None
 
     def begin(
-        self, config: Mapping[str, Any], command: str | None = None, origin: Mapping[str, Any] | None = None
+        self,
+        config: Mapping[str, Any],
+        command: str | None = None,
+        origin: Mapping[str, Any] | None = None,
+        servers: Mapping[str, Any] | None = None,
     ) -> None:
         """Describe the run in its folder, or as it goes on.
 
         Args:
             command: that starts it again, where this process's own is another one.
             origin: of the policy that it begins with, where that is another run's.
+            servers: versions of packages at servers of its environments, by address, where there are any.
 
         Raises:
             FolderError: it cannot be written.
@@ -114,19 +122,21 @@ class RunFolder:
             if not (path / "provenance.json").exists():
                 commit, diff = find_source(Path(__file__).resolve().parent)
                 if diff:
-                    write_atomically(path / "code.diff", diff.encode() + b"\n")
-                write_provenance(path, commit, command, origin)
+                    write_atomically(path / "code.diff", diff.encode(errors="surrogateescape"))
+                beside = {"init_from": origin and dict(origin), "servers": servers and dict(servers)}
+                write_provenance(path, commit, command, {key: said for key, said in beside.items() if said})
             (path / "done.json").unlink(missing_ok=True)
         except OSError as error:
             raise _unwritable(path, error) from error
 
     def finish(self, reason: str, metrics: Mapping[str, float]) -> None:
-        """Note why and when the run ended, and its last metrics.
+        """Note why and when the run ended, and its last metrics; as in its journals, null where one was no number.
 
         Raises:
             StorageError: the disk is full or gone.
         """
-        done = {"reason": reason, "time": now(), "metrics": dict(metrics)}
+        last = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        done = {"reason": reason, "time": now(), "metrics": last}
         with storing(self.path / "done.json"):
             write_atomically(self.path / "done.json", json.dumps(done, indent=2).encode())
 
@@ -244,11 +254,17 @@ def _unwritable(path: Path, error: OSError) -> FolderError:
 
 def _lock(file: IO[str], path: Path) -> None:
     """Take the lock that closing the file gives back."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise FolderInUse(f"run.dir={path} is in use by another process; wait for it or choose another") from error
+    deadline = time.monotonic() + GLANCE_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                file.close()
+                said = f"run.dir={path} is in use by another process; wait for it or choose another"
+                raise FolderInUse(said) from error
+            time.sleep(0.01)
 
 
 def _check_same(path: Path, config: Mapping[str, Any]) -> None:

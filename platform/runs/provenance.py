@@ -29,34 +29,36 @@ def spell_command(words: Sequence[str]) -> str:
 
 
 def ask(*command: str, folder: Path | None = None, timeout_s: float = 10.0) -> str | None:
-    """What a command prints, in a folder; None where there is none, it fails, or does not answer in time."""
+    """What a command prints, in a folder; None where there is none, it fails, or does not answer in time.
+
+    Bytes that are no UTF-8 stand in it as in names of files: `errors="surrogateescape"` gives them again.
+    """
     try:
-        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s)
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        result = subprocess.run(command, cwd=folder, capture_output=True, timeout=timeout_s)
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    return result.stdout if result.returncode == 0 else None
+    return result.stdout.decode(errors="surrogateescape") if result.returncode == 0 else None
 
 
 def find_source(folder: Path) -> tuple[str | None, str | None]:
-    """The commit of the code in a folder and its edits since; of a copy, as they were when it was made."""
+    """The commit of the code in a folder and its edits since, as git tells them; of a copy, as when it was made."""
     for above in (folder, *folder.parents):
         if (above / SNAPSHOT).exists():
             noted = json.loads((above / SNAPSHOT).read_text())
             return noted["commit"], noted["diff"]
-    commit, diff = (
-        ask("git", *question, folder=folder) for question in (("rev-parse", "HEAD"), ("diff", "HEAD", "--", ":/"))
-    )
-    return commit and commit.strip(), diff and diff.strip()
+    commit = ask("git", "rev-parse", "HEAD", folder=folder)
+    diff = ask("git", "diff", "--no-color", "--no-ext-diff", "HEAD", "--", ":/", folder=folder)
+    return commit and commit.strip(), diff
 
 
-def write_provenance(path: Path, commit: str | None, command: str | None, origin: Mapping[str, Any] | None) -> None:
+def write_provenance(path: Path, commit: str | None, command: str | None, beside: Mapping[str, Any]) -> None:
     """Write down where the run in a folder comes from; see `RunFolder.begin`."""
     process = spell_command(sys.orig_argv)
     provenance = {
         **({"command": process} if command is None else {"command": command, "process": process}),
         "folder": os.getcwd(),
         "started": now(),
-        **({} if origin is None else {"init_from": dict(origin)}),
+        **beside,
         "commit": commit,
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -175,7 +175,8 @@ def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
 
     Of a run that has not ended, metrics that are far from the end of its journals are left out.
     """
-    metrics: dict[str, float] = dict(read_json(run / "done.json").get("metrics") or {})
+    last = read_json(run / "done.json").get("metrics") or {}
+    metrics: dict[str, float] = {key: math.nan if value is None else value for key, value in last.items()}
     for journal in ("metrics.jsonl", "system.jsonl"):
         for line in tail(run / journal):
             try:

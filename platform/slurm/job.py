@@ -23,15 +23,18 @@ STOPPED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after its last iteration; b
 class SlurmJob:
     """A run of Paddock, as submitit calls it. Ends with the run's own exit code."""
 
-    def __init__(self, command: Sequence[str], signal_delay_s: float) -> None:
+    def __init__(self, command: Sequence[str], signal_delay_s: float, endless: bool = False) -> None:
         """Take note only: this is pickled, and called on another machine.
 
         Args:
             command: goes on with the run if there is one in its folder.
             signal_delay_s: how long before the time limit Slurm signals.
+            endless: whether it is not done where it ends with 0 after it was told to.
         """
         self.command = command
         self.signal_delay_s = signal_delay_s
+        self.stopped = (*STOPPED, 0) if endless else STOPPED
+        self.endless = endless
         self._child: subprocess.Popen[bytes] | None = None
         self._told_s: float | None = None  # when Slurm said SIGTERM
         self._stopping = False  # the child has had its one SIGTERM; a second one would end it without saving
@@ -49,7 +52,7 @@ class SlurmJob:
                 if _exit_code(witness) is None:
                     os.kill(self._child.pid, signal.SIGTERM)
             time.sleep(POLL_S)
-        if self._told_s is not None and code in STOPPED:
+        if self._told_s is not None and code in self.stopped:
             # A preempted job is requeued if it is Slurm that ends it; were it to end by itself, it would have failed.
             while time.monotonic() < self._told_s + PATIENCE_S:
                 time.sleep(POLL_S)
@@ -67,7 +70,7 @@ class SlurmJob:
             # A run that reached its budget just now finds that out when it is gone on with.
             if code not in (0, -signal.SIGKILL, *STOPPED):
                 _leave(code)
-        return DelayedSubmission(SlurmJob(self.command, self.signal_delay_s))
+        return DelayedSubmission(SlurmJob(self.command, self.signal_delay_s, self.endless))
 
     def _stop(self, child: subprocess.Popen[bytes]) -> int:
         """Let the child finish its iteration, or, where time does not allow it, lose what followed its checkpoint."""

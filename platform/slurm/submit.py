@@ -3,10 +3,8 @@
 Not hydra-submitit-launcher, which waits for its jobs and starts one that met its time limit from scratch.
 """
 
-import contextlib
 import dataclasses
 import datetime
-import io
 import json
 import os
 import shlex
@@ -43,6 +41,7 @@ from ..runs.state import (
 from ..runs.table import print_table
 from ..sweep.launchers import SweepLauncher
 from ..sweep.placement import SHOWN, End, Plan, plan_job
+from .queue import submit_commands
 from .snapshot import find_tree
 
 OURS = {  # parameters of sbatch that are not the user's to set
@@ -155,26 +154,20 @@ class SlurmLauncher(SweepLauncher):
         Raises:
             ConfigError: Slurm refuses them.
         """
-        # These take a tenth of a second that no other command has to wait.
-        import submitit
-        from submitit.core.utils import FailedJobError, FailedSubmissionError
-
-        from .job import SlurmJob
-
         if not self._copied:
             for copy, tree in self._copies.items():
                 tree.copy(copy)
             self._copied = True
-        executor = submitit.SlurmExecutor(self._sweep / ".submitit", max_num_timeout=self._keys.max_requeues)
         name = f"paddock-{self._sweep.name}"
-        executor.update_parameters(**self._keys.parameters(name, len(plans), self._environment()))
+        given = self._keys.parameters(name, len(plans), self._environment())
+        commands = [plan.command for plan in plans]
         try:
-            with contextlib.redirect_stderr(io.StringIO()):  # where submitit repeats the error
-                jobs = executor.submit_array([SlurmJob(plan.command, self._keys.signal_delay_s) for plan in plans])
-        except (FailedJobError, FailedSubmissionError) as error:
+            jobs = submit_commands(
+                self._sweep / ".submitit", commands, given, self._keys.max_requeues, "hydra.launcher"
+            )
+        except ConfigError:
             shutil.rmtree(self._code, ignore_errors=True)
-            said = "; ".join(line.removeprefix("sbatch: error: ") for line in str(error).splitlines())
-            raise ConfigError(f"Slurm refuses the jobs: {said}; mend hydra.launcher, or see sinfo") from error
+            raise
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         code = str(self._code) if self._copies else None
         submissions = [

@@ -6,6 +6,7 @@ walker    RL-Zoo's recipe for BipedalWalker: 10 epochs of minibatches of 64; Sta
 classic   CleanRL's recipe for CartPole: the same two
 cartpole  CartPole at settings of each one's choice: PufferLib's trainer on its own CartPole in C; ours have to learn it
 goal      seconds until 20 episodes have a mean return of 475 on CartPole, of training and of the whole process
+doorkey   MiniGrid's rows of bytes: our learner against torch, and seconds until 50 episodes have a mean return of 0.9
 limit     the learner's share of what one core's arithmetic allows, and where its time goes
 wide      products of wide layers: the lanes of envs/native/src/simd/product.h against SciPy's BLAS
 grow      hidden layers of 64 to 512, minibatches of 64 to 32,768, one thread and two: our learner against torch
@@ -34,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from envs.native import library  # noqa: E402
-from scripts.bench import learn_limit, ppo  # noqa: E402
+from scripts.bench import learn_doorkey, learn_limit, ppo  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     BUSY,
     Report,
@@ -292,6 +293,7 @@ ROWS: dict[str, Row] = {
     "classic": (bench_classic, ppo.render),
     "cartpole": (bench_cartpole, ppo.render),
     "goal": (bench_goal, ppo.render),
+    "doorkey": (learn_doorkey.bench_doorkey, learn_doorkey.render),
     "limit": (bench_limit, render_limit),
     "wide": (bench_wide, lambda row: learn_limit.render_products(row["products"], row["peak"])),
     "grow": (bench_grow, render_grow),

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "simd/lanes.h"
-#include "walker/solver.h"
+#include "physics/solver.h"
 
 #define CHAINS 12 /* of operations that wait for nothing but the last one of their own */
 

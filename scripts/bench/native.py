@@ -1,13 +1,15 @@
-"""Random actions through the native environments, EnvPool and Gymnasium: environment steps per second, a core and two.
+"""Random actions through native environments, EnvPool, Gymnasium and PettingZoo: steps per second, a core and two.
 
     python scripts/bench/native.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
 
 Native environments step as rollouts step them: actions are sent, a batch with the infos of ended episodes is received.
 Each contender plays at its best setting of its grid, found by a short pilot; then all play in turn, again and again, in
 processes of their own (scripts/bench/native_contenders.py). Actions are drawn beforehand, observations are not read,
-episodes end and begin again in the measured time. Who has one thread is bound to one core, and its rate is that of the
+episodes end and begin again in the measured time. What stands as Gymnasium's of our own games and of the sanity suite's
+tasks are their rules in Python. Who has one thread is bound to one core, and its rate is that of the
 processor time it took, threads of its library included; who has two threads is measured by the clock. Whole episodes
-are those of random networks, as ES plays them. Then comes where a step of the walker spends its time
+are those of random networks, as ES plays them. Of games by turns a step is one action, in snakes' field a step of one
+snake. Then comes where a step of the walker spends its time
 (scripts/bench/native_split.py).
 
 What is not installed is left out, and said so. A target that cannot be judged here, for want of a peer or of AVX-512,
@@ -26,13 +28,22 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 from envs.native import library  # noqa: E402
 from scripts.bench import harness, native_split  # noqa: E402
 from scripts.bench.harness import BUSY, Report  # noqa: E402
-from scripts.bench.native_contenders import CONTENDERS, ROWS, WALKERS, WORLDS  # noqa: E402
+from scripts.bench.native_contenders import CONTENDERS, GAMES, ROWS, SANITY, WALKERS, WORLDS  # noqa: E402
 from scripts.bench.players import add_options, library_versions, play_row, players  # noqa: E402
 
 OURS = "native"
 FACTORS = {"EnvPool": 8.0, "Gymnasium": 15.0}  # ours / theirs on one core, of walkers
 WORLD_FACTORS = {"EnvPool": 50.0, "Gymnasium": 900.0}  # the same of MiniGrid's empty room
-WALKER_RATE, CARTPOLE_RATE, WORLD_RATE = 150_000, 20_000_000, 5_000_000  # steps/s of a core; of walkers with AVX-512
+WALKER_RATE, WORLD_RATE = 150_000, 5_000_000  # steps/s of a core; of walkers with AVX-512
+RATES = {  # where nothing else is to be reached
+    "CartPole-v1": 20_000_000,
+    "connect_four_v3": 30_000_000,
+    "snake": 5_000_000,
+    "paddock/Pong-v0": 20_000_000,
+    "paddock/Breakout-v0": 8_000_000,
+    **{id: 50_000_000 for id in SANITY},
+    **{id: 10_000_000 for id in GAMES[3:]},
+}
 QUICK_ROWS = ["BipedalWalker-v3", "CartPole-v1"]
 PILOT_S, WARM_S, PLAY_S, SPLIT_S = 0.3, 0.2, 1.0, 4.0
 
@@ -78,7 +89,7 @@ def judge(row: str, sides: Report, instructions: str) -> list[Report]:
 
     rate = sides[OURS]["median"] if OURS in sides else 0.0
     if row not in (*WALKERS, WORLDS[0]):
-        return [target("steps/s of a core", rate, CARTPOLE_RATE)] if row == "CartPole-v1" else []
+        return [target("steps/s of a core", rate, RATES[row])] if row in RATES else []
     walks = row in WALKERS
     why_not = f"it is for AVX-512, and this ran with {instructions}" if walks and instructions != "avx512" else ""
     targets = [target("steps/s of a core", rate, WALKER_RATE if walks else WORLD_RATE, why_not)]

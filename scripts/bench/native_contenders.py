@@ -5,6 +5,7 @@ library. Who has one thread is bound to one core, with the threads of its librar
 """
 
 import itertools
+import logging
 import math
 import os
 import sys
@@ -24,6 +25,16 @@ CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "Mounta
 WORLDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-8x8-v0")
 ROWS = {id: row(id, envpool=id) for id in (*WALKERS, *CLASSIC)}
 ROWS |= {id: row(f"minigrid:{id}", package="minigrid", envpool=id, without=("mission",)) for id in WORLDS}
+SANITY = ("paddock/PufferStochastic-v0", "paddock/Delay-v0")  # of 100 steps, and 21: ends are few beside steps
+GAMES = tuple(
+    f"paddock/{name}-v0" for name in ("Game2048", "Breakout", "Pong", "Bricks", "Road", "Harvest", "Depths", "Fleet")
+)
+ROWS |= {id: row(f"envs.sanity:{id}") for id in SANITY} | {id: row(f"envs.games:{id}") for id in GAMES}
+BOARDS = ("connect_four_v3", "tictactoe_v3")
+SNAKES = {"snakes": 4, "width": 16, "height": 16, "food": 8, "longest": 24, "absence": 10, "max_steps": 500}
+ROWS |= {id: row(f"pettingzoo.classic.{id}:env", package="pettingzoo") for id in BOARDS}
+ROWS["snake"] = row("envs.tasks.snake:Snake", kwargs=SNAKES)
+GYMNASIUM = (*WALKERS, *CLASSIC, *WORLDS, *SANITY, *GAMES)
 HIDDEN = (32,)
 EPISODES = 256  # of one call that plays whole ones
 CAP = 400  # steps of those
@@ -42,7 +53,7 @@ class Contender:
     library: str
     begin: Callable[[Row, Setting, ExitStack], Advance]
     threads: int
-    rows: tuple[str, ...] = (*WALKERS, *CLASSIC, *WORLDS)
+    rows: tuple[str, ...] = GYMNASIUM
     settings: tuple[Setting, ...] = ({},)
 
 
@@ -75,12 +86,50 @@ def native(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     venv = NativeVectorEnv(native_task(row.spec), N, copy=False, threads=setting["workers"], packed=True)
     stack.callback(venv.close)
     venv.reset(seed=0)
-    actions = draw(venv.single_action_space, N)
+    actions = draw(venv.single_action_space, venv.num_envs)
+    taken = N if row.package == "pettingzoo" else venv.num_envs  # by turns, one of a world's
 
     def advance() -> int:
         venv.send(next(actions))
         venv.recv()
-        return N
+        return taken
+
+    return advance
+
+
+def pettingzoo(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    """Turn by turn, as its documentation has it: what the agent sees, then its action."""
+    env = row.spec.make().inner
+    stack.callback(env.close)
+    logging.disable()  # of actions that are not allowed
+    space = env.action_space(env.possible_agents[0])
+    space.seed(0)
+    actions = itertools.cycle([space.sample() for _ in range(BATCHES)])
+    env.reset(seed=0)
+
+    def advance() -> int:
+        *_, terminated, truncated, _ = env.last()
+        if terminated or truncated:
+            env.reset()
+            env.last()
+        env.step(next(actions))
+        return 1
+
+    return advance
+
+
+def python(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    """A world of ours, in Python."""
+    env = row.spec.make()
+    stack.callback(env.close)
+    draws = draw(env.action_space(env.possible_agents[0]), len(env.possible_agents))
+    env.reset(seed=0)
+
+    def advance() -> int:
+        env.step(dict(zip(env.possible_agents, next(draws), strict=True)))
+        if not env.agents:
+            env.reset()
+        return len(env.possible_agents)
 
     return advance
 
@@ -144,11 +193,13 @@ def sizes(*num_envs: int, parts: tuple[int, ...] = ()) -> tuple[Setting, ...]:
     return tuple({"num_envs": N, **count} for N, count in itertools.product(num_envs, counts))
 
 
-ONE = Contender("envs.native", native, threads=1, settings=sizes(1024, 256, 4096))
+ONE = Contender("envs.native", native, threads=1, rows=tuple(ROWS), settings=sizes(1024, 256, 4096))
 POOL = Contender("envpool", envpool, threads=1, settings=sizes(256, 64, 1024, parts=(1, 2)))
 WHOLE = Contender("envs.native", native_episodes, threads=1, rows=WALKERS)
 CONTENDERS = {
     "Gymnasium": Contender("gymnasium", bare, threads=1),
+    "PettingZoo": Contender("pettingzoo", pettingzoo, threads=1, rows=BOARDS),
+    "Python": Contender("numpy", python, threads=1, rows=("snake",)),
     "EnvPool": POOL,
     "EnvPool, 2 threads": replace(POOL, threads=2),
     "PufferLib's C": Contender("pufferlib", puffer_cartpole, 1, ("CartPole-v1",), sizes(1024, 4096)),

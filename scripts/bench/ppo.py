@@ -319,17 +319,17 @@ def measure(title: str, contenders: list[Contender], repeats: int) -> Report:
     return {"title": title, "unit": "steps/s", "contenders": contestants, "skipped": skipped}
 
 
-def reach_goal(seed: int, overrides: list[str]) -> Report:
-    """One run of experiment=ppo_cartpole, as a user starts it; any of its settings may be overridden.
+def reach_goal(seed: int, overrides: list[str], experiment: str = "ppo_cartpole", goal: float = GOAL) -> Report:
+    """One run of an experiment to a mean return, as a user starts it; any of its settings may be overridden.
 
     Its seconds count from where its loop first asks for a rollout, evaluations and checkpoints with them.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            "experiment=ppo_cartpole",
+            f"experiment={experiment}",
             f"seed={seed}",
             f"run.dir={folder}/run",
-            f"budget.return={GOAL}",
+            f"budget.return={goal}",
             *overrides,
         ]
         started = time.perf_counter()
@@ -346,7 +346,7 @@ def reach_goal(seed: int, overrides: list[str]) -> Report:
     shares = {name: sum(row[f"system/{name}_s"] for row in system) / seconds for name in SPLIT}
     shares["wait"] -= shares["env"] + shares["policy"]
     return {
-        "rate": seconds if met >= GOAL else math.inf,
+        "rate": seconds if met >= goal else math.inf,
         "process_s": process_s,
         "steps": metrics[-1]["step"],
         "return_mean": met,

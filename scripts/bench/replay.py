@@ -5,6 +5,7 @@
 sac, sac_small, td3, dqn, dqn_small   updates/s of the algorithm's learner, batches drawn from its replay with them
 prioritized                           a batch of 256 drawn by priorities from a million transitions, and given new ones
 
+apex                                  steps/s of algo=apex with two workers, and in one process; how long it waits
 whole                                 steps/s of a core's own time, of algo=dqn with all that it does, by the numbers of
                                       environments and of steps of a rollout
 
@@ -63,6 +64,7 @@ UPDATES = {
 }
 LEAST, ROWS_KEPT, QUICK_ROWS = 16, 10_000, 1000
 WHOLE, WHOLE_RATE = ((1, 10), (16, 16), (64, 32)), 80_000  # environments and steps of a rollout; on one core
+APEX_TIMES, APEX_IDLE = 1.5, 0.1  # steps/s with two workers / in one process; share of the time
 MILLION, DRAWS, DRAW_S, CPPRB_TIMES = 1_000_000, 5000, 0.2e-3, 1.0
 
 
@@ -155,8 +157,29 @@ def bench_whole(name: str, options: argparse.Namespace) -> Report:
     }
 
 
+def bench_apex(name: str, options: argparse.Namespace) -> Report:
+    """Steps/s of Ape-X on CartPole in Python: with two workers, and in one process, which plays and then learns."""
+    player, rows = Player(OUR_FILE), 2 if options.quick else 10
+    title = "Ape-X on CartPole in Python, an update of 128 for 16 steps"
+    row: Report = {"title": title, "unit": "steps/s", "skipped": {}}
+    who = {"inline": 0, "two workers": 2}
+    try:
+        sides: dict[str, Callable[[], Report]] = {
+            title: functools.partial(player.ask, actors=actors, rows=rows, seed=0) for title, actors in who.items()
+        }
+        runs = in_turns(options.repeats, sides)
+    finally:
+        player.close()
+    rated = {title: [run | {"rate": run["steps"] / run["seconds"]} for run in every] for title, every in runs.items()}
+    row["contenders"] = {title: ppo.summarize(every) | {"setting": None} for title, every in rated.items()}
+    idle = [APEX_IDLE / max(run["idle"], 1e-9) for run in runs["two workers"]]
+    claims = ppo.compare(row, "two workers", {"inline": APEX_TIMES})
+    return row | {"claims": [*claims, claim(f"{APEX_IDLE:.0%} / share that the learner waits", idle, 1.0)]}
+
+
 Row = Callable[[str, argparse.Namespace], Report]
-ROWS: dict[str, Row] = {**dict.fromkeys(RECIPES, bench_updates), "prioritized": bench_prioritized, "whole": bench_whole}
+OTHERS: dict[str, Row] = {"prioritized": bench_prioritized, "apex": bench_apex, "whole": bench_whole}
+ROWS: dict[str, Row] = dict.fromkeys(RECIPES, bench_updates) | OTHERS
 
 
 def describe(recipe: Report) -> str:

@@ -18,6 +18,7 @@ from algos.evolution.jobs import LOST, AgentJobs, Offer, Scored, Stepped, Trial,
 from algos.evolution.niche import Niche, characterize, novelty
 from algos.evolution.population import play_members
 from algos.evolution.update import Adam
+from algos.learning.episodes import Episodes
 from algos.learning.flow import Job, Together
 from algos.poet import AHEAD, POET
 from algos.pool.protocol import Done, End, PoolError
@@ -456,6 +457,21 @@ def test_a_lost_niche_counts_for_no_mean() -> None:
     niches = dict(poet.niches)
     row = settle((float("nan"), LOST))
     assert not {"train/return_mean", "eval/return_mean"} & row.keys()
+
+
+@pytest.mark.parametrize(("returns", "score"), [([1.0, np.nan, 3.0], 2.0), ([np.nan, np.nan], LOST), ([], LOST)])
+def test_an_episode_without_a_return_counts_for_no_score(
+    returns: list[float], score: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def play(*_: Any) -> Job[Any]:
+        yield []
+        count = len(returns)
+        return Episodes(np.array(returns), np.full(count, 5), [None] * count, np.zeros((count, 0))), []
+
+    monkeypatch.setattr("algos.evolution.jobs.play_evaluation", play)
+    here, niche, _ = jobs(SerialPool())
+    # A score of NaN is above and below none: it would win a niche over those that come after it.
+    assert finish(SerialPool(), here.score(niche, niche.mean, 0)) == Scored(score, 5 * len(returns))
 
 
 def test_evaluations_that_come_to_their_cap_are_counted() -> None:

@@ -135,8 +135,9 @@ def test_the_best_policy_is_the_one_that_was_evaluated() -> None:
         algo.policy("best")
     metrics = advance(algo, 9)
     best = max((row for row in metrics if "eval/return_mean" in row), key=lambda row: row["eval/return_mean"])
-    assert algo.evaluation.best.version == best["eval/of_iteration"]
-    np.testing.assert_array_equal(algo.policy("best").parameters, algo.evaluation.best.parameters)
+    (kept,) = algo.evaluation.best
+    assert kept.version == best["eval/of_iteration"]
+    np.testing.assert_array_equal(algo.policy("best").parameters, kept.parameters)
 
 
 @pytest.mark.parametrize("env", ["env=gymnasium env.id=FrozenLake-v1", "env=gymnasium env.id=Blackjack-v1"])

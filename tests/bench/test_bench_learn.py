@@ -12,7 +12,7 @@ import pytest
 from compiled import native  # noqa: F401, a fixture
 
 from algos.ppo import PPO
-from scripts.bench import learn, learn_limit
+from scripts.bench import learn, learn_doorkey, learn_limit
 from scripts.bench.learn import AVX2, CARTPOLE, FAST, OURS, ROWS, WAYS, main, rate_claims, read_options, render_grow
 from scripts.bench.learn_limit import count_operations, measure_peak, measure_products, render_products
 from scripts.bench.peers import paddock_ppo
@@ -160,6 +160,19 @@ def test_the_goal_counts_training_and_process(monkeypatch: pytest.MonkeyPatch) -
     assert process["what"] == "4 s of the process / paddock, compute=serial", "the faster one of the two"
 
 
+def test_a_seed_that_never_reached_the_key_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reach(seed: int, overrides: list[str], experiment: str, goal: float) -> dict[str, Any]:
+        assert (overrides, experiment, goal) == ([], "ppo_doorkey", 0.9)
+        return {"process_s": 15.0, "steps": 1000, "return_mean": 0.95 if seed else 0.89}
+
+    sides = {"paddock": {"all": [50.0]}, "torch learns": {"all": [10.0]}}
+    monkeypatch.setattr(learn.ppo, "reach_goal", reach)
+    monkeypatch.setattr(learn.ppo, "measure", lambda *_: {"contenders": sides, "title": "", "skipped": {}})
+    torch, seconds = learn_doorkey.bench_doorkey(Namespace(quick=False, repeats=1))["claims"]
+    assert torch["ratios"] == [5.0] and torch["reached"]
+    assert seconds["ratios"] == [0.0, 2.0, 2.0]
+
+
 def test_the_walker_s_learner_is_held_against_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     class Fake:
         def __init__(self, file: str) -> None:
@@ -205,5 +218,5 @@ def test_rows_repeats_and_pufferlib_are_options() -> None:
     )
     assert (quick.rows, quick.repeats, quick.pufferlib, quick.pufferlib_source) == (["wide"], 3, "p", "d")
     assert (full.rows, full.repeats, full.pufferlib) == (list(ROWS), 5, None)
-    assert list(ROWS) == ["walker", "classic", "cartpole", "goal", "limit", "wide", "grow"]
+    assert list(ROWS) == ["walker", "classic", "cartpole", "goal", "doorkey", "limit", "wide", "grow"]
     assert math.isclose(max(learn.HIDDEN), 512) and max(learn.MINIBATCHES) == 32_768

@@ -14,7 +14,19 @@ from compiled import native  # noqa: F401
 from conftest import ROOT
 
 from scripts.bench.native import QUICK_ROWS, judge, read_options, render, render_row
-from scripts.bench.native_contenders import CAP, CLASSIC, CONTENDERS, EPISODES, ROWS, WALKERS, WORLDS, play
+from scripts.bench.native_contenders import (
+    BOARDS,
+    CAP,
+    CLASSIC,
+    CONTENDERS,
+    EPISODES,
+    GAMES,
+    ROWS,
+    SANITY,
+    WALKERS,
+    WORLDS,
+    play,
+)
 from scripts.bench.native_split import PARTS, count_instructions, measure
 from scripts.bench.players import summary
 
@@ -25,8 +37,8 @@ def side(*rates: float) -> dict[str, Any]:
     return summary(list(rates), {"num_envs": 4})
 
 
-def test_the_rows_are_all_native_tasks_of_gymnasium() -> None:
-    assert [*ROWS] == [*WALKERS, *CLASSIC, *WORLDS] and len(ROWS) == 9
+def test_the_rows_are_all_kinds_of_native_tasks() -> None:
+    assert [*ROWS] == [*WALKERS, *CLASSIC, *WORLDS, *SANITY, *GAMES, *BOARDS, "snake"] and len(ROWS) == 22
     assert {*QUICK_ROWS} <= {*ROWS}
     for contender in CONTENDERS.values():
         assert {*contender.rows} <= {*ROWS} and contender.threads in (1, 2)
@@ -47,6 +59,16 @@ def test_a_contender_counts_the_steps_of_all_its_environments(name: str) -> None
         assert played["steps"] > 0 and played["steps"] % setting.get("num_envs", 1) == 0
         assert played["seconds"] >= 0.01 and played["cpu_s"] > 0
     assert os.sched_getaffinity(0) == cores, "who is bound to one core is let go"
+
+
+@pytest.mark.parametrize(("row", "taken"), [("connect_four_v3", 1), ("snake", 4)])
+def test_steps_of_worlds_are_actions_taken(row: str, taken: int) -> None:
+    if row != "snake":
+        pytest.importorskip("pettingzoo")
+    played = play("native", row, {"num_envs": 6}, warm_s=0.0, seconds=0.01)
+    assert played["steps"] > 0 and played["steps"] % (6 * taken) == 0
+    theirs = play("Python" if row == "snake" else "PettingZoo", row, {}, warm_s=0.0, seconds=0.01)
+    assert theirs["steps"] > 0 and theirs["steps"] % taken == 0
 
 
 def test_whole_episodes_are_counted_by_their_steps() -> None:
@@ -82,6 +104,15 @@ def test_only_cartpole_has_a_target_of_the_classic_tasks() -> None:
     assert [target["reached"] for target in judge("CartPole-v1", fast, "avx2")] == [True]
     assert [target["reached"] for target in judge("CartPole-v1", slow, "avx512")] == [False]
     assert judge("Pendulum-v1", slow, "avx512") == []
+
+
+def test_a_game_of_our_own_has_a_target_of_its_own() -> None:
+    played = {"native": side(19e6)}
+    found = {id: [target["reached"] for target in judge(id, played, "avx2")] for id in (*SANITY, *GAMES)}
+    assert found.pop("paddock/Game2048-v0") == [] and {id for id, reached in found.items() if reached == [False]} == {
+        *SANITY,
+        "paddock/Pong-v0",
+    }
 
 
 def test_a_peer_that_did_not_play_is_no_miss_and_ours_is() -> None:

@@ -10,6 +10,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from algos.pool.serial import SerialPool
 from scripts.bench import replay as bench
 from scripts.bench.peers import blank, paddock_replay
 from scripts.bench.ppo import Player
@@ -77,6 +78,8 @@ class Scripted:
             raise bench.Missing("ModuleNotFoundError: No module named 'cpprb'")
         if "draws" in request:
             return {"steps": request["draws"], "seconds": 1e-4 * request["draws"]}
+        if "actors" in request:
+            return {"steps": 900, "seconds": 1.0 if request["actors"] else 1.8, "idle": 0.05}
         if "lanes" in request:
             return {"steps": 20_000 * request["rows"], "seconds": request["rows"] / request["lanes"]}
         rates = {bench.OUR_FILE: 300.0, bench.PEER_FILE: 100.0 * request["setting"]}
@@ -91,12 +94,14 @@ def test_rows_are_judged_and_who_is_missing_is_named(
 ) -> None:
     monkeypatch.setattr(bench, "Player", Scripted)
     monkeypatch.setattr(bench.ppo, "Player", Scripted)
-    report, rows = tmp_path / "report.json", ["sac", "td3", "prioritized", "whole"]
+    report, rows = tmp_path / "report.json", ["sac", "td3", "prioritized", "apex", "whole"]
     assert bench.main(["--rows", *rows, "--repeats", "2", "--json", str(report)]) == 0
     told = capsys.readouterr().out
     assert "paddock / sb3: median 3.00 of 3.00 3.00; target 2.2 reached" in told
     assert "paddock, 2 threads / sb3: median 3.00 of 3.00 3.00; target 3 reached" in told
     assert "0.2 ms / paddock: median 2.00 of 2.00 2.00; target 1 reached" in told
+    assert "two workers / inline: median 1.80 of 1.80 1.80; target 1.5 reached" in told
+    assert "10% / share that the learner waits: median 2.00 of 2.00 2.00; target 1 reached" in told
     assert "64 x 32 / 80,000 steps/s: median 16.00 of 16.00 16.00; target 1 reached" in told
     assert "cpprb                   left out: ModuleNotFoundError" in told
     assert json.loads(report.read_text())["rows"]["td3"]["unit"] == "updates/s"
@@ -128,6 +133,21 @@ def test_quick_runs_are_shorter() -> None:
 def test_steps_of_a_whole_run_are_counted_behind_its_first_row() -> None:
     answer = paddock_replay.play(lanes=8, num_steps=32, rows=1, seed=0)
     assert answer["steps"] in range(20_000 - 256, 20_000 + 257) and answer["seconds"] > 0
+
+
+def test_ape_x_plays_as_many_environments_with_workers_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, build = [], paddock_replay.build_algorithm
+
+    def noted(config: Any, pool: Any, folder: Path) -> Any:
+        made.append(build(config, SerialPool(), folder=folder))
+        return made[-1]
+
+    monkeypatch.setattr(paddock_replay, "build_algorithm", noted)
+    monkeypatch.setattr(paddock_replay.LatePool, "open", lambda self, imports: None)
+    answer = paddock_replay.ape(actors=2, rows=1, seed=0)
+    assert answer["steps"] in range(8000 - 512, 8000 + 513) and 0 <= answer["idle"] < 1
+    paddock_replay.ape(actors=0, rows=1, seed=0)
+    assert [(one.num_rows, one.plays_on_pool) for one in made] == [(16, True), (16, False)]
 
 
 def test_peers_answer_from_processes_of_their_own() -> None:

@@ -13,6 +13,7 @@ from pool_tasks import Counter, square
 from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.pool.script import dump
 from paddock.compute.dask.actors import ActorHandle
+from paddock.compute.dask.autoscale import IDLE_S, Bounds, Fleet
 from paddock.compute.dask.connection import WorkerConnection
 from paddock.compute.dask.dispatcher import SILENCE_S, Dispatcher
 from paddock.compute.dask.membership import Membership
@@ -315,6 +316,35 @@ def test_a_call_is_refused_or_ends_however_its_pool_went() -> None:
     loop.close()
     with pytest.raises(PoolError, match="gone"):
         actor.call("add", 1)
+
+
+def test_a_worker_is_not_idle_while_an_object_lives_there_and_waits_for_its_next_call() -> None:
+    async def main() -> None:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        workers: list[Any] = [FakeWorker(f"tcp://{name}") for name in ("a", "b")]
+        for worker in workers:
+            worker.answer["name"], worker.idle_since = worker.address, -IDLE_S
+        served = [asyncio.ensure_future(dispatcher.serve(worker)) for worker in workers]
+        actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
+        await _turns()
+        cluster = SimpleNamespace(worker_spec={worker.address: {} for worker in workers})
+        fleet, now = Fleet(cluster, Bounds(1, 2), ended=_nobody), workers[0].heard
+        assert fleet._idle(workers, now) == ["tcp://b"]
+        workers[0].end.set_result(None)
+        await _turns()
+        assert [worker.objects for worker in workers] == [0, 1]
+        assert fleet._idle(workers[1:], now) == []
+        actor.close()
+        await _turns()
+        assert fleet._idle(workers[1:], now) == ["tcp://b"]
+        workers[1].end.set_result(None)
+        await asyncio.gather(*served)
+
+    asyncio.run(main())
+
+
+async def _nobody(_: Any) -> list[Any]:
+    return []
 
 
 def _error(value: Callable[[], Any]) -> BaseException | None:

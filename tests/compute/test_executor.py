@@ -1,5 +1,6 @@
 """What runs tasks in a worker process: whatever it takes ends there or is given back."""
 
+import asyncio
 import pickle
 import threading
 from collections import deque
@@ -9,6 +10,7 @@ import pytest
 
 from algos.pool.executor import Executor, Job, perform
 from algos.pool.protocol import RemoteError
+from algos.pool.worker import Session
 
 
 class Told:
@@ -38,6 +40,66 @@ def test_an_executor_that_closes_gives_back_what_its_job_has_not_begun(closing: 
     assert closing == "closes" or retired.wait(10)
 
 
+def test_a_task_that_needs_all_of_the_memory_runs_after_others_that_needed_a_part() -> None:
+    client, begun, may_end = Told(), threading.Barrier(4), [threading.Event() for _ in range(3)]
+    executor = Executor(3, 2.0, 0, lambda: None)
+
+    def run(data: bytes) -> None:
+        begun.wait(10)
+        may_end[data[0]].wait(10)
+
+    # 2 less 0.1, 0.3 and 0.7, and these added again, is 2 - 2e-16.
+    for number, memory_gb in enumerate((0.1, 0.3, 0.7)):
+        executor.add(Job(client, run, deque([(number, bytes([number]))]), 1, memory_gb, 0))
+    begun.wait(10)
+    for left in (2, 1, 0):
+        may_end[2 - left].set()
+        with executor._changed:
+            assert executor._changed.wait_for(lambda: len(executor._running) <= left, 10)  # noqa: B023
+    executor.add(Job(client, lambda _: None, deque([(3, b"")]), 1, 2.0, 0))
+    _wait_for_idle(executor, lambda: 3 in client.ended_tasks)
+
+
+def test_a_task_runs_once_the_larger_one_before_it_was_taken_back() -> None:
+    small, large, queued, may_end = Told(), Told(), threading.Event(), threading.Event()
+    executor = Executor(2, 1.0, 0, lambda: None)
+    executor.add(Job(small, lambda _: may_end.wait(30), deque([(0, b"")]), 1, 0.0, 0))
+    executor.add(Job(small, lambda _: queued.wait(30), deque([(1, b"")]), 1, 0.0, 0))
+    executor.add(Job(large, lambda _: None, deque([(2, b"")]), 2, 0.0, 0))
+    executor.add(Job(small, lambda _: may_end.set(), deque([(3, b"")]), 1, 0.0, 0))
+    queued.set()
+    with executor._changed:
+        assert executor._changed.wait_for(lambda: len(executor._running) == 1 and small.ended_tasks, 10)
+    assert executor.take_back(large) == [2]
+    _wait_for_idle(executor, lambda: sorted(small.ended_tasks) == [0, 1, 3])
+
+
+def test_an_object_is_closed_though_its_driver_went_while_a_call_waited_for_a_thread() -> None:
+    executor, loop, may_end = Executor(1, 1.0, 0, lambda: None), asyncio.new_event_loop(), threading.Event()
+    session = Session(None, executor, loop, None)
+    session._make("object", pickle.dumps(Closes))
+    session._call("object", 0, pickle.dumps(("work", (), {})), (1, 0.0, 0), None)
+    _wait_for_idle(executor, lambda: bool(session._ends))
+    executor.add(Job(Told(), lambda _: may_end.wait(10), deque([(0, b"")]), 1, 0.0, 0))
+    for number in (1, 2):
+        session._call("object", number, pickle.dumps(("work", (), {})), (1, 0.0, 0), None)
+    session.abandon()
+    may_end.set()
+    assert Closes.closed.wait(10) and len(session._ends) == 1
+    loop.close()
+
+
+class Closes:
+    """An object that has to be closed."""
+
+    closed = threading.Event()
+
+    def work(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed.set()
+
+
 def test_an_exception_that_cannot_even_be_told_is_an_end() -> None:
     good, data = perform(_raise_the_unspeakable, b"")
     error, told = pickle.loads(data)
@@ -60,4 +122,4 @@ def _raise_the_unspeakable(_: bytes) -> None:
 
 def _wait_for_idle(executor: Executor, begun: Callable[[], bool]) -> None:
     with executor._changed:
-        assert executor._changed.wait_for(lambda: begun() and not executor._running, 60)
+        assert executor._changed.wait_for(lambda: begun() and not executor._running, 10)

@@ -183,6 +183,22 @@ def test_an_object_keeps_its_state_and_its_place(pool: Any) -> None:
         counter.call("add", 1)
 
 
+def test_an_object_of_this_process_is_closed_by_its_own_close_as_one_on_a_worker() -> None:
+    closed: list[str] = []
+
+    class Closes:
+        def close(self) -> None:
+            closed.append("once")
+            raise OSError("of the object")
+
+    actor = SerialPool().stateful(Closes)
+    actor.call("__len__")
+    actor.close()
+    actor.close()
+    SerialPool().stateful(Closes).close()  # was never made
+    assert closed == ["once"]
+
+
 def test_objects_spread_over_the_workers(two: DaskPool) -> None:
     wait_until(lambda: two.size == 2)
     counters = [two.stateful(Counter) for _ in range(4)]

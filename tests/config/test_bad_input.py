@@ -55,7 +55,7 @@ ARGUMENTS = {
     "experiment=es_cartpol": ["experiment=es_cartpol", "did you mean 'es_cartpole'?"],
     "hydra/launcher=basik": ["hydra/launcher=basik", "did you mean 'basic'?"],
     "algos=es": ["algos is not a", "did you mean 'algo'?"],
-    "algo=": ["algo= is not an option", "known: a2c, apex, ddpg, dqn, es, pbt, poet, ppo, r2d2, sac, td3"],
+    "algo=": ["algo= is not an option", "known: a2c, apex, ddpg, dqn, es, pbt, poet, ppo, pqn, r2d2, sac, td3"],
     "algo=null": ["Config group override must be a string"],
     "~algo": ["algo is missing", "leave out ~algo"],
     "algo.sigm=1": ["algo.sigm is not a key", "did you mean 'algo.sigma'?"],

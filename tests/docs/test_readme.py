@@ -93,6 +93,8 @@ def shrunk(words: Sequence[str]) -> list[str]:
         return [*TWO_MEMBERS, *place]
     if "ppo" in said:
         return [*FEW_STEPS, *ONE_PASS, *place]
+    if "pqn" in said:
+        return [*FEW_STEPS, *ONE_PASS, "algo.row_every=32", *place]
     if "=r2d2" in said:
         return [*FEW_UPDATES, *SHORT_SEQUENCES, *place]
     if re.search("dqn|apex|rainbow|sac|td3", said):
@@ -117,6 +119,15 @@ def poet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def games(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("pettingzoo.classic", reason="install the extra multiagent")
+    folder = tmp_path_factory.mktemp("readme") / "games"
+    short = [*FEW_STEPS, *ONE_PASS, "compute=serial"]
+    assert call_main("experiment=ppo_tictactoe", *short, f"run.dir={folder}") == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
 def served() -> Iterator[str]:
     """The address of a server of CartPole."""
     pytest.importorskip("grpc", reason="grpcio is not installed")
@@ -137,7 +148,7 @@ def filled(command: str, request: pytest.FixtureRequest) -> list[str]:
     words = shlex.split(command)[3:]
     if any(SERVED in word for word in words):
         words = [word.replace(SERVED, request.getfixturevalue("served")) for word in words]
-    for name, fixture in {"RUN": "run", "POET": "poet"}.items():
+    for name, fixture in {"RUN": "run", "POET": "poet", "GAMES": "games"}.items():
         if any(re.search(rf"\b{name}\b", word) for word in words):
             folder = str(request.getfixturevalue(fixture))
             words = [re.sub(rf"\b{name}\b", folder, word) for word in words]
@@ -251,7 +262,7 @@ def test_the_python_it_shows_runs(page: str, run: Path, here: Path) -> None:
             continue
         if "paddock.run(" in body and not hasattr(paddock, "run"):
             pytest.skip("there is no paddock.run")
-        if "mpe2" in body:
+        if "mpe2" in body or "tictactoe" in body:
             pytest.importorskip("mpe2")
         if "__main__" in body:
             assert _run(body) == "[1, 2, 4, 8, 16] [1, 1, 2, 6, 24]\n"

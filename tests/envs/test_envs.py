@@ -13,7 +13,7 @@ from bindings import MODULES, WORLDS
 from conftest import ROOT, env_section, env_spec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from envs.errors import ConfigError
+from envs.errors import ConfigError, split_details
 from envs.spec import EnvSpec
 from envs.vector import Serial, SerialVectorEnv, VectorMisuse
 from envs.vector.storage import Layouts
@@ -37,10 +37,11 @@ def episode(env: gymnasium.Env, seed: int, steps: int = 150) -> list[Any]:
     """The trajectory of random actions, all of whose randomness comes from the seed."""
     actions = copy.deepcopy(env.action_space)
     actions.seed(seed)
-    seen: list[Any] = [env.reset(seed=seed)[0].tolist()]
+    plain = lambda obs: {k: v.tolist() for k, v in obs.items()} if isinstance(obs, dict) else obs.tolist()  # noqa: E731
+    seen: list[Any] = [plain(env.reset(seed=seed)[0])]
     for _ in range(steps):
         obs, reward, terminated, truncated, _ = env.step(actions.sample())
-        seen.append((obs.tolist(), float(reward), terminated, truncated))
+        seen.append((plain(obs), float(reward), terminated, truncated))
         if terminated or truncated:
             break
     return seen
@@ -324,3 +325,21 @@ def test_our_walker_gives_the_numbers_of_gymnasiums(name: str) -> None:
         theirs.close()
     assert ends >= 4
     ours.close()
+
+
+def test_arguments_may_have_mappings_of_keys_of_several_types() -> None:
+    rewards = {"goal": 5, 2: 1, 0: {"b": 1, 1: 2}, True: 0}
+    spec = env_spec("CartPole-v1", kwargs={"rewards": rewards})
+    assert spec.arguments == {"rewards": rewards}
+    assert hash(spec) == hash(env_spec("CartPole-v1", kwargs={"rewards": dict(reversed(rewards.items()))}))
+
+
+def test_whatever_a_constructor_raises_is_one_line_before_its_traceback() -> None:
+    with pytest.raises(ConfigError) as caught:
+        _ = env_spec("toy_envs:Faulty-v0", kwargs={"fault": "make"}).spaces
+    line, details = split_details(caught.value)
+    assert (
+        line
+        == "env.id=toy_envs:Faulty-v0 cannot be made with env.kwargs={'fault': 'make'}: RuntimeError: no such thing"
+    )
+    assert details.startswith("Traceback") and "toy_envs.py" in details

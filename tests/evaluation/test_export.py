@@ -64,6 +64,8 @@ NETWORKS: dict[str, tuple[spaces.Box, dict[str, Any]]] = {
     "images, channels last": (spaces.Box(0, 255, (12, 10, 3), np.uint8), {"encoder": "cnn"}),
     "large images, channels first": (spaces.Box(0, 255, (2, 36, 40), np.uint8), {"encoder": "cnn", "shared": True}),
     "images of floats": (spaces.Box(0, 1, (9, 9, 1), np.float32), {"encoder": "cnn", "activation": "relu"}),
+    "layer norm": (spaces.Box(-5, 5, (3,), np.float32), {"layer_norm": True, "hidden": (8, 7)}),
+    "layer norm of images": (spaces.Box(0, 255, (12, 10, 3), np.uint8), {"encoder": "cnn", "layer_norm": True}),
     "memory": (spaces.Box(-5, 5, (3,), np.float32), {"lstm": True}),
     "memory, shared": (spaces.Box(-5, 5, (3,), np.float32), {"lstm": True, "shared": True}),
 }

@@ -19,8 +19,9 @@ from gymnasium.vector import AutoresetMode
 from envs.native import library, rollout
 from envs.native.forward import DenseForward
 from envs.native.functions import quick_exp, quick_log, quick_tangent
+from envs.native.games.ours import GAMES
 from envs.native.networks import DenseLayout, Network, Networks, Normalizer
-from envs.native.settings import NativeTask, native_ids, native_task
+from envs.native.settings import NativeTask, game_ids, native_ids, native_task
 from envs.native.steps import Drawing, StepPlayer
 from envs.native.vector import NativeVectorEnv
 from envs.spec import EnvSpec
@@ -38,6 +39,7 @@ WORLDS = (  # a map of each kind
     ),
     *("Unlock-v0", "BlockedUnlockPickup-v0", "KeyCorridorS6R3-v0", "ObstructedMaze-Full-v0", "ObstructedMaze-1Dlhb-v0"),
 )
+BOARDS = ("pettingzoo.classic.connect_four_v3:env", "pettingzoo.classic.tictactoe_v3:env", "envs.tasks.snake:Snake")
 MOVES = 2.0  # m in a step, which Box2D never lets a body exceed
 PUSHED = 1.0  # m, by which joints and ground may correct it besides
 Draw = np.random.Generator
@@ -84,11 +86,24 @@ def encoding(draw: Draw) -> dict[str, Any]:
     return kwargs | ({"ground": int(draw.integers(2**31))} if draw.random() < 0.2 else {})
 
 
+def field(draw: Draw) -> dict[str, int]:
+    """Arguments of a field of snakes, out of all that are allowed."""
+    width, height = (int(draw.choice([4, 7, 32])) for _ in range(2))
+    half = width * height // 2
+    snakes = int(draw.integers(2, min(16, half - 1) + 1))
+    longest = int(draw.integers(1, min(32, (half - 1) // snakes) + 1))
+    food = int(draw.integers(1, min(512, half - snakes * longest) + 1))
+    sizes = {"snakes": snakes, "width": width, "height": height, "food": food, "longest": longest}
+    return sizes | {"absence": int(draw.integers(1, 6)), "max_steps": int(draw.choice([1, 30, 2**30]))}
+
+
 def recipe(id: str, draw: Draw) -> NativeTask:
     """A native task, with a random course where it has one."""
     kwargs = encoding(draw) if "Terrain" in id else {}
     if "Pendulum" in id:
         kwargs = {"g": float(draw.choice([0, 10, -1e3]))}
+    if "Snake" in id:
+        kwargs = field(draw)
     limit = int(draw.choice([5, 50, 1000]))
     without = ("mission",) if "MiniGrid" in id else ()
     return native_task(
@@ -131,6 +146,7 @@ def play(task: NativeTask, draw: Draw, steps: int) -> None:
     num_envs, threads = int(draw.choice([1, 5, 19, 40])), int(draw.integers(1, 4))
     autoreset = AutoresetMode.SAME_STEP if draw.random() < 0.6 else AutoresetMode.DISABLED
     vec, other = (NativeVectorEnv(task, num_envs, autoreset, threads=threads) for _ in range(2))
+    seats = np.arange(vec.seats)
     if draw.random() < 0.5:
         vec.begin(int(draw.integers(2**40)), draw.integers(1000, size=num_envs))
     else:
@@ -138,8 +154,11 @@ def play(task: NativeTask, draw: Draw, steps: int) -> None:
     before = poses(vec) if task.name == "walker" else None
     number = vec.arrays.episode.copy()
     for k in range(steps):
-        given = actions(task, num_envs, draw)
+        given = actions(task, vec.num_envs, draw)
         chosen = np.arange(num_envs)[k % 5 == 0 and draw.integers(num_envs) :]
+        chosen = (chosen[:, None] * vec.seats + seats).ravel()
+        if autoreset is AutoresetMode.DISABLED:
+            restart_over(vec)
         vec.send(given[chosen], chosen)
         vec.recv(chosen)
         check_numbers(vec)
@@ -150,7 +169,7 @@ def play(task: NativeTask, draw: Draw, steps: int) -> None:
             assert np.isfinite(after).all() and (not moved.size or moved.max() <= MOVES + PUSHED), moved.max()
             before, number = after, vec.arrays.episode.copy()
         if k % 11 == 10 and autoreset is AutoresetMode.DISABLED:
-            vec.reset(options={"reset_mask": np.arange(num_envs) == draw.integers(num_envs)})
+            vec.reset(options={"reset_mask": (np.arange(num_envs) == draw.integers(num_envs)).repeat(vec.seats)})
             before = poses(vec) if before is not None else None
         if k % 9 == 8:
             state = vec.state_dict()
@@ -160,6 +179,14 @@ def play(task: NativeTask, draw: Draw, steps: int) -> None:
     damage(vec, other, draw)
     vec.close()
     other.close()
+
+
+def restart_over(vec: NativeVectorEnv) -> None:
+    """Reset the worlds that wait for it."""
+    lives = vec.arrays.lives
+    over = None if lives is None else ~lives.alive.reshape(-1, vec.seats).any(axis=1)
+    if over is not None and over.any():
+        vec.reset(options={"reset_mask": over.repeat(vec.seats)})
 
 
 def damage(vec: NativeVectorEnv, other: NativeVectorEnv, draw: Draw) -> None:
@@ -174,15 +201,19 @@ def damage(vec: NativeVectorEnv, other: NativeVectorEnv, draw: Draw) -> None:
             saved[wrong] = 255 * draw.integers(2)
         if draw.random() < 0.8:
             saved[:48] = vec.state_dict()["saved"][:48]  # mark, task and number of environments
+        for name in ("alive", "acts") if vec.arrays.lives is not None else ():
+            state["arrays"][name][:] = draw.random(vec.num_envs) < draw.choice([share, 0.9])
         try:
             other.load_state_dict(state)
         except VectorMisuse:
             continue
         with np.errstate(all="ignore"):
             for k in range(6):
+                if other.autoreset is AutoresetMode.DISABLED:
+                    restart_over(other)
                 other.step(actions(vec.task, vec.num_envs, draw))
                 if k == 3:
-                    other.reset(options={"reset_mask": np.arange(vec.num_envs) % 2 == 0})
+                    other.reset(options={"reset_mask": (np.arange(vec.worlds) % 2 == 0).repeat(vec.seats)})
             other.load_state_dict(other.state_dict())
 
 
@@ -193,7 +224,7 @@ def roll(task: NativeTask, draw: Draw) -> None:
     outputs = int(task.action_space.n) if isinstance(task.action_space, Discrete) else task.action_space.shape[0]  # type: ignore[index]
     sizes = (inputs, *draw.integers(1, 40, draw.integers(0, 3)).tolist(), outputs)
     space: Any = task.action_space
-    bounds = {} if discrete else {"low": tuple(space.low.tolist()), "high": tuple(space.high.tolist())}
+    bounds: dict[str, Any] = {} if discrete else {"low": tuple(space.low.tolist()), "high": tuple(space.high.tolist())}
     head = "discrete" if discrete else str(draw.choice(["bounded", "clipped"]))
     network = Network(sizes, str(draw.choice(rollout.ACTIVATIONS)), head, **bounds)
     assert rollout.supports(task, network)
@@ -278,6 +309,12 @@ def main(folder: str, name: str, seed: int) -> None:
         kinds += [(id, lambda task: roll(task, draw)), (id, lambda task: steps(task, draw))]
     for name in WORLDS if importlib.util.find_spec("minigrid") else ():
         kinds.append((f"minigrid:MiniGrid-{name}", lambda task: play(task, draw, 60)))
+    for id in game_ids():
+        kinds.append((id, lambda task: play(task, draw, 60)))
+        if library.describe(GAMES[id.partition(":")[2]].name).observations:
+            kinds += [(id, lambda task: roll(task, draw)), (id, lambda task: steps(task, draw))]
+    for name in BOARDS if importlib.util.find_spec("pettingzoo") else BOARDS[-1:]:
+        kinds += 3 * [(name, lambda task: play(task, draw, 60))]
     for _ in range(20):
         forward(draw)
     for id, run in kinds:

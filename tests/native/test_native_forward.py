@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 from compiled import missing, native  # noqa: F401, a fixture
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.native import library
-from envs.native.forward import FORWARD_ROWS, DenseForward
+from envs.native.forward import FORWARD_ROWS, DenseForward, expand
 from envs.native.functions import quick_exp, quick_log, quick_tangent
-from envs.native.networks import DenseLayout, Network, Networks
+from envs.native.networks import DenseLayout, Network, Networks, Normalizer
 from envs.native.series import carry_back, discount, moments
+from envs.spaces.layout import Layout
+from envs.spaces.sparse import SparseFeatures
 
 Array = NDArray[np.float32]
 On = Callable[[str], None]
@@ -66,6 +69,73 @@ def test_every_way_gives_the_same_bits_for_any_number_of_rows(layout: DenseLayou
         assert forward(np.asfortranarray(obs)).tobytes() == found[-1].tobytes()
     assert len(found) >= 2 and found[0].shape == (len(obs), layout.sizes[-1]) and found[0].dtype == np.float32
     assert all(out.tobytes() == found[0].tobytes() for out in found)
+
+
+SPACE = spaces.Dict(
+    far=spaces.Box(-9, 9, (3,), np.float64),
+    seen=spaces.MultiDiscrete([11, 6, 3] * 5, dtype=np.uint8),
+    way=spaces.Discrete(4, start=-1),
+    bits=spaces.MultiBinary(7),
+    grey=spaces.Box(0, 255, (2, 2), np.uint8),
+    said=spaces.Text(5),
+    held=spaces.Sequence(spaces.MultiDiscrete([5, 9])),
+    one=spaces.OneOf([spaces.Discrete(3), spaces.Box(0, 1, (1,), np.float32)]),
+)
+
+
+def test_rows_of_bytes_have_the_same_features_with_and_without_the_zeros(on: On) -> None:
+    layout = Layout.of(SPACE, {"held": 40}, ())
+    features = SparseFeatures.of(layout.leaves, layout.itemsize)
+    assert features is not None and not features.ones
+    rows, draw = layout.zeros(40), np.random.default_rng(5)
+    write = layout.writer(rows)
+    SPACE.seed(3)
+    for i in range(len(rows)):
+        write(i, SPACE.sample())
+    full, real = layout.features(rows), layout.is_real
+    mean, std = (np.where(real, draw.uniform(0.5, 2, len(real)), plain).astype(np.float32) for plain in (0, 1))
+    sizes = DenseLayout((full.shape[1], 37, 5), out_first=True)
+    parameters, _ = case(sizes, 1)
+    found = []
+    for way in ways():
+        on(way)
+        forward = DenseForward(sizes, "tanh")
+        forward.load(parameters)
+        for normalizer in (None, Normalizer(mean, std, 1.5), Normalizer(mean, std, 0.5)):
+            seen = full if normalizer is None else normalizer(full)
+            sparse = expand(features, layout.octets(rows), normalizer)
+            assert [b"".join(part.tobytes() for part in sparse.row(k)) for k in range(len(rows))] == [
+                np.flatnonzero(row).astype(np.uint16).tobytes() + row[row != 0].tobytes() for row in seen
+            ]
+            found.append(forward(sparse).tobytes())
+            assert found[-1] == forward(seen).tobytes() == found[(len(found) - 1) % 3]
+
+
+def test_choices_alone_need_no_values_and_what_is_mostly_numbers_goes_in_whole(on: On) -> None:
+    layout = Layout.of(spaces.MultiDiscrete([11, 6, 3] * 5, dtype=np.uint8), {}, ())
+    features = SparseFeatures.of(layout.leaves, layout.itemsize)
+    assert features is not None and features.ones and features.most == 15
+    rows = np.zeros((70, layout.itemsize), np.uint8)
+    rows[:, ::3], rows[3, 1], rows[4, 2] = np.arange(70)[:, None] % 13, 200, 3  # some are no choice, and nothing then
+    sizes = DenseLayout((100, 130, 2))
+    parameters, _ = case(sizes, 1)
+    found = set()
+    for way in ways():
+        on(way)
+        sparse = expand(features, rows, None)
+        assert sparse.value is None and len(sparse) == 70
+        forward = DenseForward(sizes, "relu")
+        forward.load(parameters)
+        found |= {forward(sparse).tobytes(), forward(features.spread(rows)).tobytes()}
+        assert forward(sparse.pick(np.array([69, 3]))).tobytes() == forward(features.spread(rows[[69, 3]])).tobytes()
+    assert len(found) == 1
+    for space in (
+        spaces.MultiDiscrete([9]),
+        spaces.Box(0, 255, (9, 9), np.uint8),
+        spaces.Box(-1, 1, (99,), np.float16),
+    ):
+        other = Layout.of(spaces.Dict(a=space, b=spaces.Discrete(8)), {}, ())
+        assert SparseFeatures.of(other.leaves, other.itemsize) is None
 
 
 @each_layout

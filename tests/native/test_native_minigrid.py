@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError
 from envs.native import library
-from envs.native.minigrid import CHOICES, EXACT
+from envs.native.games.minigrid import CHOICES, EXACT
 from envs.native.settings import native_task
 from envs.native.vector import NativeVectorEnv
 from envs.spec import EnvSpec

@@ -22,6 +22,7 @@ PROGRAM = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "boards/snake.h"
 #include "walker/ground.h"
 #include "policies/rollout.h"
 #include "runtime/steps.h"
@@ -124,6 +125,33 @@ static int play(const struct task *task, const void *settings, int head, int mem
     return failed;
 }
 
+/* Worlds on three threads. */
+static int step_worlds(const struct task *task)
+{
+    enum { SEATS = 4 };
+    static unsigned char seen[N * SEATS * 128], last[N * SEATS * 128];
+    static double paid[N * SEATS], returns[N * SEATS], ended_with[N * SEATS];
+    static int64_t choices[N * SEATS], lengths[N * SEATS], ended_after[N * SEATS];
+    static uint8_t ended[N * SEATS], cut[N * SEATS], alive[N * SEATS], acts[N * SEATS], over[N];
+    const struct snake_settings settings = {
+        .snakes = SEATS, .width = 9, .height = 8, .food = 9, .longest = 6, .absence = 3, .max_steps = 35,
+    };
+    struct rows rows = {seen, last, choices, paid, ended, cut, returns, lengths, ended_with, ended_after, episode,
+                        alive, acts, over};
+    struct vector *vector = vector_open(task, N, &settings, 15, 1, 3);
+    if (!vector || vector_begin(vector, 7, numbers, &rows)) return 1;
+    for (int k = 0; k < 60; k++) {
+        for (int i = 0; i < N * SEATS; i++) choices[i] = (i * 7 + k * 13) % task->choices;
+        if (vector_step(vector, NULL, &rows) != -1) return 1;
+    }
+    void *saved = malloc(vector_saved_bytes(vector));
+    vector_save(vector, saved);
+    int failed = vector_load(vector, saved);
+    free(saved);
+    vector_close(vector);
+    return failed;
+}
+
 /* The settings of one family do for the other: what they need of them lies at the beginning, and is 0. */
 int main(int count, char **words)
 {
@@ -132,6 +160,10 @@ int main(int count, char **words)
     for (int k = 2; k < count; k++) {
         const struct task *task = find_task(words[1], words[k]);
         if (!task) return 2;
+        if (task->seats) {
+            if (step_worlds(task)) return 9;
+            continue;
+        }
         const void *settings = strcmp(words[k], "walker") ? (const void *)classic : &course;
         if (step(task, settings)) return 3;
         if (play(task, settings, task->choices ? HEAD_DISCRETE : HEAD_BOUNDED, 3)) return 4;
@@ -145,6 +177,7 @@ int main(int count, char **words)
 }
 """
 TASKS = ["cartpole", "pendulum", "acrobot", "mountain_car", "mountain_car_continuous", "walker"]
+TASKS += ["connect4", "tictactoe", "snake"]
 pytestmark = pytest.mark.xdist_group("native_sanitized")  # the library is built once
 
 
@@ -303,7 +336,7 @@ static int gather(void)
     const struct rows rows = {
         (const char *)ring, (const char *)finals, ROWS - 1, 3, sizeof *ring, sizeof *finals, 12, 3,
         offsetof(struct row, obs), offsetof(struct row, action), offsetof(struct row, reward),
-        offsetof(struct row, end), 4, LANES, STEPS, powers,
+        offsetof(struct row, end), 4, LANES, STEPS, 1, 0, powers,
     };
     gather_windows(&rows, ids, DRAWS, &out);
     free(ring), free(finals), free(out.obs), free(out.action), free(out.next_obs), free(out.reward), free(out.discount);

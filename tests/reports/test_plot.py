@@ -286,7 +286,10 @@ BAD = {
     "unknown metric": (("RUN", "y=eval/retrun_mean"), "did you mean 'eval/return_mean'?"),
     "empty metric": (("RUN", "y="), "y= is not a metric"),
     "unknown picture": (("RUN", "show=curve"), "show=curve is not a picture; did you mean 'curves'?"),
-    "not of POET": (("RUN", "show=lineage"), "tells of no niche and no member; wait for the first iteration"),
+    "not of POET": (
+        ("RUN", "show=lineage"),
+        "tells of no niche and no member, and there is no matches.json; wait for the first iteration",
+    ),
     "one of many": (("RUN", "NULL", "show=annecs"), "show=annecs: 2 runs were given, and this is of one; give one RUN"),
     "two in one file": (("RUN", "show=curves,annecs", "out=a.png"), "is one file, and show=curves,annecs are 2"),
     "key of curves": (("RUN", "show=lineage", "x=step"), "x= is of curves, and show=lineage has none"),

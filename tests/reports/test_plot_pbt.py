@@ -13,7 +13,7 @@ from matplotlib.quiver import Quiver
 
 from paddock.report import report
 from paddock.reports.drawing import COLORS
-from paddock.reports.plot_pbt import draw_lineage, draw_schedule
+from paddock.reports.plots.pbt import draw_lineage, draw_schedule
 from paddock.runs.lineage import Population, read_population, trace_back
 from paddock.runs.results import read_columns
 

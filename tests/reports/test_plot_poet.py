@@ -19,8 +19,8 @@ from matplotlib.quiver import Quiver
 
 from envs.spec import EnvSpec
 from paddock.config.build import build
-from paddock.reports.plot_grounds import draw_grounds, spread
-from paddock.reports.plot_poet import (
+from paddock.reports.plots.grounds import draw_grounds, spread
+from paddock.reports.plots.poet import (
     DIFFICULTY,
     PICTURES,
     draw_annecs,
@@ -368,5 +368,8 @@ def test_a_run_without_a_birth_has_no_lineage(journal: str | None, tmp_path: Pat
     for name in PICTURES:
         code, out, err = main(run, f"show={name}")
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert f"show={name}: {run / 'events.jsonl'} tells of no niche and no member; wait" in err
+        assert (
+            f"show={name}: {run / 'events.jsonl'} tells of no niche and no member, and there is no matches.json; wait"
+            in err
+        )
     assert main(run) == (0, f"{run / 'curves.png'}\n", "")

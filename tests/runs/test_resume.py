@@ -1,12 +1,14 @@
 """Stop and resume: a run that is killed at any moment and resumed is the run that was not."""
 
 import errno
+import fcntl
 import json
 import os
 import random
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,9 @@ from envs.errors import ConfigError
 from envs.native import library
 from paddock.runs.changes import changed_keys
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read, storing
-from paddock.runs.folder import FolderError, RunFolder
+from paddock.runs.folder import FolderError, FolderInUse, RunFolder
+from paddock.runs.provenance import find_source
+from paddock.runs.state import last_metrics
 from paddock.tracking.tracker import Journal
 
 ITERATIONS = 60  # three quarters of a second, in which a kill comes early enough
@@ -130,6 +134,18 @@ def test_a_run_is_locked_before_its_pool_opens(
     monkeypatch.setattr(LatePool, "open", open_slowly)
     assert call_main(*arguments(run, 2)) == 0, capsys.readouterr().err
     assert len(rows(run)) == 2
+
+
+def test_a_run_is_not_in_use_because_somebody_looks_whether_it_is(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    with open(run / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # as `paddock.status` does, for a moment
+        threading.Timer(0.05, fcntl.flock, [lock, fcntl.LOCK_UN]).start()
+        RunFolder.open(run, {}).release()
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with pytest.raises(FolderInUse):
+            RunFolder.open(run, {})
 
 
 def test_what_another_process_added_before_the_lock_was_free_is_kept(
@@ -439,6 +455,17 @@ def test_a_flipped_byte_in_an_array_is_noticed(tmp_path: Path) -> None:
         read(path)
 
 
+def test_a_flipped_bit_that_makes_an_array_look_encrypted_is_damage(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=3)
+    checkpoints.save(1, state(1))
+    path = checkpoints.save(2, state(2))
+    content = bytearray(path.read_bytes())
+    content[content.find(b"PK\x01\x02") + 8] ^= 1  # the flags of the first entry of the archive's directory
+    path.write_bytes(content)
+    loaded = checkpoints.load()
+    assert loaded is not None and loaded["loop"]["iteration"] == 1
+
+
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
     for iteration in (1, 5, 9, 100):
@@ -507,3 +534,41 @@ def test_a_run_folder_describes_itself(undisturbed: Path) -> None:
     assert "seed: 0" in (undisturbed / "config.yaml").read_text()
     system = rows(undisturbed, "system.jsonl")
     assert len(system) == ITERATIONS and system[-1]["system/steps_per_s"] > 0
+
+
+def test_how_a_run_ended_is_strict_json_whatever_its_last_metrics(tmp_path: Path) -> None:
+    folder = RunFolder.open(tmp_path, {})
+    folder.finish("SIGTERM", {"iteration": 3, "train/return_mean": float("nan"), "score/0": float("-inf")})
+    folder.release()
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    done = json.loads((tmp_path / "done.json").read_text(), parse_constant=refuse)
+    assert done["metrics"] == {"iteration": 3, "train/return_mean": None, "score/0": None}
+    metrics, _ = last_metrics(tmp_path)
+    assert metrics["iteration"] == 3 and np.isnan(metrics["train/return_mean"])
+
+
+@pytest.mark.parametrize(
+    "context", [b"\n\n\n", b"caf\xe9\n", b"carriage\r\nreturn\r\n"], ids=["blank", "latin-1", "crlf"]
+)
+def test_edits_are_kept_as_git_tells_them_so_that_they_can_be_made_again(tmp_path: Path, context: bytes) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(
+            ["git", "-C", str(tmp_path), "-c", "user.name=A", "-c", "user.email=a@b", *arguments], check=True
+        )
+
+    code = tmp_path / "code"
+    code.write_bytes(b"old\n" + context)
+    git("init", "-q")
+    git("config", "color.ui", "always")
+    git("add", "code")
+    git("commit", "-qm", "all")
+    code.write_bytes(b"new\n" + context)
+    _, diff = find_source(tmp_path)
+    assert diff is not None
+    (tmp_path / "code.diff").write_bytes(diff.encode(errors="surrogateescape"))
+    git("checkout", "-q", "code")
+    git("apply", "code.diff")
+    assert code.read_bytes() == b"new\n" + context

@@ -20,9 +20,9 @@ Patch = pytest.MonkeyPatch
 gae = ppo.gae
 
 
-def learn(task: str, *overrides: str) -> Verdict:
-    """What PPO, as it is now, makes of a task."""
-    [verdict] = judge(prepare_exams(["algo=ppo", *overrides], [task], [1]), SerialPool())
+def learn(task: str, *overrides: str, algo: str = "ppo") -> Verdict:
+    """What an algorithm, as it is now, makes of a task."""
+    [verdict] = judge(prepare_exams([f"algo={algo}", *overrides], [task], [1]), SerialPool())
     return verdict
 
 
@@ -120,9 +120,9 @@ def test_a_planted_fault_fails_its_task_and_is_named(fault: str) -> None:
     assert SUSPECTS[task] in verdict.task.suspect
 
 
-@pytest.mark.parametrize("task", ["bandit", "cutoff"])
-def test_without_a_fault_the_same_task_passes(task: str) -> None:
-    assert learn(task).level == "ok"
+@pytest.mark.parametrize(("algo", "task"), [("ppo", "bandit"), ("ppo", "cutoff"), ("dqn", "cutoff"), ("pqn", "cutoff")])
+def test_without_a_fault_a_task_passes(algo: str, task: str) -> None:
+    assert learn(task, algo=algo).level == "ok"
 
 
 @pytest.mark.slow
@@ -133,7 +133,12 @@ def test_without_a_fault_the_same_task_passes(task: str) -> None:
         ["algo=ppo", "seeds=1"],
         *(
             pytest.param(words, marks=pytest.mark.nightly)
-            for words in (["algo=ppo"], ["algo=ppo", "algo.lstm=true"], ["algo=a2c"], ["algo=es"])
+            for words in (
+                ["algo=ppo"],
+                ["algo=ppo", "algo.lstm=true"],
+                *([f"algo={algo}"] for algo in ("a2c", "es", "dqn", "pqn", "td3", "ddpg")),
+                *([f"algo={algo}", "seeds=1"] for algo in ("sac", "r2d2")),  # which learn in torch
+            )
         ),
     ],
     ids=" ".join,

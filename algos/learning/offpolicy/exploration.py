@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.networks.heads import Head
+from envs.errors import require
 from envs.native.functions import quick_log
 
 FAR = np.float32(1e30)  # beyond all values of choices, and far from `LOWEST` of those that may not be taken
@@ -41,6 +42,10 @@ class EpsilonGreedy:
     end: float
     anneal_steps: int  # steps over which epsilon falls, from the first step on
     ladder: int  # environments of all actors, each with an epsilon of its own (arXiv:1803.00933); 0: all have one
+
+    def __post_init__(self) -> None:
+        rises = f"algo.epsilon_end={self.end} exceeds algo.epsilon_start={self.start}; epsilon falls"
+        require(self.end <= self.start, rises)
 
     def epsilon(self, step: int, environments: NDArray[np.int64]) -> Floats:
         """Return that of each environment [N]."""

@@ -72,15 +72,21 @@ class Turn:
     updates: list[Update]
 
 
-def store(rollouts: Iterator[Rollout], replay: Replay, pace: Pace) -> Generator[Rollout, None, None]:
-    """Append rollouts to the replay in their order, and pass them on."""
+def count(rollouts: Iterator[Rollout], pace: Pace) -> Generator[Rollout, None, None]:
+    """Check rollouts, count their steps, and pass them on."""
     for rollout in rollouts:
         pace.clock.lap("wait")
         check_rollout(rollout)
-        replay.append(rollout)
         pace.step += rollout.reward.size
         pace.rollouts += 1
         pace.episodes += len(rollout.returns)
+        yield rollout
+
+
+def store(rollouts: Iterator[Rollout], replay: Replay, pace: Pace) -> Generator[Rollout, None, None]:
+    """Append rollouts to the replay in their order, and pass them on."""
+    for rollout in rollouts:
+        replay.append(rollout)
         pace.clock.lap("replay")
         yield rollout
 

@@ -1,46 +1,39 @@
-"""What all off-policy algorithms are assembled from: settings, actors, replay, evaluation, counters.
+"""What all off-policy algorithms are assembled from: settings, actors, evaluation, counters.
 
-Nothing here learns, or decides what follows what: an algorithm's own file has its networks, exploration and plan.
+Nothing here learns, or decides what follows what: an algorithm's own file has its networks, exploration and plan. What
+those that learn from replay have beside it is in `from_replay`.
 """
 
 import abc
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from fractions import Fraction
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
-from algos.learning.learner import Backend, is_dense
+from algos.learning.learner import Backend
 from algos.learning.offpolicy.exploration import Exploration
-from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
 from algos.learning.offpolicy.learners.learner import ExploresByParameters, OffPolicyLearner
-from algos.learning.offpolicy.operators import Pace
-from algos.learning.replay.priorities import Priorities
-from algos.learning.replay.replay import Replay
-from algos.learning.replay.sequences import Sequences
-from algos.learning.rollouts.actors import Actors, Mode, Staleness, check_shares, rollout_times
+from algos.learning.offpolicy.operators import Pace, count
+from algos.learning.rollouts.actors import Actors, Mode, Staleness, rollout_times
 from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
 from algos.learning.rollouts.rollout import Played, Rollout
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
-from algos.networks.dense.actor_critic import ActorCriticObjective
 from algos.networks.flat import Activation
 from algos.networks.heads import Head
 from algos.networks.initial import InitialPolicy
 from algos.networks.support import Support
 from algos.pool.protocol import Pool
 from envs.errors import require
-from envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
+from envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
 POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
-AT_ONCE = 64  # updates that one call is for, where nothing that they find changes what is drawn next,
-AT_ONCE_BYTES = 1 << 26  # and observations that they are drawn with
 ACTING = ("parameters", "targets", "actor_parameters", "target_actor")  # vectors of learners that begin with what acts
 
 
@@ -52,18 +45,12 @@ class OffPolicy(abc.ABC):
     vec: Vec
     pool: Pool
     seed: int
-    folder: Path | None
     rollouts: Mode
     num_actors: PositiveInt
     staleness: Staleness
     num_steps: PositiveInt
     groups: int
     fused: Fused
-    capacity: PositiveInt
-    batch_size: PositiveInt
-    warmup: NonNegativeInt
-    updates_per_step: PositiveFloat
-    n_step: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
     gamma: UnitFloat
     learning_rate: PositiveFloat
     anneal_steps: Annotated[int | None, POSITIVE_OR_NULL]
@@ -85,9 +72,8 @@ class OffPolicy(abc.ABC):
 
     group: ClassVar[str]  # of the metrics of updates
     learns_values: ClassVar[bool] = False  # outputs of what acts are action values
-    drawn: ClassVar[str] = "transitions"  # what updates are of
+    kept: ClassVar[tuple[str, ...]] = ("pace", "learner", "actors", "evaluation")  # what states are made of
     policy_names = ("last", "best")
-    keeps_files: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -104,9 +90,9 @@ class OffPolicy(abc.ABC):
             lstm=self._remembers,
             initial_log_std=0.0,
             support=self._support,
+            layer_norm=self._normalizes_layers,
         )
         self.learner: OffPolicyLearner = self._learner(architecture)
-        actors = self.num_actors if self.rollouts == "actors" else 1
         config = RolloutConfig(
             self.env,
             self.vec,
@@ -115,16 +101,18 @@ class OffPolicy(abc.ABC):
             self.num_steps,
             self.groups,
             self.fused,
-            self._exploration(self.vec.num_envs * actors),
-            actors,
+            self._exploration(self.num_rows),
+            self._num_actors,
         )
-        self._obs = np.dtype((architecture.inputs.dtype, architecture.inputs.shape))
-        at_once = max(1, min(self._at_once, AT_ONCE_BYTES // (2 * self.batch_size * self._obs.itemsize)))
-        self.pace = Pace(self.warmup, Fraction(self.updates_per_step).limit_denominator(10**6), at_once)
-        self.replay = self._replay(config)
-        self.actors = Actors(config, self.pool, self.rollouts, actors, self.staleness, self._acting())
+        self.pace = self._pace(architecture)
+        self.actors = Actors(config, self.pool, self.rollouts, self._num_actors, self.staleness, self._acting())
         first = self.learner.weights(0)
         self.evaluation = AsyncEvaluation(config, self.pool, self.eval_episodes, self.eval_max_steps, first)
+
+    @property
+    def num_rows(self) -> int:
+        """Environments of all actors."""
+        return self.vec.num_envs * self._num_actors
 
     @property
     def plays_on_pool(self) -> bool:
@@ -145,14 +133,9 @@ class OffPolicy(abc.ABC):
     @contextmanager
     def playing(self) -> Iterator[Generator[Rollout, None, None]]:
         """Give the rollouts from here on; what was started for them ends with the context."""
-        self.replay.check_room()
-        with (
-            self.learner.at_work(),
-            closing(self.replay),
-            closing(self.evaluation),
-            closing(self.actors.rollouts()) as rollouts,
-        ):
-            yield rollouts
+        self.pace.clock = Clock()  # what came before it is nobody's time
+        with self.learner.at_work(), closing(self.evaluation), closing(self.actors.rollouts()) as rollouts:
+            yield count((rollout for (rollout,) in rollouts), self.pace)
 
     def publish(self) -> None:
         """Let actors play the weights as they are now."""
@@ -170,16 +153,15 @@ class OffPolicy(abc.ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays, plain data, and the names of the replay's files."""
-        parts = {
-            name: getattr(self, name).state_dict() for name in ("pace", "learner", "replay", "actors", "evaluation")
-        }
+        parts = {name: getattr(self, name).state_dict() for name in self.kept}
         return {"evaluations": self.evaluations, **parts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
         self.evaluations = int(state["evaluations"])
-        for name in ("pace", "learner", "replay", "evaluation"):
-            getattr(self, name).load_state_dict(state[name])
+        for name in self.kept:
+            if name != "actors":
+                getattr(self, name).load_state_dict(state[name])
         self.actors.load_state_dict(state["actors"], self._acting())
 
     def evaluate_last(self) -> list[dict[str, float]]:
@@ -188,7 +170,7 @@ class OffPolicy(abc.ABC):
 
     def policy_iteration(self, which: str) -> int:
         """Return the iteration that a policy is of."""
-        return self.evaluation.best.version if which == "best" else self.pace.rollouts
+        return self.evaluation.best[0].version if which == "best" else self.pace.rollouts
 
     def policy(self, which: Literal["last", "best"] = "last") -> ActorPolicy:
         """The policy: the last one, or the best that an evaluation met.
@@ -198,7 +180,7 @@ class OffPolicy(abc.ABC):
         """
         met = which == "last" or self.evaluation.best_return > float("-inf")
         require(met, "which=best is not known before the first evaluation; use which=last")
-        weights = self.learner.weights(self.pace.rollouts) if which == "last" else self.evaluation.best
+        weights = self.learner.weights(self.pace.rollouts) if which == "last" else self.evaluation.best[0]
         return ActorPolicy(self.learner.architecture, weights)
 
     def initial_policy(self) -> InitialPolicy:
@@ -227,9 +209,6 @@ class OffPolicy(abc.ABC):
         return {
             "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {where}, "
             f"{actors.staleness} rollouts behind",
-            "learner": f"{self.updates_per_step:g} updates of {self.batch_size} {self.drawn} for each step, after "
-            f"{self.warmup:,} steps, on {self.device}",
-            "replay": self.replay.describe(),
             "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
             f"{architecture.head.describe()} actions",
         }
@@ -259,38 +238,16 @@ class OffPolicy(abc.ABC):
         return False
 
     @property
-    def _at_once(self) -> int:
-        return AT_ONCE
+    def _normalizes_layers(self) -> bool:
+        return False
 
-    def _sequences(self, state_width: int) -> Sequences | None:
-        """Which sequences are learned from, of a policy whose memory is so wide; None: single transitions."""
-        return None
+    @property
+    def _num_actors(self) -> int:
+        return self.num_actors if self.rollouts == "actors" else 1
 
-    def _priorities(self) -> Priorities | None:
-        """How transitions are drawn; None: all alike."""
-        return None
-
-    def _replay(self, config: RolloutConfig) -> Replay:
-        head, sequences = config.architecture.head, self._sequences(config.architecture.state_width)
-        span = self.n_step if sequences is None else sequences.span(self.n_step)
-        drawn = self.warmup - (span - 1) * config.vec.num_envs * config.num_actors
-        require(drawn >= 1, f"algo.warmup={self.warmup} leaves nothing to draw; raise it by {1 - drawn} or more")
-        require(
-            self.batch_size <= self.capacity,
-            f"algo.capacity={self.capacity} is less than algo.batch_size={self.batch_size}; raise it",
-        )
-        return Replay(
-            self.folder,
-            obs=self._obs,
-            action=np.dtype((head.compact_dtype, (head.components,))),
-            num_envs=config.vec.num_envs * config.num_actors,
-            capacity=self.capacity,
-            n_step=self.n_step,
-            gamma=self.gamma,
-            seed=self.seed,
-            priorities=self._priorities(),
-            sequences=sequences,
-        )
+    @abc.abstractmethod
+    def _pace(self, architecture: Architecture) -> Pace:
+        """What counts steps and updates."""
 
     def _acting(self) -> Weights:
         """The weights as actors play them: zeros in the warm-up, where noise alone acts."""
@@ -299,34 +256,8 @@ class OffPolicy(abc.ABC):
             weights = learner.exploring(version)
         else:
             weights = learner.weights(version)
-        if self.pace.step < self.warmup:
+        if self.pace.step < self.pace.warmup:
             weights = Weights(
                 weights.version, np.zeros_like(weights.parameters), weights.mean, weights.std, weights.clip
             )
         return weights
-
-
-def make_actor_critic(
-    settings: OffPolicy,
-    architecture: Architecture,
-    objective: ActorCriticObjective,
-    needs: Sequence[str] = (),
-    **in_torch: Any,
-) -> OffPolicyLearner:
-    """Return what learns an actor and its critics, whose hidden layers are as wide: without torch where it can.
-
-    Args:
-        needs: see `is_dense`.
-        in_torch: further arguments of `TorchActorCritic`.
-    """
-    given: dict[str, Any] = {"critic_hidden": architecture.hidden, "objective": objective}
-    given |= {"adam_epsilon": settings.adam_epsilon, "threads": settings.threads}
-    place = settings.backend, settings.device, settings.precision
-    if is_dense(architecture, *place, compiled=False, needs=needs):
-        return DenseActorCritic(architecture, settings.seed, **given)
-    # Torch takes a second to import, and dense networks never need it.
-    from algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
-
-    check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
-    given |= {"device": settings.device, "precision": settings.precision, **in_torch}
-    return TorchActorCritic(architecture, settings.seed, **given)

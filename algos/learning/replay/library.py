@@ -8,7 +8,7 @@ from envs.errors import ConfigError, require
 from envs.native.library import find_built, open_library
 
 FOLDER = Path(__file__).parent
-ABI = 1  # REPLAY_ABI of replay.c
+ABI = 2  # REPLAY_ABI of replay.c
 
 _POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int64
 _FUNCTIONS = {  # result, then arguments

@@ -8,9 +8,6 @@ What is drawn is a transition at any row, or a sequence of steps from a grid on 
 is kept as a third stream.
 """
 
-import logging
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,19 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.draws import BLOCK, DrawBlocks
-from algos.common.keys import Stream
+from algos.common.draws import DrawBlocks
 from algos.learning.replay.errors import ReplayError
 from algos.learning.replay.priorities import Priorities, PriorityTree
+from algos.learning.replay.room import check_disk, memory_bytes, spell
 from algos.learning.replay.segments import Segments
 from algos.learning.replay.sequences import Sequences, SequenceWindows
+from algos.learning.replay.stacks import check_stacks, newest_of, row_of
 from algos.learning.replay.sum_tree import tree_bytes
 from algos.learning.replay.windows import GOES_ON, TERMINATED, Windows, make_row
-from algos.learning.replay.words import scale_words
+from algos.learning.replay.words import draw_words, scale_words
 from algos.learning.rollouts.rollout import Rollout
 from envs.errors import require
-
-log = logging.getLogger(__name__)
+from envs.stacks import Stack
 
 Array = NDArray[Any]
 
@@ -51,6 +48,7 @@ class Replay:
         seed: int,
         priorities: Priorities | None = None,
         sequences: Sequences | None = None,
+        stack: Stack | None = None,
     ) -> None:
         """Touch no file.
 
@@ -63,6 +61,7 @@ class Replay:
             n_step: n, rewards that are summed; an episode's end makes it fewer.
             priorities: None draws all alike.
             sequences: which sequences are drawn, of rollouts of `period` steps; None: single transitions.
+            stack: how observations are stacks of frames, of which each is stored once; None: they are stored whole.
 
         Raises:
             ConfigError: settings are out of range or do not go together.
@@ -76,10 +75,11 @@ class Replay:
         self._folder, self._lanes, self._n_step, self._gamma, self._seed = folder, num_envs, n_step, gamma, seed
         self._sequences, block = sequences, self._period * num_envs
         self._capacity = capacity // block * block
-        most = self._capacity + 2 * num_envs
-        fields = {"obs": obs, "end": np.dtype(np.int64), "reward": np.dtype(np.float32), "action": action}
+        self._stack, self._ahead = stack, 0 if stack is None else (stack.frames - 1) * num_envs
+        most, frame = self._capacity + self._ahead + 2 * num_envs, row_of(obs, stack)
+        fields = {"obs": frame, "end": np.dtype(np.int64), "reward": np.dtype(np.float32), "action": action}
         self._rows = Segments(folder, "rows", make_row(fields), most)
-        self._finals = Segments(folder, "finals", make_row({"obs": obs, "row": np.dtype(np.int64)}), most)
+        self._finals = Segments(folder, "finals", make_row({"obs": frame, "row": np.dtype(np.int64)}), most)
         self._streams = {"rows": self._rows, "finals": self._finals}
         if drawn.state_width:
             state = {"state": np.dtype((np.float32, (drawn.state_width,)))}
@@ -87,9 +87,9 @@ class Replay:
             self._streams["states"] = Segments(folder, "states", make_row(state), most)
         self._obs, self._action = obs, action
         leaves = self._capacity // self._period
-        tree, memory = 0 if priorities is None else tree_bytes(leaves), _memory_bytes()
-        given = f"capacity={capacity} takes {_spell(tree)} of memory for priorities"
-        require(tree <= memory, f"{given}, and this machine has {_spell(memory)}; take less, or priorities=null")
+        tree, memory = 0 if priorities is None else tree_bytes(leaves), memory_bytes()
+        given = f"capacity={capacity} takes {spell(tree)} of memory for priorities"
+        require(tree <= memory, f"{given}, and this machine has {spell(memory)}; take less, or priorities=null")
         self._priorities = None if priorities is None else PriorityTree(priorities, leaves)
         self.steps = 0  # transitions stored so far
         # The newest step of each lane is written again with the one after it, which tells whether its episode went on.
@@ -121,30 +121,18 @@ class Replay:
     def describe(self) -> str:
         """Return what it takes, for `dry_run=true`."""
         rows = f"{self._capacity:,} transitions of {self._rows.dtype.itemsize} bytes"
+        if self._stack is not None:
+            rows += f", {self._stack.frames} frames of which are stacked when they are drawn"
         if self._sequences is not None:
             rows += f", a sequence of {self._span} from every {self._period} on"
         leaves = tree_bytes(self._capacity // self._period)
-        tree = "" if self._priorities is None else f", {_spell(leaves)} of memory for priorities"
-        return f"{rows}, {_spell(self.nbytes)} on the disk{tree}"
+        tree = "" if self._priorities is None else f", {spell(leaves)} of memory for priorities"
+        return f"{rows}, {spell(self.nbytes)} on the disk{tree}"
 
     def check_room(self) -> None:
-        """Compare what it takes when it is full with what there is, before the first step.
-
-        Raises:
-            ReplayError: the disk has less left.
-        """
-        if self._folder is None:
-            return
-        there = [path for path in (self._folder, *self._folder.absolute().parents) if path.exists()]
-        free = shutil.disk_usage(there[0]).free
-        kept = self.size * self._step_bytes
-        if self.nbytes - kept > free:
-            what = f"capacity={self._capacity} takes {_spell(self.nbytes)} in {self._folder}"
-            fits = (free + kept) // self._step_bytes
-            raise ReplayError(f"{what}, where {_spell(free)} are left; take at most {fits}, or another run.dir=")
-        if self.nbytes > _memory_bytes():
-            sizes = _spell(self.nbytes), _spell(_memory_bytes())
-            log.warning("replay takes %s and this machine has %s of memory: draws will wait for the disk", *sizes)
+        """Compare what it takes when it is full with what there is, before the first step; see `check_disk`."""
+        if self._folder is not None:
+            check_disk(self._folder, self._capacity, self._step_bytes, self.size)
 
     def append(self, rollout: Rollout) -> None:
         """Store a rollout, which goes on where the last one ended.
@@ -159,14 +147,16 @@ class Replay:
         require(count <= self._capacity, f"capacity={self._capacity} is less than the {count} steps of one rollout")
         self._open()
         pending, finals = len(self._newest), self._settle_finals(rollout)
+        if self._stack is not None:
+            check_stacks(rollout, self._stack)
         rows = np.zeros(pending + count + N, self._rows.dtype)
         rows[:pending] = self._newest
         made = rows[pending:-N]
-        made["obs"] = rollout.obs.reshape(count, *self._obs.shape)
+        made["obs"] = newest_of(rollout.obs.reshape(count, *self._obs.shape), self._stack)
         made["action"] = rollout.action.reshape(count, *self._action.shape)
         made["reward"] = rollout.reward.reshape(count)
         made["end"] = np.where(rollout.terminated, TERMINATED, GOES_ON).reshape(count)
-        rows["obs"][-N:] = rollout.last_obs
+        rows["obs"][-N:] = newest_of(rollout.last_obs, self._stack)
         if len(finals):
             rows["end"][finals["row"] - (self.steps - pending)] = 1 + self._finals.settled + np.arange(len(finals))
         offered, new = self.first + self.count, self.steps // self._period
@@ -175,7 +165,7 @@ class Replay:
         self._drop_finals(first)
         if len(finals):
             self._finals.put(finals, len(finals))
-        self._rows.drop(first)
+        self._rows.drop(max(first - self._ahead, 0))
         self._rows.put(rows, pending + count - N)
         if "states" in self._streams:
             states = np.zeros(N, self._streams["states"].dtype)
@@ -184,7 +174,7 @@ class Replay:
             self._streams["states"].put(states, N)
         # As bytes: NumPy copies no others than those of fields.
         self._newest = rows[-2 * N : -N].view(np.uint8).copy().view(rows.dtype)
-        self._last_obs = rows["obs"][-N:].copy()
+        self._last_obs = np.array(rollout.last_obs)
         if self._priorities is not None:
             drawable = max(offered, self.first), self.first + self.count
             self._priorities.enter(new, drawable, self.steps // self._period)
@@ -203,9 +193,11 @@ class Replay:
         Raises:
             ReplayError: there is nothing to be drawn, or a file is not as it was.
         """
+        if batch_size not in self._draws:
+            self._draws[batch_size] = draw_words(self._seed, batch_size)
         if not self.count:
             raise ReplayError(f"none of {self.steps} transitions has been followed by {self._span - 1} more steps")
-        windows, words = self._open(), self._words(batch_size).take(first_update, updates)
+        windows, words = self._open(), self._draws[batch_size].take(first_update, updates)
         if self._priorities is None:
             ids = scale_words(words, self.count, self.first)
             return windows.gather(ids, np.ones(ids.shape, np.float32))
@@ -268,14 +260,15 @@ class Replay:
             if self.steps:
                 rows = np.zeros(len(self._newest) + self._lanes, self._rows.dtype)
                 rows[: len(self._newest)] = self._newest
-                rows["obs"][len(self._newest) :] = self._last_obs
+                rows["obs"][len(self._newest) :] = newest_of(self._last_obs, self._stack)
                 self._rows.put(rows, 0)
-            rings, how = (self._rows.ring, self._finals.ring), (self._n_step, self._gamma)
+            rings = self._rows.ring, self._finals.ring
+            seen, how = (self._obs, self._stack), (self._n_step, self._gamma)
             if self._sequences is None:
-                self._windows = Windows(*rings, self._lanes, *how)
+                self._windows = Windows(*rings, self._lanes, *seen, *how)
             else:
                 states = self._streams["states"].ring if "states" in self._streams else None
-                self._windows = SequenceWindows(*rings, states, self._lanes, self._sequences, *how)
+                self._windows = SequenceWindows(*rings, states, self._lanes, self._sequences, *seen, *how)
         return self._windows
 
     @property
@@ -297,7 +290,7 @@ class Replay:
         order = np.argsort(at)
         finals = np.zeros(len(at), self._finals.dtype)
         finals["row"] = at[order]
-        finals["obs"] = np.concatenate([self._last_obs[given_up], rollout.final_obs])[order]
+        finals["obs"] = newest_of(np.concatenate([self._last_obs[given_up], rollout.final_obs]), self._stack)[order]
         return finals
 
     def _drop_finals(self, first: int) -> None:
@@ -307,20 +300,3 @@ class Replay:
             if finals.ring["row"][(end - 1) % finals.ring_rows] >= first:
                 return
             finals.drop(end)
-
-    def _words(self, batch_size: int) -> DrawBlocks:
-        if batch_size not in self._draws:
-
-            def draw(generator: np.random.Generator) -> NDArray[np.uint64]:
-                return generator.bit_generator.random_raw(BLOCK * batch_size).reshape(BLOCK, batch_size)
-
-            self._draws[batch_size] = DrawBlocks(self._seed, Stream.REPLAY, draw)
-        return self._draws[batch_size]
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _spell(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.learning.replay.batch import Floats, SequenceBatch
-from algos.learning.replay.windows import GOES_ON, TERMINATED, column_of, field_of
+from algos.learning.replay.windows import GOES_ON, TERMINATED, Observations, column_of, field_of
+from envs.stacks import Stack
 
 Array = NDArray[Any]
 
@@ -40,6 +41,8 @@ class SequenceWindows:
         states: Array | None,
         lanes: int,
         sequences: Sequences,
+        obs: np.dtype[Any],
+        stack: Stack | None,
         n_step: int,
         gamma: float,
     ) -> None:
@@ -47,12 +50,14 @@ class SequenceWindows:
         ring: [R] rows with obs, end, reward and action; row j is followed by row j + lanes, R is a power of two.
         finals: [F] rows with obs; F is a power of two.
         states: [S] rows with state, one for each sequence; S is a power of two; None: policies have no memory.
+        obs: of one observation, of which rows have the newest frame where it is a stack.
         """
         self._lanes, self._sequences, self._n_step = lanes, sequences, n_step
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
-        self._obs, self._action = (field_of(ring, name)[0] for name in ("obs", "action"))
+        self._action = field_of(ring, "action")[0]
         self._columns = {name: column_of(ring, name) for name in ("obs", "action", "reward", "end")}
-        self._final_obs, self._states = column_of(finals, "obs"), states
+        self._observations = Observations(self._columns, column_of(finals, "obs"), lanes, obs, stack)
+        self._states = states
 
     def gather(self, ids: NDArray[np.int64], weight: Floats) -> SequenceBatch:
         """Return sequences [1, B]."""
@@ -61,19 +66,20 @@ class SequenceWindows:
         count, first, length = len(ids[0]), sequences.burn_in, sequences.length
         begin = ids[0] // lanes * sequences.period * lanes + ids[0] % lanes
         steps = np.arange(sequences.span(self._n_step) + 1)[:, None]
-        rows = (begin + steps * lanes) & (len(columns["obs"]) - 1)
+        at = begin + steps * lanes
+        rows = at & (len(columns["obs"]) - 1)
         end, start = columns["end"][rows[:-1]], np.zeros(rows.shape, np.bool_)
         start[1:] = end != GOES_ON
         end = end[first:]
         reward, discount, last = self._sum(columns["reward"][rows[first:-1]], end)
         cut = np.argwhere(end > 0)
-        finals = self._final_obs[(end[end > 0] - 1) & (len(self._final_obs) - 1)]
+        finals = self._observations.final(at[first:-1][end > 0], end[end > 0])
         memory = np.zeros((count, 0), np.float32)
         if self._states is not None:
             memory = self._states["state"][ids[0] & (len(self._states) - 1)]
         return SequenceBatch(
             ids,
-            columns["obs"][rows].view(self._obs.base).reshape(*rows.shape, *self._obs.shape),
+            self._observations.at(at),
             start,
             memory,
             columns["action"][rows[first : first + length]].view(self._action.base).reshape(length, count, -1),
@@ -81,7 +87,7 @@ class SequenceWindows:
             discount,
             last,
             cut,
-            finals.view(self._obs.base).reshape(len(cut), *self._obs.shape),
+            finals,
             weight[0],
         )
 

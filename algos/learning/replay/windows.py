@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from algos.learning.replay import library
 from algos.learning.replay.batch import Batch, Floats
 from algos.learning.replay.segments import HEADER
+from envs.stacks import Stack
 
 GOES_ON, TERMINATED = 0, -1  # how a step ended; k above 0: it truncated an episode, and led to final observation k - 1
 
@@ -26,7 +27,7 @@ class _Rows(ctypes.Structure):
         *((name, _INTEGER) for name in ("mask", "finals_mask")),
         *((name, _INTEGER) for name in ("row_bytes", "final_bytes", "obs_bytes", "action_bytes")),
         *((name, _INTEGER) for name in ("obs_at", "action_at", "reward_at", "end_at", "final_at")),
-        *((name, _INTEGER) for name in ("lanes", "steps")),
+        *((name, _INTEGER) for name in ("lanes", "steps", "frames", "zeros")),
         ("powers", _POINTER),
     )
 
@@ -38,14 +39,17 @@ class _Gathered(ctypes.Structure):
 class Windows:
     """The windows of a ring of rows, to be gathered."""
 
-    def __init__(self, ring: Array, finals: Array, lanes: int, n_step: int, gamma: float) -> None:
+    def __init__(
+        self, ring: Array, finals: Array, lanes: int, obs: np.dtype[Any], stack: Stack | None, n_step: int, gamma: float
+    ) -> None:
         """Args:
         ring: [R] rows with obs, end, reward and action; row j is followed by row j + lanes, R is a power of two.
         finals: [F] rows with obs; F is a power of two.
+        obs: of one observation, of which rows have the newest frame where it is a stack.
         """
         self._ring, self._finals, self._lanes, self._n_step = ring, finals, lanes, n_step
         self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
-        self._obs, self._action = (field_of(ring, name)[0] for name in ("obs", "action"))
+        self._obs, self._action = obs, field_of(ring, "action")[0]
         self._compiled = library.usable()
         self._rows = _Rows(
             ring.ctypes.data,
@@ -54,16 +58,18 @@ class Windows:
             len(finals) - 1,
             ring.itemsize,
             finals.itemsize,
-            self._obs.itemsize,
+            field_of(ring, "obs")[0].itemsize,
             self._action.itemsize,
             *(field_of(ring, name)[1] for name in ("obs", "action", "reward", "end")),
             field_of(finals, "obs")[1],
             lanes,
             n_step,
+            1 if stack is None else stack.frames,
+            stack is not None and stack.zeros,
             self._powers.ctypes.data,
         )
         self._columns = {name: column_of(ring, name) for name in ("obs", "action", "reward", "end")}
-        self._final_obs = column_of(finals, "obs")
+        self._observations = Observations(self._columns, column_of(finals, "obs"), lanes, obs, stack)
 
     def gather(self, ids: NDArray[np.int64], weight: Floats) -> Batch:
         """Return the windows that begin at rows [U, B]."""
@@ -90,18 +96,63 @@ class Windows:
             total = np.where(going, total + self._powers[k] * columns["reward"][step], total)
             end = np.where(going, columns["end"][step], end)
             m += going
-        next_obs = columns["obs"][(at + m * self._lanes) & mask]
-        cut = np.flatnonzero(end > 0)
-        next_obs[cut] = self._final_obs[(end[cut] - 1) & (len(self._finals) - 1)]
+        next_obs, cut = self._observations.at(at + m * self._lanes), np.flatnonzero(end > 0)
+        next_obs[cut] = self._observations.final((at + (m - 1) * self._lanes)[cut], end[cut])
         discount = np.where(end == TERMINATED, np.float32(0), self._powers[m])
-        shape = (*ids.shape, *self._obs.shape)
         return (
-            columns["obs"][at & mask].view(self._obs.base).reshape(shape),
+            self._observations.at(ids),
             columns["action"][at & mask].view(self._action.base).reshape(*ids.shape, *self._action.shape),
             total.reshape(ids.shape),
-            next_obs.view(self._obs.base).reshape(shape),
+            next_obs.reshape(*ids.shape, *self._obs.shape),
             discount.reshape(ids.shape),
         )
+
+
+class Observations:
+    """The observations of a ring of rows, as NumPy gathers them."""
+
+    def __init__(self, columns: dict[str, Array], finals: Array, lanes: int, obs: np.dtype[Any], stack: Stack | None):
+        """Args:
+        columns: obs and end, [R] each; row j is followed by row j + lanes, R is a power of two.
+        finals: [F], what truncated steps led to; F is a power of two.
+        obs: of one observation.
+        """
+        self._frames, self._end, self._finals = columns["obs"], columns["end"], finals
+        self._lanes, self._obs, self._stack = lanes, obs, stack
+
+    def at(self, rows: NDArray[np.int64]) -> Array:
+        """Return those of rows [...], [..., *shape]."""
+        return self._stacked(self._of(rows), rows, rows)
+
+    def final(self, rows: NDArray[np.int64], end: NDArray[np.int64]) -> Array:
+        """Return those that rows [...] led to, which ended so and were truncated."""
+        newest = self._finals[(end - 1) & (len(self._finals) - 1)]
+        return self._stacked(newest, rows + self._lanes, rows)
+
+    def _of(self, rows: NDArray[np.int64]) -> Array:
+        return self._frames[rows & (len(self._frames) - 1)]
+
+    def _stacked(self, newest: Array, at: NDArray[np.int64], row: NDArray[np.int64]) -> Array:
+        """Put older frames ahead of the newest, which is that of rows `at`.
+
+        Args:
+            row: where `at` is a row itself, or the one before it.
+        """
+        if self._stack is None:
+            return newest.view(self._obs.base).reshape(*at.shape, *self._obs.shape)
+        frames, going = [newest], np.ones(at.shape, np.bool_)
+        for _ in range(self._stack.frames - 1):
+            before = at - self._lanes
+            follows = before >= 0
+            follows &= (self._end[before & (len(self._end) - 1)] == GOES_ON) | (before == row)
+            going &= follows
+            at = np.where(going, before, at)
+            frame = self._of(at)
+            if self._stack.zeros:
+                frame[~going] = np.zeros(1, frame.dtype)
+            frames.append(frame)
+        whole = np.stack(frames[::-1], axis=-1)
+        return whole.view(self._obs.base).reshape(*whole.shape[:-1], *self._obs.shape)
 
 
 def make_row(fields: Mapping[str, np.dtype[Any]]) -> np.dtype[Any]:

@@ -11,7 +11,7 @@ updates, on every backend and after a resume.
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from threadpoolctl import ThreadpoolController
@@ -30,8 +30,9 @@ from envs.ranges import Range
 
 Mode = Literal["inline", "prefetch", "actors"]
 Staleness = Annotated[int, Range("must be between 0 and 8 updates; 1 suits most", low=0, high=8)]
-Versions = Callable[[int], Weights]  # the weights that play rollout k
-Source = Generator[tuple[Rollout, ResumePoint], None, None]  # rollouts, and where each ended
+Policies = Sequence[Weights]  # of each part
+Versions = Callable[[int], Policies]  # those that play rollout k
+Source = Generator[tuple[list[Rollout], ResumePoint], None, None]  # rollouts of each part, and where they ended
 
 
 class Abandoned(Exception):
@@ -42,9 +43,9 @@ class Actors:
     """Makes rollouts; keeps where the environments stand and the weights that rollouts to come are played by."""
 
     def __init__(
-        self, config: RolloutConfig, pool: Pool, mode: Mode, num_actors: int, staleness: int, weights: Weights
+        self, config: RolloutConfig, pool: Pool, mode: Mode, num_actors: int, staleness: int, *weights: Weights
     ) -> None:
-        """Take the weights before the first update.
+        """Take the weights of each part before the first update.
 
         Raises:
             ConfigError: settings are out of range or do not go together.
@@ -60,34 +61,35 @@ class Actors:
         self.num_actors = num_actors if mode == "actors" else 1
         self.staleness = 0 if mode == "inline" else staleness
         self.num_rows = N * self.num_actors * config.env.seats
-        self._start = ResumePoint.first(N * self.num_actors, config.architecture, config.env.seats)
-        self._weights = [weights] * (self.staleness + 1)  # of the last versions, newest last
+        self._parts = config.parts
+        self._start = ResumePoint.first(N * self.num_actors, self._parts, config.env.seats)
+        self._weights: list[Policies] = [weights] * (self.staleness + 1)  # of the last versions, newest last
         self._changed = threading.Condition()
         self._closed = False
 
     @property
-    def newest(self) -> Weights:
-        """What was published last."""
+    def newest(self) -> Policies:
+        """What was published last, of each part."""
         return self._weights[-1]
 
-    def publish(self, weights: Weights) -> None:
-        """Take the weights after one more update."""
+    def publish(self, *weights: Weights) -> None:
+        """Take the weights of each part after one more update."""
         with self._changed:
             self._weights = [*self._weights[1:], weights]
             self._changed.notify_all()
 
-    def begin(self, weights: Weights) -> None:
+    def begin(self, *weights: Weights) -> None:
         """Let the first rollouts be played by other weights than those it was made with."""
         self._weights = [weights] * len(self._weights)
 
-    def rollouts(self) -> Generator[Rollout, None, None]:
-        """Rollouts from the present version on, for ever."""
-        first = self.newest.version
+    def rollouts(self) -> Generator[list[Rollout], None, None]:
+        """Rollouts of each part from the present version on, for ever."""
+        first = self.newest[0].version
         self._closed = False
         with contextlib.closing(self._source(first)) as source:
             try:
-                for rollout, self._start in source:
-                    yield rollout
+                for rollouts, self._start in source:
+                    yield rollouts
             finally:
                 with self._changed:
                     self._closed = True
@@ -95,14 +97,15 @@ class Actors:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the environments stand, and the older weights that rollouts to come are played by."""
-        older = {str(k): vars(weights) for k, weights in enumerate(self._weights[:-1])}
-        return {"start": self._start.state_dict(self._config.architecture.head), "older": older}
+        by_name = self._parts.by_name
+        older = {str(k): by_name([vars(one) for one in each]) for k, each in enumerate(self._weights[:-1])}
+        return {"start": self._start.state_dict(self._parts), "older": older}
 
-    def load_state_dict(self, state: Mapping[str, Any], newest: Weights) -> None:
-        """Take over what `state_dict` gave, with the newest weights, which the learner keeps."""
-        self._start = ResumePoint.restore(state["start"], self._config.architecture.head, self.num_actors)
-        older = [Weights(**state["older"][str(k)]) for k in range(self.staleness)]
-        self._weights = [*older, newest]
+    def load_state_dict(self, state: Mapping[str, Any], *newest: Weights) -> None:
+        """Take over what `state_dict` gave, with the newest weights, which learners keep."""
+        self._start = ResumePoint.restore(state["start"], self._parts, self.num_actors)
+        older = [self._parts.in_order(state["older"][str(k)]) for k in range(self.staleness)]
+        self._weights = [*([Weights(**one) for one in each] for each in older), newest]
 
     def _source(self, first: int) -> Source:
         if self._mode == "actors":
@@ -111,14 +114,14 @@ class Actors:
             source = play_here(self._config, self._version, self._start, first)
         return prefetch(source, self.staleness) if self.staleness else source
 
-    def _version(self, iteration: int) -> Weights:
+    def _version(self, iteration: int) -> Policies:
         """The weights that play this rollout, once they are there."""
         wanted = max(iteration - self.staleness, 0)
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self.newest.version >= wanted)
+            self._changed.wait_for(lambda: self._closed or self.newest[0].version >= wanted)
             if self._closed:
                 raise Abandoned
-            return next(weights for weights in self._weights if weights.version == wanted)
+            return next(weights for weights in self._weights if weights[0].version == wanted)
 
 
 def play_here(config: RolloutConfig, versions: Versions, start: ResumePoint, first: int) -> Source:
@@ -126,9 +129,9 @@ def play_here(config: RolloutConfig, versions: Versions, start: ResumePoint, fir
     with contextlib.closing(Collector(config)) as collector:
         iteration = first
         while True:
-            rollout, end = collector.collect(versions(iteration), start, iteration)
+            rollouts, end = collector.collect(versions(iteration), start, iteration)
             start = start.then([end])
-            yield rollout, start
+            yield rollouts, start
             iteration += 1
 
 
@@ -153,9 +156,9 @@ def play_on_pool(
                 calls = [workers[k].call("play", weights, points[k], iteration, True) for k in absent]
                 for k, call in zip(absent, calls, strict=True):
                     played[k] = call()
-            rollout = join([part for part, _ in played])
+            rollouts = [join(shares) for shares in zip(*[rollouts for rollouts, _ in played], strict=True)]
             start = start.then([end for _, end in played])
-            yield rollout, start
+            yield rollouts, start
             iteration += 1
     finally:
         for worker in workers:
@@ -172,9 +175,9 @@ class RolloutWorker:
         self._libraries: ThreadpoolController | None = None
 
     def play(
-        self, weights: Broadcast[Weights], start: ResumePoint, iteration: int, whole: bool
-    ) -> tuple[Rollout, ResumePoint] | None:
-        """Play this actor's share of a rollout, as `Collector.collect` does.
+        self, weights: Broadcast[Policies], start: ResumePoint, iteration: int, whole: bool
+    ) -> tuple[list[Rollout], ResumePoint] | None:
+        """Play this actor's share of each part's rollout, as `Collector.collect` does.
 
         Args:
             whole: whether `start` has what brings environments there.

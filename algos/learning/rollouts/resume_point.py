@@ -5,15 +5,35 @@ What is kept for that is bounded by the length of an episode, and grows by a rol
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.architecture import Architecture
-from algos.networks.heads import Head
-
 State = Mapping[str, Any]
+
+
+class Remembers(Protocol):
+    """What acts: an `Architecture`, or the `Parts` of several."""
+
+    @property
+    def state_width(self) -> int:
+        """S, numbers of a row's memory."""
+        ...
+
+
+class Actions(Protocol):
+    """What actions are kept as: a `Head`'s, or the `Parts` of several."""
+
+    @property
+    def components(self) -> int:
+        """K, numbers of an action."""
+        ...
+
+    @property
+    def compact_dtype(self) -> np.dtype[Any]:
+        """What they are."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -27,10 +47,10 @@ class ResumePoint:
     played: tuple[NDArray[Any], ...] = ()  # [T, N, K] each: the latest rollouts' actions, the newest last
 
     @classmethod
-    def first(cls, num_envs: int, architecture: Architecture, seats: int = 1) -> "ResumePoint":
+    def first(cls, num_envs: int, acting: Remembers, seats: int = 1) -> "ResumePoint":
         """Return the beginning of every environment's first episode."""
         zeros = np.zeros(num_envs, np.int64)
-        return cls(zeros, zeros, np.zeros((num_envs * seats, architecture.state_width), np.float32))
+        return cls(zeros, zeros, np.zeros((num_envs * seats, acting.state_width), np.float32))
 
     @property
     def seats(self) -> int:
@@ -82,9 +102,9 @@ class ResumePoint:
             played = played[first:]
         return replace(end, saved=tuple(saved for one in ends for saved in one.saved), played=tuple(played))
 
-    def state_dict(self, head: Head) -> dict[str, Any]:
+    def state_dict(self, form: Actions) -> dict[str, Any]:
         """Return arrays and plain data; `actions` are those of the running episodes, row by row."""
-        actions = np.zeros((0, head.components), head.compact_dtype)
+        actions = np.zeros((0, form.components), form.compact_dtype)
         if self.played and self.can_be_replayed:
             steps = np.concatenate(self.played)
             lengths = np.repeat(self.length, self.seats)
@@ -94,7 +114,7 @@ class ResumePoint:
         return {**arrays, "saved": saved or None}
 
     @classmethod
-    def restore(cls, state: State, head: Head, vectors: int) -> "ResumePoint":
+    def restore(cls, state: State, form: Actions, vectors: int) -> "ResumePoint":
         """Return the point that `state_dict` was of, for so many vectors of environments."""
         saved = state["saved"] or {}
         kept = tuple(saved.get(str(k)) for k in range(vectors))
@@ -102,7 +122,7 @@ class ResumePoint:
         length = np.repeat(point.length, point.seats)
         if len(state["actions"]) != length.sum() or not len(state["actions"]):
             return point
-        steps = np.zeros((int(length.max()), len(length), head.components), head.compact_dtype)
+        steps = np.zeros((int(length.max()), len(length), form.components), form.compact_dtype)
         for n, end in enumerate(np.cumsum(length)):
             steps[len(steps) - length[n] :, n] = state["actions"][end - length[n] : end]
         return replace(point, played=(steps,))

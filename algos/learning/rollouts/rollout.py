@@ -61,6 +61,18 @@ class Rollout:
         return found
 
     @property
+    def seen(self) -> NDArray[Any]:
+        """All observations, one after another: those acted on, those after the last step, and final ones [R, ...]."""
+        return np.concatenate([self.obs.reshape(-1, *self.obs.shape[2:]), self.last_obs, self.final_obs])
+
+    def values_of(self, seen: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Map what is known of `seen` [R] to that of each step's observation, and of the one it led to, [T, N] each."""
+        T, N = self.reward.shape
+        following = seen[N : T * N + N].reshape(T, N).copy()
+        following[tuple(self.final_at.T)] = seen[T * N + N :]
+        return seen[: T * N].reshape(T, N), following
+
+    @property
     def starts(self) -> NDArray[np.bool_]:
         """Whether an episode began at a step's observation, or a life did or may, [T, N]."""
         begun = np.empty_like(self.terminated)
@@ -124,9 +136,10 @@ def episode_metrics(rollout: Rollout | Played, names: Sequence[str]) -> dict[str
     }
 
 
-def world_metrics(rollout: Rollout, count: int) -> dict[str, float]:
-    """What is told of several agents beside their steps, after so many rollouts such as this one."""
-    if rollout.acts is None:
+def world_metrics(rollouts: Sequence[Rollout], count: int) -> dict[str, float]:
+    """What is told of several agents beside their steps, after so many rollouts such as these of all policies."""
+    if rollouts[0].acts is None:
         return {}
-    stray = {"train/stray_reward": rollout.stray_reward} if rollout.stray_reward else {}
-    return {"train/world_steps": count * rollout.world_steps, **stray}
+    stray_reward = sum(rollout.stray_reward for rollout in rollouts)
+    stray = {"train/stray_reward": stray_reward} if stray_reward else {}
+    return {"train/world_steps": count * rollouts[0].world_steps, **stray}

@@ -10,6 +10,8 @@ from algos.networks.dense import library
 from algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
 from envs.cores import usable_cores
 from envs.errors import require
+from envs.native.forward import Sparse
+from envs.spaces.sparse import SparseRows
 
 _POINTER = ctypes.c_void_p
 
@@ -24,7 +26,7 @@ class _Network(ctypes.Structure):
 
 class _Evaluation(ctypes.Structure):
     _fields_ = (
-        *((name, _POINTER) for name in ("parameters", "observation", "action", "value", "logprob")),
+        *((name, _POINTER) for name in ("parameters", "observation", "sparse", "action", "value", "logprob")),
         ("rows", ctypes.c_int64),
         ("threads", ctypes.c_int32),
     )
@@ -32,7 +34,7 @@ class _Evaluation(ctypes.Structure):
 
 class _Update(ctypes.Structure):
     _fields_ = (
-        *((name, _POINTER) for name in ("parameters", "momentum", "variance", "observation", "action")),
+        *((name, _POINTER) for name in ("parameters", "momentum", "variance", "observation", "sparse", "action")),
         *((name, _POINTER) for name in ("logprob", "advantage", "target", "value", "slope")),
         *((name, _POINTER) for name in ("order", "ends", "rates", "deviations", "report")),
         ("minibatches", ctypes.c_int64),
@@ -51,15 +53,19 @@ class CompiledDense:
         self._shape, self._threads = shape, limit_threads(threads)
         self._network, self._arrays = describe_network(shape)
 
-    def evaluate(self, parameters: Floats, observation: Floats, action: Floats | None) -> tuple[Floats, Floats]:
+    def evaluate(
+        self, parameters: Floats, observation: Floats, action: Floats | None, sparse: SparseRows | None = None
+    ) -> tuple[Floats, Floats]:
         """See `DenseBackend.evaluate`."""
         rows, shape = len(observation), self._shape
+        shown = None if sparse is None else Sparse.of(sparse)
         value, logprob = np.empty(rows, np.float32), np.zeros(rows, np.float32)
-        parameters, observation = floats(parameters), floats(observation, rows, shape.width)
+        parameters, observation = floats(parameters), floats(observation, rows, shape.row_of(sparse))
         taken = None if action is None else floats(action, rows, len(shape.choices))
         evaluation = _Evaluation(
             parameters.ctypes.data,
             observation.ctypes.data,
+            None if shown is None else ctypes.addressof(shown),
             None if taken is None else taken.ctypes.data,
             value.ctypes.data,
             logprob.ctypes.data,
@@ -83,7 +89,6 @@ class CompiledDense:
         shape, rows = self._shape, len(sample.value)
         report = np.zeros((len(minibatches), len(REPORTED)))
         kept: list[NDArray[Any]] = [
-            floats(sample.observation, rows, shape.width),
             floats(sample.action, rows, len(shape.choices)),
             *(floats(each, rows) for each in (sample.logprob, sample.advantage, sample.target, sample.value)),
             floats(sample.slope, rows),
@@ -93,8 +98,12 @@ class CompiledDense:
             report,
         ]
         state = [floats(array, len(adam.parameters)) for array in (adam.parameters, adam.momentum, adam.variance)]
+        state.append(floats(sample.observation, rows, shape.row_of(sample.sparse)))
+        shown = None if sample.sparse is None else Sparse.of(sample.sparse)
         update = _Update(
-            *(array.ctypes.data for array in (*state, *kept)),
+            *(array.ctypes.data for array in state),
+            None if shown is None else ctypes.addressof(shown),
+            *(array.ctypes.data for array in kept),
             len(minibatches),
             objective.clip_coef,
             -1 if objective.value_clip_coef is None else objective.value_clip_coef,

@@ -1,5 +1,7 @@
 """Dense networks in NumPy, to the bits of `src/learn.h`: its operations one by one, and every sum in its order."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +21,7 @@ from algos.networks.dense.plain_chains import (
 )
 from algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
 from envs.native.functions import quick_exp, quick_log
+from envs.spaces.sparse import SparseRows
 
 HALF_LOG_2PI = np.float32(0.91893853320467274178)
 
@@ -29,10 +32,12 @@ class PlainDense:
     def __init__(self, shape: DenseShape) -> None:
         self._shape = shape
 
-    def evaluate(self, parameters: Floats, observation: Floats, action: Floats | None) -> tuple[Floats, Floats]:
+    def evaluate(
+        self, parameters: Floats, observation: Floats, action: Floats | None, sparse: SparseRows | None = None
+    ) -> tuple[Floats, Floats]:
         """See `DenseBackend.evaluate`."""
         with np.errstate(all="ignore"):  # as in C
-            _, (*_, out), (*_, value) = compute(self._shape, self._layers(parameters), observation)
+            _, (*_, out), (*_, value) = compute(self._shape, self._layers(parameters), observation, sparse)
             if action is None:
                 return value[:, 0], np.zeros(len(out), np.float32)
             out = forbid(self._shape, observation, out)
@@ -69,7 +74,8 @@ class PlainDense:
         mean, deviation = _scale(sample.advantage[rows], objective)
         advantage = (sample.advantage[rows] - mean) / deviation
         chains, log_std = self._layers(parameters), parameters[: shape.log_stds]
-        values = compute(shape, chains, sample.observation[rows])
+        sparse = None if sample.sparse is None else sample.sparse.pick(rows)
+        values = compute(shape, chains, sample.observation[rows], sparse)
         values[1][-1] = forbid(shape, sample.observation[rows], values[1][-1])
         by_out, by_value, pulls, told = self._lose(values, log_std, sample, rows, advantage, objective)
         total: Floats | None = None
@@ -79,7 +85,7 @@ class PlainDense:
             own[: shape.log_stds] = np.float32(-objective.entropy_coef) if total is None else ZERO
             for row in pulls[among]:
                 own[: shape.log_stds] += row
-            part = [[x[among] for x in chain] for chain in values]
+            part = [[_part(x, among) for x in chain] for chain in values]
             differentiate(shape, chains, part, by_out[among], by_value[among], self._layers(own))
             total = own if total is None else total + own
             report += in_order(told[:, among])
@@ -89,7 +95,7 @@ class PlainDense:
 
     def _lose(
         self,
-        values: list[list[Floats]],
+        values: list[list[Any]],
         log_std: Floats,
         sample: Sample,
         rows: NDArray[np.int64],
@@ -197,6 +203,10 @@ def _scale(advantage: Floats, objective: Surrogate) -> tuple[np.float32, np.floa
     difference = advantage - mean
     variance = in_order((difference * difference)[None])[0] / (count - 1)
     return np.float32(mean), np.float32(np.sqrt(variance)) + np.float32(1e-8)
+
+
+def _part(x: Any, among: slice) -> Any:
+    return x.pick(np.arange(len(x))[among]) if isinstance(x, SparseRows) else x[among]
 
 
 def _clamp(x: Floats, low: np.float32, high: np.float32) -> Floats:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +10,10 @@ from numpy.typing import NDArray
 from algos.networks.dense.shape import AdamState, DenseShape, Floats
 from algos.networks.flat import Activation
 from algos.networks.heads import LOWEST
+from envs.native.forward import gather
 from envs.native.functions import activate
 from envs.native.networks import DenseLayout
+from envs.spaces.sparse import SparseRows
 
 BLOCK, MOST_PARTS, CHUNK = 32, 16, 16  # of dense.h
 AT_ONCE = 1 << 18  # products that are held in memory together
@@ -33,15 +36,15 @@ def split(flat: Floats, chains: Sequence[Sequence[int]], leading: int = 0) -> li
     return found
 
 
-def go_forward(layers: Layers, x: Floats, activation: Activation, *, activated: bool = False) -> list[Floats]:
+def go_forward(layers: Layers, x: Floats | SparseRows, activation: Activation, *, activated: bool = False) -> list[Any]:
     """What a chain makes of rows [B, in], layer by layer, behind the rows.
 
     Args:
         activated: whether the last layer is activated too.
     """
-    values = [x]
+    values: list[Any] = [x]
     for k, (weights, bias) in enumerate(layers):
-        x = product(x, weights) + bias
+        x = (gather(x, weights) if isinstance(x, SparseRows) else product(x, weights)) + bias
         if activated or k + 1 < len(layers):
             x = activate(x, activation)
         values.append(x)
@@ -49,7 +52,7 @@ def go_forward(layers: Layers, x: Floats, activation: Activation, *, activated: 
 
 
 def go_back(
-    layers: Layers, values: list[Floats], by: Floats, activation: Activation, slots: Layers | None, *, further: bool
+    layers: Layers, values: list[Any], by: Floats, activation: Activation, slots: Layers | None, *, further: bool
 ) -> Floats:
     """Go back through a chain, given gradients by what its last layer gave before it was activated [B, out].
 
@@ -64,7 +67,10 @@ def go_back(
     for k in range(len(layers) - 1, -1, -1):
         if slots is not None:
             weights, bias = slots[k]
-            weights[:] = product(values[k].T, by)
+            if isinstance(values[k], SparseRows):
+                scatter(values[k], by, weights)
+            else:
+                weights[:] = product(values[k].T, by)
             bias[:] = ZERO
             for row in by:
                 bias += row
@@ -81,22 +87,32 @@ def activation_gradient(by: Floats, h: Floats, activation: Activation) -> Floats
     return np.where(h > 0, by, ZERO) if activation == "relu" else by * (ONE - h * h)
 
 
-def compute(shape: DenseShape, chains: list[Layers], observation: Floats) -> list[list[Floats]]:
+def scatter(rows: SparseRows, by: Floats, onto: Floats) -> None:
+    """Set gradients by weights [in, out] of sparse rows, given those by their products [B, out], row by row."""
+    onto[:] = ZERO
+    for number, own in enumerate(by):
+        index, value = rows.row(number)
+        onto[index] += value[:, None] * own
+
+
+def compute(
+    shape: DenseShape, chains: list[Layers], observation: Floats, sparse: SparseRows | None = None
+) -> list[list[Any]]:
     """What the trunk, the policy and the value make of rows of observations, layer by layer, behind what each takes."""
-    features = observation[:, : shape.numbers]
+    features = observation[:, : shape.numbers] if sparse is None else sparse
     trunk = go_forward(chains[0], features, shape.activation, activated=True)
     return [trunk, *(go_forward(layers, trunk[-1], shape.activation) for layers in chains[1:])]
 
 
 def forbid(shape: DenseShape, observation: Floats, out: Floats) -> Floats:
     """Return outputs [B, W] of which those are LOWEST that rows of observations say are not legal."""
-    return np.where(observation[:, shape.numbers :] != 0, out, np.float32(LOWEST)) if shape.masked else out
+    return np.where(observation[:, -shape.outputs :] != 0, out, np.float32(LOWEST)) if shape.masked else out
 
 
 def differentiate(
     shape: DenseShape,
     chains: list[Layers],
-    values: list[list[Floats]],
+    values: list[list[Any]],
     by_out: Floats,
     by_value: Floats | None,
     slots: list[Layers],

@@ -91,8 +91,10 @@ class PlainQ:
         return gradient, sums / B, size
 
     def _find_targets(self, transitions: Transitions, u: int, observation: Floats, double: bool) -> Floats:
-        """reward + discount * what the best next action is worth, [B]."""
-        shape = self._shape
+        """reward + discount * what the best next action is worth, which may be anything where that is 0, [B]."""
+        shape, reward, discount = self._shape, transitions.reward[u], transitions.discount[u]
+        if not discount.any():
+            return reward
         _, (*_, out), (*_, value) = compute(shape, split(self._targets, shape.chains), observation)
         choosing = out
         if double:
@@ -103,7 +105,7 @@ class PlainQ:
             better = choosing[:, j] > top
             best, top = np.where(better, j, best), np.where(better, choosing[:, j], top)
         worth = _worth(out, value if shape.value else None, best)
-        return transitions.reward[u] + transitions.discount[u] * worth
+        return np.where(discount != 0, reward + discount * worth, reward)
 
 
 def _worth(out: Floats, value: Floats | None, action: NDArray[np.integer]) -> Floats:

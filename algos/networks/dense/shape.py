@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from algos.networks.architecture import Architecture
 from algos.networks.flat import Activation
 from envs.native.networks import DenseLayout
+from envs.spaces.sparse import SparseRows
 
 Floats = NDArray[np.float32]
 
@@ -79,6 +80,10 @@ class DenseShape:
         """Of a row of observations: its numbers and, where there is a mask, what is legal."""
         return self.numbers + (self.outputs if self.masked else 0)
 
+    def row_of(self, sparse: SparseRows | None) -> int:
+        """Return the width of a row of observations whose numbers may lie apart."""
+        return self.width if sparse is None else self.width - self.numbers
+
     @property
     def log_stds(self) -> int:
         """Log standard deviations."""
@@ -100,13 +105,14 @@ class Surrogate:
 class Sample:
     """What is learned from, R rows."""
 
-    observation: Floats  # [R, width]
+    observation: Floats  # [R, width]; where the numbers are sparse what is legal alone, [R, W] or [R, 0]
     action: Floats  # [R, K]; choices as whole numbers
     logprob: Floats  # [R], of the actions when they were taken
     advantage: Floats  # [R]
     target: Floats  # [R], of the values
     value: Floats  # [R], before the update
     slope: Floats  # [R], the logarithm by which squashing spreads actions, which log-densities are less by
+    sparse: SparseRows | None = None  # the numbers of observations, where almost all are 0
 
 
 @dataclass
@@ -149,8 +155,10 @@ def adam_scales(
 class DenseBackend(Protocol):
     """What evaluates dense networks and lets them learn."""
 
-    def evaluate(self, parameters: Floats, observation: Floats, action: Floats | None) -> tuple[Floats, Floats]:
-        """Map rows of observations [R, width] to values [R] and log-probabilities [R] of actions [R, K].
+    def evaluate(
+        self, parameters: Floats, observation: Floats, action: Floats | None, sparse: SparseRows | None = None
+    ) -> tuple[Floats, Floats]:
+        """Map rows of observations, as a `Sample` has them, to values [R] and log-probabilities [R] of actions [R, K].
 
         Log-densities are those before squashing; without actions all are 0.
         """

@@ -4,8 +4,18 @@
 torch.
 """
 
-from algos.networks.heads.head import NO_LOG_STD, Floats, Gaussian, Head
-from algos.networks.heads.leaf import LOG_2, LOG_2PI, LOG_STD, LOWEST, LeafHead, sum_columns
+from algos.networks.heads.head import (
+    LOG_2,
+    LOG_2PI,
+    LOG_STD,
+    LOWEST,
+    NO_LOG_STD,
+    Floats,
+    Gaussian,
+    Head,
+    LeafHead,
+    sum_columns,
+)
 from algos.networks.heads.mixed import MixedHead, Section, make_head
 
 __all__ = [

@@ -11,8 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from algos.networks.heads.head import ALLOWED, Floats, Gaussian, Head, Path
-from algos.networks.heads.leaf import LeafHead
+from algos.networks.heads.head import ALLOWED, Floats, Gaussian, Head, LeafHead, Path
 from envs.errors import require
 from envs.native.functions import quick_tangent
 from envs.spaces.layout import Layout

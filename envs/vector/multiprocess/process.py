@@ -34,9 +34,13 @@ class WorkerProcess:
 
         Raises:
             ConfigError: the recipe cannot be pickled.
+            EnvError: the system has no room for another process, or its files.
         """
         self._job = job
-        self._log = os.fdopen(os.memfd_create("paddock-worker-log"), "rb")
+        try:
+            self._log = os.fdopen(os.memfd_create("paddock-worker-log"), "rb")
+        except OSError as error:
+            raise _not_started(job, error) from error
         log = self._log.fileno()
         try:
             message = cloudpickle.dumps(replace(job, log=log))
@@ -44,7 +48,11 @@ class WorkerProcess:
             self._log.close()
             what = " ".join(f"env={job.spec.id} cannot be sent to a process ({error})".split())
             raise ConfigError(f"{what}; choose vec=serial") from error
-        self.child = ChildProcess(MAIN, message, env=os.environ | ONE_THREAD, pass_fds=[job.memory, log])
+        try:
+            self.child = ChildProcess(MAIN, message, env=os.environ | ONE_THREAD, pass_fds=[job.memory, log])
+        except OSError as error:
+            self._log.close()
+            raise _not_started(job, error) from error
 
     def send(self, message: Any) -> None:
         """Send something; a dead process does not get it."""
@@ -107,6 +115,11 @@ class WorkerProcess:
 
     def _log_bytes(self) -> int:
         return os.fstat(self._log.fileno()).st_size
+
+
+def _not_started(job: WorkerJob, error: OSError) -> EnvError:
+    remedy = "ask for fewer by vec.workers=, or raise the limit: `ulimit -n` of open files, `ulimit -u` of processes"
+    return EnvError(f"worker {job.number} of {job.workers} cannot be started ({error.strerror}); {remedy}")
 
 
 def end(processes: list[WorkerProcess], buffers: SharedBuffers, memory: int, parent: int) -> None:

@@ -182,6 +182,11 @@ class MultiprocessVectorEnv(VectorEnv):
         """See `WaitsForFirst`."""
         self._coordinator.call_away()
 
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """See `VectorEnv.alive`."""
+        return self._table.alive
+
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """What each environment's method gives, or its attribute where that is no method."""
         check_open(self, "call")

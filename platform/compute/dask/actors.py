@@ -102,6 +102,7 @@ class ActorPlacement:
         self._actors.remove(actor)
         if actor.worker is not None:
             actor.worker.send("drop", actor.key)
+            actor.worker.objects -= 1
         error = PoolError("the object was closed while a call of it was open")
         finish((item, Ended(item, error=error)) for item in list(actor.items.values()))
 
@@ -131,14 +132,17 @@ class ActorPlacement:
     def _move(self, actors: Iterable[ActorHandle]) -> None:
         """Make each object on a worker: the one with the fewest objects for its threads."""
         for actor in actors:
-            if actor.worker is not None and actor.worker.address in self._workers:
-                actor.worker.send("drop", actor.key)
+            if actor.worker is not None:
+                actor.worker.objects -= 1
+                if actor.worker.address in self._workers:
+                    actor.worker.send("drop", actor.key)
             others = [other.worker for other in self._actors if other is not actor]
             fitting = [worker for worker in self._workers.values() if worker.usable and worker.parallel(actor.needs)]
             worker = min(fitting, key=lambda worker: others.count(worker) / worker.threads, default=None)
             actor.worker = worker
             if worker is not None:
                 actor.key = uuid.uuid4().hex
+                worker.objects += 1
                 worker.share(actor.blobs)
                 worker.send("make", actor.key, actor.data)
                 for item in list(actor.items.values()):

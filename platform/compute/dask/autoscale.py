@@ -137,12 +137,12 @@ class Fleet:
         self._joined -= over
 
     def _idle(self, workers: "list[WorkerConnection]", now: float) -> list[Any]:
-        """The names, in the cluster, of workers that may go."""
+        """The names, in the cluster, of workers that may go: none where an object waits for its next call."""
         return [
             name
             for name in self.cluster.worker_spec
             if (its := self._connections_of(name, workers))
-            and not any(worker.items or now - worker.idle_since < IDLE_S for worker in its)
+            and not any(worker.items or worker.objects or now - worker.idle_since < IDLE_S for worker in its)
         ]
 
     def _connections_of(self, name: Any, workers: "list[WorkerConnection]") -> "list[WorkerConnection]":

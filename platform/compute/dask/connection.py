@@ -27,6 +27,7 @@ class WorkerConnection:
         self.capacity: dict[str, float] = answer["capacity"]
         self.threads = int(self.capacity["cpu"])
         self.items: dict[int, Item] = {}  # what it has and has not ended, by number, in the order of sending
+        self.objects = 0  # that live there
         self.expected_s = 0.0  # work it has, as far as is known
         self.heard = time.monotonic()  # when it last gave a sign of life
         self.idle_since = time.monotonic()

@@ -67,14 +67,14 @@ def train(recipe: dict[str, Any], setting: list[str], updates: int, seed: int) -
     plan = ppo.plan()
     try:
         next(plan)
-        first, started = ppo.step, time.perf_counter()
+        first, started = ppo.count.step, time.perf_counter()
         rows = [next(plan) for _ in range(updates)]
         seconds = time.perf_counter() - started
     finally:
         plan.close()
     returns = [row["train/return_mean"] for row in rows if "train/return_mean" in row]
     return {
-        "steps": ppo.step - first,
+        "steps": ppo.count.step - first,
         "seconds": seconds,
         "return_mean": returns[-1] if returns else None,
         "split": split(rows, seconds, beside=ppo.rollouts != "inline"),
@@ -94,12 +94,12 @@ def reach(
     plan = ppo.plan()
     met, started = None, time.perf_counter()
     try:
-        while met is None and ppo.step < recipe["anneal_steps"]:
+        while met is None and ppo.count.step < recipe["anneal_steps"]:
             evaluated = next(plan).get("eval/return_mean", float("-inf"))
             met = evaluated if evaluated >= goal else None
     finally:
         plan.close()
-    return {"steps": ppo.step, "seconds": time.perf_counter() - started, "return_mean": met}
+    return {"steps": ppo.count.step, "seconds": time.perf_counter() - started, "return_mean": met}
 
 
 def split(rows: list[dict[str, float]], seconds: float, beside: bool) -> dict[str, float]:

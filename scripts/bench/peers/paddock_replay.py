@@ -9,13 +9,17 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from algos.learning.offpolicy.parts import AT_ONCE, OffPolicy
+from algos.learning.offpolicy.from_replay import AT_ONCE, FromReplay
+from algos.pool.late import LatePool
 from algos.pool.serial import SerialPool
+from paddock.config.build import build as paddock_build
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm
 
@@ -65,7 +69,7 @@ def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict
     return {"steps": updates // size * size, "seconds": seconds}
 
 
-def learn(algorithm: OffPolicy, first: int, count: int) -> None:
+def learn(algorithm: FromReplay, first: int, count: int) -> None:
     """Make so many updates by one call."""
     batch = algorithm.replay.sample(first, count, algorithm.batch_size)
     algorithm.learner.update(batch, algorithm.rate)
@@ -119,8 +123,44 @@ def play(lanes: int, num_steps: int, rows: int, seed: int) -> dict[str, Any]:
     return {"steps": last["step"] - first, "seconds": seconds}
 
 
+def ape(actors: int, rows: int, seed: int) -> dict[str, Any]:
+    """Learn CartPole in Python by `algo=apex`, an update for 16 steps: for rows of 8,000 steps.
+
+    Args:
+        actors: on as many workers, of 16 environments together; 0: this process plays, and then learns.
+
+    Returns:
+        Steps, seconds that passed, and which share of them the learner waited.
+    """
+    values: dict[str, Any] = {"vec.num_envs": 16 // max(actors, 1), "algo.updates_per_step": 0.0625, "seed": seed}
+    values |= {"algo.row_every": 8000, "algo.eval_every": NEVER, "compute.workers": max(actors, 1)}
+    values |= {"algo.num_actors": actors} if actors else {"algo.rollouts": "inline"}
+    words = ["algo=apex", "env=cartpole", "vec=serial", "compute=local", *(f"{k}={v}" for k, v in values.items())]
+    config: Any = OmegaConf.to_container(compose_alone(words), resolve=True)
+    pool: Any = LatePool(paddock_build("compute", config["compute"])) if actors else SerialPool()
+    with tempfile.TemporaryDirectory() as folder, closing(pool):
+        if actors:
+            pool.open({"algos", "envs"})
+        plan = build_algorithm(config, pool, folder=Path(folder)).plan()
+        try:
+            first, started = next(plan)["step"], time.perf_counter()
+            found = list(itertools.islice(plan, rows))
+            seconds = time.perf_counter() - started
+        finally:
+            plan.close()
+    waited = sum(row["system/wait_share"] * row["system/iteration_s"] for row in found)
+    return {"steps": found[-1]["step"] - first, "seconds": seconds, "idle": waited / seconds}
+
+
+MADE: dict[str, Callable[..., dict[str, Any]]] = {
+    "draws": prioritized,
+    "lanes": play,
+    "actors": ape,
+}  # by their own keys
+
+
 if __name__ == "__main__":
     for line in sys.stdin:
         request = json.loads(line)
-        made = prioritized if "draws" in request else play if "lanes" in request else train
+        made = next((MADE[name] for name in MADE if name in request), train)
         print(json.dumps(made(**request)), flush=True)

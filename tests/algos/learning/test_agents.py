@@ -15,6 +15,7 @@ from algos.learning.rollouts.resume_point import ResumePoint
 from algos.networks.architecture import Architecture
 from algos.networks.heads import make_head
 from algos.networks.inputs import spaces_of
+from algos.networks.multiagent.parts import Parts
 from envs.errors import ConfigError
 from envs.spec import EnvSpec
 from envs.vector import Serial
@@ -72,7 +73,7 @@ def test_any_process_can_go_on_in_the_middle_of_a_world(of: RolloutConfig) -> No
         kept = points[k].state_dict(of.architecture.head)
         elsewhere = Collector(of)
         again = ResumePoint.restore(kept, of.architecture.head, 1)
-        rollout, end = elsewhere.collect(weights(of, k), again, k)
+        (rollout,), end = elsewhere.collect([weights(of, k)], again, k)
         assert_same(rollout, undisturbed[k])
         assert points[k].then([end]).same_as(points[k + 1])
         elsewhere.close()
@@ -128,13 +129,13 @@ def test_worker_processes_change_no_number() -> None:
 def test_what_the_dead_see_is_learned_from_by_nobody(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     clean, poisoned = (algorithm(*arguments("mortals", *words)) for _ in range(2))
     rows = advance(clean, 3)
-    hide = Collector._hide
+    hide = Parts.hide
 
-    def poison(self: Collector, obs: Any, acts: Any) -> None:
+    def poison(self: Parts, k: int, obs: Any, acts: Any) -> None:
         obs[~acts] = np.nan
-        hide(self, obs, acts)
+        hide(self, k, obs, acts)
 
-    monkeypatch.setattr(Collector, "_hide", poison)
+    monkeypatch.setattr(Parts, "hide", poison)
     assert advance(poisoned, 3) == rows
     np.testing.assert_array_equal(parameters(poisoned), parameters(clean))
 
@@ -146,7 +147,7 @@ def test_rows_that_act_are_the_ones_that_minibatches_are_made_of(monkeypatch: py
     parts = list(algo._minibatches(rollout.reward.shape, learned, np.random.default_rng(0)))
     assert sorted(np.concatenate(parts)) == np.flatnonzero(learned).tolist()
     # Nothing else of the batch matters: not to the loss, not to its scale.
-    values = algo.learner.evaluate_batch(rollout, algo.actors.newest)
+    values = algo.learner.evaluate_batch(rollout, algo.actors.newest[0])
     batch, _ = algo._batch(rollout, rollout.reward, learned, values)
     for array in (batch.advantage, batch.target, batch.value, batch.logprob):
         array[~learned] = np.nan
@@ -229,8 +230,6 @@ def test_agents_that_share_a_policy_do_different_things_once_they_see_their_seat
         algorithm("algo=ppo", "env=cartpole", "algo.seat_feature=true")
 
 
-def test_agents_of_several_roles_are_refused_in_one_line() -> None:
-    with pytest.raises(ConfigError, match="has agents of 2 roles"):
-        algorithm(*arguments("mortals"), "env.id=mpe2.simple_tag_v3:parallel_env")
+def test_a_world_is_refused_in_one_line_by_what_learns_from_replay() -> None:
     with pytest.raises(ConfigError, match="world of 4 agents"):
         algorithm("algo=dqn", "env=gymnasium", *MORTALS)

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,35 @@ from algos.learning.rollouts.actors import play_here, play_on_pool
 from algos.learning.rollouts.collector import Collector, RolloutConfig
 from algos.learning.rollouts.resume_point import ResumePoint
 from algos.learning.rollouts.rollout import Rollout
+from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import LeafHead, make_head
-from algos.networks.native_policy import drawing_of, make_player
+from algos.networks.native_policy import NativePolicy, drawing_of, make_player
 from algos.pool.serial import SerialPool
 from envs.masks import MASK
 from envs.native import library
-from envs.native.settings import native_ids
+from envs.native.rollout import play_episodes
+from envs.native.settings import native_ids, native_task
+from envs.native.vector import NativeVectorEnv
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
 from envs.vector import Native, Serial, VectorMisuse
 
 SEED = 3
+GRID = "minigrid:MiniGrid-Empty-Random-5x5-v0"
+# Rows of the same bytes, of which seven are taken for what is legal: of what is ahead, which has a kind, and behind it.
+MASKED = Layout.of(
+    spaces.Dict(
+        {
+            "a": spaces.Discrete(4),
+            "aa": spaces.MultiDiscrete([11, 6, 4] * 26, dtype=np.uint8),
+            MASK: spaces.MultiBinary(7),
+            "b": spaces.MultiDiscrete([11] * 62, dtype=np.uint8),
+        }
+    ),
+    {},
+    (),
+)
 CASES: dict[str, dict[str, Any]] = {
     "cartpole": {"id": "CartPole-v1", "num_envs": 37},
     "relu": {"id": "CartPole-v1", "num_envs": 16, "activation": "relu", "hidden": (33,), "max_episode_steps": 9},
@@ -37,6 +55,9 @@ CASES: dict[str, dict[str, Any]] = {
     "tanh": {"id": "MountainCarContinuous-v0", "num_envs": 19, "gaussian": "tanh", "max_episode_steps": 7},
     "car": {"id": "MountainCarContinuous-v0", "num_envs": 18, "max_episode_steps": 7, "shared": True},
     "walker": {"id": "envs.bipedal:paddock/BipedalWalker-v3", "num_envs": 35, "max_episode_steps": 15},
+    "rows of bytes": {"id": GRID, "num_envs": 19, "max_episode_steps": 15},
+    "planes of bits": {"id": "envs.games:paddock/Bricks-v0", "num_envs": 19, "max_episode_steps": 15},
+    "masked": {"id": GRID, "num_envs": 19, "max_episode_steps": 15, "seen": MASKED},
 }
 
 
@@ -47,14 +68,19 @@ def config(
     threads: int = 1,
     fused: Any = "auto",
     max_episode_steps: int | None = None,
+    seen: Layout | None = None,
     **changes: Any,
 ) -> RolloutConfig:
     env = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=max_episode_steps, fresh=False)
+    if id == GRID:
+        pytest.importorskip("minigrid")
+        env = replace(env, wrappers=({"_target_": "envs.bindings.minigrid.Choices"},), without=("mission",))
     kind = changes.pop("gaussian", "clipped")
     off_policy = kind in ("soft", "tanh")
     head = LeafHead.for_replay(env.spaces[1], kind, "x") if off_policy else make_head(env.spaces[1], gaussian=kind)
     given: dict[str, Any] = {"hidden": (20, 9), "activation": "tanh", "shared": False, "initial_log_std": -0.4}
-    architecture = Architecture.for_spaces(env.observations, head, encoder="auto", lstm=False, **(given | changes))
+    seen = env.observations if seen is None else seen
+    architecture = Architecture.for_spaces(seen, head, encoder="auto", lstm=False, **(given | changes))
     vec = Native(num_envs=num_envs, threads=threads)
     return RolloutConfig(env, vec, architecture, seed=SEED, num_steps=12, groups=1, fused=fused)
 
@@ -64,16 +90,16 @@ def weights(of: RolloutConfig, version: int, normalized: bool = True) -> Weights
     draw, inputs = np.random.default_rng(version), of.architecture.inputs.width
     count = of.architecture.head.num_log_std + of.architecture.policy_layout.num_parameters + 5
     parameters = (0.5 * draw.standard_normal(count)).astype(np.float32)
-    mean, std = draw.standard_normal(inputs), draw.uniform(0.1, 2, inputs)
+    mean, std = of.architecture.inputs.of_reals(draw.standard_normal(inputs), draw.uniform(0.1, 2, inputs))
     size = inputs if normalized and version % 2 else 0
-    return Weights(version, parameters, mean[:size].astype(np.float32), std[:size].astype(np.float32), 1.5)
+    return Weights(version, parameters, mean[:size], std[:size], 1.5)
 
 
 def played(of: RolloutConfig, count: int = 4) -> tuple[list[Rollout], list[ResumePoint]]:
     points, rollouts = [ResumePoint.first(of.vec.num_envs, of.architecture)], []
-    source = play_here(of, lambda k: weights(of, k), points[0], 0)
+    source = play_here(of, lambda k: [weights(of, k)], points[0], 0)
     for _ in range(count):
-        rollout, end = next(source)
+        (rollout,), end = next(source)
         rollouts.append(rollout)
         points.append(end)
     source.close()
@@ -122,7 +148,7 @@ def test_a_fused_rollout_is_that_of_single_steps_and_so_is_where_it_ends(case: d
     assert [saved(point, of) for point in points] == [saved(point, of) for point in stepped]
 
 
-@pytest.mark.parametrize("name", ["cartpole", "walker"])
+@pytest.mark.parametrize("name", ["cartpole", "walker", "masked"])
 def test_threads_and_instructions_change_no_byte(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, _ = played(config(**CASES[name]), 2)
     for lanes in library.available():
@@ -139,7 +165,7 @@ def test_one_goes_on_where_the_other_left(case: dict[str, Any]) -> None:
         for bare in (points[2], replace(points[2], saved=(None,))):  # by what was saved, and by actions
             elsewhere = Collector(of)
             for k in (2, 3):
-                rollout, bare = elsewhere.collect(weights(of, k), bare, k)
+                (rollout,), bare = elsewhere.collect([weights(of, k)], bare, k)
                 assert_same_bytes(rollout, undisturbed[k])
             elsewhere.close()
 
@@ -149,8 +175,9 @@ def test_actors_on_a_pool_play_what_they_play_by_single_steps() -> None:
     for fused in ("auto", "never"):
         of = config(**CASES["cartpole"], fused=fused)
         first = ResumePoint.first(2 * of.vec.num_envs, of.architecture)
-        source = play_on_pool(of, SerialPool(), 2, functools.partial(weights, of), first, 0)
-        found.append([next(source)[0] for _ in range(3)])
+        versions = functools.partial(lambda of, k: [weights(of, k)], of)
+        source = play_on_pool(of, SerialPool(), 2, versions, first, 0)
+        found.append([next(source)[0][0] for _ in range(3)])
         source.close()
     for one, other in zip(*found, strict=True):
         assert_same_bytes(one, other)
@@ -165,9 +192,9 @@ def test_what_is_no_number_is_named_as_by_single_steps(name: str) -> None:
         spoilt.parameters[-6] = np.nan  # the bias of the policy's output
         collector = Collector(of)
         with pytest.raises(VectorMisuse, match=r"action of environment 0 is \[nan\]; pass finite numbers") as error:
-            collector.collect(spoilt, ResumePoint.first(of.vec.num_envs, of.architecture), 0)
+            collector.collect([spoilt], ResumePoint.first(of.vec.num_envs, of.architecture), 0)
         said.append(str(error.value))
-        rollout, _ = collector.collect(weights(of, 0), ResumePoint.first(of.vec.num_envs, of.architecture), 0)
+        (rollout,), _ = collector.collect([weights(of, 0)], ResumePoint.first(of.vec.num_envs, of.architecture), 0)
         assert np.isfinite(rollout.logprob).all()
         collector.close()
     assert said[0] == said[1]
@@ -181,7 +208,9 @@ def test_the_first_action_that_is_none_is_the_one_that_is_named() -> None:
         parameters = np.array([-9, 0, 0, 3e38, 0, 0, 3e38, 0, 0, 1, -1, 0], np.float32)
         collector = Collector(of)
         with pytest.raises(VectorMisuse, match="the action of environment ") as error:
-            collector.collect(replace(weights(of, 0), parameters=parameters), ResumePoint.first(90, of.architecture), 0)
+            collector.collect(
+                [replace(weights(of, 0), parameters=parameters)], ResumePoint.first(90, of.architecture), 0
+            )
         collector.close()
         said.append(str(error.value))
     assert said[0] == said[1] and "environment 0 " not in said[0]
@@ -234,3 +263,38 @@ def test_all_native_environments_are_fused_and_others_are_not() -> None:
     ):
         made: Callable[..., Any] = Architecture.for_spaces
         assert drawing_of(made(observations, make_head(action), encoder="auto", lstm=False, **options)) is None, action
+
+
+def test_whole_episodes_choose_what_is_legal_too() -> None:
+    of, seeds = config(**CASES["masked"], activation="relu"), [5, 6, 7, 8, 9]
+    acting = ActorPolicy(of.architecture, weights(of, 5, normalized=False))
+    policy, task = NativePolicy.of(acting), native_task(of.env)
+    assert policy is not None
+    same: Any = SimpleNamespace(observations=MASKED, id=GRID, seats=1)
+    played = play_episodes(
+        replace(task, source=same),
+        policy.network,
+        policy.parameters[None],
+        [0] * len(seeds),
+        seeds,
+        normalizer=policy.normalizer,
+        cap=None,
+        observe=[False] * len(seeds),
+        threads=1,
+    )
+    venv = NativeVectorEnv(task, len(seeds), AutoresetMode.DISABLED, packed=True)
+    obs, _ = venv.reset(seed=seeds)
+    returns, lengths, alive = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64), np.ones(len(seeds), np.bool_)
+    chosen = set()
+    while alive.any():
+        action, _, _ = acting.act(obs)
+        chosen |= set(action[alive].tolist())
+        obs, reward, terminated, truncated, _ = venv.step(action)
+        returns += np.where(alive, reward, 0)
+        lengths += alive
+        alive &= ~(terminated | truncated)
+        for k in np.flatnonzero(terminated | truncated):
+            venv.reset(options={"reset_mask": np.arange(len(seeds)) == k})
+    venv.close()
+    assert played.returns.tolist() == returns.tolist() and played.lengths.tolist() == lengths.tolist()
+    assert len(chosen) > 1, chosen

@@ -44,6 +44,9 @@ CARTPOLE, PENDULUM = (
     spec("envs.native:paddock/NativeCartPole-v1", 90),
     spec("envs.native:paddock/NativePendulum-v1", 30),
 )
+CHOICES = {"_target_": "envs.bindings.minigrid.Choices"}
+OBSTACLES = spec("minigrid:MiniGrid-Dynamic-Obstacles-5x5-v0", 60)
+GRID = replace(OBSTACLES, wrappers=(CHOICES,), without=("mission",))  # rows of bytes
 
 
 def is_built() -> bool:
@@ -85,11 +88,12 @@ def actor(
         from algos.networks.actor_critic import ActorCritic
 
         count = sum(p.numel() for p in ActorCritic(architecture, seed=0).parameters())
-    mean, std = draw.uniform(-0.1, 0.1, architecture.inputs.width), draw.uniform(0.1, 0.5, architecture.inputs.width)
+    inputs = architecture.inputs
+    mean, std = inputs.of_reals(draw.uniform(-0.1, 0.1, inputs.width), draw.uniform(0.1, 0.5, inputs.width))
     if not normalized:
-        mean = std = np.zeros(0)
+        mean = std = np.zeros(0, np.float32)
     parameters = 0.4 * draw.standard_normal(count)
-    weights = Weights(key, parameters.astype(np.float32), mean.astype(np.float32), std.astype(np.float32), 1.5)
+    weights = Weights(key, parameters.astype(np.float32), mean, std, 1.5)
     return ActorPolicy(architecture, weights)
 
 
@@ -232,6 +236,22 @@ def test_only_one_choice_or_numbers_of_one_kind_are_for_native_code() -> None:
             initial_log_std=0.0,
         )
         assert (network_of(architecture) is not None) == (acts and sees)
+
+
+@natively
+def test_policies_that_see_rows_of_bytes_play_natively_to_the_bytes_of_steps(
+    stepped: Callable[[], None], calls: list[int]
+) -> None:
+    pytest.importorskip("minigrid")
+    what = [performance(GRID, actor(GRID, key, activation="relu", hidden=(40,), normalized=False)) for key in (1, 2)]
+    what.append(performance(GRID, actor(GRID, 3, hidden=())))
+    whole = perform_all(what, SEEDS)
+    assert calls == [2 * len(SEEDS), len(SEEDS)] and len({*np.concatenate([part.lengths for part in whole])}) > 3
+    assert [as_bytes(perform(one, SEEDS, 3)) for one in what] == [as_bytes(part) for part in whole]
+    calls.clear()
+    stepped()
+    assert [as_bytes(part.part(slice(5))) for part in whole] == [as_bytes(perform(one, SEEDS[:5])) for one in what]
+    assert not calls
 
 
 @natively

@@ -92,7 +92,7 @@ def test_any_process_can_go_on_where_another_left(of: RolloutConfig) -> None:
     assert sum(len(rollout.returns) for rollout in undisturbed) > 0
     for k in (1, 3, 5):
         elsewhere = Collector(of)
-        rollout, end = elsewhere.collect(weights(of, k), points[k], k)
+        (rollout,), end = elsewhere.collect([weights(of, k)], points[k], k)
         assert_same(rollout, undisturbed[k])
         assert points[k].then([end]).same_as(points[k + 1])
         elsewhere.close()
@@ -105,7 +105,7 @@ def test_what_environments_saved_leads_there_without_an_action(of: RolloutConfig
     undisturbed, points = followed(of, 4)
     assert points[3].state_dict(of.architecture.head)["saved"].keys() == {"0"}
     elsewhere = Collector(of)
-    rollout, _ = elsewhere.collect(weights(of, 3), replace(points[3], played=()), 3)
+    (rollout,), _ = elsewhere.collect([weights(of, 3)], replace(points[3], played=()), 3)
     assert_same(rollout, undisturbed[3])
 
 
@@ -113,7 +113,7 @@ def test_where_others_saved_themselves_the_actions_lead_too(caplog: pytest.LogCa
     native = config(WALKER, max_episode_steps=40, vec=Native(num_envs=2, threads=1))
     undisturbed, points = followed(native, 4)
     here = Collector(replace(native, vec=Serial(num_envs=2)))
-    rollout, end = here.collect(weights(native, 3), points[3], 3)
+    (rollout,), end = here.collect([weights(native, 3)], points[3], 3)
     assert_same(rollout, undisturbed[3])
     assert points[3].then([end]).same_as(points[4])
     assert all(record.levelno < logging.WARNING for record in caplog.records)
@@ -124,12 +124,12 @@ def test_where_nothing_leads_episodes_begin_anew_and_it_says_so(vec: Vec, caplog
     of = config(vec=vec)
     _, points = followed(of, 2)
     here = Collector(of)
-    rollout, end = here.collect(weights(of, 2), points[2].light, 2)
+    (rollout,), end = here.collect([weights(of, 2)], points[2].light, 2)
     assert "cannot enter an episode again: all begin anew" in caplog.text
     assert (rollout.start.length == 0).all() and (rollout.start.episode == points[2].episode + 1).all()
-    following, _ = here.collect(weights(of, 3), end, 3)
+    (following,), _ = here.collect([weights(of, 3)], end, 3)
     if vec.seeded_slots:  # what follows can be entered like any other
-        assert_same(Collector(of).collect(weights(of, 3), points[2].then([end]), 3)[0], following)
+        assert_same(Collector(of).collect([weights(of, 3)], points[2].then([end]), 3)[0][0], following)
 
 
 def test_the_actions_of_running_episodes_are_kept_and_no_others() -> None:
@@ -147,9 +147,9 @@ def test_the_actions_of_running_episodes_are_kept_and_no_others() -> None:
 def test_what_differs_in_training_differs_in_rollouts_and_not_in_whole_episodes() -> None:
     of = config(num_steps=40)
     of = replace(of, env=playable(replace(of.env, training={"max_episode_steps": 5}), of.vec))
-    rollout, _ = Collector(of).collect(weights(of), ResumePoint.first(4, of.architecture), 0)
+    (rollout,), _ = Collector(of).collect([weights(of)], ResumePoint.first(4, of.architecture), 0)
     assert set(rollout.lengths) == {5} and len(rollout.lengths) == 32
-    seeds = SerialPool().broadcast(weights(of))
+    seeds: Any = SerialPool().broadcast([weights(of)])
     whole = evaluate_on_worker(of, 1000, (seeds, 0, 3))
     assert whole.lengths.min() > 5
     other = {"wrappers": [{"_target_": "gymnasium.wrappers.TimeAwareObservation"}]}
@@ -182,7 +182,7 @@ def test_an_episode_that_its_actions_end_elsewhere_is_followed_by_the_next(caplo
     _, points = followed(of, 2)
     assert (points[2].length == 32).all()
     shorter = replace(of, env=replace(of.env, max_episode_steps=20))
-    rollout, _ = Collector(shorter).collect(weights(of, 2), points[2], 2)
+    (rollout,), _ = Collector(shorter).collect([weights(of, 2)], points[2], 2)
     assert "the episodes of environments [0, 1, 2, 3], which went on before" in caplog.text
     assert (rollout.start.episode == 1).all() and (rollout.start.length == 0).all()
 
@@ -216,8 +216,8 @@ def test_actors_are_sent_the_way_to_a_point_only_where_they_are_not_there(vec: V
     of = config(vec=vec)
 
     def play(pool: Recording) -> list[Rollout]:
-        source = play_on_pool(of, pool, 2, lambda k: weights(of, k), ResumePoint.first(8, of.architecture), 0)
-        return [next(source)[0] for _ in range(4)]
+        source = play_on_pool(of, pool, 2, lambda k: [weights(of, k)], ResumePoint.first(8, of.architecture), 0)
+        return [next(source)[0][0] for _ in range(4)]
 
     quiet, losing = Recording(), Recording(lose=5)
     for rollout, expected in zip(play(losing), play(quiet), strict=True):
@@ -272,16 +272,16 @@ def test_groups_change_the_order_of_work_and_no_episode() -> None:
 def test_actors_side_by_side_are_one_rollout() -> None:
     of = config()
     start = ResumePoint.first(8, of.architecture)
-    source = play_on_pool(of, SerialPool(), 2, lambda k: weights(of, k), start, 0)
+    source = play_on_pool(of, SerialPool(), 2, lambda k: [weights(of, k)], start, 0)
     whole, points = zip(*[next(source) for _ in range(3)], strict=True)
-    assert whole[0].reward.shape == (16, 8)
+    assert whole[0][0].reward.shape == (16, 8)
     parts = [Collector(of, index) for index in range(2)]
-    for k, rollout in enumerate(whole):
+    for k, (rollout,) in enumerate(whole):
         given = zip(parts, rollout.start.split(2), strict=True)
-        shares, ends = zip(*[part.collect(weights(of, k), point, k) for part, point in given], strict=True)
-        assert_same(join(shares), rollout)
+        shares, ends = zip(*[part.collect([weights(of, k)], point, k) for part, point in given], strict=True)
+        assert_same(join([share for (share,) in shares]), rollout)
         assert points[k].same_as(rollout.start.then(ends))
-        assert not np.array_equal(shares[0].obs, shares[1].obs)
+        assert not np.array_equal(shares[0][0].obs, shares[1][0].obs)
 
 
 def test_rollout_k_is_played_by_the_weights_after_k_minus_staleness_updates() -> None:
@@ -291,7 +291,7 @@ def test_rollout_k_is_played_by_the_weights_after_k_minus_staleness_updates() ->
         versions = []
         rollouts = actors.rollouts()
         for k in range(6):
-            versions.append(next(rollouts).version)
+            versions.append(next(rollouts)[0].version)
             actors.publish(weights(of, k + 1))
         rollouts.close()
         assert versions == [0, 0, 0, 1, 2, 3]
@@ -305,8 +305,8 @@ def test_actors_go_on_from_their_state(mode: Any, staleness: int, vec: Vec | Non
     def run(actors: Actors, count: int) -> list[Rollout]:
         rollouts, source = [], actors.rollouts()
         for _ in range(count):
-            rollouts.append(next(source))
-            actors.publish(weights(of, actors.newest.version + 1))
+            rollouts += next(source)
+            actors.publish(weights(of, actors.newest[0].version + 1))
         source.close()
         return rollouts
 
@@ -314,7 +314,7 @@ def test_actors_go_on_from_their_state(mode: Any, staleness: int, vec: Vec | Non
     first = Actors(of, SerialPool(), mode, 2, staleness, weights(of))
     run(first, 4)
     second = Actors(of, SerialPool(), mode, 2, staleness, weights(of))
-    second.load_state_dict(first.state_dict(), first.newest)
+    second.load_state_dict(first.state_dict(), *first.newest)
     for rollout, expected in zip(run(second, 3), whole[4:], strict=True):
         assert_same(rollout, expected)
 
@@ -394,7 +394,7 @@ with open(sys.argv[1], "rb") as file:
 assert "torch" not in sys.modules, "the actor is to load it, as on a worker"
 worker = RolloutWorker(config, 0)
 start = ResumePoint.first(config.vec.num_envs, config.architecture)
-rollout, _ = worker.play(SimpleNamespace(value=weights), start, 0, True)
+(rollout,), _ = worker.play(SimpleNamespace(value=[weights]), start, 0, True)
 worker.close()
 print(len(rollout.reward), threads, sys.modules["torch"].get_num_threads())
 """

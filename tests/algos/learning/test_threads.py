@@ -1,6 +1,7 @@
 """Threads of arithmetic: what plays elsewhere in a process changes nothing of them for the others."""
 
 import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,17 @@ from algos.common.threads import one_thread
 from algos.learning import async_evaluation
 from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.episodes import Episodes
+from algos.pool.protocol import Done
 from algos.pool.serial import SerialPool
+
+ARCHITECTURE = SimpleNamespace(is_dense=False, head=None, inputs=None)
+CONFIG: Any = SimpleNamespace(
+    env=SimpleNamespace(metrics=()), vec=None, architecture=ARCHITECTURE, parts=SimpleNamespace(single=True, each=())
+)
+
+
+def ones(count: int, each: float = 1.0) -> Episodes:
+    return Episodes(np.full(count, each), np.ones(count, int), [], np.zeros((count, 0)))
 
 
 def blas_threads() -> set[int]:
@@ -52,16 +63,64 @@ def test_evaluation_in_this_process_changes_no_threads_beside_the_learner(monkey
 
     def evaluate(config: Any, max_steps: int, task: tuple[Any, int, int]) -> Episodes:
         seen.append(threading.current_thread())
-        count = task[2] - task[1]
-        return Episodes(np.ones(count), np.ones(count, int), [], np.zeros((count, 0)))
+        return ones(task[2] - task[1])
 
     monkeypatch.setattr(async_evaluation, "evaluate_on_worker", evaluate)
-    weights: Any = type("Weights", (), {"version": 3})()
-    architecture = SimpleNamespace(is_dense=False, head=None, inputs=None)
-    config: Any = SimpleNamespace(env=SimpleNamespace(metrics=()), vec=None, architecture=architecture)
-    evaluation = AsyncEvaluation(config, SerialPool(), 10, 100, weights)
+    weights: Any = SimpleNamespace(version=3)
+    evaluation = AsyncEvaluation(CONFIG, SerialPool(), 10, 100, weights)
     before = threading.active_count()
     evaluation.start(weights)
     assert threading.active_count() == before and not seen
     assert evaluation.finish()["eval/episodes"] == 10
     assert set(seen) == {threading.current_thread()} and not evaluation.finish()
+
+
+class SlowPool(SerialPool):
+    """Gives the first task of each batch an end once it may."""
+
+    in_process = False
+
+    def __init__(self) -> None:
+        self.may_end: list[threading.Event] = []
+        self.begun = threading.Semaphore(0)
+
+    def imap_unordered(self, fn: Any, tasks: Any, **options: Any) -> Iterator[Done]:
+        self.may_end.append(may_end := threading.Event())
+        self.begun.release()
+        may_end.wait(20)
+        for index, (weights, first, last) in enumerate(tasks):
+            yield Done(index, ones(last - first, weights.value[0].version))
+
+
+def test_an_evaluation_that_is_given_up_holds_nobody_up_and_says_nothing_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(async_evaluation, "GIVE_UP_S", 0.01)
+    first: Any = SimpleNamespace(version=1)
+    second: Any = SimpleNamespace(version=2)
+    pool: Any = SlowPool()
+    evaluation = AsyncEvaluation(CONFIG, pool, 1, 100, first)
+    evaluation.start(first)
+    assert pool.begun.acquire(timeout=20)
+    given_up = evaluation._thread
+    evaluation.close()
+    assert given_up is not None and given_up.is_alive()
+    evaluation.start(second)
+    assert pool.begun.acquire(timeout=20)
+    for may_end in pool.may_end:
+        may_end.set()
+    assert evaluation.finish()["eval/return_mean"] == 2
+    given_up.join(20)
+    assert not given_up.is_alive()
+
+
+def test_an_evaluation_that_cannot_begin_says_so_to_who_waits_for_it() -> None:
+    class Broken(SlowPool):
+        def broadcast(self, value: Any) -> Any:
+            raise MemoryError
+
+    weights: Any = SimpleNamespace(version=1)
+    evaluation = AsyncEvaluation(CONFIG, Broken(), 1, 100, weights)
+    evaluation.start(weights)
+    with pytest.raises(MemoryError):
+        evaluation.finish()

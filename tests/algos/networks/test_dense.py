@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,7 @@ from algos.networks.dense.shape import AdamState, DenseBackend, DenseShape, Samp
 from algos.networks.heads import LeafHead, make_head
 from envs.native import library
 from envs.spaces.layout import Layout
+from envs.spaces.sparse import SparseRows
 
 BOX = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32))
 ACTIONS: dict[str, tuple[spaces.Space, Any]] = {
@@ -41,12 +43,14 @@ OBJECTIVES = {
 ROWS = 150
 
 
-def architecture(action: str, masked: bool = False, **changes: Any) -> Architecture:
+def architecture(action: str, masked: bool = False, sparse: bool = False, **changes: Any) -> Architecture:
     given: dict[str, Any] = {"hidden": (8, 7), "activation": "tanh", "shared": False} | changes
     space, gaussian = ACTIONS[action]
     head = make_head(space, gaussian=gaussian)
-    numbers = spaces.Box(-9, 9, (5,), np.float32)
-    seen: spaces.Space = numbers
+    numbers: spaces.Space = spaces.Box(-9, 9, (5,), np.float32)
+    if sparse:
+        numbers = spaces.Tuple([spaces.MultiDiscrete([11, 7, 3] * 3), numbers, spaces.Discrete(9, start=-3)])
+    seen = numbers
     if masked:
         [[path, part]] = [(path, part) for path, part in head.columns.items()][:1]
         mask: spaces.Space = spaces.MultiBinary(part.stop - part.start)
@@ -62,6 +66,8 @@ def lesson(arch: Architecture, rows: int = ROWS) -> tuple[AdamState, Sample]:
     theta = draw_parameters(shape, -0.2, seed=1)
     theta += generator.normal(0, 0.2, len(theta)).astype(np.float32)
     obs = generator.standard_normal((rows, shape.width)).astype(np.float32)
+    if arch.inputs.sparse:
+        obs[generator.random(obs.shape) < 0.8] = 0
     legal = np.ones((rows, shape.outputs), np.bool_)
     if shape.masked:
         first = next(iter(arch.head.columns.values()))
@@ -156,6 +162,8 @@ CASES: dict[str, dict[str, Any]] = {
     "masked": {"action": "mixed", "masked": True, "activation": "relu", "hidden": (17,)},
     "linear": {"action": "squashed", "hidden": ()},
     "wide": {"action": "choice", "hidden": (64, 64)},
+    "sparse": {"action": "choices", "sparse": True, "hidden": (20,)},
+    "sparse, masked": {"action": "mixed", "masked": True, "sparse": True, "shared": True, "hidden": (9,)},
 }
 
 
@@ -171,17 +179,55 @@ def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
         found: dict[str, bytes] = {}
         for name, backend in backends(shape, monkeypatch):
             adam, sample = lesson(arch)
+            if arch.inputs.sparse and name != "NumPy":  # which takes the zeros too
+                sample = without_zeros(sample, shape)
             order = np.random.default_rng(2).permutation(ROWS)
             rows = [order[first : first + size] for first in range(0, ROWS, size)]
             told: list[np.ndarray] = [
                 backend.update(adam, sample, part, objective, 0.003, 0.5) for part in (rows[:1], rows[1:] + rows)
             ]
-            told += backend.evaluate(adam.parameters, sample.observation, sample.action)
-            told += backend.evaluate(adam.parameters, sample.observation[:1], None)
+            told += backend.evaluate(adam.parameters, sample.observation, sample.action, sample.sparse)
+            one = None if sample.sparse is None else sample.sparse.head(1)
+            told += backend.evaluate(adam.parameters, sample.observation[:1], None, one)
             found[name] = b"".join(np.ascontiguousarray(x).tobytes() for x in (*told, *vars(adam).values()))
             assert adam.steps == 2 * len(rows) and np.isfinite(adam.parameters).all()
         first = found.pop("NumPy")
         assert [name for name, bits in found.items() if bits != first] == [], size
+
+
+def without_zeros(sample: Sample, shape: DenseShape) -> Sample:
+    numbers, legal = np.split(sample.observation, [shape.numbers], axis=1)
+    return replace(sample, observation=legal, sparse=SparseRows.of(numbers))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_numpy_leaves_out_zeros_to_the_same_bits(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    arch = architecture("choices", masked, sparse=True, hidden=(8,))
+    shape, found = DenseShape.of(arch), []
+    for thin in (False, True):
+        adam, sample = lesson(arch, 70)
+        sample = without_zeros(sample, shape) if thin else sample
+        told = PlainDense(shape).update(adam, sample, [np.arange(70), np.arange(33)], OBJECTIVES["usual"], 0.003, 0.5)
+        found.append([told.tobytes(), *(np.ascontiguousarray(each).tobytes() for each in vars(adam).values())])
+    assert found[0] == found[1]
+
+
+def test_what_is_sparse_and_not_a_number_has_the_same_fate_everywhere(
+    native: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arch = architecture("choice", sparse=True)
+    shape = DenseShape.of(arch)
+    for weight in (np.nan, np.inf):
+        found = []
+        for _, backend in backends(shape, monkeypatch):
+            adam, sample = lesson(arch)
+            sample = without_zeros(sample, shape)
+            adam.parameters[shape.log_stds + 3] = weight  # of an input that most rows leave out
+            values, _ = backend.evaluate(adam.parameters, sample.observation, None, sample.sparse)
+            report = backend.update(adam, sample, [np.arange(ROWS)], OBJECTIVES["usual"], 0.003, 0.5)
+            found.append((np.isfinite(values).tobytes(), np.isfinite(report).tobytes(), np.isfinite(adam.parameters)))
+        assert all(one[:2] == found[0][:2] and (one[2] == found[0][2]).all() for one in found)
 
 
 def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
@@ -231,7 +277,7 @@ def test_both_learners_begin_alike_and_learn_the_same(words: dict[str, Any]) -> 
 def learner_values(learner: Any, sample: Sample) -> Any:
     """What `evaluate_batch` keeps of a rollout, made of a sample."""
     if isinstance(learner, DenseLearner):
-        return SimpleNamespace(inputs=(sample.observation, sample.action, sample.slope))
+        return SimpleNamespace(inputs=(sample.observation, sample.action, sample.slope, sample.sparse))
     obs, action = torch.from_numpy(sample.observation), torch.from_numpy(sample.action)[:, None]
     return SimpleNamespace(inputs=SimpleNamespace(obs=obs, action=action))
 

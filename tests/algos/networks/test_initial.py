@@ -37,6 +37,8 @@ PAIRS = {
     "dqn noisy": (CARTPOLE, ["algo=dqn"], ["algo=dqn", "algo.noisy_sigma=0.5"]),
     "dqn atoms": (CARTPOLE, ["algo=dqn", "algo.atoms=5"], ["algo=dqn", "algo.atoms=5"]),
     "dqn torch": (CARTPOLE, ["algo=dqn"], ["algo=dqn", "algo.backend=torch"]),
+    "dqn pqn": (CARTPOLE, ["algo=dqn"], ["algo=pqn", "algo.layer_norm=false"]),
+    "pqn": (CARTPOLE, ["algo=pqn"], ["algo=pqn", "algo.epochs=3"]),
     "ppo lstm": (CARTPOLE, ["algo=ppo", "algo.lstm=true"], ["algo=ppo", "algo.lstm=true"]),
     "ppo a2c, numbers": (PENDULUM, ["algo=ppo", "algo.initial_log_std=-1.5"], ["algo=a2c"]),
     "es ppo, numbers": (PENDULUM, ["algo=es", PLAIN], ["algo=ppo", SQUASHED]),
@@ -92,7 +94,7 @@ def test_values_and_critics_stay_as_they_were_drawn_and_targets_begin_with_the_p
     after = ppo.learner.parameters()
     np.testing.assert_array_equal(after[P:], before[P:])
     assert (after[:P] != before[:P]).any()
-    assert ppo.actors.newest.parameters.tobytes() == after.tobytes()
+    assert ppo.actors.newest[0].parameters.tobytes() == after.tobytes()
     td3, source = build("algo=td3", *PENDULUM), learned("algo=sac", *PENDULUM)
     drawn = td3.learner.state_dict()
     td3.start_from(source.initial_policy())

@@ -24,24 +24,23 @@ from paddock.config.experiment import build_algorithm, read_plain
 from paddock.evaluation.fresh_episodes import evaluate
 from paddock.runs.checkpoint import Checkpoints
 
-SMALL = [  # a run of the real thing that takes a second or two; what it keeps goes round several times
+SMALL = [  # a run of the real thing that takes a second or two
     "vec.num_envs=4",
     "algo.num_steps=4",
-    "algo.capacity=96",
-    "algo.warmup=32",
-    "algo.batch_size=8",
     "algo.hidden=[8]",
     "algo.row_every=16",
     "algo.eval_every=48",
     "algo.eval_episodes=2",
     "checkpoint.every_s=0",
 ]
+REPLAY = ["algo.capacity=96", "algo.warmup=32", "algo.batch_size=8"]  # what is kept goes round several times
 CARTPOLE = ["algo=dqn", "env=cartpole", "algo.target_every=3", "algo.epsilon_steps=100"]
 PENDULUM = ["env=pendulum", "env.max_episode_steps=13"]
 RECURRENT = [
     *("algo=r2d2", "env=cartpole", "algo.burn_in=2", "algo.sequence_length=4", "algo.n_step=2", "algo.target_every=3"),
     *("algo.updates_per_step=0.1", "algo.warmup=48"),
 ]
+PARALLEL = ["algo=pqn", "env=cartpole", "algo.minibatch_size=8", "algo.epsilon_steps=100"]
 VARIANTS = {
     "dqn": CARTPOLE,
     "prioritized": [*CARTPOLE, "algo.priority_exponent=0.6", "algo.n_step=3", "algo.importance_updates=50"],
@@ -57,11 +56,14 @@ VARIANTS = {
     "td3": ["algo=td3", *PENDULUM],
     "ddpg": ["algo=ddpg", *PENDULUM, "vec=native"],
     "r2d2": [*RECURRENT, "algo.epsilon_ladder=true", "env.max_episode_steps=9"],
+    "pqn": [*PARALLEL, "algo.layer_norm=false", "env.max_episode_steps=9"],
+    "normed": [*PARALLEL, "algo.rollouts=actors", "algo.q_lambda=0.9", "algo.reward_scale=0.1"],
 }
 
 
 def arguments(variant: str, *more: str) -> list[str]:
-    return list({word.partition("=")[0]: word for word in [*SMALL, *VARIANTS[variant], *more]}.values())
+    replay = () if "algo=pqn" in VARIANTS[variant] else REPLAY
+    return list({word.partition("=")[0]: word for word in [*SMALL, *replay, *VARIANTS[variant], *more]}.values())
 
 
 def command(variant: str, run: Path, *more: str) -> list[str]:
@@ -92,6 +94,7 @@ def test_interrupted_after_any_row_it_goes_on_the_same(variant: str, tmp_path: P
     for at in (2, 5, 9):
         first = algorithm(variant, tmp_path / str(at))
         assert advance(first, at) == expected[:at]
+        (tmp_path / str(at)).mkdir(exist_ok=True)
         checkpoints = Checkpoints(tmp_path / str(at) / "checkpoints", keep=1)
         checkpoints.save(at, first.state_dict())
         advance(first, 3)  # which another process that went on had written when it was killed
@@ -101,7 +104,7 @@ def test_interrupted_after_any_row_it_goes_on_the_same(variant: str, tmp_path: P
         np.testing.assert_array_equal(acting(second), acting(whole))
 
 
-@pytest.mark.parametrize("variant", ["dqn", "prioritized", "sac", "td3", "r2d2"])
+@pytest.mark.parametrize("variant", ["dqn", "prioritized", "sac", "td3", "r2d2", "pqn"])
 def test_where_environments_step_and_on_how_many_threads_changes_no_number(variant: str, tmp_path: Path) -> None:
     walker = ["env=bipedal"] if variant in ("sac", "td3") else []  # which has the same bits in C
     here = [["vec=serial"], ["vec=multiprocess", "vec.workers=2"]]
@@ -112,14 +115,14 @@ def test_where_environments_step_and_on_how_many_threads_changes_no_number(varia
         assert all(rows == found[0] for rows in found)
 
 
-@pytest.mark.parametrize("variant", ["dqn", "r2d2"])
+@pytest.mark.parametrize("variant", ["dqn", "r2d2", "pqn"])
 def test_who_plays_ahead_changes_no_number(variant: str, tmp_path: Path) -> None:
     ahead = ["algo.num_actors=1", "algo.staleness=1"]
     found = [advance(algorithm(variant, tmp_path / m, f"algo.rollouts={m}", *ahead), 8) for m in ("prefetch", "actors")]
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("variant", ["prioritized", "sac"])
+@pytest.mark.parametrize("variant", ["prioritized", "sac", "pqn"])
 def test_killed_and_resumed_equals_undisturbed(variant: str, tmp_path: Path, start: Callable[..., Command]) -> None:
     undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
     assert call_main(*command(variant, undisturbed, "compute=serial")) == 0
@@ -200,6 +203,12 @@ def test_the_warm_up_draws_every_action_alike(kind: Any) -> None:
         (["algo=dqn", "algo.atoms=1"], "atoms=1 must be at least 2"),
         (["algo=dqn", "algo.atoms=51", "algo.v_min=3", "algo.v_max=3"], "algo.v_min=3 must be below algo.v_max=3"),
         (["algo=dqn", "algo.updates_per_step=0"], "updates_per_step"),
+        (["algo=pqn", "env=pendulum"], "algo=pqn takes one choice"),
+        (
+            ["algo=pqn", "algo.minibatch_size=100", "vec.num_envs=8"],
+            "size=100 does not divide the 256 steps of a rollout",
+        ),
+        (["algo=pqn", "algo.backend=dense"], "algo.layer_norm=true: this is learned in torch alone"),
         (["algo=r2d2", "env=pendulum"], "algo=r2d2 takes one choice"),
         (["algo=r2d2", "algo.num_steps=8"], "algo.sequence_length=20 is not a multiple of algo.num_steps=8"),
         (["algo=r2d2", "algo.backend=dense"], "algo=r2d2 learns in torch"),

@@ -166,6 +166,25 @@ def test_a_target_by_hand() -> None:
     assert learner.state_dict()["targets"][-CHOICES:].tolist() == [1, 12.5, 26, 49]
 
 
+@pytest.mark.parametrize("where", ["everywhere", "here and there"])
+def test_what_follows_counts_for_nothing_where_it_is_discounted_by_0(
+    where: str,
+    native: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arch = architecture()
+    batch, found = draw(arch, rows=150), []
+    batch.discount[:] = batch.discount if where == "here and there" else 0
+    other = replace(batch, next_obs=np.where(batch.discount[..., None] == 0, np.float32(np.nan), batch.next_obs))
+    for _, backend in backends(arch, monkeypatch):
+        for each in (batch, other):
+            learner = make(arch, backend=backend)
+            found.append(every_bit(learner, *learner.update(each, 0.003)))
+    assert len(set(found)) == 1
+    if where == "everywhere":
+        assert np.isclose(make(arch).update(other, 0.003)[0][:, 2], batch.reward.mean(axis=1)).all()
+
+
 def test_where_no_next_action_is_legal_an_end_is_worth_nothing_more() -> None:
     arch = architecture(masked=True, shared=True)
     batch = draw(arch, updates=1)

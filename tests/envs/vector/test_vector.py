@@ -1,5 +1,6 @@
 """Vector environments: what all backends give alike, and what becomes of workers that fail."""
 
+import errno
 import gc
 import json
 import logging
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import psutil
@@ -28,6 +29,7 @@ from envs.errors import ConfigError, split_details
 from envs.spec import EnvSpec
 from envs.vector import EnvError, Gymnasium, Multiprocess, Native, Serial, VectorMisuse
 from envs.vector.buffers import MANY, Buffer, Refused
+from envs.vector.multiprocess import process as process_module
 from envs.vector.multiprocess import shared
 from envs.vector.multiprocess import vector as multiprocess_module
 from envs.vector.multiprocess.coordinator import LOSSES_IN_A_ROW
@@ -697,6 +699,17 @@ def test_a_worker_that_fails_again_and_again_is_given_up(make: Any) -> None:
 def test_a_worker_that_cannot_start_says_why(restart: bool) -> None:
     with pytest.raises(EnvError, match=r"environment 0 .* raised in make: RuntimeError: no such thing"):
         multiprocess(restart=restart).make(faulty("make"))
+
+
+def test_workers_that_the_system_has_no_room_for_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(process_module, "ChildProcess", refuse)
+    remedy = r"worker 0 of 3 cannot be started \(Too many open files\); ask for fewer by vec.workers=.*ulimit -n"
+    with pytest.raises(EnvError, match=remedy) as caught:
+        multiprocess().make(faulty(""))
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("vec", [SERIAL, multiprocess()], ids=["serial", "multiprocess"])

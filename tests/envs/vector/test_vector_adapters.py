@@ -1,5 +1,6 @@
 """Other people's vector environments behind our contract: Gymnasium's, EnvPool's, and environments that are vectors."""
 
+import itertools
 import os
 import pickle
 import signal
@@ -21,7 +22,7 @@ from envs.spec import EnvSpec
 from envs.tasks.cartpole import CartPoleVector
 from envs.vector import EnvError, EnvPool, Gymnasium, Serial, Vec, Vector, VectorEnv, VectorMisuse
 from envs.vector.adapters.batched import BatchedVectorEnv
-from envs.vector.infos import merge_infos, pick_infos
+from envs.vector.infos import add_info, merge_infos, pick_infos
 
 N = 3
 MODES = ["sync", "async"]
@@ -381,6 +382,42 @@ def test_infos_are_laid_over_row_by_row() -> None:
         "d": [True, False],
         "_d": [True, False],
     }
+
+
+def test_infos_of_any_form_go_side_by_side_whoever_spoke_first() -> None:
+    said: list[dict[str, Any]] = [
+        {"at": np.zeros((1, 2)), "won": None},
+        {"at": np.ones((3, 2)), "won": {"by": 4}},
+        {"won": None},
+        {"at": 5.0},
+    ]
+    for order in itertools.permutations(range(4)):
+        added: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for row in order:
+            add_info(added, said[row], row, 4)
+            one: dict[str, Any] = {}
+            add_info(one, said[row], 0, 1)
+            merge_infos(merged, one, np.array([row]), 4)
+        for infos in (added, merged):
+            assert plain(infos["won"]) == {"by": [0, 4, 0, 0], "_by": [False, True, False, False]}
+            assert plain(infos["_won"]) == [False, True, False, False]
+            assert [np.shape(one) for one in infos["at"]] == [(1, 2), (3, 2), (), ()]
+            assert infos["at"][2] is None and infos["at"][3] == 5 and plain(infos["_at"]) == [True, True, False, True]
+
+
+def test_an_info_may_use_the_name_of_what_every_episode_has() -> None:
+    class Told(gymnasium.Wrapper):
+        def step(self, action: Any) -> Any:
+            *given, _ = super().step(action)
+            return *given, {"episode": 3}
+
+    gymnasium.register("Told-v0", lambda **_: Told(gymnasium.make("CartPole-v1")), max_episode_steps=2)
+    with closing(Serial(num_envs=N).make(env_spec("Told-v0"))) as venv:
+        venv.reset(seed=0)
+        *_, first, last = (venv.step(np.zeros(N, np.int64)) for _ in range(2))
+    assert plain(first[4]["episode"]) == [3] * N
+    assert plain(last[4]["final_info"]["episode"]["l"]) == [2] * N
 
 
 # EnvPool

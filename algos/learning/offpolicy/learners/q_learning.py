@@ -1,11 +1,14 @@
 """What DQN and R2D2 have in common: actions that are one choice, epsilon, priorities, and how values descend."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
+
+from gymnasium import Space
 
 from algos.learning.offpolicy.exploration import EpsilonGreedy
+from algos.learning.offpolicy.from_replay import FromReplay
 from algos.learning.offpolicy.learners.objectives import QObjective
-from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
+from algos.learning.offpolicy.parts import POSITIVE_OR_NULL
 from algos.learning.replay.priorities import Priorities
 from algos.networks.heads import Head, make_head
 from envs.errors import require
@@ -13,7 +16,7 @@ from envs.ranges import NonNegativeInt, PositiveInt, UnitFloat
 
 
 @dataclass(kw_only=True, eq=False)
-class QLearning(OffPolicy):
+class QLearning(FromReplay):
     """Settings that mean the same in both (conf/algo/dqn.yaml explains each), and what follows of them."""
 
     learns_values = True
@@ -38,17 +41,11 @@ class QLearning(OffPolicy):
         return QObjective(self.double, self.huber, self.tau, self.target_every, self.max_grad_norm)
 
     def _head(self) -> Head:
-        head = make_head(self.env.spaces[1])
-        one = len(head.leaves) == 1 and len(head.leaves[0].sizes) == 1
-        others = "algo=sac and algo=td3 are for numbers, algo=ppo for actions of every kind"
-        require(one, f"algo={self.group} takes one choice of several, not {self.env.spaces[1]}; {others}")
-        return head
+        return one_choice(self.env.spaces[1], self.group)
 
     def _exploration(self, num_envs: int) -> EpsilonGreedy:
-        start, end = self.epsilon_start, self.epsilon_end
-        require(end <= start, f"algo.epsilon_end={end} exceeds algo.epsilon_start={start}; epsilon falls")
         ladder = num_envs if self.epsilon_ladder else 0
-        return EpsilonGreedy(self.warmup, start, end, self.epsilon_steps, ladder)
+        return EpsilonGreedy(self.warmup, self.epsilon_start, self.epsilon_end, self.epsilon_steps, ladder)
 
     def _priorities(self) -> Priorities | None:
         if not self.priority_exponent:
@@ -60,3 +57,16 @@ class QLearning(OffPolicy):
     @property
     def _at_once(self) -> int:
         return 1 if self.priority_exponent else super()._at_once
+
+
+def one_choice(actions: Space[Any], group: str) -> Head:
+    """Return the head of an action that is one choice.
+
+    Raises:
+        ConfigError: it is something else, which `algo=group` does not take.
+    """
+    head = make_head(actions)
+    one = len(head.leaves) == 1 and len(head.leaves[0].sizes) == 1
+    others = "algo=sac and algo=td3 are for numbers, algo=ppo for actions of every kind"
+    require(one, f"algo={group} takes one choice of several, not {actions}; {others}")
+    return head

@@ -1,7 +1,7 @@
 """Transitions on a device."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ class TorchBatch:
     next_obs: Tensor
     discount: Tensor  # [U, B]
     weight: Tensor  # [U, B]
+    followed: bool  # whether what follows counts anywhere: not all discounts are 0
 
     @classmethod
     def of(cls, batch: Batch, architecture: Architecture, device: torch.device) -> "TorchBatch":
@@ -38,12 +39,15 @@ class TorchBatch:
         action, reward, discount, weight = (
             to_device(each, device) for each in (batch.action, batch.reward, batch.discount, batch.weight)
         )
-        return cls(prepare(batch.obs), action, reward, prepare(batch.next_obs), discount, weight)
+        obs, followed = prepare(batch.obs), bool(batch.discount.any())
+        next_obs = prepare(batch.next_obs) if followed else obs
+        return cls(obs, action, reward, next_obs, discount, weight, followed)
 
     def split(self) -> Iterator["TorchBatch"]:
         """Return what each update learns from, [B, ...]."""
-        parts = (getattr(self, field.name).unbind() for field in fields(self))
-        return (TorchBatch(*each) for each in zip(*parts, strict=True))
+        names = [field.name for field in fields(self) if field.name != "followed"]
+        parts = (getattr(self, name).unbind() for name in names)
+        return (replace(self, **dict(zip(names, each, strict=True))) for each in zip(*parts, strict=True))
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:

@@ -139,7 +139,8 @@ class TorchQLearner:
 
     def _lose(self, batch: TorchBatch) -> tuple[Tensor, list[Tensor], Tensor]:
         """The loss, what is reported but the norm, and how far values were from their targets [B]."""
-        out, following = self.network(batch.obs), self._following(batch.next_obs)
+        out = self.network(batch.obs)
+        following = self._following(batch.next_obs) if batch.followed else out.new_zeros(len(out), out.shape[2])
         made = self._returns.lose(_of_action(out, batch.action[:, 0].long()), batch.reward, batch.discount, following)
         loss = (batch.weight * made.loss).mean()
         return loss, [loss.detach(), made.value.mean(), made.target.mean()], made.distance

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define REPLAY_ABI 1 /* goes up with every change that library.py must know of */
+#define REPLAY_ABI 2 /* goes up with every change that library.py must know of */
 #define TOGETHER 16  /* ways down the tree that are gone side by side, so that one need not wait for the other's memory */
 #define AHEAD 8      /* rows that are fetched before they are needed */
 
@@ -68,6 +68,7 @@ struct rows {
     int64_t row_bytes, final_bytes, obs_bytes, action_bytes;
     int64_t obs_at, action_at, reward_at, end_at, final_at; /* bytes from a row's beginning */
     int64_t lanes, steps;                                   /* N; n of a window */
+    int64_t frames, zeros; /* of an observation; whether zeros are ahead of an episode's first one, or that one again */
     const float *powers;                                    /* [n + 1], of gamma */
 };
 
@@ -95,6 +96,23 @@ static const char *find_row(const struct rows *rows, int64_t id)
     return rows->ring + (id & rows->mask) * rows->row_bytes;
 }
 
+/* The observation of row `id`, or, where `newest` is given, the one that the row led to: frames from there back to the
+ * beginning of the episode. */
+static void copy_obs(const struct rows *rows, int64_t id, const char *newest, char *out)
+{
+    const int64_t bytes = rows->obs_bytes;
+    int64_t left = rows->frames;
+    if (newest) memcpy(out + --left * bytes, newest, bytes);
+    for (int going = 1; left--;) {
+        if (going || !rows->zeros)
+            memcpy(out + left * bytes, find_row(rows, id) + rows->obs_at, bytes);
+        else
+            memset(out + left * bytes, 0, bytes);
+        going = going && left && id >= rows->lanes && !read_end(rows, find_row(rows, id - rows->lanes));
+        if (going) id -= rows->lanes;
+    }
+}
+
 /* The windows that begin at rows `ids`; an end is -1 of a terminal state, 0 of none, k of the final observation k - 1. */
 void gather_windows(const struct rows *rows, const int64_t *ids, int64_t length, const struct gathered *out)
 {
@@ -104,7 +122,7 @@ void gather_windows(const struct rows *rows, const int64_t *ids, int64_t length,
             __builtin_prefetch(find_row(rows, ids[i + AHEAD] + m * rows->lanes) + rows->end_at);
         }
         const char *row = find_row(rows, ids[i]);
-        memcpy(out->obs + i * rows->obs_bytes, row + rows->obs_at, rows->obs_bytes);
+        copy_obs(rows, ids[i], NULL, out->obs + i * rows->frames * rows->obs_bytes);
         memcpy(out->action + i * rows->action_bytes, row + rows->action_at, rows->action_bytes);
         float total = read_reward(rows, row);
         int64_t end = read_end(rows, row), m = 1;
@@ -113,9 +131,10 @@ void gather_windows(const struct rows *rows, const int64_t *ids, int64_t length,
             total += rows->powers[m] * read_reward(rows, row);
             end = read_end(rows, row);
         }
-        const char *next = end > 0 ? rows->finals + ((end - 1) & rows->finals_mask) * rows->final_bytes + rows->final_at
-                                   : find_row(rows, ids[i] + m * rows->lanes) + rows->obs_at;
-        memcpy(out->next_obs + i * rows->obs_bytes, next, rows->obs_bytes);
+        const char *final = rows->finals + ((end - 1) & rows->finals_mask) * rows->final_bytes + rows->final_at;
+        const int64_t last = ids[i] + (m - 1) * rows->lanes;
+        char *next = out->next_obs + i * rows->frames * rows->obs_bytes;
+        copy_obs(rows, end > 0 ? last : last + rows->lanes, end > 0 ? final : NULL, next);
         out->reward[i] = total;
         out->discount[i] = end < 0 ? 0 : rows->powers[m];
     }

@@ -4,17 +4,36 @@
 #define PADDOCK_CHAINS_H
 
 #include "layers.h"
+#include "simd/gather.h"
 
 /* What each layer of a plan makes of a block of rows. */
 struct pass {
     const struct plan *plan;
     float **outputs; /* of each layer [BLOCK, wide] */
+    /* What layers take that take sparse rows, as which rows the block lies there, and which columns it had, of all so far. */
+    const struct sparse *sparse;
+    const int64_t *order;
+    uint8_t *touched;
 };
+
+/* One of a block's sparse rows. */
+struct sparse_row {
+    const uint16_t *index;
+    const float *value;
+    int count;
+};
+
+INLINE struct sparse_row sparse_row(const struct pass *pass, int row)
+{
+    const struct sparse *sparse = pass->sparse;
+    const int64_t first = sparse->starts[pass->order[row]], last = sparse->starts[pass->order[row] + 1];
+    return (struct sparse_row){sparse->index + first, sparse->value ? sparse->value + first : NULL, (int)(last - first)};
+}
 
 static int open_pass(struct pass *pass, const struct plan *plan)
 {
     const int count = plan->begin[plan->chains];
-    *pass = (struct pass){plan, zeros(count * sizeof(float *))};
+    *pass = (struct pass){.plan = plan, .outputs = zeros(count * sizeof(float *))};
     for (int k = 0; pass->outputs && k < count; k++)
         if (!(pass->outputs[k] = zeros((size_t)BLOCK * plan->layers[k].wide * sizeof(float)))) return -1;
     return pass->outputs ? 0 : -1;
@@ -70,6 +89,18 @@ static void single_output(const struct layer *layer, const float *weights, const
     }
 }
 
+/* What a layer makes of a block of sparse rows. */
+static void gather_layer(const struct pass *pass, const struct layer *layer, const float *weights, int rows, float *out)
+{
+    const int wide = layer->wide;
+    for (int row = 0; row < rows; row++) {
+        const struct sparse_row own = sparse_row(pass, row);
+        gather_product(
+            own.index, own.value, own.count, weights, wide, weights + (size_t)layer->in * wide, out + row * wide, wide
+        );
+    }
+}
+
 /* Compute a chain on rows that lie `apart` floats from each other; each layer's outputs are kept. */
 static void go_forward(
     const struct pass *pass, int chain, const float *parameters, const float *in, int apart, int rows
@@ -79,7 +110,8 @@ static void go_forward(
     for (int k = plan->begin[chain]; k < plan->begin[chain + 1]; k++) {
         const struct layer *layer = &plan->layers[k];
         const float *weights = parameters + layer->at;
-        if (layer->out == 1 && k > plan->begin[chain]) single_output(layer, weights, in, rows, pass->outputs[k]);
+        if (layer->sparse) gather_layer(pass, layer, weights, rows, pass->outputs[k]);
+        else if (layer->out == 1 && k > plan->begin[chain]) single_output(layer, weights, in, rows, pass->outputs[k]);
         else
             product(
                 in, apart, 1, layer->in, weights, layer->wide, weights + (size_t)layer->in * layer->wide,
@@ -108,13 +140,27 @@ INLINE void gradient_tile(
         for (int v = 0; v < vectors; v++) *(vf_row *)(onto + i * wide + v * LANES) = sum[i][v];
 }
 
+/* A layer's gradient by its weights, of a block of sparse rows. */
+static void scatter_layer(const struct pass *pass, const struct layer *layer, const float *by, int count, float *onto)
+{
+    for (int row = 0; row < count; row++) {
+        const struct sparse_row own = sparse_row(pass, row);
+        for (int k = 0; k < own.count; k++) pass->touched[own.index[k]] = 1;
+        scatter_gradient(
+            own.index, own.value, own.count, by + (size_t)row * layer->wide, onto, layer->wide, layer->wide
+        );
+    }
+}
+
 /* A layer's gradient by its weights and its bias, onto what is there. */
 static void weights_gradient(
-    const struct layer *layer, const float *in, int apart, const float *by, int count, float *onto
+    const struct pass *pass, const struct layer *layer, const float *in, int apart, const float *by, int count,
+    float *onto
 )
 {
     const int wide = layer->wide;
-    for (int j = 0; j < wide;) {
+    if (layer->sparse) scatter_layer(pass, layer, by, count, onto);
+    for (int j = 0; !layer->sparse && j < wide;) {
         const int many = j + TILE_VECTORS * LANES <= wide;
         int i = 0;
 #define TILE(tall, vectors) \
@@ -153,7 +199,7 @@ static float *go_back(
         const struct layer *layer = &plan->layers[k];
         const float *taken = k > first ? pass->outputs[k - 1] : in;
         const int wide = layer->wide_in;
-        if (gradient) weights_gradient(layer, taken, k > first ? wide : apart, by, rows, gradient + layer->at);
+        if (gradient) weights_gradient(pass, layer, taken, k > first ? wide : apart, by, rows, gradient + layer->at);
         if (k == first && !further) return NULL;
         product(by, layer->wide, 1, layer->out, back + layer->back, wide, NULL, other, wide, rows, wide);
         float *swap = by;

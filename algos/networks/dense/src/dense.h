@@ -8,7 +8,9 @@
 
 #include <stdint.h>
 
-#define DENSE_ABI 4 /* goes up with every change that library.py must know of */
+#include "simd/sparse.h"
+
+#define DENSE_ABI 5 /* goes up with every change that library.py must know of */
 #define CHAINS 3
 #define MOST_PARTS 16   /* that a minibatch is cut into */
 #define BLOCK 32        /* rows that are computed together, and the fewest of a part */
@@ -30,6 +32,7 @@ struct network {
 struct evaluation {
     const float *parameters;  /* [P] */
     const float *observation; /* [R, numbers], or [R, numbers + outputs] */
+    const struct sparse *sparse; /* the numbers, where almost all are 0: what is legal stands alone above; or NULL */
     const float *action;      /* [R, components], or NULL */
     float *value, *logprob;   /* [R]; of actions, if there are any, before squashing */
     int64_t rows;
@@ -40,6 +43,7 @@ struct evaluation {
 struct update {
     float *parameters, *momentum, *variance; /* [P] */
     const float *observation;                /* [R, ...] */
+    const struct sparse *sparse;             /* as above */
     const float *action;                     /* [R, components] */
     const float *logprob, *advantage, *target, *value, *slope; /* [R]; slope: of squashing, taken from log-densities */
     const int64_t *order;            /* rows as minibatches take them, one after another */

@@ -17,6 +17,7 @@ struct descent {
     float *targets; /* parameters that follow slowly, or NULL */
     float *back;    /* transposed weights */
     float *gradient[MOST_PARTS];
+    uint8_t *touched[MOST_PARTS]; /* rows of weights whose gradient is not 0, of layers that take sparse rows; or NULL */
     float *norms; /* of each chunk: the sum of its squares */
     int chunks;
 };
@@ -59,9 +60,34 @@ static struct chunk chunk_of(const struct plan *plan, int number)
 /* Make room for the gradients of so many parts. */
 static int open_parts(struct descent *descent, int parts)
 {
-    for (int p = 0; p < parts; p++)
-        if (!descent->gradient[p] && !(descent->gradient[p] = zeros(descent->plan->parameters * sizeof(float)))) return -1;
+    const struct plan *plan = descent->plan;
+    const int sparse = plan->layers[0].sparse;
+    for (int p = 0; p < parts; p++) {
+        float **gradient = &descent->gradient[p];
+        uint8_t **touched = &descent->touched[p];
+        if (!*gradient && !(*gradient = zeros(plan->parameters * sizeof(float)))) return -1;
+        if (sparse && !*touched && !(*touched = zeros(plan->layers[0].in))) return -1;
+    }
     return 0;
+}
+
+/* Set a part's gradient to 0: of layers that take sparse rows, what is not. */
+static void clear_part(const struct descent *descent, int part)
+{
+    const struct plan *plan = descent->plan;
+    float *gradient = descent->gradient[part];
+    uint8_t *touched = descent->touched[part];
+    memset(gradient, 0, whole(plan->leading) * sizeof *gradient);
+    for (int k = 0; k < plan->begin[plan->chains]; k++) {
+        const struct layer *layer = &plan->layers[k];
+        const size_t wide = layer->wide, bytes = wide * sizeof *gradient;
+        float *own = gradient + layer->at;
+        for (int i = 0; layer->sparse && i < layer->in; i++)
+            if (touched[i]) memset(own + i * wide, 0, bytes);
+        if (layer->sparse) memset(own + layer->in * wide, 0, bytes);
+        else memset(own, 0, (layer->in + 1) * bytes);
+    }
+    if (touched) memset(touched, 0, plan->layers[0].in);
 }
 
 static int open_descent(struct descent *descent, const struct plan *plan, int targets)
@@ -79,7 +105,7 @@ static int open_descent(struct descent *descent, const struct plan *plan, int ta
 
 static void close_descent(struct descent *descent)
 {
-    for (int p = 0; p < MOST_PARTS; p++) free(descent->gradient[p]);
+    for (int p = 0; p < MOST_PARTS; p++) free(descent->gradient[p]), free(descent->touched[p]);
     free(descent->parameters);
     free(descent->momentum);
     free(descent->variance);
@@ -88,20 +114,34 @@ static void close_descent(struct descent *descent)
     free(descent->norms);
 }
 
-/* Sum the parts' gradients, and the squares: by columns modulo 16, row by row, so that no width changes their order. */
+/* Whether any part's gradient by this row of weights may be other than 0; the sum is the first part's then. */
+static int is_touched(const struct descent *descent, const struct chunk *chunk, int row, int parts)
+{
+    if (!chunk->layer || !chunk->layer->sparse || row == chunk->layer->in) return 1;
+    int any = 0;
+    for (int p = 0; p < parts; p++) any |= __atomic_load_n(&descent->touched[p][row], __ATOMIC_RELAXED);
+    if (any) __atomic_store_n(&descent->touched[0][row], 1, __ATOMIC_RELAXED);
+    return any;
+}
+
+/* Sum the parts' gradients, and the squares: by columns modulo 16, row by row, so that no width changes their order.
+ * Sums that begin with 0 are never -0, and zeros change nothing in them. */
 static float add_up(const struct descent *descent, const struct chunk *chunk, int parts)
 {
     float *const *gradient = descent->gradient;
     vf squares[16 / LANES];
     for (int v = 0; v < 16 / LANES; v++) squares[v] = splat(0);
-    for (size_t row = 0; row < chunk->count; row += chunk->wide)
+    int row = chunk->first;
+    for (size_t from = 0; from < chunk->count; from += chunk->wide, row++) {
+        if (!is_touched(descent, chunk, row, parts)) continue;
         for (int j = 0; j < chunk->wide; j += LANES) {
-            const size_t i = chunk->at + row + j;
+            const size_t i = chunk->at + from + j;
             vf sum = *(const vf *)(gradient[0] + i);
             for (int p = 1; p < parts; p++) sum += *(const vf *)(gradient[p] + i);
             *(vf *)(gradient[0] + i) = sum;
             squares[j / LANES % (16 / LANES)] += sum * sum;
         }
+    }
     float total = 0;
     for (int k = 0; k < 16; k++) total += squares[k / LANES][k % LANES];
     return total;

@@ -2,6 +2,7 @@
  * operations it is another. */
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "dense.h"
 #include "runtime/recorded.h"
@@ -17,7 +18,9 @@ struct inputs_of_learning {
     float observation[ROWS * MOST_WIDTH], action[ROWS * MOST_WIDTH];
     float logprob[ROWS], advantage[ROWS], target[ROWS], value[ROWS], slope[ROWS];
     float values[ROWS], logprobs[ROWS];
-    int64_t order[ROWS];
+    int64_t order[ROWS], starts[ROWS + 1];
+    uint16_t index[ROWS * MOST_WIDTH];
+    float kept[ROWS * MOST_WIDTH];
     double report[MINIBATCHES * REPORTED];
 };
 
@@ -26,8 +29,24 @@ static void fill(float *numbers, int count, struct inputs *inputs)
     for (int i = 0; i < count; i++) numbers[i] = next_number(inputs);
 }
 
+/* Leave only every third number of observations, apart from what is legal, or with `ones` a 1 in its place. */
+static struct sparse thin_out(struct inputs_of_learning *in, int numbers, int width, int ones)
+{
+    int64_t count = 0;
+    for (int row = 0; row < ROWS; row++) {
+        float *from = in->observation + row * width;
+        in->starts[row] = count;
+        for (int i = row % 3; i < numbers; i += 3) in->index[count] = (uint16_t)i, in->kept[count++] = from[i];
+        memmove(in->observation + row * (width - numbers), from + numbers, (width - numbers) * sizeof *from);
+    }
+    in->starts[ROWS] = count;
+    return (struct sparse){in->starts, in->index, ones ? NULL : in->kept};
+}
+
 /* Learn a little, and look at what came of it; 0: no memory. */
-static uint64_t learn_recorded(const struct dense_set *set, const struct network *network, int width, uint64_t hashed)
+static uint64_t learn_recorded(
+    const struct dense_set *set, const struct network *network, int width, int sparse, uint64_t hashed
+)
 {
     static const int64_t ends[MINIBATCHES] = {70, 77, ROWS};
     static const float rates[MINIBATCHES] = {0.03125f, 0.0625f, 0.015625f}, deviations[MINIBATCHES] = {4, 2, 1.5f};
@@ -47,13 +66,15 @@ static uint64_t learn_recorded(const struct dense_set *set, const struct network
         }
         in->order[i] = i * 7 % ROWS;
     }
+    const struct sparse thin = sparse ? thin_out(in, network->sizes[0], width, network->masked) : (struct sparse){0};
     fill(in->logprob, ROWS, &inputs);
     fill(in->advantage, ROWS, &inputs);
     fill(in->target, ROWS, &inputs);
     fill(in->value, ROWS, &inputs);
     const struct update update = {
         .parameters = in->parameters, .momentum = in->momentum, .variance = in->variance,
-        .observation = in->observation, .action = in->action, .logprob = in->logprob, .advantage = in->advantage,
+        .observation = in->observation, .sparse = sparse ? &thin : NULL, .action = in->action,
+        .logprob = in->logprob, .advantage = in->advantage,
         .target = in->target, .value = in->value, .slope = in->slope, .order = in->order, .ends = ends,
         .rates = rates, .deviations = deviations, .report = in->report, .minibatches = MINIBATCHES, .clip = 0.25f,
         .value_clip = network->masked ? 0.5f : -1, .value_coef = 0.5f, .entropy_coef = 0.0625f,
@@ -61,8 +82,8 @@ static uint64_t learn_recorded(const struct dense_set *set, const struct network
         .variance_decay = 0.984375f, .normalize_advantages = 1, .threads = 2,
     };
     const struct evaluation evaluation = {
-        .parameters = in->parameters, .observation = in->observation, .action = in->action, .value = in->values,
-        .logprob = in->logprobs, .rows = ROWS, .threads = 2,
+        .parameters = in->parameters, .observation = in->observation, .sparse = sparse ? &thin : NULL,
+        .action = in->action, .value = in->values, .logprob = in->logprobs, .rows = ROWS, .threads = 2,
     };
     int failed = set->update(network, &update) || set->evaluate(network, &evaluation);
     hashed = hash(hash(hashed, in->parameters, sizeof in->parameters), in->variance, sizeof in->variance);
@@ -206,8 +227,11 @@ uint64_t fingerprint_dense(const char *name)
     fixed.actor = hard, fixed.actor_layers = 3, fixed.relu = 1, fixed.soft = fixed.learned = 0;
     fixed.target_every = fixed.actor_every = 2, fixed.target_noise = 0.25f, fixed.target_noise_clip = 0.125f;
     const struct dense_set *set = find_dense(name);
-    uint64_t hashed = learn_recorded(set, &one, 7, 1);
-    if (hashed) hashed = learn_recorded(set, &other, 5 + 6, hashed);
+    uint64_t hashed = 1;
+    for (int sparse = 0; hashed && sparse < 2; sparse++) {
+        hashed = learn_recorded(set, &one, 7, sparse, hashed);
+        if (hashed) hashed = learn_recorded(set, &other, 5 + 6, sparse, hashed);
+    }
     if (hashed) hashed = learn_recorded_q(set, &values, 7, hashed);
     if (hashed) hashed = learn_recorded_q(set, &dueling, 5 + 6, hashed);
     if (hashed) hashed = learn_recorded_actor_critic(set, &drawn, hashed);

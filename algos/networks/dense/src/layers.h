@@ -22,12 +22,14 @@ struct chain {
     int layers;           /* 0: there is none */
     int activated;        /* the last layer too */
     int further;          /* whether gradients by what it takes are asked for */
+    int sparse;           /* what it takes are rows that are almost all zeros */
 };
 
 struct layer {
     int in, out, wide_in, wide;
     size_t at, flat, back; /* in the network's own order, in the flat vector, and in the transposed copy */
     int activated, turned; /* turned: there is a transposed copy */
+    int sparse; /* whether it takes rows that are almost all zeros */
 };
 
 struct plan {
@@ -66,7 +68,7 @@ static int open_plan(struct plan *plan, const struct chain *chains, int count, i
             *layer = (struct layer){
                 .in = in, .out = out, .wide_in = whole(in), .wide = whole(out), .at = plan->parameters,
                 .flat = plan->flat, .back = plan->back, .activated = chain->activated || k + 1 < chain->layers,
-                .turned = chain->further || k > 0,
+                .turned = chain->further || k > 0, .sparse = chain->sparse && k == 0,
             };
             plan->parameters += (size_t)(in + 1) * layer->wide;
             plan->flat += (size_t)(in + 1) * out;

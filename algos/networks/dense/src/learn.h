@@ -43,10 +43,11 @@ static void learn_part(
 {
     const struct model *model = work->model;
     const struct update *update = work->update;
-    const struct values *values = &desk->values;
+    struct values *values = &desk->values;
     const struct descent *descent = &work->descent;
     float *gradient = descent->gradient[part];
-    memset(gradient, 0, model->plan.parameters * sizeof *gradient);
+    clear_part(descent, part);
+    values->pass.sparse = update->sparse, values->pass.touched = descent->touched[part];
     for (int j = 0; part == 0 && j < model->network->log_stds; j++) gradient[j] = -update->entropy_coef;
     work->sums[part] = (struct sums){0};
     for (int64_t start = first; start < last; start += BLOCK) {
@@ -54,6 +55,7 @@ static void learn_part(
         const int64_t *order = update->order + start;
         int wide, value_wide;
         take_rows(model, update->observation, order, count, values->input);
+        values->pass.order = order;
         compute(values, descent->parameters, count, 1);
         forbid(values, count);
         float *output = given_by(values, POLICY, &wide), *value = given_by(values, VALUE, &value_wide);
@@ -123,7 +125,7 @@ static void learn(void *job, int member)
 static int update_network(const struct network *network, const struct update *update)
 {
     struct model model;
-    if (open_model(&model, network)) return -1;
+    if (open_model(&model, network, update->sparse != NULL)) return -1;
     struct work work = {.model = &model, .update = update};
     struct descent *descent = &work.descent;
     const struct vectors vectors = {
@@ -180,12 +182,15 @@ static void look(void *job, int member)
     struct values values;
     struct rows rows;
     int failed = open_values(&values, model) | open_rows(&rows, model);
+    int64_t order[BLOCK];
+    values.pass.sparse = evaluation->sparse, values.pass.order = order;
     if (failed) __atomic_store_n(&looking->failed, 1, __ATOMIC_RELAXED);
     for (int64_t first; !failed;) {
         first = __atomic_fetch_add(&looking->next, BLOCK, __ATOMIC_RELAXED);
         if (first >= evaluation->rows) break;
         const int count = evaluation->rows - first < BLOCK ? (int)(evaluation->rows - first) : BLOCK;
-        memcpy(values.input, evaluation->observation + first * model->row, (size_t)count * model->row * sizeof(float));
+        for (int b = 0; b < count; b++) order[b] = first + b;
+        take_rows(model, evaluation->observation, order, count, values.input);
         compute(&values, looking->parameters, count, evaluation->action != NULL);
         if (evaluation->action) forbid(&values, count);
         int wide;
@@ -205,7 +210,7 @@ static void look(void *job, int member)
 static int evaluate_network(const struct network *network, const struct evaluation *evaluation)
 {
     struct model model;
-    if (open_model(&model, network)) return -1;
+    if (open_model(&model, network, evaluation->sparse != NULL)) return -1;
     float *parameters = zeros(model.plan.parameters * sizeof(float));
     struct looking looking = {.model = &model, .evaluation = evaluation, .parameters = parameters};
     looking.failed = !parameters;

@@ -13,18 +13,20 @@ struct model {
     int numbers, row, outputs; /* of an observation: numbers, and floats with what is legal */
 };
 
-static int open_model(struct model *model, const struct network *network)
+/* `sparse`: rows have no numbers but what is legal. */
+static int open_model(struct model *model, const struct network *network, int sparse)
 {
     struct chain chains[CHAINS];
     const int32_t *sizes = network->sizes;
     for (int c = 0; c < CHAINS; c++) {
         const int layers = network->layers[c];
-        chains[c] = (struct chain){sizes, layers, c == TRUNK, c != TRUNK && network->layers[TRUNK] > 0};
+        const int further = c != TRUNK && network->layers[TRUNK] > 0;
+        chains[c] = (struct chain){sizes, layers, c == TRUNK, further, sparse && !further};
         if (layers) sizes += layers + 1;
     }
     *model = (struct model){.network = network};
     if (open_plan(&model->plan, chains, CHAINS, network->log_stds, network->relu)) return -1;
-    model->numbers = chains[network->layers[TRUNK] ? TRUNK : POLICY].sizes[0];
+    model->numbers = sparse ? 0 : chains[network->layers[TRUNK] ? TRUNK : POLICY].sizes[0];
     model->outputs = chains[POLICY].sizes[network->layers[POLICY]];
     model->row = model->numbers + (network->masked ? model->outputs : 0);
     return 0;

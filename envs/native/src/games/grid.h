@@ -41,7 +41,7 @@ enum grid_map {
     OBSTRUCTED_MAZE_FULL, MAPS,
 };
 
-/* What an episode is drawn by, each map reading what concerns it; envs/native/minigrid.py has the same fields. */
+/* What an episode is drawn by, each map reading what concerns it; envs/native/games/minigrid.py has the same fields. */
 struct grid_settings {
     int32_t map, width, height, max_steps, see_through;
     int32_t start_x, start_y, start_direction; /* start_x -1: drawn; of a full maze the agent's room */
@@ -100,8 +100,6 @@ void draw_multi_room(struct sketch *s);
 
 /* Of the task: see `struct task`. What is observed is 160 bytes: the direction in the first 8, then the image [7, 7, 3]. */
 #define GRID_ROW 160
-int open_grids(void *group, const void *settings);
-void close_grids(void *group);
 void start_grids(void *group, const void *settings, struct generator *generators, unsigned mask, unsigned char *rows);
 unsigned step_grids(
     void *group, const void *settings, struct generator *generators, unsigned mask, const int64_t *choice,

@@ -148,14 +148,6 @@ static int step_grid(
     return ended;
 }
 
-int open_grids(void *group, const void *settings)
-{
-    (void)group, (void)settings;
-    return 0;
-}
-
-void close_grids(void *group) { (void)group; }
-
 void start_grids(void *group, const void *settings, struct generator *generators, unsigned mask, unsigned char *rows)
 {
     struct grid *grids = group;

@@ -3,6 +3,7 @@
 #ifndef PADDOCK_MINIGRID_H
 #define PADDOCK_MINIGRID_H
 
+#include "game.h"
 #include "grid.h"
 
 #define GRID_TASK(which, most_choices)                                                                                 \
@@ -14,8 +15,8 @@
         .row_bytes = GRID_ROW,                                                                                         \
         .group_bytes = LANES * sizeof(struct grid),                                                                    \
         .saved_bytes = sizeof(struct grid),                                                                            \
-        .open = open_grids,                                                                                            \
-        .close = close_grids,                                                                                          \
+        .open = open_game,                                                                                             \
+        .close = close_game,                                                                                           \
         .start_rows = start_grids,                                                                                     \
         .step_rows = step_grids,                                                                                       \
         .save = save_grid,                                                                                             \

@@ -25,21 +25,13 @@ INLINE uint64_t read_ticks(void)
 #endif
 }
 
-/* Rows of `width` numbers each into lanes; lanes without a row are 0. */
-INLINE void gather_rows(const float *rows, int width, int count, vf *lanes)
-{
-    float *at = (float *)lanes;
-    if (count < LANES) memset(lanes, 0, (size_t)width * sizeof *lanes);
-    for (int i = 0; i < count; i++)
-        for (int k = 0; k < width; k++) at[k * LANES + i] = rows[i * width + k];
-}
-
 /* What each thread takes for its share. */
 struct stage {
     vf *one, *other, *third; /* a layer's values each, or an action's */
     struct forward forward;  /* of few rows */
     float *input;            /* that many rows of what goes in, and of what comes out */
     size_t widest;
+    struct expanded expanded; /* LANES rows of bytes, where observations are those */
 };
 
 /* Outputs of environments from `base` on, another in each lane; where they are, `one` or `other`. */
@@ -73,8 +65,19 @@ INLINE vf *run_few(const struct steps *steps, const float *observation, int coun
             stage->input[i * inputs + k] = x > steps->clip ? steps->clip : x;
         }
     float *out = stage->input + (size_t)count * inputs;
-    forward_some(&stage->forward, steps->mean ? stage->input : observation, out, count, stage->widest);
+    forward_some(&stage->forward, steps->mean ? stage->input : observation, NULL, out, count, stage->widest);
     gather_rows(out, width, count, stage->one);
+    return stage->one;
+}
+
+/* The same of rows of bytes. */
+INLINE vf *run_rows_of_bytes(const struct steps *steps, const uint8_t *rows, int count, const struct stage *stage)
+{
+    const struct sparse sparse = expand_some(&stage->expanded, steps->features, rows, count);
+    const int width = steps->sizes[steps->layers];
+    forward_some(&stage->forward, NULL, &sparse, stage->input, count, stage->widest);
+    gather_rows(stage->input, width, count, stage->one);
+    forbid_lanes(steps->features, rows, width, count, stage->one);
     return stage->one;
 }
 
@@ -131,12 +134,14 @@ static int choose_some(
     const struct stage *stage
 )
 {
-    const int inputs = steps->sizes[0], width = steps->sizes[steps->layers];
+    const int width = steps->sizes[steps->layers];
     const int64_t at = t * vector->num_envs + base;
-    const float *observation = (const float *)rows->observation + (size_t)base * inputs;
+    const uint8_t *bytes = rows->observation + (size_t)base * row_bytes(vector->task);
+    const float *observation = (const float *)bytes;
     /* Four lanes are no faster than rows, which use each weight that is read four times. */
     const int few = LANES == 4 || 2 * count <= LANES;
-    const vf *out = few ? run_few(steps, observation, count, stage) : run_lanes(steps, observation, count, stage);
+    const vf *out = steps->features ? run_rows_of_bytes(steps, bytes, count, stage)
+                  : few ? run_few(steps, observation, count, stage) : run_lanes(steps, observation, count, stage);
     vf *noise = out == stage->one ? stage->other : stage->one, logprob = splat(0);
     const int drawn_width = steps->drawn == DRAWN_CHOICE ? width : steps->numbers;
     gather_rows(steps->noise + at * drawn_width, drawn_width, count, noise);
@@ -170,10 +175,9 @@ INLINE void note_step(
     const struct vector *vector, const struct steps *steps, const struct rows *rows, int64_t t, int base, int count
 )
 {
-    const size_t width = (size_t)vector->task->observations, own = (size_t)base * width;
+    const size_t bytes = row_bytes(vector->task), own = (size_t)base * bytes;
     const int64_t at = t * vector->num_envs + base, next = at + vector->num_envs;
-    const float *seen = (const float *)rows->observation + own, *final = (const float *)rows->final + own;
-    memcpy(steps->observation + next * width, seen, (size_t)count * width * sizeof(float));
+    memcpy(steps->observation + next * bytes, rows->observation + own, (size_t)count * bytes);
     for (int i = 0; i < count; i++) {
         const uint8_t terminated = rows->terminated[base + i], truncated = rows->truncated[base + i] & !terminated;
         steps->reward[at + i] = (float)rows->reward[base + i];
@@ -181,7 +185,7 @@ INLINE void note_step(
         if (!(terminated | truncated)) continue;
         steps->final_return[at + i] = rows->final_return[base + i];
         steps->final_length[at + i] = rows->final_length[base + i];
-        if (truncated) memcpy(steps->final + (at + i) * width, final + i * width, width * sizeof(float));
+        if (truncated) memcpy(steps->final + (at + i) * bytes, rows->final + own + i * bytes, bytes);
     }
 }
 
@@ -206,8 +210,8 @@ static void play_block(
     const struct rows *rows = job->rows;
     const int base = first * vector->places, end = last * vector->places;
     const int count = (end < vector->num_envs ? end : vector->num_envs) - base;
-    const size_t width = (size_t)vector->task->observations, own = (size_t)base * width;
-    memcpy(steps->observation + own, (const float *)rows->observation + own, (size_t)count * width * sizeof(float));
+    const size_t bytes = row_bytes(vector->task), own = (size_t)base * bytes;
+    memcpy(steps->observation + own, rows->observation + own, (size_t)count * bytes);
     uint64_t before = read_ticks();
     for (int64_t t = 0; t < steps->count; t++) {
         for (int i = 0; i < count; i += LANES) {
@@ -232,11 +236,13 @@ static void play_steps(const struct vector *vector, const void *argument, int fi
     const struct steps_job *job = argument;
     struct steps *steps = job->steps;
     size_t widest = 0;
-    for (int k = 0; k <= steps->layers; k++)
+    for (int k = steps->features != NULL; k <= steps->layers; k++)
         if (whole(steps->sizes[k]) > widest) widest = whole(steps->sizes[k]);
     vf *memory = aligned_alloc(sizeof(vf), 3 * widest * sizeof(vf));
     float *few = malloc(widest * (2 * FORWARD_ROWS + 2 * LANES) * sizeof *few);
-    if (!memory || !few) {
+    struct expanded expanded = {0};
+    if (!memory || !few || (steps->features && open_expanded(&expanded, steps->features, LANES))) {
+        close_expanded(&expanded);
         free(memory);
         free(few);
         __atomic_store_n(&steps->failed, 1, __ATOMIC_RELAXED);
@@ -244,7 +250,7 @@ static void play_steps(const struct vector *vector, const void *argument, int fi
     }
     const struct stage stage = {
         .one = memory, .other = memory + widest, .third = memory + 2 * widest, .input = few + 2 * FORWARD_ROWS * widest,
-        .widest = widest,
+        .widest = widest, .expanded = expanded,
         .forward = {
             .weights = steps->weights, .scratch = few, .sizes = steps->sizes, .layers = steps->layers,
             .relu = steps->relu,
@@ -254,6 +260,7 @@ static void play_steps(const struct vector *vector, const void *argument, int fi
     const int side = vector->places < SIDE_BY_SIDE ? SIDE_BY_SIDE / vector->places : 1;
     for (int g = first; g < last; g += side)
         play_block(vector, job, g, last - g < side ? last : g + side, &stage, ticks);
+    close_expanded(&expanded);
     free(memory);
     free(few);
     __atomic_fetch_add(&steps->policy_ticks, ticks[0], __ATOMIC_RELAXED);

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "simd/functions.h"
+#include "simd/gather.h"
 #include "simd/product.h"
+#include "features.h"
 #include "networks.h"
 
 INLINE size_t whole(int32_t width) { return ((size_t)width + WHOLE - 1) / WHOLE * WHOLE; }
@@ -21,7 +23,24 @@ INLINE void squash_rows(float *at, size_t stride, int rows, int width, int relu)
         }
 }
 
-static void forward_some(const struct forward *forward, const float *in, float *out, int rows, size_t widest)
+/* The first layer of sparse rows. */
+static void gather_layer(
+    const struct sparse *sparse, int inputs, const float *weights, size_t wide, float *to, int rows, int width
+)
+{
+    for (int r = 0; r < rows; r++) {
+        const int64_t first = sparse->starts[r];
+        gather_product(
+            sparse->index + first, sparse->value ? sparse->value + first : NULL, (int)(sparse->starts[r + 1] - first),
+            weights, wide, weights + inputs * wide, to + r * wide, width
+        );
+    }
+}
+
+/* Take rows of `in`, or where that is NULL sparse ones, through all layers. */
+static void forward_some(
+    const struct forward *forward, const float *in, const struct sparse *sparse, float *out, int rows, size_t widest
+)
 {
     const int32_t *sizes = forward->sizes;
     float *one = forward->scratch, *other = one + FORWARD_ROWS * widest;
@@ -31,7 +50,8 @@ static void forward_some(const struct forward *forward, const float *in, float *
         const size_t next = whole(sizes[k + 1]);
         const int width = (sizes[k + 1] + LANES - 1) / LANES * LANES;
         float *to = in == one ? other : one;
-        product(in, stride, 1, sizes[k], weights, next, weights + (size_t)sizes[k] * next, to, next, rows, width);
+        if (!in) gather_layer(sparse, sizes[k], weights, next, to, rows, width);
+        else product(in, stride, 1, sizes[k], weights, next, weights + (size_t)sizes[k] * next, to, next, rows, width);
         if (k + 1 < forward->layers) squash_rows(to, next, rows, width, forward->relu);
         weights += ((size_t)sizes[k] + 1) * next;
         in = to, stride = next;
@@ -47,10 +67,33 @@ static void forward_rows(const struct forward *forward)
     for (int k = 1; k <= forward->layers; k++) widest = whole(sizes[k]) > widest ? whole(sizes[k]) : widest;
     for (int64_t first = 0; first < forward->rows; first += FORWARD_ROWS) {
         const int64_t left = forward->rows - first;
+        struct sparse sparse = forward->sparse ? *forward->sparse : (struct sparse){0};
+        if (forward->sparse) sparse.starts += first;
         forward_some(
-            forward, forward->input + first * sizes[0], forward->output + first * sizes[forward->layers],
-            left < FORWARD_ROWS ? (int)left : FORWARD_ROWS, widest
+            forward, forward->sparse ? NULL : forward->input + first * sizes[0], &sparse,
+            forward->output + first * sizes[forward->layers], left < FORWARD_ROWS ? (int)left : FORWARD_ROWS, widest
         );
+    }
+}
+
+/* Rows of `width` numbers each into lanes; lanes without a row are 0. */
+INLINE void gather_rows(const float *rows, int width, int count, vf *lanes)
+{
+    float *at = (float *)lanes;
+    if (count < LANES) memset(lanes, 0, (size_t)width * sizeof *lanes);
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < width; k++) at[k * LANES + i] = rows[i * width + k];
+}
+
+#define LOWEST -3.4028235e38f /* of what is not legal: its probability is 0 */
+
+/* Forbid what rows of bytes say is not legal, in lanes of outputs; they always leave something. */
+INLINE void forbid_lanes(const struct features *features, const uint8_t *rows, int width, int count, vf *out)
+{
+    for (int i = 0; features->legal >= 0 && i < count; i++) {
+        const uint8_t *legal = rows + i * features->row_bytes + features->legal;
+        for (int k = 0; k < width; k++)
+            if (!legal[k]) ((float *)out)[k * LANES + i] = LOWEST;
     }
 }
 

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "simd/sparse.h"
+
 #define SPARE_FLOATS 128 /* what whole vectors may read or write behind an array's end */
 
 /* S networks with P parameters each, laid out as in `MLP`; envs/native/networks.py has the same fields. */
@@ -32,6 +34,7 @@ struct forward {
     const int32_t *sizes; /* [layers + 1] widths from input to output */
     int64_t rows;
     int32_t layers, relu; /* relu: or else tanh between layers */
+    const struct sparse *sparse; /* the input, where almost all of it is 0; else NULL */
 };
 
 typedef void forward_part(const struct forward *forward);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "policy.h"
+#include "row_player.h"
 
 #define MOST_WAYS (MAX_LANES / LANES)
 
@@ -162,6 +163,7 @@ static void end_episodes(struct player *player, const struct rollout *rollout, u
 
 static int play_lanes(const struct rollout *rollout, int64_t *next)
 {
+    if (rollout->features) return play_rows(rollout, next);
     if (__atomic_load_n(next, __ATOMIC_RELAXED) >= rollout->episodes) return 0;
     struct player *player = open_player(rollout);
     if (!player) return -1;

@@ -3,6 +3,7 @@
 #ifndef PADDOCK_ROLLOUT_H
 #define PADDOCK_ROLLOUT_H
 
+#include "features.h"
 #include "runtime/native.h"
 
 enum { HEAD_DISCRETE, HEAD_BOUNDED, HEAD_CLIPPED };
@@ -11,7 +12,7 @@ enum { HEAD_DISCRETE, HEAD_BOUNDED, HEAD_CLIPPED };
 struct rollout {
     const struct task *task;
     const void *settings;
-    const float *parameters;         /* [M, P] */
+    const float *parameters;         /* [M, P]; where observations are rows of bytes, laid out as for `struct forward` */
     int64_t members, episodes, num_parameters, limit; /* limit: steps of an episode, 0 for none */
     const int64_t *seeds;            /* [E] */
     const int32_t *member;           /* [E] row of parameters */
@@ -19,6 +20,7 @@ struct rollout {
     const int32_t *sizes;            /* [layers + 1] widths from observation to output */
     const float *low, *high;         /* [A] bounds of actions; not for choices */
     const float *mean, *std;         /* [O] of observations; NULL: they are taken as they are */
+    const struct features *features; /* of observations that are rows of bytes; else NULL */
     int32_t layers, relu, head, threads; /* relu: or else tanh */
     float clip;                      /* of normalized observations, in deviations */
     double *returns;                 /* [E]; NaN: an action was not finite, which ended the episode */

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "games/games.h"
 #include "games/grid.h"
+#include "games/sanity_settings.h"
 #include "recorded.h"
 #include "walker/ground.h"
 #include "simd/sets.h"
@@ -19,10 +21,11 @@
 #define STEP (14 / 30.0)
 #define HEIGHT (100 / 30.0)
 
+#define MOST_ROW 1024 /* bytes of an observation of any task */
 #define FLOAT_BYTES (ENVS * MAX_OBSERVATION * sizeof(float))
 
 struct buffers {
-    unsigned char observation[ENVS * GRID_ROW], final[ENVS * GRID_ROW]; /* a row of floats is shorter */
+    unsigned char observation[ENVS * MOST_ROW], final[ENVS * MOST_ROW];
     float action[ENVS * MAX_ACTION];
     int64_t choice[ENVS];
     double reward[ENVS], running_return[ENVS], final_return[ENVS];
@@ -137,6 +140,21 @@ static uint64_t play_grids(const struct task *task)
     return hashed;
 }
 
+static int is_game(const struct task *task) { return task->open == open_game && task->start_rows != start_grids; }
+
+/* A game of our own, or a task of the sanity suite. */
+static uint64_t play_game(const struct task *task)
+{
+    enum { LENGTH = 7 };
+    double rewards[(LENGTH + 1) * (LENGTH + 1)];
+    for (int i = 0; i < (LENGTH + 1) * (LENGTH + 1); i++) rewards[i] = i * 0x1p-4;
+    const struct sanity_settings settings = {
+        .offset = -0.5, .leave = 2, .stay = 0.25, .share = 0.7, .rewards = rewards, .arm = 6, .zeros = 3, .delay = 2,
+        .digits = 3, .steps = LENGTH, .terminates = 1, .password = 13,
+    };
+    return play_task(task, &settings, 60, 40, 1);
+}
+
 #define SLOTS 3
 #define LAYERS 2
 #define MOST_PARAMETERS 700
@@ -190,7 +208,7 @@ static uint64_t run_recorded_networks(const struct set *set)
         hashed = hash(hashed, output, sizeof output);
     }
     for (const struct task *const *task = set->tasks; hashed && *task; task++) {
-        if ((*task)->poses || (*task)->row_bytes) continue;
+        if ((*task)->poses || (*task)->row_bytes || is_game(*task)) continue;
         const int choices = (*task)->choices;
         hashed = play_networks(*task, parameters, SLOTS, !choices, choices ? HEAD_DISCRETE : HEAD_BOUNDED, hashed);
         if (hashed && !choices) hashed = play_networks(*task, parameters, 1, 0, HEAD_CLIPPED, hashed);
@@ -214,6 +232,19 @@ static uint64_t run_recorded_forward(const struct set *set)
         const struct forward forward = {
             .weights = weights, .input = input, .output = output, .scratch = scratch, .sizes = sizes, .rows = ROWS,
             .layers = LAYERS, .relu = relu,
+        };
+        set->forward(&forward);
+        hashed = hash(hashed, output, sizeof output);
+    }
+    int64_t starts[ROWS + 1];
+    uint16_t index[ROWS * INPUTS];
+    for (int r = 0; r <= ROWS; r++) starts[r] = r * (INPUTS / 3);
+    for (int i = 0; i < starts[ROWS]; i++) index[i] = (uint16_t)(3 * (i % (INPUTS / 3)) + i % 2);
+    for (int ones = 0; ones < 2; ones++) {
+        const struct sparse sparse = {starts, index, ones ? NULL : input};
+        const struct forward forward = {
+            .weights = weights, .output = output, .scratch = scratch, .sizes = sizes, .rows = ROWS, .layers = LAYERS,
+            .sparse = &sparse,
         };
         set->forward(&forward);
         hashed = hash(hashed, output, sizeof output);
@@ -292,9 +323,9 @@ static uint64_t play_drawn(const struct task *task, const float *weights, int dr
         struct steps steps = {
             .weights = weights, .sizes = sizes, .mean = mean, .std = std, .log_std = &log_std,
             .deviation = &deviation, .inverse = &inverse, .low = &low, .half = &half, .high = &high,
-            .log_half = &log_half, .noise = d->noise, .observation = d->observation, .action = d->action,
+            .log_half = &log_half, .noise = d->noise, .observation = (unsigned char *)d->observation, .action = d->action,
             .logprob = d->logprob, .reward = d->reward, .terminated = d->terminated, .truncated = d->truncated,
-            .final_return = d->final_return, .final_length = d->final_length, .final = d->final, .count = COUNT,
+            .final_return = d->final_return, .final_length = d->final_length, .final = (unsigned char *)d->final, .count = COUNT,
             .layers = LAYERS, .relu = task->choices == 2, .drawn = drawn, .clip = 2,
             .numbers = task->choices ? 0 : task->actions,
         };
@@ -317,7 +348,7 @@ static uint64_t play_recorded_policies(const struct set *set)
     struct inputs inputs = {KEY};
     for (int i = 0; i < MOST_PARAMETERS; i++) parameters[i] = next_number(&inputs);
     for (const struct task *const *task = set->tasks; hashed && *task; task++) {
-        if ((*task)->poses || (*task)->row_bytes) continue;
+        if ((*task)->poses || (*task)->row_bytes || is_game(*task)) continue;
         const int first = (*task)->choices ? DRAWN_CHOICE : DRAWN_CLIPPED;
         const int last = (*task)->choices ? DRAWN_CHOICE : DRAWN_TANH;
         for (int drawn = first; hashed && drawn <= last; drawn++)
@@ -325,6 +356,8 @@ static uint64_t play_recorded_policies(const struct set *set)
     }
     return hashed;
 }
+
+uint64_t play_boards(const struct task *);
 
 /* Of a task, or of "networks", "forward", "steps" or "series"; 0: there is no such task, or no memory. */
 uint64_t fingerprint(const char *set_name, const char *part)
@@ -335,5 +368,8 @@ uint64_t fingerprint(const char *set_name, const char *part)
     if (set && !strcmp(part, "series")) return sum_recorded_series();
     if (set && !strcmp(part, "steps")) return play_recorded_policies(set);
     const struct task *task = find_task(set_name, part);
-    return !task ? 0 : task->row_bytes ? play_grids(task) : task->poses ? play_walkers(task) : play_classic(task);
+    if (!task) return 0;
+    if (task->seats) return play_boards(task);
+    if (is_game(task)) return play_game(task);
+    return task->row_bytes ? play_grids(task) : task->poses ? play_walkers(task) : play_classic(task);
 }

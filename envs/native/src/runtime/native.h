@@ -6,10 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PADDOCK_ABI 7 /* goes up with every change that envs/native/library.py must know of */
+#define PADDOCK_ABI 8 /* goes up with every change that envs/native/library.py must know of */
 #define MAX_LANES 32
 #define MAX_OBSERVATION 32 /* floats in a row of any task */
 #define MAX_ACTION 8
+#define MAX_SEATS 64 /* of a world */
 
 /* NumPy's PCG64 with its buffered half (O'Neill 2014): the same draws as numpy.random.default_rng(seed). */
 struct generator {
@@ -34,12 +35,24 @@ struct classic_settings {
 
 struct ground;
 
+/* What a step of worlds reads and writes, a row for each seat: those of lane i are `seats` times i behind those of the first
+ * lane. Who lives and who acts is as the last step left it. A step enters a reward and an end of those who live alone, and
+ * an observation of theirs and of those it has live from now on; all else of these rows is zero before, and stays so. Who
+ * ends need not be taken out of the living: the runtime does, and begins a world anew where nobody is left. */
+struct seat_rows {
+    unsigned char *observation;
+    double *reward;
+    uint8_t *terminated, *truncated;
+    uint8_t *alive, *acts; /* acts: awaits an action; those of a seat that does not are never to be looked at */
+};
+
 /* One task at one width. A group is the state of `lanes` environments; its memory is aligned to 64 bytes and zeroed
  * before `open`. Masks have bit i for lane i. Observations and actions lie lane by lane: row k of lane i is [k * lanes +
  * i], aligned to 64 bytes, and a choice is a float as well. What is outside a mask is neither read nor changed.
  *
  * Where observations are rows of bytes, `start_rows` and `step_rows` stand for `start` and `step`, which are NULL: choices
- * and rows are the caller's then, those of lane i `row_bytes` times i behind those of the first. */
+ * and rows are the caller's then, those of lane i `row_bytes` times i behind those of the first. Where an environment has
+ * several seats, it is a world: `start_worlds` and `step_worlds` stand for them, and choices have a row for each seat. */
 struct task {
     const char *name;
     int lanes, observations, actions; /* lanes: LANES, or a multiple of it; observations: 0 of rows of bytes */
@@ -61,6 +74,15 @@ struct task {
     unsigned (*step_rows)(
         void *group, const void *settings, struct generator *generators, unsigned mask, const int64_t *choice,
         unsigned char *rows, double *reward
+    );
+    int (*seats)(const void *settings); /* 2 to MAX_SEATS; NULL: one */
+    int drawless; /* whether nothing is ever drawn in a world, so that generators need no seed */
+    void (*start_worlds)(
+        void *group, const void *settings, struct generator *generators, unsigned mask, const struct seat_rows *rows
+    );
+    void (*step_worlds)(
+        void *group, const void *settings, struct generator *generators, unsigned mask, const int64_t *choice,
+        const struct seat_rows *rows
     );
     void (*save)(const void *group, int lane, void *saved);
     void (*load)(void *group, const void *settings, int lane, const void *saved);

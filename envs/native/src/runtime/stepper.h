@@ -8,6 +8,7 @@
 #include "simd/zip.h"
 #include "walker/halves.h"
 #include "vector.h"
+#include "worlds.h"
 
 /* Of the caller's arrays, which need not be aligned. */
 typedef double hd_row __attribute__((vector_size(4 * LANES), aligned(8), may_alias));
@@ -159,7 +160,8 @@ static void step_groups(const struct vector *vector, const void *job, int first,
 {
     /* Numbers that are known are the faster ones; only CartPole's step is so short that it matters. */
     const struct task *task = vector->task;
-    if (task->row_bytes) step_rows(vector, job, first, last);
+    if (task->seats) step_worlds(vector, job, first, last);
+    else if (task->row_bytes) step_rows(vector, job, first, last);
     else if (task->lanes == LANES && task->observations == 4) step_some(vector, job, first, last, LANES, LANES, 4);
     else step_some(vector, job, first, last, task->lanes, vector->places, task->observations);
 }

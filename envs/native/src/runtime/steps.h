@@ -3,6 +3,7 @@
 #ifndef PADDOCK_STEPS_H
 #define PADDOCK_STEPS_H
 
+#include "policies/features.h"
 #include "vector.h"
 
 /* DRAWN_SOFT: W = 2A, behind the means their log standard deviations. DRAWN_TANH: noise comes onto the tanh of outputs. */
@@ -12,17 +13,18 @@ enum { DRAWN_CHOICE, DRAWN_CLIPPED, DRAWN_SQUASHED, DRAWN_SOFT, DRAWN_TANH };
 struct steps {
     const float *weights;    /* of the policy's layers, laid out as for `struct forward` */
     const int32_t *sizes;    /* [layers + 1] widths from observation to outputs */
+    const struct features *features; /* of observations that are rows of bytes; else NULL */
     const float *mean, *std; /* [O] of observations; NULL: they are taken as they are */
     const float *log_std, *deviation, *inverse; /* [A] of a Gaussian: its logarithm, itself, one over it */
     const float *low, *half, *high, *log_half;  /* [A] bounds of numbers, half the width between them, its logarithm */
     const float *noise;                /* [T, N, W], or of numbers [T, N, A] */
-    float *observation;                /* [T + 1, N, O] */
+    unsigned char *observation;        /* [T + 1, N, O] float, or rows of bytes */
     void *action;                      /* [T, N] int64_t choices, or [T, N, A] float: as drawn */
     float *logprob, *reward;           /* [T, N]; log-probabilities are 0 of soft and tanh actions */
     uint8_t *terminated, *truncated;   /* [T, N]; truncated: and not terminated */
     double *final_return;              /* [T, N], where an episode ended */
     int64_t *final_length;             /* [T, N], likewise */
-    float *final;                      /* [T, N, O], where an episode was truncated */
+    unsigned char *final;              /* [T, N, O] likewise, where an episode was truncated */
     int64_t count;                     /* T */
     int32_t layers, relu, drawn;       /* relu: or else tanh between layers */
     int32_t numbers;                   /* A; 0 of choices */

@@ -1,12 +1,18 @@
 /* All tasks, what steps vectors of them and what runs networks in them, once for each set of instructions. */
 
+#include "boards/connect4.h"
+#include "boards/snake.h"
+#include "boards/tictactoe.h"
 #include "classic/acrobot.h"
 #include "classic/cartpole.h"
 #include "classic/mountain_car.h"
 #include "classic/pendulum.h"
 #include "policies/drawn.h"
 #include "policies/forward.h"
+#include "games/game_tasks.h"
 #include "games/minigrid.h"
+#include "games/pong.h"
+#include "games/sanity.h"
 #include "policies/player.h"
 #include "simd/sets.h"
 #include "stepper.h"
@@ -14,7 +20,13 @@
 
 static const struct task *const all_tasks[] = {
     &cartpole_task, &pendulum_task, &acrobot_task, &mountain_car_task, &mountain_car_continuous_task, &walker_task,
-    &minigrid_task, &minigrid_moves_task, NULL,
+    &game_2048_task, &breakout_task, &pong_task,
+    &bricks_task, &road_task, &harvest_task, &fleet_task, &depths_task,
+    &sanity_bandit_task, &sanity_password_task, &sanity_squared_task, &sanity_blend_task, &sanity_stochastic_task,
+    &sanity_delay_task, &sanity_cutoff_task, &sanity_copy_task, &sanity_memory_task, &sanity_recall_task,
+    &connect4_task, &tictactoe_task, &snake_task, /* worlds */
+    &minigrid_task, &minigrid_moves_task,
+    NULL,
 };
 
 static const struct set this_set = {

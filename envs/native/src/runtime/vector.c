@@ -36,6 +36,11 @@ static uint64_t keyed_seed(int64_t key, int64_t env, int64_t episode)
     return mixed >> 33;
 }
 
+void seed_keyed(const struct vector *vector, int env, int64_t episode)
+{
+    seed_generator(&vector->generators[env], keyed_seed(vector->key, env, episode));
+}
+
 static void *zeroed(size_t count, size_t size)
 {
     size_t bytes;
@@ -54,6 +59,7 @@ void vector_close(struct vector *vector)
     for (int g = 0; g < vector->num_groups; g++) vector->task->close(group_at(vector, g));
     free(vector->groups);
     free(vector->generators);
+    free(vector->clock);
     free(vector);
 }
 
@@ -75,13 +81,15 @@ struct vector *vector_open(
         .step = set->step,
         .stride = (task->group_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT,
         .num_envs = num_envs,
+        .seats = task->seats ? task->seats(settings) : 1,
         .places = places,
         .time_limit = time_limit,
         .same_step = same_step,
     };
     vector->groups = zeroed(num_groups, vector->stride);
     vector->generators = zeroed((size_t)num_groups * places, sizeof *vector->generators);
-    int failed = !vector->groups || !vector->generators;
+    if (task->seats) vector->clock = zeroed((size_t)num_groups * places, sizeof *vector->clock);
+    int failed = !vector->groups || !vector->generators || (task->seats && !vector->clock);
     if (threads > 1 && num_groups > 1 && !failed)
         failed = !(vector->crew = open_crew(threads < num_groups ? threads : num_groups));
     /* Only groups that are open are closed again. */
@@ -129,7 +137,7 @@ void restart_lanes(const struct vector *vector, int group, unsigned mask, const 
         rows->final_return[i] = rows->running_return[i];
         rows->final_length[i] = rows->running_length[i];
         rows->episode[i]++;
-        if (vector->keyed) seed_generator(&vector->generators[i], keyed_seed(vector->key, i, rows->episode[i]));
+        if (vector->keyed) seed_keyed(vector, i, rows->episode[i]);
     }
     start_lanes(vector, group, mask, rows);
 }
@@ -143,10 +151,11 @@ static void start_groups(const struct vector *vector, const void *job, int first
         for (unsigned rest = mask; rest; rest &= rest - 1) {
             int i = g * vector->places + __builtin_ctz(rest);
             struct generator *generator = &vector->generators[i];
-            if (!start->seeds) seed_generator(generator, keyed_seed(vector->key, i, start->rows->episode[i]));
+            if (!start->seeds) seed_keyed(vector, i, start->rows->episode[i]);
             else if (start->seeds[i] >= 0) seed_generator(generator, (uint64_t)start->seeds[i]);
         }
-        start_lanes(vector, g, mask, start->rows);
+        if (vector->clock) start_worlds(vector, g, mask, start->rows);
+        else start_lanes(vector, g, mask, start->rows);
     }
 }
 
@@ -210,9 +219,12 @@ static int any_wrong(const struct task *task, const void *action, size_t rows)
 
 int64_t vector_step(struct vector *vector, const uint8_t *chosen, const struct rows *rows)
 {
-    if (chosen || any_wrong(vector->task, rows->action, vector->num_envs))
-        for (int i = 0; i < vector->num_envs; i++)
-            if ((!chosen || chosen[i]) && is_wrong(vector->task, rows->action, i)) return i;
+    const int seats = vector->seats;
+    const int64_t all = (int64_t)vector->num_envs * seats;
+    if (chosen || any_wrong(vector->task, rows->action, all))
+        for (int64_t i = 0; i < all; i++)
+            if ((!chosen || chosen[i / seats]) && (seats == 1 || rows->acts[i]) && is_wrong(vector->task, rows->action, i))
+                return i;
     share_groups(vector, vector->step, &(struct step){chosen, rows});
     return -1;
 }
@@ -227,7 +239,10 @@ int64_t vector_play(struct vector *vector, struct steps *steps, const struct row
     return steps->refused == INT64_MAX ? -1 : steps->refused % vector->num_envs;
 }
 
-static size_t saved_each(const struct vector *vector) { return GENERATOR_BYTES + vector->task->saved_bytes; }
+static size_t saved_each(const struct vector *vector)
+{
+    return GENERATOR_BYTES + vector->task->saved_bytes + (vector->clock ? sizeof *vector->clock : 0);
+}
 
 size_t vector_saved_bytes(const struct vector *vector)
 {
@@ -241,8 +256,8 @@ static struct saved saved_head(const struct vector *vector)
     return head;
 }
 
-/* A head, then for each environment the generator (state, increment, half, whether there is one) and what the task
- * saves: nothing that depends on the width. What the rows have is for the caller to keep. */
+/* A head, then for each environment the generator (state, increment, half, whether there is one), what the task saves, and
+ * of worlds the steps of the running episode: nothing that depends on the width. What the rows have is for the caller to keep. */
 void vector_save(const struct vector *vector, void *saved)
 {
     struct saved head = saved_head(vector);
@@ -253,6 +268,7 @@ void vector_save(const struct vector *vector, void *saved)
         memcpy(at, &vector->generators[i], GENERATOR_BYTES);
         int places = vector->places;
         vector->task->save(group_at(vector, i / places), i % places, at + GENERATOR_BYTES);
+        if (vector->clock) memcpy(at + GENERATOR_BYTES + vector->task->saved_bytes, vector->clock + i, sizeof *vector->clock);
     }
 }
 
@@ -272,6 +288,9 @@ int vector_load(struct vector *vector, const void *saved)
         mend_generator(&vector->generators[i]);
         int places = vector->places;
         vector->task->load(group_at(vector, i / places), vector->settings, i % places, at + GENERATOR_BYTES);
+        if (!vector->clock) continue;
+        memcpy(vector->clock + i, at + GENERATOR_BYTES + vector->task->saved_bytes, sizeof *vector->clock);
+        vector->clock[i] &= INT64_MAX >> 1;
     }
     return 0;
 }

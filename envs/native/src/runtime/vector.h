@@ -5,7 +5,7 @@
 
 #include "native.h"
 
-/* The caller's arrays, with a row for every environment: `Arrays` of envs/vector/table.py. */
+/* The caller's arrays, with a row for every environment, or seat of a world: `Arrays` of envs/vector/table.py. */
 struct rows {
     unsigned char *observation, *final; /* [N, O] float, or [N] rows of bytes */
     const void *action;              /* [N, A] float, or [N] int64_t choices */
@@ -15,7 +15,9 @@ struct rows {
     int64_t *running_length;         /* [N] */
     double *final_return;            /* [N] of an episode that ended in the step */
     int64_t *final_length;           /* [N] */
-    int64_t *episode;                /* [N] number of the running episode */
+    int64_t *episode;                /* [N / seats] number of the running episode */
+    uint8_t *alive, *acts;           /* [N] of worlds: who lives, and whose action the next step takes */
+    uint8_t *over;                   /* [N / seats] of worlds: which ended in the step */
 };
 
 struct vector;
@@ -31,7 +33,9 @@ struct vector {
     unsigned char *groups;
     size_t stride; /* bytes from one group to the next */
     struct generator *generators; /* [num_groups, places] */
+    int64_t *clock; /* [num_envs] steps of the running episodes of worlds; NULL: of one seat, whose rows count them */
     int num_envs, num_groups, time_limit, same_step;
+    int seats;  /* rows of an environment */
     int places; /* environments in a group: the task's lanes, or fewer where threads would have none */
     int keyed; /* whether restarts are seeded with `key` */
     int64_t key;
@@ -67,6 +71,15 @@ unsigned lanes_of(const struct vector *vector, int group, const uint8_t *chosen)
 
 /* Note what the episodes of these lanes ended with, and start the next ones. */
 void restart_lanes(const struct vector *vector, int group, unsigned mask, const struct rows *rows);
+
+/* The same of worlds that are over, of which the rows are blank already. */
+void restart_worlds(const struct vector *vector, int group, unsigned mask, const struct rows *rows);
+/* Begin an episode in these worlds, whose generators are where they should be. */
+void start_worlds(const struct vector *vector, int group, unsigned mask, const struct rows *rows);
+/* The rows of a world, and of those behind it. */
+struct seat_rows seats_from(const struct vector *vector, const struct rows *rows, size_t world);
+/* Have the generator begin on the seed of (the vector's key, environment, number of its episode). */
+void seed_keyed(const struct vector *vector, int env, int64_t episode);
 
 /* Threads that work on one vector's calls; NULL: no memory. They begin when they are first needed. */
 struct crew *open_crew(int threads);

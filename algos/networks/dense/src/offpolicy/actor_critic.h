@@ -93,8 +93,8 @@ static void close_actor_critic(struct actor_critic *own)
 /* NULL: no memory. */
 static struct actor_critic *open_actor_critic(const struct actor_critic_settings *settings)
 {
-    const struct chain actor = {settings->actor, settings->actor_layers, 0, 0};
-    const struct chain critic = {settings->critic, settings->critic_layers, 0, 1}, critics[] = {critic, critic};
+    const struct chain actor = {settings->actor, settings->actor_layers, 0, 0, 0};
+    const struct chain critic = {settings->critic, settings->critic_layers, 0, 1, 0}, critics[] = {critic, critic};
     struct actor_critic *own = zeros(sizeof *own);
     if (!own) return NULL;
     own->settings = *settings;

@@ -38,7 +38,7 @@ static struct q_learner *open_q(const struct network *network)
     struct q_learner *learner = zeros(sizeof *learner);
     if (!learner) return NULL;
     learner->network = *network;
-    if (!open_model(&learner->model, &learner->network) && !open_descent(&learner->descent, &learner->model.plan, 1))
+    if (!open_model(&learner->model, &learner->network, 0) && !open_descent(&learner->descent, &learner->model.plan, 1))
         return learner;
     close_q(learner);
     return NULL;
@@ -72,7 +72,8 @@ static float worth_of(const struct model *model, const float *output, const floa
     return *value + (output[action] - sum / (float)model->outputs);
 }
 
-/* The targets of `count` rows from `first` on: reward + discount * what the best next action is worth. */
+/* The targets of `count` rows from `first` on: reward + discount * what the best next action is worth. Where the
+ * discount is 0, that may be anything. */
 static void find_q_targets(
     const struct q_work *work, const struct values *values, int64_t first, int count, float *targets
 )
@@ -80,7 +81,12 @@ static void find_q_targets(
     const struct q_update *update = work->update;
     const struct model *model = values->model;
     const struct descent *descent = &work->learner->descent;
-    int best[BLOCK], wide, value_wide;
+    int best[BLOCK], wide, value_wide, followed = 0;
+    for (int b = 0; b < count; b++) {
+        targets[b] = update->reward[first + b];
+        followed |= update->discount[first + b] != 0;
+    }
+    if (!followed) return;
     memcpy(values->input, update->following + first * model->row, (size_t)count * model->row * sizeof(float));
     const float *output = given_by(values, POLICY, &wide), *value = given_by(values, VALUE, &value_wide);
     if (update->double_q) {
@@ -91,7 +97,7 @@ static void find_q_targets(
     for (int b = 0; b < count; b++) {
         if (!update->double_q) best[b] = best_of(values, b, output + b * wide);
         const float worth = worth_of(model, output + b * wide, value ? value + b * value_wide : NULL, best[b]);
-        targets[b] = update->reward[first + b] + update->discount[first + b] * worth;
+        if (update->discount[first + b] != 0) targets[b] += update->discount[first + b] * worth;
     }
 }
 

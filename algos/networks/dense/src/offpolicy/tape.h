@@ -46,7 +46,7 @@ static void run(
     float *outputs[plan->begin[plan->chains]];
     for (int k = plan->begin[chain]; k < plan->begin[chain + 1]; k++)
         outputs[k] = tape->outputs[k] + first * plan->layers[k].wide;
-    const struct pass pass = {plan, outputs};
+    const struct pass pass = {.plan = plan, .outputs = outputs};
     go_forward(&pass, chain, parameters, in, apart, rows);
 }
 

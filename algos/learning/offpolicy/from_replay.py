@@ -1,0 +1,135 @@
+"""What algorithms that learn from replay have beside `parts`: transitions in files, and how many updates they owe."""
+
+import abc
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from algos.learning.learner import is_dense
+from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
+from algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from algos.learning.offpolicy.operators import Pace
+from algos.learning.offpolicy.parts import OffPolicy
+from algos.learning.replay.priorities import Priorities
+from algos.learning.replay.replay import Replay
+from algos.learning.replay.sequences import Sequences
+from algos.learning.rollouts.actors import check_shares
+from algos.learning.rollouts.rollout import Rollout
+from algos.networks.architecture import Architecture
+from algos.networks.dense.actor_critic import ActorCriticObjective
+from envs.errors import require
+from envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, Range
+
+AT_ONCE = 64  # updates that one call is for, where nothing that they find changes what is drawn next,
+AT_ONCE_BYTES = 1 << 26  # and observations that they are drawn with
+
+
+@dataclass(kw_only=True, eq=False)
+class FromReplay(OffPolicy, abc.ABC):
+    """Settings that mean the same in all of them (conf/algo/dqn.yaml explains each), parts, and state."""
+
+    folder: Path | None
+    capacity: PositiveInt
+    batch_size: PositiveInt
+    warmup: NonNegativeInt
+    updates_per_step: PositiveFloat
+    n_step: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
+
+    drawn: ClassVar[str] = "transitions"  # what updates are of
+    kept: ClassVar[tuple[str, ...]] = ("pace", "learner", "replay", "actors", "evaluation")
+    keeps_files: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.replay = self._replay(self.learner.architecture)
+
+    @contextmanager
+    def playing(self) -> Iterator[Generator[Rollout, None, None]]:
+        """See `OffPolicy.playing`."""
+        self.replay.check_room()
+        with closing(self.replay), super().playing() as rollouts:
+            yield rollouts
+
+    def describe(self) -> dict[str, str]:
+        """What a run would assemble, for `dry_run=true`."""
+        return {
+            **super().describe(),
+            "learner": f"{self.updates_per_step:g} updates of {self.batch_size} {self.drawn} for each step, after "
+            f"{self.warmup:,} steps, on {self.device}",
+            "replay": self.replay.describe(),
+        }
+
+    @property
+    def _at_once(self) -> int:
+        return AT_ONCE
+
+    def _pace(self, architecture: Architecture) -> Pace:
+        at_once = max(1, min(self._at_once, AT_ONCE_BYTES // (2 * self.batch_size * _obs_of(architecture).itemsize)))
+        return Pace(self.warmup, Fraction(self.updates_per_step).limit_denominator(10**6), at_once)
+
+    def _sequences(self, state_width: int) -> Sequences | None:
+        """Which sequences are learned from, of a policy whose memory is so wide; None: single transitions."""
+        return None
+
+    def _priorities(self) -> Priorities | None:
+        """How transitions are drawn; None: all alike."""
+        return None
+
+    def _replay(self, architecture: Architecture) -> Replay:
+        head, sequences, lanes = architecture.head, self._sequences(architecture.state_width), self.num_rows
+        span = self.n_step if sequences is None else sequences.span(self.n_step)
+        drawn = self.warmup - (span - 1) * lanes
+        require(drawn >= 1, f"algo.warmup={self.warmup} leaves nothing to draw; raise it by {1 - drawn} or more")
+        require(
+            self.batch_size <= self.capacity,
+            f"algo.capacity={self.capacity} is less than algo.batch_size={self.batch_size}; raise it",
+        )
+        return Replay(
+            self.folder,
+            obs=_obs_of(architecture),
+            action=np.dtype((head.compact_dtype, (head.components,))),
+            num_envs=lanes,
+            capacity=self.capacity,
+            n_step=self.n_step,
+            gamma=self.gamma,
+            seed=self.seed,
+            priorities=self._priorities(),
+            sequences=sequences,
+            stack=self.env.in_training().stack if architecture.inputs.plain else None,
+        )
+
+
+def _obs_of(architecture: Architecture) -> np.dtype[Any]:
+    """Return what one observation is kept as."""
+    return np.dtype((architecture.inputs.dtype, architecture.inputs.shape))
+
+
+def make_actor_critic(
+    settings: FromReplay,
+    architecture: Architecture,
+    objective: ActorCriticObjective,
+    needs: Sequence[str] = (),
+    **in_torch: Any,
+) -> OffPolicyLearner:
+    """Return what learns an actor and its critics, whose hidden layers are as wide: without torch where it can.
+
+    Args:
+        needs: see `is_dense`.
+        in_torch: further arguments of `TorchActorCritic`.
+    """
+    given: dict[str, Any] = {"critic_hidden": architecture.hidden, "objective": objective}
+    given |= {"adam_epsilon": settings.adam_epsilon, "threads": settings.threads}
+    place = settings.backend, settings.device, settings.precision
+    if is_dense(architecture, *place, compiled=False, needs=needs):
+        return DenseActorCritic(architecture, settings.seed, **given)
+    # Torch takes a second to import, and dense networks never need it.
+    from algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
+
+    check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
+    given |= {"device": settings.device, "precision": settings.precision, **in_torch}
+    return TorchActorCritic(architecture, settings.seed, **given)

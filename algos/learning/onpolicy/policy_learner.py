@@ -1,0 +1,61 @@
+"""A policy that learns: what learns it, and what normalizes what it sees and is paid."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from algos.learning.episodes import Moments
+from algos.learning.learner import Learner
+from algos.learning.normalize import Normalization
+from algos.networks.actor import ActorPolicy
+from algos.networks.architecture import Weights
+from algos.networks.initial import InitialPolicy
+
+
+@dataclass(eq=False)
+class PolicyLearner:
+    """One policy of those that share an environment; nothing that it learns moves another's parameters.
+
+    Attributes:
+        name: of the policy; "" of one that acts for all.
+        team: the learner, or several as one; see `learner.Alone`.
+        clip: deviations that normalized observations are clipped to.
+    """
+
+    name: str
+    team: Any
+    normalization: Normalization
+    clip: float
+
+    @property
+    def learner(self) -> Learner:
+        """What learns it, or the first of several as one."""
+        learner: Learner = self.team.first
+        return learner
+
+    def weights(self, version: int) -> Weights:
+        """Return the policy for actors."""
+        normal = self.normalization
+        return Weights(version, self.learner.parameters(), normal.mean, normal.std, self.clip)
+
+    def tell(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Return metrics under the policy's name, where it has one: `group/NAME/metric`."""
+        return tell_of(self.name, metrics)
+
+    def initial(self, version: int) -> InitialPolicy:
+        """Return the policy as another run may begin with it."""
+        policy = ActorPolicy(self.learner.architecture, self.weights(version))
+        return InitialPolicy.of(policy, self.normalization.seen.count)
+
+    def start_from(self, initial: InitialPolicy) -> None:
+        """Take over all of a policy but its values."""
+        clip = self.clip if self.normalization.mean.size else None
+        parameters = initial.into(self.learner.architecture, self.learner.parameters(), clip)
+        self.learner.load_state_dict({**self.learner.state_dict(), "parameters": parameters})
+        if initial.seen is not None:
+            self.normalization.seen = Moments(*initial.seen)
+
+
+def tell_of(name: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics under a policy's name: `group/NAME/metric`; of one that acts for all as they are."""
+    return {key.replace("/", f"/{name}/", 1) if name else key: value for key, value in metrics.items()}

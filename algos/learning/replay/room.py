@@ -1,0 +1,41 @@
+"""What a replay takes of the disk and of memory, said before the first step."""
+
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from algos.learning.replay.errors import ReplayError
+
+log = logging.getLogger(__name__)
+
+
+def check_disk(folder: Path, capacity: int, step_bytes: int, kept: int) -> None:
+    """Compare what a replay takes when it is full with what there is.
+
+    Args:
+        capacity: steps.
+        kept: steps that are there already.
+
+    Raises:
+        ReplayError: the disk has less left.
+    """
+    there = [path for path in (folder, *folder.absolute().parents) if path.exists()]
+    free, nbytes = shutil.disk_usage(there[0]).free, capacity * step_bytes
+    if nbytes - kept * step_bytes > free:
+        what = f"capacity={capacity} takes {spell(nbytes)} in {folder}"
+        fits = free // step_bytes + kept
+        raise ReplayError(f"{what}, where {spell(free)} are left; take at most {fits}, or another run.dir=")
+    if nbytes > memory_bytes():
+        sizes = spell(nbytes), spell(memory_bytes())
+        log.warning("replay takes %s and this machine has %s of memory: draws will wait for the disk", *sizes)
+
+
+def memory_bytes() -> int:
+    """Return the memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def spell(count: int) -> str:
+    """Return bytes as they are read."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

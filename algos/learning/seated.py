@@ -1,0 +1,172 @@
+"""Policies that share worlds: who plays in which seat."""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.learning.policy import Drawing, Policy
+from algos.networks.actor import ActorPolicy
+from algos.networks.architecture import Weights
+from algos.networks.inputs import blank
+from algos.networks.multiagent.parts import Parts
+from envs.errors import ConfigError, require
+from envs.spaces.layout import Layout
+from envs.spec import EnvSpec
+from envs.worlds.roles import Role, SeatRows, narrow, widen
+
+
+@final
+class SeatedPolicy:
+    """Plays all seats of worlds, each by one of several policies, which keep memories of their own.
+
+    Observations and actions are rows of whole worlds, as a packed vector has them: row = world * seats + seat. Where
+    seats have several roles, a policy sees and gives the rows of the role that it plays, and need know of no other.
+    """
+
+    def __init__(
+        self, env: EnvSpec, members: Sequence[Policy], seats: Sequence[int], names: Sequence[str] = ()
+    ) -> None:
+        """Seat policies.
+
+        Args:
+            env: the worlds.
+            members: who plays.
+            seats: [A], which of the members plays in each seat.
+            names: of the members, where they have any.
+
+        Raises:
+            ConfigError: there are other seats, or a member plays seats of two roles.
+        """
+        known = len(seats) == env.seats and all(0 <= member < len(members) for member in seats)
+        what = f"seats={list(seats)} must name one of {len(members)} members for each of {env.seats} seats"
+        require(known, f"{what} of env.id={env.id}")
+        self._seats = np.array(seats, np.intp)
+        self._named = dict(zip(names, members, strict=True)) if names else {}
+        self._agents = {seat.agent: members[k] for seat, k in zip(env.seating, seats, strict=True)}
+        self._members = [_seat(env, member, np.flatnonzero(self._seats == k)) for k, member in enumerate(members)]
+
+    def at(self, seat: int) -> Policy:
+        """Return who plays in a seat, on that seat's rows."""
+        return self._members[self._seats[seat]].policy
+
+    def plays(self, seat: int) -> Policy:
+        """Return who plays in a seat, on rows of its own role."""
+        return list(self._agents.values())[seat]
+
+    def find(self, word: str | None) -> Policy:
+        """Return the policy of a name, or of an agent, on rows of its own role.
+
+        Raises:
+            ConfigError: there is none, or none is named.
+        """
+        known = f"its policies are {', '.join(self._named) or 'of agents'} ({', '.join(map(str, self._agents))})"
+        require(word is not None, f"several policies were learned; name one by of=: {known}")
+        found = self._named.get(str(word), self._agents.get(str(word)))
+        if found is None:
+            raise ConfigError(f"of={word} is neither a policy nor an agent; {known}")
+        return found
+
+    def drawing(self, generator: np.random.Generator) -> "SeatedPolicy":
+        """Return the same policies with actions drawn from this generator, of those that can draw."""
+        drawn = object.__new__(SeatedPolicy)
+        drawn._seats, drawn._named, drawn._agents = self._seats, self._named, self._agents
+        drawn._members = [member.drawing(generator) for member in self._members]
+        return drawn
+
+    def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
+        """Map rows [W * A, ...] of whole worlds to actions [W * A, ...].
+
+        Args:
+            state: [W * A, S], each row as wide as the widest memory; None begins new episodes.
+        """
+        member_of = self._seats[np.arange(len(obs)) % len(self._seats)]
+        actions: NDArray[Any] | None = None
+        after = np.zeros((len(obs), max(member.memory for member in self._members)), np.float32)
+        for k, member in enumerate(self._members):
+            rows = np.flatnonzero(member_of == k)
+            if not len(rows):
+                continue
+            own = None if state is None or not member.memory else state[rows, : member.memory]
+            acted, _, kept = member.policy.act(obs[rows], own)
+            if actions is None:
+                actions = np.zeros((len(obs), *acted.shape[1:]), acted.dtype)
+            actions[rows] = acted
+            if member.memory:
+                after[rows, : member.memory] = kept
+        assert actions is not None
+        return actions, {}, after
+
+
+def seat_parts(parts: Parts, env: EnvSpec, weights: Sequence[Weights]) -> Policy:
+    """Return the policy of an environment's only part, or those of several in their seats."""
+    each = [ActorPolicy(part.architecture, one) for part, one in zip(parts.each, weights, strict=True)]
+    if parts.single:
+        return each[0]
+    seats = [next(k for k, part in enumerate(parts.each) if seat in part.seats) for seat in range(env.seats)]
+    return SeatedPolicy(env, each, seats, [part.name for part in parts.each])
+
+
+class _Member:
+    """One policy, and how wide its memory is."""
+
+    def __init__(self, policy: Policy, memory: int) -> None:
+        self.policy, self.memory = policy, memory
+
+    def drawing(self, generator: np.random.Generator) -> "_Member":
+        return _Member(self.policy.drawing(generator) if isinstance(self.policy, Drawing) else self.policy, self.memory)
+
+
+@final
+class RolePolicy:
+    """Plays one role of several, on rows as wide as the widest role's."""
+
+    def __init__(self, policy: Policy, observations: Layout, actions: Layout, rows: SeatRows) -> None:
+        """Wrap the policy of a role.
+
+        Args:
+            observations: as the policy sees them.
+            actions: as it gives them.
+            rows: in which the actions of all roles lie.
+        """
+        self._policy, self._observations, self._actions, self._rows = policy, observations, actions, rows
+
+    def act(self, obs: NDArray[Any], state: Any = None) -> tuple[NDArray[Any], dict[str, NDArray[Any]], Any]:
+        """Map wide rows [B] to actions as wide rows [B]."""
+        acted, told, state = self._policy.act(narrow(obs, self._observations), state)
+        if acted.dtype.kind != "V" and not self._actions.plain:
+            rows = self._actions.zeros(len(acted))
+            self._actions.pack(acted, rows)
+            acted = rows
+        return widen(acted, self._actions, self._rows.row), told, state
+
+    def drawing(self, generator: np.random.Generator) -> "RolePolicy":
+        """Return the same policy with actions drawn from this generator, if it can draw."""
+        policy = self._policy.drawing(generator) if isinstance(self._policy, Drawing) else self._policy
+        return RolePolicy(policy, self._observations, self._actions, self._rows)
+
+
+def _seat(env: EnvSpec, policy: Policy, seats: NDArray[np.intp]) -> _Member:
+    """Return a policy as it plays in these seats."""
+    roles = env.roles
+    mine = [role for role in roles if set(role.seats) & set(seats.tolist())] or roles[:1]
+    names = " and ".join(role.name for role in mine)
+    require(len(mine) == 1, f"env.id={env.id}: one policy cannot play {names}, which see or do different things")
+    observations, actions = _sized(env, mine[0])
+    _, _, state = policy.act(blank(observations), None)
+    memory = 0 if state is None else int(np.size(state))
+    if len(roles) > 1:
+        wide = SeatRows.of([_sized(env, role)[1] for role in roles], [role.seats for role in roles])
+        policy = RolePolicy(policy, observations, actions, wide)
+    return _Member(policy, memory)
+
+
+def _sized(env: EnvSpec, role: Role) -> tuple[Layout, Layout]:
+    """Return how a role's observations and actions lie in rows."""
+    if role.observations is None or role.actions is None:
+        raise ConfigError(
+            f"env.id={env.id}: what {role.name} see or do has no known size; give it one by env.bounds= and "
+            "env.action_bounds=, or leave parts out by env.without="
+        )
+    return role.observations, role.actions

@@ -1,0 +1,131 @@
+"""Matches: whole episodes of a world that two players play against each other, each on every side in turn."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from algos.common.threads import one_thread
+from algos.learning.episodes import play
+from algos.learning.policy import Policy
+from algos.learning.policy_episodes import Alone, drawn_in_seat
+from algos.learning.seated import SeatedPolicy
+from algos.learning.selfplay.sides import sides_of
+from algos.pool.broadcast import Broadcast
+from algos.pool.protocol import Pool
+from envs.spec import EnvSpec
+from envs.vector.serial import SerialVectorEnv
+
+log = logging.getLogger(__name__)
+
+Task = tuple[Broadcast["Players"], int, int, Sequence[int]]  # who plays, which two of them, seeds
+
+
+@dataclass(frozen=True, eq=False)
+class Players:
+    """Who plays matches, and where."""
+
+    env: EnvSpec
+    policies: tuple[Policy, ...]
+    drawn: tuple[bool, ...]  # of each, whether its actions are drawn, if it can draw
+    max_steps: int  # of the world, after which an episode is cut off
+
+
+@dataclass(frozen=True)
+class Games:
+    """What two players came to in G games: one from each seed, and then one from each with sides exchanged."""
+
+    returns: NDArray[np.float64]  # [G, 2], of each, the mean over its seats
+    lengths: NDArray[np.int64]  # [G], steps of the world
+
+
+@dataclass(frozen=True)
+class Results:
+    """What P players came to against each other; who did not meet has zeros."""
+
+    wins: NDArray[np.int64]  # [P, P], games in which the row's player had the greater return than the column's
+    draws: NDArray[np.int64]  # [P, P], games in which both had the same
+    returns: NDArray[np.float64]  # [P, P], mean return of the row's player against the column's; NaN: they did not meet
+    steps: int
+    seconds: float
+
+    @property
+    def games(self) -> NDArray[np.int64]:
+        """How many each two played, [P, P]."""
+        return self.wins + self.wins.T + self.draws
+
+    @property
+    def points(self) -> NDArray[np.float64]:
+        """Share [P, P] of the points that the row's player took: 1 for a win, 1/2 for a draw; NaN: did not meet."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray((self.wins + 0.5 * self.draws) / np.where(self.games > 0, self.games, np.nan))
+
+
+def play_match(players: Players, first: int, second: int, seeds: Sequence[int]) -> Games:
+    """Play two games from each seed: one with player `first` on every other side from the first on, one swapped.
+
+    A game depends on its players, its seed and who sits where alone. Actions that are drawn depend on seed and seat.
+    """
+    env, seats = players.env, np.zeros(players.env.seats, np.intp)
+    for number, side in enumerate(sides_of(env)):
+        seats[list(side)] = number % 2
+    twice = [*seeds, *seeds]
+
+    def policy_of(episode: int, seat: int) -> Any:
+        who = (first, second)[int(seats[seat]) ^ (episode >= len(seeds))]
+        policy: Any = players.policies[who]
+        policy = policy.at(seat) if isinstance(policy, SeatedPolicy) else policy
+        return drawn_in_seat(policy, twice[episode], seat) if players.drawn[who] else policy
+
+    with one_thread(), closing(SerialVectorEnv(env, 1, AutoresetMode.DISABLED, packed=True)) as venv:
+        played = play(venv, Alone(env, policy_of, 1), twice, cap=players.max_steps)
+    returns = np.zeros((len(twice), 2))
+    for game, (lives, whose) in enumerate(zip(played.lives, played.seats, strict=True)):
+        for player in range(2):
+            mine = seats ^ (game >= len(seeds)) == player
+            returns[game, player] = lives[mine[whose]].sum() / mine.sum()
+    return Games(returns, played.lengths)
+
+
+def play_share(task: Task) -> Games:
+    """Play some games of two players, on a worker."""
+    shared, first, second, seeds = task
+    return play_match(shared.value, first, second, seeds)
+
+
+def play_all(
+    players: Players,
+    pairs: Sequence[tuple[int, int]],
+    seeds: Sequence[int],
+    pool: Pool,
+    watch: Callable[[int, int], None] = lambda done, count: None,
+) -> Results:
+    """Let each pair of players play two games from each seed, on a pool, which changes no number.
+
+    Args:
+        watch: told how many of the pairs have played, and of how many.
+    """
+    count, started = len(players.policies), time.perf_counter()
+    wins, draws = (np.zeros((count, count), np.int64) for _ in range(2))
+    returns, steps, done_pairs = np.full((count, count), np.nan), 0, 0
+    shared = pool.broadcast(players)
+    for done in pool.imap_unordered(play_share, [(shared, i, j, seeds) for i, j in pairs]):
+        i, j = pairs[done.index]
+        done_pairs += 1
+        watch(done_pairs, len(pairs))
+        if done.error is not None:
+            what = "games of players %d and %d were lost: %s: %s"
+            log.warning(what, i, j, type(done.error).__name__, done.error)
+            continue
+        mine, others = done.value.returns.T
+        wins[i, j], wins[j, i] = (mine > others).sum(), (others > mine).sum()
+        draws[i, j] = draws[j, i] = (mine == others).sum()
+        returns[i, j], returns[j, i] = mine.mean(), others.mean()
+        steps += int(done.value.lengths.sum())
+    return Results(wins, draws, returns, steps, time.perf_counter() - started)

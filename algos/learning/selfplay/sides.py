@@ -1,0 +1,21 @@
+"""Which seats of a world are on one side."""
+
+import re
+
+from envs.errors import require
+from envs.spec import EnvSpec
+
+
+def sides_of(env: EnvSpec) -> tuple[tuple[int, ...], ...]:
+    """Return the seats on each side of a world: teams by their agents' names without numbers, or else each seat alone.
+
+    Raises:
+        ConfigError: it has one agent.
+    """
+    require(env.seats > 1, f"env.id={env.id} has one agent, which has nobody to play against; choose a world")
+    teams: dict[str, list[int]] = {}
+    for number, seat in enumerate(env.seating):
+        teams.setdefault(re.sub(r"[\W_]*\d*$", "", seat.agent), []).append(number)
+    if len(teams) == 1:
+        return tuple((seat,) for seat in range(env.seats))
+    return tuple(map(tuple, teams.values()))

@@ -1,0 +1,1 @@
+"""Several policies in one world: whose rows each acts for, and all of them as one."""

@@ -1,0 +1,98 @@
+"""Which policy acts for whom: one for each role, or as a mapping of policies to roles and agents says."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+
+from algos.networks.architecture import Architecture
+from algos.networks.inputs import spaces_of, spaces_of_role
+from algos.networks.multiagent.parts import Part, Parts
+from envs.errors import nearest, require
+from envs.spaces.layout import Layout
+from envs.spec import EnvSpec
+from envs.worlds.roles import Role
+
+NAME = re.compile(r"[A-Za-z_][\w-]*")
+
+
+def make_parts(
+    env: EnvSpec,
+    policies: Mapping[str, Any] | None,
+    architecture: Callable[[Layout, gymnasium.Space], Architecture],
+) -> Parts:
+    """Return the parts of an environment, each with its own network.
+
+    Args:
+        policies: see `divide`.
+        architecture: makes a network, given what agents see and do.
+
+    Raises:
+        ConfigError: the mapping does not divide the agents, or what they see and do has no network.
+    """
+    if env.seats == 1:
+        said = f"algo.policies={_spell(policies)}: env.id={env.id} has one agent; leave it at null"
+        require(policies is None, said)
+        return Parts.alone(architecture(*spaces_of(env)), 1)
+    divided = divide(env, policies)
+    if len(divided) == 1:
+        return Parts.alone(architecture(*spaces_of_role(env, divided[0])), env.seats)
+    several, each = len(env.roles) > 1, []
+    for role in divided:
+        network, actions = architecture(*spaces_of_role(env, role)), role.actions
+        layouts = (network.inputs.layout, actions) if several and actions is not None else None
+        each.append(Part(role.name, role.seats, network, layouts))
+    return Parts.of(each, env)
+
+
+def divide(env: EnvSpec, policies: Mapping[str, Any] | None) -> list[Role]:
+    """Return whom each policy acts for, as a role of its name; in the order of their first seats.
+
+    Args:
+        policies: name -> the name of a role or of an agent, or a list of them; None: one for each role.
+
+    Raises:
+        ConfigError: an agent has none or two, or those of one see or do different things.
+    """
+    if policies is None:
+        return list(env.roles)
+    key = f"algo.policies={_spell(policies)}"
+    require(bool(policies), f"{key} names no policy; leave it at null for one for each role")
+    known = {agent: (role, seat) for role in env.roles for agent, seat in zip(role.agents, role.seats, strict=True)}
+    roles = {role.name: role for role in env.roles}
+    taken: dict[str, str] = {}  # agent -> its policy
+    divided = []
+    for name, named in policies.items():
+        fits = NAME.fullmatch(str(name)) is not None
+        require(fits, f"{key}: '{name}' is no name for a policy; use letters, digits, _ and -, a letter first")
+        words = [named] if isinstance(named, str) else named
+        listed = isinstance(words, Sequence) and all(isinstance(word, str) for word in words) and bool(words)
+        require(listed, f"{key}: {name} must be a role, an agent, or a list of them; {_choices(env)}")
+        agents: list[str] = []
+        for word in words:
+            found = word in roles or word in known
+            close = nearest(word, [*roles, *known])
+            require(found, f"{key}: env.id={env.id} has neither a role nor an agent '{word}'; {close}")
+            agents += roles[word].agents if word in roles else (word,)
+        for agent in agents:
+            require(agent not in taken, f"{key}: {agent} has two policies, {taken.get(agent)} and {name}; give it one")
+            taken[agent] = str(name)
+        of = {known[agent][0].name for agent in agents}
+        alike = f"{key}: {name} acts for roles {' and '.join(sorted(of))}, which see or do different things"
+        require(len(of) == 1, f"{alike}; give each a policy of its own")
+        mine = sorted((known[agent][1], agent) for agent in agents)
+        seats, names = tuple(seat for seat, _ in mine), tuple(agent for _, agent in mine)
+        divided.append(replace(roles[of.pop()], name=str(name), seats=seats, agents=names))
+    left = [agent for agent in known if agent not in taken]
+    require(not left, f"{key}: no policy acts for {', '.join(left)}; name them too")
+    return sorted(divided, key=lambda role: role.seats[0])
+
+
+def _spell(policies: Any) -> str:
+    return str(policies).replace("'", "")
+
+
+def _choices(env: EnvSpec) -> str:
+    return "roles are " + ", ".join(f"{role.name} ({', '.join(role.agents)})" for role in env.roles)

@@ -1,0 +1,226 @@
+"""Parts: the policies that act in one environment, and which rows of its worlds each acts for.
+
+One policy is one part, whose rows are all rows as they are. Of several each sees its own rows alone, as its own role
+has them. A part's rows stay the same for a whole run, and it acts on all of them, so that no shape and no last bit
+depends on who lives. Where several parts are for the same seat, a `Cast` says which of them plays there in an episode:
+to the others that row is dead until the world restarts.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.networks.architecture import Architecture
+from algos.networks.inputs import blank
+from envs.spaces.layout import Layout
+from envs.spec import EnvSpec
+from envs.worlds.roles import SeatRows, narrow, widen
+
+Value = TypeVar("Value")
+Rows = slice | NDArray[np.intp]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A policy and the seats that it is for.
+
+    Attributes:
+        name: of the policy; "" of one that acts for all.
+        seats: in each world, in order; of one role.
+        layouts: how its observations and actions lie at the start of a row, where a world has several roles; None: rows
+            are as its own.
+        versions: how many frozen versions of the policy it plays, and learns from none; 0: the one that learns.
+    """
+
+    name: str
+    seats: tuple[int, ...]
+    architecture: Architecture
+    layouts: tuple[Layout, Layout] | None = None
+    versions: int = 0
+
+
+class Cast(Protocol):
+    """Who plays where, episode by episode, where several parts are for the same seat."""
+
+    def __call__(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Return who plays at each seat of worlds [W] in their episodes [W], [W, seats]; by these alone.
+
+        Players are numbered in the order of parts; a part of versions has one number for each.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All parts of an environment.
+
+    Attributes:
+        seats: rows of a world.
+        wide: what rows of observations and of actions are made of, where a world has several roles.
+        cast: where parts share seats; None: no two do.
+    """
+
+    each: tuple[Part, ...]
+    seats: int
+    wide: tuple[np.dtype[Any], np.dtype[Any]] | None = None
+    cast: Cast | None = None
+
+    @classmethod
+    def alone(cls, architecture: Architecture, seats: int) -> "Parts":
+        """Return the one part of a policy that acts for all."""
+        return cls((Part("", tuple(range(seats)), architecture),), seats)
+
+    @classmethod
+    def of(cls, each: Sequence[Part], env: EnvSpec, cast: Cast | None = None) -> "Parts":
+        """Return the parts of an environment's worlds."""
+        return cls(tuple(each), env.seats, wide_rows(env), cast)
+
+    @property
+    def single(self) -> bool:
+        """Whether one policy acts for all."""
+        return len(self.each) == 1
+
+    @property
+    def state_width(self) -> int:
+        """S, numbers of a row's memory: of the policy that has the longest."""
+        return max(part.architecture.state_width for part in self.each)
+
+    @property
+    def components(self) -> int:
+        """K of the actions [T, N, K] that lead to a point: numbers of the only policy, or bytes of the longest."""
+        heads = [part.architecture.head for part in self.each]
+        if self.single:
+            return heads[0].components
+        return max(head.components * np.dtype(head.compact_dtype).itemsize for head in heads)
+
+    @property
+    def compact_dtype(self) -> np.dtype[Any]:
+        """What they are."""
+        return np.dtype(self.each[0].architecture.head.compact_dtype if self.single else np.uint8)
+
+    def rows(self, k: int, worlds: int) -> Rows:
+        """Return where among the rows of so many worlds a part's own are."""
+        if self.single:
+            return slice(0, worlds * self.seats)
+        return _rows(self.each[k].seats, self.seats, worlds)
+
+    def own(self, k: int, batch: NDArray[Any]) -> NDArray[Any]:
+        """Return a part's rows of a batch of whole worlds, as its own network takes them."""
+        if self.single:
+            return batch
+        return self.narrow(k, batch[self.rows(k, len(batch) // self.seats)])
+
+    def narrow(self, k: int, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return a part's rows of observations, picked already, as its own network takes them."""
+        layouts = self.each[k].layouts
+        return rows if layouts is None else narrow(rows, layouts[0])
+
+    def hide(self, k: int, obs: NDArray[Any], acts: Flags) -> None:
+        """Blank the observations [B, ...] of those that await no action: nobody may depend on them."""
+        if not acts.all():
+            obs[~acts] = blank(self.each[k].architecture.inputs.layout)
+
+    def who(self, first: int, episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
+        """Return who plays each row of worlds first, first + 1, ... in their episodes; None: each part its own."""
+        return None if self.cast is None else self.cast(first + np.arange(len(episode)), episode).ravel()
+
+    def mine(self, k: int, who: NDArray[np.intp] | None) -> Flags | None:
+        """Return which of a part's rows it plays; None: all."""
+        if who is None:
+            return None
+        number = self.number(k, who)
+        return (number >= 0) & (number < max(self.each[k].versions, 1))
+
+    def number(self, k: int, who: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return of each of a part's rows which of its versions plays there; those that others play are outside."""
+        before = sum(max(part.versions, 1) for part in self.each[:k])
+        return np.asarray(who[self.rows(k, len(who) // self.seats)] - before)
+
+    def join(self, actions: Sequence[NDArray[Any]], who: NDArray[np.intp] | None = None) -> NDArray[Any]:
+        """Return one batch of whole worlds of all parts' actions, each as its head gives them to environments."""
+        if self.single:
+            return actions[0]
+        worlds = len(actions[0]) // len(self.each[0].seats)
+        batch: NDArray[Any] | None = None
+        for k, own in enumerate(actions):
+            given, rows, mine = self._widen(k, own), self.rows(k, worlds), self.mine(k, who)
+            if batch is None:
+                batch = np.zeros((worlds * self.seats, *given.shape[1:]), given.dtype)
+            if mine is None:
+                batch[rows] = given
+            else:
+                batch[rows[mine]] = given[mine]  # type: ignore[index]
+        assert batch is not None
+        return batch
+
+    def pack(self, actions: Sequence[NDArray[Any]], mine: Sequence[Flags | None]) -> NDArray[Any]:
+        """Return all parts' actions [T, B, K] as a `ResumePoint` keeps them, [T, N, components].
+
+        Args:
+            mine: of each part, which of its rows it played, [T, B]; None: all.
+        """
+        if self.single:
+            return actions[0].astype(self.compact_dtype)
+        T, worlds = len(actions[0]), actions[0].shape[1] // len(self.each[0].seats)
+        packed = np.zeros((T, worlds * self.seats, self.components), np.uint8)
+        for k, own in enumerate(actions):
+            compact = np.ascontiguousarray(own.astype(self.each[k].architecture.head.compact_dtype))
+            octets, rows, played = compact.view(np.uint8).reshape(*own.shape[:2], -1), self.rows(k, worlds), mine[k]
+            if played is not None:
+                octets = np.where(played[..., None], octets, packed[:, rows, : octets.shape[2]])
+            packed[:, rows, : octets.shape[2]] = octets
+        return packed
+
+    def unpack(self, packed: NDArray[Any], who: NDArray[np.intp] | None = None) -> NDArray[Any]:
+        """Return packed actions [R, components] of whole worlds as environments take them."""
+        worlds, actions = len(packed) // self.seats, []
+        for k, part in enumerate(self.each):
+            head, own, mine = part.architecture.head, packed, self.mine(k, who)
+            if not self.single:
+                compact = np.dtype(head.compact_dtype)
+                own = np.ascontiguousarray(packed[self.rows(k, worlds), : head.components * compact.itemsize])
+                own = own.view(compact).reshape(-1, head.components)
+                own = own if mine is None else np.where(mine[:, None], own, 0)  # not what another head meant
+            actions.append(head.to_env(own.astype(head.inner_dtype)))
+        return self.join(actions, who)
+
+    def by_name(self, values: Sequence[Value]) -> Any:
+        """Return the value of the only part, or those of several by their policies' names."""
+        return values[0] if self.single else {part.name: value for part, value in zip(self.each, values, strict=True)}
+
+    def in_order(self, given: Any) -> list[Any]:
+        """Return the values that `by_name` was given."""
+        return [given] if self.single else [given[part.name] for part in self.each]
+
+    def _widen(self, k: int, actions: NDArray[Any]) -> NDArray[Any]:
+        layouts = self.each[k].layouts
+        if layouts is None or self.wide is None:
+            return actions
+        layout = layouts[1]
+        if not layout.plain and actions.dtype.kind != "V":
+            rows = layout.zeros(len(actions))
+            layout.pack(actions, rows)
+            actions = rows
+        return widen(actions, layout, self.wide[1])
+
+
+def wide_rows(env: EnvSpec) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
+    """Return what rows of observations and of actions are made of where worlds have several roles; else None."""
+    if env.seats == 1 or len(env.roles) == 1:
+        return None
+    seats = [role.seats for role in env.roles]
+    seen, done = (
+        SeatRows.of([layout for layout in layouts if layout is not None], seats).row
+        for layouts in zip(*[(role.observations, role.actions) for role in env.roles], strict=True)
+    )
+    return seen, done
+
+
+@functools.lru_cache(maxsize=256)
+def _rows(own: tuple[int, ...], seats: int, worlds: int) -> NDArray[np.intp]:
+    return (np.arange(worlds)[:, None] * seats + np.array(own, np.intp)).ravel()

@@ -1,0 +1,93 @@
+"""Pong (Alcorn 1972) on numbers: a ball between two paddles, in whole units on a court of 192 x 128."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.games.game import Game
+from envs.games.picture import BACK, INK, Picture, number, rectangle
+
+WIDTH, HEIGHT = 192, 128
+PLANES = (8, 184)  # where the opponent's paddle and the player's stand
+PADDLE, STEP, ITS_STEP = 24, 4, 3  # length of both; units that the player's and the opponent's go in a step
+SLOPES = (-5, -4, -2, -1, 1, 2, 4, 5)  # units up or down a step after each eighth of a paddle, and of serves
+SLOW, FAST, HITS = 4, 8, 4  # units across a step: at first, at the most; hits after which it is one more
+POINTS = 21
+UNIT = 64.0  # in an observation, of units
+
+
+class Pong(Game):
+    """Play against an opponent that follows the ball: stay (0), go up (1) or down (2); 1 and -1 for a point, up to 21.
+
+    In each step the paddles move, then the ball. A ball that comes to a wall is reflected. One that comes to a
+    paddle's plane where the paddle is goes back, as steeply as the eighth of the paddle tells that it hits, and every
+    fourth hit makes it one unit faster; else it is a point. The opponent goes toward a ball that comes, up to 3 units a
+    step, while the player goes 4. A serve begins in the middle, goes to who won the last point, and has height and
+    slope by a linear congruential generator (Numerical Recipes) whose first state is all that an episode draws.
+
+    Observations, [8] float32: x and y of the ball, its velocity, the middles of the player's paddle and the
+    opponent's, all from the centre in 64 units (velocities in 8), and the points of both in 32.
+    """
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        """Make it."""
+        super().__init__(render_mode)
+        self.observation_space = spaces.Box(-2.0, 2.0, (8,), np.float32)
+        self.action_space = spaces.Discrete(3)
+
+    @classmethod
+    def picture(cls, seen: Any) -> Picture:
+        """Draw court, ball, paddles and points."""
+        picture = np.full((HEIGHT, WIDTH, 3), BACK, np.uint8)
+        x, y = seen[:2] * UNIT + (WIDTH // 2, HEIGHT // 2)
+        for top in range(0, HEIGHT, 16):
+            rectangle(picture, WIDTH // 2 - 1, top, 2, 8, (70, 74, 84))
+        for middle, left, colour in ((seen[4], PLANES[1], (110, 200, 130)), (seen[5], PLANES[0] - 4, (220, 140, 90))):
+            rectangle(picture, left, middle * UNIT + HEIGHT // 2 - PADDLE // 2, 4, PADDLE, colour)
+        for points, left in ((seen[7], WIDTH // 4), (seen[6], 3 * WIDTH // 4)):
+            number(picture, int(points * 32), left - 8, 4, 2, (120, 124, 132))
+        rectangle(picture, x - 2, y - 2, 4, 4, INK)
+        return picture
+
+    def _begin(self, draw: np.random.Generator) -> None:
+        self._word = int(draw.integers(2**32))
+        self._points = [0, 0]
+        self._paddles = [(HEIGHT - PADDLE) // 2] * 2  # tops: the player's, the opponent's
+        self._serve(1 if self._word >> 22 & 1 else -1)
+
+    def _serve(self, side: int) -> None:
+        """Begin a point; `side` is 1 toward the player."""
+        self._word = (self._word * 1664525 + 1013904223) % 2**32
+        self._x, self._y = WIDTH // 2, HEIGHT // 4 + (self._word >> 26)
+        self._vx, self._vy, self._hits = side * SLOW, SLOPES[self._word >> 23 & 7], 0
+
+    def _play(self, action: int, draw: np.random.Generator) -> tuple[float, bool]:
+        ahead = self._y - PADDLE // 2 - self._paddles[1]
+        follow = min(max(ahead, -ITS_STEP), ITS_STEP) if self._vx < 0 else 0
+        for k, by in enumerate(((0, -STEP, STEP)[action], follow)):
+            self._paddles[k] = min(max(self._paddles[k] + by, 0), HEIGHT - PADDLE)
+        self._x, self._y = self._x + self._vx, self._y + self._vy
+        if self._y < 0:
+            self._y, self._vy = -self._y, -self._vy
+        if self._y >= HEIGHT:
+            self._y, self._vy = 2 * (HEIGHT - 1) - self._y, -self._vy
+        if PLANES[0] < self._x < PLANES[1]:
+            return 0.0, False
+        side = 0 if self._x >= PLANES[1] else 1
+        hit = self._y - self._paddles[side]
+        if 0 <= hit < PADDLE:
+            self._hits += 1
+            speed = min(SLOW + self._hits // HITS, FAST)
+            self._x, self._vx = PLANES[1 - side], speed if side else -speed
+            self._vy = SLOPES[hit * 8 // PADDLE]
+            return 0.0, False
+        self._points[1 - side] += 1
+        self._serve(1 if side else -1)
+        return 1.0 if side else -1.0, max(self._points) == POINTS
+
+    def _observe(self) -> NDArray[np.float32]:
+        where = [self._x - WIDTH // 2, self._y - HEIGHT // 2, 8 * self._vx, 8 * self._vy]
+        middles = [top + PADDLE // 2 - HEIGHT // 2 for top in self._paddles]
+        return np.array([*where, *middles, 2 * self._points[0], 2 * self._points[1]], np.float32) / np.float32(UNIT)

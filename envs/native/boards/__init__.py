@@ -1,0 +1,1 @@
+"""What the C code is told of worlds: environments of several agents."""

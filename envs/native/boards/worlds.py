@@ -1,0 +1,83 @@
+"""Which worlds have a native version, and what the C code is told of each."""
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from importlib.metadata import version
+from typing import Any
+
+from envs.errors import require
+from envs.spec import EnvSpec
+from envs.tasks.snake import Rules
+
+ELSEWHERE = "choose vec=serial or vec=multiprocess"
+EXACT = "1.27.0"  # of PettingZoo, whose numbers the C code has
+
+
+class NoSettings(ctypes.Structure):
+    """What a game is told that has no settings."""
+
+    _fields_ = ()
+
+
+class SnakeSettings(ctypes.Structure):
+    """`struct snake_settings` of snake.h."""
+
+    _fields_ = tuple((field.name, ctypes.c_int32) for field in fields(Rules))
+
+
+@dataclass(frozen=True)
+class WorldFamily:
+    """A game of several seats.
+
+    Attributes:
+        name: in tasks.h.
+        row_bytes: of what a seat sees.
+        settings: of the constructor's arguments.
+        keywords: the arguments that change pictures alone.
+        exact: whether the numbers are those of what is installed.
+    """
+
+    name: str
+    row_bytes: int
+    settings: Callable[[Mapping[str, Any]], ctypes.Structure]
+    keywords: tuple[str, ...]
+    exact: Callable[[], bool]
+
+
+def is_exact() -> bool:
+    """Whether the numbers of the PettingZoo that is installed are those of the C code."""
+    return version("pettingzoo") == EXACT
+
+
+WORLDS = {  # by id
+    "pettingzoo.classic.connect_four_v3:env": WorldFamily(
+        "connect4", 91, lambda _: NoSettings(), ("screen_scaling",), is_exact
+    ),
+    "pettingzoo.classic.tictactoe_v3:env": WorldFamily(
+        "tictactoe", 27, lambda _: NoSettings(), ("screen_height",), is_exact
+    ),
+    "envs.tasks.snake:Snake": WorldFamily("snake", 121, lambda rules: SnakeSettings(**rules), (), lambda: True),
+}
+
+
+def read_world(spec: EnvSpec) -> tuple[WorldFamily, ctypes.Structure]:
+    """Return the family of a world that is in `WORLDS`, and its settings.
+
+    Raises:
+        ConfigError: the C code has not got it in this form.
+    """
+    family = WORLDS[spec.id]
+    require(
+        not spec.seat_feature,
+        f"env.seat_feature=true: the native version of {spec.id} tells no seats; leave it at false, or {ELSEWHERE}",
+    )
+    (role,) = spec.roles
+    seen = "nothing of known size" if role.observations is None else f"{role.observations.itemsize} bytes"
+    require(
+        role.observations is not None and role.observations.itemsize == family.row_bytes,
+        f"env.id={spec.id}: the native version gives all that a seat sees, {family.row_bytes} bytes, and the recipe "
+        f"keeps {seen}; leave out env.without, or {ELSEWHERE}",
+    )
+    known = {key: value for key, value in spec.arguments.items() if key not in ("render_mode", *family.keywords)}
+    return family, family.settings(known)

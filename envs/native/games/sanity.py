@@ -1,0 +1,104 @@
+"""What the C code is told of the sanity suite's tasks, and which arguments of theirs it has."""
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from envs.errors import require
+
+MOST = 2**20  # steps of an episode
+DIGITS = 32  # bits of `struct lesson`
+PASSWORD, NUMBERS, DISTANCE, ARMS = 5, 8, 3, 10  # sizes of observations and of choices in C
+ELSEWHERE = "choose vec=serial or vec=multiprocess"
+
+
+class SanitySettings(ctypes.Structure):
+    """`struct sanity_settings` of sanity.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_double) for name in ("offset", "leave", "stay", "share")),
+        ("rewards", ctypes.c_void_p),
+        *((name, ctypes.c_int32) for name in ("arm", "zeros", "delay", "digits", "steps", "terminates")),
+        ("password", ctypes.c_uint32),
+    )
+
+
+Given = Mapping[str, Any]
+Settings = tuple[SanitySettings, tuple[np.ndarray, ...]]
+
+
+def bandit(given: Given) -> Settings:
+    """Return the settings of Bandit."""
+    _check("noise", given["noise"], given["noise"] == 0, "0: noise is drawn by NumPy alone")
+    _check("arms", given["arms"], given["arms"] == ARMS, str(ARMS))
+    return SanitySettings(arm=given["arm"], offset=given["offset"]), ()
+
+
+def password(given: Given) -> Settings:
+    """Return the settings of Password."""
+    bits = given["password"]
+    _check("password", bits, len(bits) == PASSWORD, f"{PASSWORD} bits")
+    return SanitySettings(password=sum(int(bit) << k for k, bit in enumerate(bits))), ()
+
+
+def squared(given: Given) -> Settings:
+    """Return the settings of Squared."""
+    _check("distance", given["distance"], given["distance"] == DISTANCE, str(DISTANCE))
+    return SanitySettings(), ()
+
+
+def blend(given: Given) -> Settings:
+    """Return the settings of Blend."""
+    _check_length("moves", given["moves"])
+    return SanitySettings(steps=given["moves"], zeros=given["zeros"]), ()
+
+
+def stochastic(given: Given) -> Settings:
+    """Return the settings of Stochastic: rewards are Python's, whose squares are no products to the last bit."""
+    share, horizon = given["share"], given["horizon"]
+    _check("horizon", horizon, horizon <= 1000, "1000 at most")
+    rewards = np.zeros((horizon + 1, horizon + 1))
+    for moves in range(1, horizon + 1):
+        rewards[moves, : moves + 1] = [1 - (share - zeros / moves) ** 2 for zeros in range(moves + 1)]
+    return SanitySettings(share=share, steps=horizon, rewards=rewards.ctypes.data), (rewards,)
+
+
+def delay(given: Given) -> Settings:
+    """Return the settings of Delay."""
+    _check("numbers", given["numbers"], given["numbers"] == NUMBERS, str(NUMBERS))
+    _check_length("delay", given["delay"])
+    return SanitySettings(delay=given["delay"]), ()
+
+
+def cutoff(given: Given) -> Settings:
+    """Return the settings of Cutoff."""
+    _check_length("steps", given["steps"])
+    return SanitySettings(**{key: given[key] for key in ("leave", "stay", "steps", "terminates")}), ()
+
+
+def cutoff_limit(given: Given) -> int | None:
+    """Return where Cutoff truncates an episode; None: nowhere."""
+    return None if given["terminates"] else int(given["steps"])
+
+
+def digits(given: Given) -> Settings:
+    """Return the settings of Copy, and of PufferLib's Memory."""
+    _check("digits", given["digits"], given["digits"] <= DIGITS, f"{DIGITS} at most")
+    _check_length("delay", given["delay"])
+    return SanitySettings(digits=given["digits"], delay=given["delay"]), ()
+
+
+def recall(given: Given) -> Settings:
+    """Return the settings of Recall."""
+    _check_length("delay", given["delay"])
+    return SanitySettings(delay=given["delay"]), ()
+
+
+def _check_length(key: str, value: int) -> None:
+    _check(key, value, value <= MOST, f"{MOST} at most")
+
+
+def _check(key: str, value: Any, fits: bool, allowed: str) -> None:
+    require(fits, f"env.kwargs.{key}={value}: the native version has {allowed}; {ELSEWHERE}")

@@ -1,0 +1,95 @@
+/* 2048: envs/games/game_2048.py has the rules. */
+
+#include "games.h"
+
+#define SIDE 4
+#define MOST 17 /* power of two of the greatest tile */
+
+/* Of up, right, down and left: the first cell of the first line, from it to the next line's, and along a line. */
+static const struct {
+    int start, across, along;
+} lines[] = {{0, 1, 4}, {3, 4, -1}, {12, 1, -4}, {0, 4, 1}};
+
+static void add_tile(struct game_2048 *game, struct generator *generator)
+{
+    int empty[SIDE * SIDE], count = 0;
+    for (int i = 0; i < SIDE * SIDE; i++) empty[count] = i, count += !game->board[i];
+    if (!count) return; /* of what was not saved by this code */
+    const int cell = empty[draw_integer(generator, 0, count)];
+    game->board[cell] = draw(generator) < 0.1 ? 2 : 1;
+}
+
+/* Slide a line to its front; the sum of the tiles that were made. */
+static int slide(uint8_t *line, int along)
+{
+    int made = 0, score = 0, last = 0; /* `last` may still be joined; 0: there is none */
+    for (int k = 0; k < SIDE; k++) {
+        const int power = line[k * along];
+        if (!power) continue;
+        line[k * along] = 0;
+        if (power == last && power < MOST) {
+            line[(made - 1) * along] = (uint8_t)(power + 1);
+            score += 1 << (power + 1), last = 0;
+        } else
+            line[made++ * along] = (uint8_t)power, last = power;
+    }
+    return score;
+}
+
+/* Note which actions move a tile, to an empty cell in front of it or onto an equal one; whether any does. */
+static int find_moves(struct game_2048 *game)
+{
+    const uint8_t *board = game->board;
+    unsigned up = 0, right = 0, down = 0, left = 0;
+    for (int i = 0; i < SIDE; i++)
+        for (int k = 0; k + 1 < SIDE; k++) {
+            const unsigned a = board[SIDE * i + k], b = board[SIDE * i + k + 1];
+            const unsigned c = board[SIDE * k + i], d = board[SIDE * (k + 1) + i];
+            const unsigned across = (a == b) & (a - 1 < MOST - 1), along = (c == d) & (c - 1 < MOST - 1);
+            left |= across | (!a & (b > 0)), right |= across | ((a > 0) & !b);
+            up |= along | (!c & (d > 0)), down |= along | ((c > 0) & !d);
+        }
+    game->moves[0] = (uint8_t)up, game->moves[1] = (uint8_t)right;
+    game->moves[2] = (uint8_t)down, game->moves[3] = (uint8_t)left;
+    return (int)(up | right | down | left);
+}
+
+static void begin_game_2048(struct game_2048 *game, const void *settings, struct generator *generator)
+{
+    (void)settings;
+    memset(game, 0, sizeof *game);
+    for (int k = 0; k < 2; k++) add_tile(game, generator);
+    find_moves(game);
+}
+
+static int play_game_2048(
+    struct game_2048 *game, const void *settings, struct generator *generator, int choice, double *reward
+)
+{
+    (void)settings;
+    int score = 0;
+    if (game->moves[choice]) {
+        for (int i = 0; i < SIDE; i++)
+            score += slide(game->board + lines[choice].start + i * lines[choice].across, lines[choice].along);
+        add_tile(game, generator);
+    }
+    *reward = score;
+    return !find_moves(game);
+}
+
+static void show_game_2048(const struct game_2048 *game, const void *settings, unsigned char *row)
+{
+    (void)settings;
+    memcpy(row, game->moves, sizeof game->moves);
+    memcpy(row + sizeof game->moves, game->board, sizeof game->board);
+}
+
+static void mend_game_2048(struct game_2048 *game, const void *settings)
+{
+    (void)settings;
+    for (int i = 0; i < SIDE * SIDE; i++)
+        if (game->board[i] > MOST) game->board[i] = MOST;
+    find_moves(game);
+}
+
+BYTE_GAME(game_2048, ROW_2048)

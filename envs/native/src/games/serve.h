@@ -1,0 +1,18 @@
+/* What games of ball and paddle have in common. A serve is drawn by a generator that is a game's own, and goes on from
+ * point to point. */
+
+#ifndef PADDOCK_SERVE_H
+#define PADDOCK_SERVE_H
+
+#include "runtime/native.h"
+
+static const int8_t serve_slopes[8] = {-5, -4, -2, -1, 1, 2, 4, 5}; /* and of a ball by the eighth of a paddle it hits */
+
+/* Numerical Recipes' linear congruential generator; its upper bits are the better ones. */
+static inline uint32_t next_word(uint32_t word) { return word * 1664525u + 1013904223u; }
+static inline uint32_t draw_word(struct generator *generator)
+{
+    return (uint32_t)draw_integer(generator, 0, (int64_t)1 << 32);
+}
+
+#endif

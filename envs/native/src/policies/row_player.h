@@ -1,0 +1,132 @@
+/* One thread's share of a rollout where observations are rows of bytes and actions are choices: see player.h. */
+
+#ifndef PADDOCK_ROW_PLAYER_H
+#define PADDOCK_ROW_PLAYER_H
+
+#include <stdlib.h>
+
+#include "forward.h"
+#include "policy.h"
+
+struct row_player {
+    struct generator generator[LANES];
+    int64_t episode[LANES], length[LANES], choice[LANES];
+    double total[LANES], reward[LANES];
+    unsigned playing; /* places */
+    int places;       /* in use */
+    size_t widest;    /* layer, in whole vectors */
+    void *group;
+    unsigned char *rows;
+    float *memory; /* scratch of `forward_some`, and then a row of outputs and the same for `greatest` */
+    struct expanded expanded;
+};
+
+static void close_row_player(struct row_player *player)
+{
+    close_expanded(&player->expanded);
+    free(player->memory);
+    free(player->rows);
+    free(player->group);
+    free(player);
+}
+
+static struct row_player *open_row_player(const struct rollout *rollout)
+{
+    const struct task *task = rollout->task;
+    struct row_player *player = calloc(1, sizeof *player);
+    if (!player) return NULL;
+    for (int k = 1; k <= rollout->layers; k++)
+        if (whole(rollout->sizes[k]) > player->widest) player->widest = whole(rollout->sizes[k]);
+    /* Not so many places that other threads have nothing to do. */
+    const int64_t share = (rollout->episodes + rollout->threads - 1) / rollout->threads;
+    player->places = share < LANES ? (int)share : LANES;
+    player->memory = aligned_alloc(64, player->widest * (2 * FORWARD_ROWS + LANES + LANES) * sizeof(float));
+    player->rows = calloc(LANES, task->row_bytes);
+    player->group = aligned_alloc(64, (task->group_bytes + 63) / 64 * 64);
+    if (player->group) memset(player->group, 0, task->group_bytes);
+    if (player->memory && player->rows && player->group && !open_expanded(&player->expanded, rollout->features, LANES) &&
+        !task->open(player->group, rollout->settings))
+        return player;
+    close_row_player(player);
+    return NULL;
+}
+
+/* Give the free places the next episodes, as far as there are any. */
+static void deal_rows(struct row_player *player, const struct rollout *rollout, int64_t *next)
+{
+    unsigned fresh = 0;
+    for (int place = 0; place < player->places; place++) {
+        if (player->playing >> place & 1) continue;
+        int64_t episode = __atomic_load_n(next, __ATOMIC_RELAXED);
+        if (episode < rollout->episodes) episode = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
+        if (episode >= rollout->episodes) break;
+        seed_generator(&player->generator[place], (uint64_t)rollout->seeds[episode]);
+        player->episode[place] = episode, player->length[place] = 0, player->total[place] = 0;
+        fresh |= 1u << place;
+    }
+    player->playing |= fresh;
+    if (fresh)
+        rollout->task->start_rows(player->group, rollout->settings, player->generator, fresh, player->rows);
+}
+
+/* Choose in `count` places from `first` on, whose episodes are played by one member. */
+static void choose_rows(struct row_player *player, const struct rollout *rollout, int first, int count)
+{
+    const int width = rollout->sizes[rollout->layers];
+    const struct forward forward = {
+        .weights = rollout->parameters + rollout->member[player->episode[first]] * rollout->num_parameters,
+        .scratch = player->memory, .sizes = rollout->sizes, .layers = rollout->layers, .relu = rollout->relu,
+    };
+    const unsigned char *rows = player->rows + first * rollout->task->row_bytes;
+    const struct sparse sparse = expand_some(&player->expanded, rollout->features, rows, count);
+    float *out = player->memory + 2 * FORWARD_ROWS * player->widest;
+    vf *lanes = (vf *)(out + LANES * player->widest);
+    forward_some(&forward, NULL, &sparse, out, count, player->widest);
+    gather_rows(out, width, count, lanes);
+    forbid_lanes(rollout->features, rows, width, count, lanes);
+    const vf choice = greatest(lanes, width);
+    for (int i = 0; i < count; i++) player->choice[first + i] = (int64_t)(int32_t)choice[i];
+}
+
+static void act_rows(struct row_player *player, const struct rollout *rollout)
+{
+    if (rollout->members == 1) {
+        choose_rows(player, rollout, 0, player->places);
+        return;
+    }
+    for (unsigned rest = player->playing; rest; rest &= rest - 1) choose_rows(player, rollout, __builtin_ctz(rest), 1);
+}
+
+static void step_row_player(struct row_player *player, const struct rollout *rollout)
+{
+    unsigned ended = rollout->task->step_rows(
+        player->group, rollout->settings, player->generator, player->playing, player->choice, player->rows,
+        player->reward
+    );
+    for (unsigned rest = player->playing; rest; rest &= rest - 1) {
+        const int place = __builtin_ctz(rest);
+        player->total[place] += player->reward[place];
+        if (++player->length[place] != rollout->limit && !(ended >> place & 1)) continue;
+        rollout->returns[player->episode[place]] = player->total[place];
+        rollout->lengths[player->episode[place]] = player->length[place];
+        player->playing &= ~(1u << place);
+    }
+}
+
+static int play_rows(const struct rollout *rollout, int64_t *next)
+{
+    if (__atomic_load_n(next, __ATOMIC_RELAXED) >= rollout->episodes) return 0;
+    struct row_player *player = open_row_player(rollout);
+    if (!player) return -1;
+    deal_rows(player, rollout, next);
+    while (player->playing) {
+        act_rows(player, rollout);
+        step_row_player(player, rollout);
+        deal_rows(player, rollout, next);
+    }
+    rollout->task->close(player->group);
+    close_row_player(player);
+    return 0;
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* Where episodes of worlds begin, whatever the game and its width. */
+
+#include <string.h>
+
+#include "vector.h"
+
+struct seat_rows seats_from(const struct vector *vector, const struct rows *rows, size_t world)
+{
+    const size_t first = world * vector->seats;
+    return (struct seat_rows){
+        .observation = rows->observation + first * vector->task->row_bytes,
+        .reward = rows->reward + first,
+        .terminated = rows->terminated + first,
+        .truncated = rows->truncated + first,
+        .alive = rows->alive + first,
+        .acts = rows->acts + first,
+    };
+}
+
+void start_worlds(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
+{
+    const struct task *task = vector->task;
+    const size_t base = (size_t)group * vector->places, seats = vector->seats;
+    for (unsigned rest = mask; rest; rest &= rest - 1) {
+        const size_t world = base + __builtin_ctz(rest), first = world * seats;
+        memset(rows->observation + first * task->row_bytes, 0, seats * task->row_bytes);
+        memset(rows->running_return + first, 0, seats * sizeof *rows->running_return);
+        memset(rows->running_length + first, 0, seats * sizeof *rows->running_length);
+        memset(rows->alive + first, 0, seats);
+        memset(rows->acts + first, 0, seats);
+        vector->clock[world] = 0;
+    }
+    const struct seat_rows own = seats_from(vector, rows, base);
+    task->start_worlds(
+        vector->groups + vector->stride * group, vector->settings, vector->generators + base, mask, &own
+    );
+}
+
+void restart_worlds(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
+{
+    for (unsigned rest = mask; rest; rest &= rest - 1) {
+        const int world = group * vector->places + __builtin_ctz(rest);
+        rows->episode[world]++;
+        if (vector->keyed && !vector->task->drawless) seed_keyed(vector, world, rows->episode[world]);
+    }
+    start_worlds(vector, group, mask, rows);
+}

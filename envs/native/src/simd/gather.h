@@ -1,0 +1,80 @@
+/* Products of matrices whose rows are almost all zeros: of a layer's weights only the rows are read that are multiplied
+ * by something, and of its gradient only those are written.
+ *
+ * Sums begin with 0 and go on in the order of the inputs. What is left out would have added 0 or -0, which changes no
+ * sum that began so: the bits are those of product.h for finite weights, but for a -0 that only a bias of -0 keeps. */
+
+#ifndef PADDOCK_GATHER_H
+#define PADDOCK_GATHER_H
+
+#include "simd/product.h"
+#include "simd/sparse.h"
+
+#define GATHER_VECTORS 8 /* sums that stay in registers */
+
+INLINE void gather_tile(
+    const uint16_t *index, const float *value, int count, const float *b, size_t wide, const float *bias, float *c,
+    int vectors, int weighed
+)
+{
+    vf sum[GATHER_VECTORS];
+    for (int v = 0; v < vectors; v++) sum[v] = splat(0);
+    for (int k = 0; k < count; k++) {
+        const float *row = b + index[k] * wide;
+        for (int v = 0; v < vectors; v++) {
+            const vf weights = *(const vf_row *)(row + v * LANES);
+            sum[v] += weighed ? value[k] * weights : weights;
+        }
+    }
+    for (int v = 0; v < vectors; v++) *(vf_row *)(c + v * LANES) = sum[v] + *(const vf_row *)(bias + v * LANES);
+}
+
+/* A row's products with b, whose width is a multiple of LANES, and the bias. */
+INLINE void gather_product(
+    const uint16_t *index, const float *value, int count, const float *b, size_t wide, const float *bias, float *c,
+    int width
+)
+{
+    int j = 0;
+#define TILE(vectors)                                                                                                  \
+    for (; j + (vectors) * LANES <= width; j += (vectors) * LANES) {                                                   \
+        if (value) gather_tile(index, value, count, b + j, wide, bias + j, c + j, vectors, 1);                         \
+        else gather_tile(index, value, count, b + j, wide, bias + j, c + j, vectors, 0);                               \
+    }
+    TILE(GATHER_VECTORS)
+    TILE(4)
+    TILE(1)
+#undef TILE
+}
+
+INLINE void scatter_tile(
+    const uint16_t *index, const float *value, int count, const float *by, float *onto, size_t wide, int vectors,
+    int weighed
+)
+{
+    vf given[GATHER_VECTORS];
+    for (int v = 0; v < vectors; v++) given[v] = *(const vf_row *)(by + v * LANES);
+    for (int k = 0; k < count; k++) {
+        float *row = onto + index[k] * wide;
+        for (int v = 0; v < vectors; v++) *(vf_row *)(row + v * LANES) += weighed ? value[k] * given[v] : given[v];
+    }
+}
+
+/* onto[index[k]][v] += value[k] * by[v] */
+INLINE void scatter_gradient(
+    const uint16_t *index, const float *value, int count, const float *by, float *onto, size_t wide, int width
+)
+{
+    int j = 0;
+#define TILE(vectors)                                                                                                  \
+    for (; j + (vectors) * LANES <= width; j += (vectors) * LANES) {                                                   \
+        if (value) scatter_tile(index, value, count, by + j, onto + j, wide, vectors, 1);                              \
+        else scatter_tile(index, value, count, by + j, onto + j, wide, vectors, 0);                                    \
+    }
+    TILE(GATHER_VECTORS)
+    TILE(4)
+    TILE(1)
+#undef TILE
+}
+
+#endif

@@ -1,0 +1,181 @@
+"""What a client keeps of running episodes, so that another server can come to where they are.
+
+Each environment's episode begins at an order (a reset on a seed, or `begin`) and goes on by the actions since; the
+journal is the orders themselves, from the earliest such beginning on.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.remote.frames import Cursor, Frame, Kind, say_rows
+from envs.remote.values import encode
+from envs.vector.storage import RowIndex
+
+NEVER = np.iinfo(np.int64).max  # position of environments that have no episode
+TRIM = 256  # orders between looks for those that nobody needs any more
+
+
+@dataclass
+class Order:
+    """Something that a client asks for.
+
+    Attributes:
+        rows: of the session's environments.
+        arguments: what stands in the header beside its number; of a reset seeds and options.
+        actions: of a turn, [n, ...].
+        position: in the journal.
+        seq: its number in the session; 0 before it has one.
+        frame: as it was sent.
+        answered: whether its outcome has come.
+    """
+
+    kind: Kind
+    rows: RowIndex
+    arguments: list[Any]
+    actions: NDArray[Any] | None = None
+    position: int = 0
+    seq: int = 0
+    frame: bytes = b""
+    answered: bool = False
+
+    @property
+    def header(self) -> list[Any]:
+        """What stands in the header behind the numbers."""
+        return (
+            self.arguments
+            if self.kind in (Kind.BEGIN, Kind.STATE, Kind.SIGNAL)
+            else [say_rows(self.rows), *self.arguments]
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in a journal, about."""
+        said = len(encode(self.arguments)) if self.kind is Kind.SIGNAL else 0
+        return 200 + said + (0 if self.actions is None else self.actions.nbytes)
+
+    def begins(self, num_envs: int, seats: int) -> NDArray[np.intp]:
+        """Return the rows of N whose episodes begin with it, whatever came before."""
+        rows = np.arange(num_envs)[self.rows]
+        if self.kind is Kind.RESET:
+            return rows[np.repeat([seed is not None for seed in self.arguments[0]], seats)]
+        return rows if self.kind is Kind.BEGIN else rows[:0]
+
+
+class Journal:
+    """The orders that lead to where N environments are, or the N rows of worlds with so many seats."""
+
+    def __init__(self, num_envs: int, most_bytes: float, seats: int = 1) -> None:
+        self._orders: list[Order] = []
+        self._first = 0  # position of the first of them
+        self._signals: list[Order] = []  # all of them, as environments may keep what they were told
+        self._origin = np.full(num_envs, NEVER, np.int64)  # [N], the order that begins the running episode
+        self._seats = seats
+        self._begun: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None  # key, worlds' episodes and numbers
+        self._keyed = False  # whether episodes that end are followed by keyed ones
+        self._bytes, self._most = 0, most_bytes
+        self.full = False
+
+    @property
+    def started(self) -> NDArray[np.bool_]:
+        """Which environments have an episode, [N]."""
+        return self._origin != NEVER
+
+    def begin(self, key: int, episodes: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
+        """Note that all environments begin keyed episodes."""
+        self._first += len(self._orders) + 1  # signals before it stand before all that follows
+        self._orders.clear()
+        self._bytes, self.full = sum(one.size for one in self._signals), False
+        self._begun, self._keyed = (key, episodes.copy(), numbers), True
+        self._origin[:] = self._first
+
+    def note(self, order: Order) -> None:
+        """Note a reset or a turn."""
+        order.position = self._first + len(self._orders)
+        if order.kind is Kind.RESET:
+            self._keyed = False
+            self._origin[order.begins(len(self._origin), self._seats)] = order.position
+        if self.full:
+            return
+        if order.kind is Kind.SIGNAL:
+            self._signals.append(order)
+            self._bytes += order.size
+            return
+        self._orders.append(order)
+        self._bytes += order.size
+        if len(self._orders) % TRIM == 0 or self._bytes > self._most:
+            self._trim()
+
+    def end(self, ids: NDArray[np.intp], order: Order) -> None:
+        """Note that a turn ended the episodes of these rows, all of a world, and others began."""
+        if self._keyed and self._begun is not None:
+            self._origin[ids] = order.position + 1
+            self._begun[1][ids[:: self._seats] // self._seats] += 1
+
+    def drop(self, rows: RowIndex) -> None:
+        """Note that environments have no episode any more."""
+        self._origin[rows] = NEVER
+
+    def orders(self) -> Iterator[Order]:
+        """Return the answered orders that lead to where the environments are, each with the rows that need it."""
+        before = int(self._origin.min())
+        signals = [one for one in self._signals if one.answered]
+        yield from (Order(one.kind, one.rows, one.arguments) for one in signals if one.position < before)
+        if self._begun is not None:
+            key, episodes, numbers = self._begun
+            yield Order(Kind.BEGIN, slice(0, len(self._origin)), [key, episodes.copy(), numbers])
+        later = [one for one in signals if one.position >= before]
+        # Of the same position, a signal came first.
+        for order in merge(later, self._orders, key=lambda one: (one.position, one.kind is not Kind.SIGNAL)):
+            if not order.answered:
+                continue
+            if order.kind is Kind.SIGNAL:
+                yield Order(order.kind, order.rows, order.arguments)
+                continue
+            needed = self._origin[order.rows] <= order.position
+            if needed.all():
+                yield Order(order.kind, order.rows, order.arguments, order.actions)
+            elif needed.any():
+                rows = np.arange(len(self._origin))[order.rows][needed]
+                if order.actions is not None:
+                    yield Order(order.kind, rows, [], order.actions[needed])
+                else:
+                    seeds: Sequence[int | None] = order.arguments[0]
+                    chosen = [seed for seed, need in zip(seeds, needed[:: self._seats], strict=True) if need]
+                    yield Order(order.kind, rows, [chosen, *order.arguments[1:]])
+
+    def _trim(self) -> None:
+        """Drop orders before all beginnings; all of them where they are more than may be kept."""
+        count = int(min(self._origin.min(), self._first + len(self._orders))) - self._first
+        self._bytes -= sum(one.size for one in self._orders[:count])
+        del self._orders[:count]
+        self._first += count
+        if self._bytes > self._most:
+            self._first += len(self._orders)
+            self._orders.clear()
+            self._bytes, self.full = 0, True
+
+
+def find_other(frame: Frame, known: Sequence[NDArray[Any]], compared: NDArray[np.bool_]) -> int | None:
+    """Return the first compared environment that is elsewhere after a replay than it was before; None if none is.
+
+    Args:
+        frame: where the environments are now: arrays [N, ...] one after another.
+        known: the same arrays as they were before.
+        compared: [N].
+    """
+    cursor = Cursor(frame.body)
+    for array in known:
+        told = cursor.take(array.dtype, *array.shape)
+        same = (_bytes_of(told) == _bytes_of(array)).all(axis=1) | ~compared
+        if not same.all():
+            return int(np.flatnonzero(~same)[0])
+    return None
+
+
+def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.frombuffer(array.tobytes(), np.uint8).reshape(len(array), -1)

@@ -1,0 +1,299 @@
+"""A client's side of a session: orders go out, outcomes come in, and what is lost on the way is made good.
+
+Where a stream breaks, the next one goes on at the same session, and nothing is stepped twice. Where the session is
+gone, because its server is, another is opened, there or elsewhere, and comes to the same place by the same orders.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError
+from envs.remote.client.journal import Journal, Order, find_other
+from envs.remote.client.place import CALL_S, Lost, Place, Wire
+from envs.remote.frames import QUIET, Frame, Kind, join
+from envs.remote.offer import Offer
+from envs.vector.contract import EnvError, VectorMisuse
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 10.0  # between signs of life, at most
+OPEN_S = 300.0  # that a server may take to build environments
+
+
+class Link:
+    """N environments at a server, wherever that is.
+
+    Attributes:
+        rows: which of the vector's environments they are.
+        restarts: servers that took the place of another.
+        reconnects: streams that took the place of another.
+        replayed: orders done again after a restart.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        at: int,
+        offer: Offer,
+        rows: slice,
+        autoreset: str,
+        journal: Journal,
+        known: Callable[[], tuple[Any, NDArray[Any], NDArray[Any]]],
+        replay: bool,
+        claim: Mapping[str, Any],
+        seats: int,
+    ) -> None:
+        """Open a session.
+
+        Args:
+            at: which address is tried first.
+            known: observations, and returns and lengths of running episodes, [N], to compare a replay with.
+            replay: whether another server may go on where one was lost.
+            claim: which seats of which joint world are asked for; empty: all, of worlds of its own.
+            seats: rows of a world.
+        """
+        self.rows, self.offer, self.journal = rows, offer, journal
+        self.restarts = self.reconnects = self.replayed = 0
+        self._place, self._autoreset, self._known, self._may_replay = place, autoreset, known, replay
+        self._claim, self._seats = dict(claim), seats
+        self._addresses = [*place.addresses[at:], *place.addresses[:at]]
+        self._at = self._addresses[0]
+        self._session: tuple[str, bytes] | None = None
+        self._beat_s = BEAT_S
+        self._wire: Wire | None = None
+        self._pending: dict[int, Order] = {}
+        self._seq = 0
+        self._pid = os.getpid()
+        self._finalizer = weakref.finalize(self, _close_wires, [])
+        place.try_for(lambda number: self._open(self._at), "no session could be opened")
+
+    @property
+    def num_envs(self) -> int:
+        """N, rows of the session."""
+        return self.rows.stop - self.rows.start
+
+    def order(self, order: Order) -> None:
+        """Send an order; its outcome is received later."""
+        self._check_process()
+        self._number(order)
+        assert self._wire is not None
+        self._wire.send(order.frame)
+
+    def is_waiting(self) -> bool:
+        """Return whether an outcome is due."""
+        return bool(self._pending)
+
+    def receive(self) -> tuple[Order, Frame]:
+        """Return the next outcome, and what it is of.
+
+        Raises:
+            EnvError: no server could be reached, or one could not come to where the lost one was.
+            ConfigError: the server refuses.
+        """
+        self._check_process()
+        while True:
+            frame = self._next()
+            if isinstance(frame, Lost):
+                self._recover(frame)
+                continue
+            order = self._pending.pop(frame.header[0], None)
+            if order is not None:
+                order.answered, order.frame = True, b""  # the journal keeps its actions
+                return order, frame
+
+    def close(self) -> None:
+        """Close the session, and tell the server if it is there."""
+        self._finalizer.detach()
+        if self._wire is not None:
+            self._wire.close()
+        if self._session is not None and os.getpid() == self._pid:
+            id, secret = self._session
+            with contextlib.suppress(Lost, ConfigError):
+                self._place.call(self._at, "Close", {"session": id, "secret": secret}, CALL_S)
+        self._session = None
+
+    def _next(self) -> Frame | Lost:
+        """Return the next frame of outcomes, or how the stream was lost."""
+        assert self._wire is not None
+        try:
+            frame = self._wire.receive()
+        except Lost as error:
+            return error
+        if frame.kind is Kind.GOODBYE:
+            return Lost(f"{self._at} is going")
+        if frame.kind not in (Kind.OUTCOME, Kind.FAILED) or not frame.header:
+            return Lost(f"{self._at} sent a {frame.kind.name}, which is no outcome")
+        if frame.header[0] == 0:
+            self._session = None
+            return Lost(f"{self._at}: {frame.header[2]}")
+        return frame
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise VectorMisuse(
+                "a remote vector environment was made before this process was forked; make it where it is used"
+            )
+
+    def _number(self, order: Order, flags: int = 0) -> None:
+        """Give an order the next number, and its bytes."""
+        self._seq += 1
+        order.seq = self._seq
+        acked = min(self._pending, default=self._seq) - 1
+        arrays = [] if order.actions is None else [order.actions]
+        order.frame = join(order.kind, [order.seq, acked, *order.header], arrays, flags)
+        if not flags:
+            self._pending[order.seq] = order
+
+    def _open(self, address: str) -> None:
+        """Open a session at a server, with its environments as new."""
+        request = {
+            "nonce": secrets.token_bytes(16),
+            "environment": self.offer.environment["id"],
+            "num_envs": self.num_envs // self._seats,
+            "autoreset": self._autoreset,
+            **self._claim,
+        }
+        try:
+            opened = self._place.call(address, "Open", request, OPEN_S)
+        except Lost:  # where the answer was lost, the same nonce finds the session again
+            opened = self._place.call(address, "Open", request, OPEN_S)
+        self._session, self._at = (opened["session"], opened["secret"]), address
+        self._beat_s = min(BEAT_S, opened["lease_s"] / 4)
+        if self._attach() is None:
+            raise Lost(f"{address} has lost the session")
+
+    def _attach(self) -> int | None:
+        """Begin a stream for the session; returns the last order the server has, None where the session is gone."""
+        assert self._session is not None
+        self._hang_up()
+        self._wire = Wire(self._place, self._at, self._beat_s)
+        self._finalizer = weakref.finalize(self, _close_wires, [self._wire])
+        received = min(self._pending, default=self._seq + 1) - 1
+        self._wire.send(join(Kind.ATTACH, [*self._session, received]))
+        frame = self._wire.receive()
+        if frame.kind is Kind.ATTACHED:
+            return int(frame.header[0])
+        if frame.kind is Kind.FAILED:
+            return None
+        raise Lost(f"{self._at} is going")
+
+    def _hang_up(self) -> None:
+        if self._wire is not None:
+            self._finalizer.detach()
+            self._wire.close()
+
+    def _recover(self, error: Lost) -> None:
+        """Get a stream again: of the same session, or of another that has come to the same place."""
+        log.warning("vec=remote: %s; another stream is tried for, for %g s", error, self._place.wait_s)
+        self._hang_up()
+        why = [error]
+
+        def attempt(number: int) -> None:
+            if self._session is not None:
+                try:
+                    accepted = self._attach()
+                except Lost as lost:
+                    why[0] = lost
+                    if number < 2 and self._may_replay:  # else elsewhere
+                        raise
+                    accepted = -1
+                if accepted is not None and accepted >= 0:
+                    self.reconnects += 1
+                    assert self._wire is not None
+                    for order in self._pending.values():
+                        if order.seq > accepted:
+                            self._wire.send(order.frame)
+                    return
+                if accepted is None:
+                    self._session = None
+                    why[0] = Lost(f"{self._at} has lost the session")
+            self._check_replay(why[0])
+            others = [one for one in self._addresses if one != self._at]
+            here = [] if self._session is not None else [self._at]
+            for address in [*here, *others]:
+                try:
+                    self._restart(address)
+                    return
+                except Lost as lost:
+                    why[0] = lost
+            raise why[0]
+
+        self._place.try_for(attempt, "it was lost")
+        log.warning("vec=remote: going on at %s where it was", self._at)
+
+    def _check_replay(self, error: Lost) -> None:
+        if not self._may_replay and self._session is None:
+            raise EnvError(f"{error}, and vec.lost=fail; go on by the same command with the run's run.dir=")
+        if self.journal.full:
+            raise EnvError(f"{error}, and its episodes are longer than vec.journal_mb holds; raise it")
+
+    def _restart(self, address: str) -> None:
+        """Open another session, bring its environments to where they were, and ask again for what is due."""
+        if not self._may_replay:
+            raise Lost(f"{self._at} cannot be reached")
+        offer = self._place.describe(address)
+        self.offer.check_same(offer)
+        pending = list(self._pending.values())
+        self._pending.clear()
+        before, self._session, self._seq = (self._session, self._at, self._seq), None, 0
+        try:
+            self._open(address)
+            self._replay(pending)
+        except BaseException:
+            self._pending = {order.seq: order for order in pending}
+            self._session, self._at, self._seq = before
+            raise
+        self.restarts += 1
+        assert self._wire is not None
+        for order in pending:
+            self._number(order)
+            self._wire.send(order.frame)
+
+    def _replay(self, pending: Sequence[Order]) -> None:
+        """Do the journal's orders, and compare where they lead to.
+
+        Args:
+            pending: what is asked for next; where that begins an episode, there is nothing to compare.
+
+        Raises:
+            EnvError: elsewhere.
+        """
+        assert self._wire is not None
+        count = 0
+        for order in self.journal.orders():
+            self._number(order, QUIET)
+            self._wire.send(order.frame)
+            count += 1
+        if not count:
+            return
+        self.replayed += count
+        state = Order(Kind.STATE, slice(0, self.num_envs), [])
+        self._number(state)
+        self._wire.send(state.frame)
+        frame = self._wire.receive()
+        del self._pending[state.seq]
+        if frame.kind is Kind.FAILED:
+            raise EnvError(str(frame.header[2]))
+        if frame.kind is not Kind.OUTCOME:
+            raise Lost(f"{self._at} is going")
+        compared = self.journal.started
+        for order in pending:
+            compared[order.begins(self.num_envs, self._seats)] = False
+        other = find_other(frame, self._known(), compared)
+        if other is not None:
+            raise EnvError(
+                f"environment {self.rows.start + other} ({self.offer.environment['id']}) did not come back to the same "
+                "observation by its actions; set env.fresh=true at the server"
+            )
+
+
+def _close_wires(wires: Sequence[Wire]) -> None:
+    for wire in wires:
+        wire.close()

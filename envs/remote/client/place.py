@@ -1,0 +1,172 @@
+"""Where servers are, and how one is reached: calls that are answered once, and the stream of a session."""
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from envs.errors import ConfigError
+from envs.remote import guard
+from envs.remote.frames import PROTOCOL, Frame, Kind, join, split
+from envs.remote.offer import Offer
+from envs.remote.values import Garbled, decode, encode
+from envs.vector.contract import EnvError
+
+CALL_S = 10.0  # that a short call may take
+FIRST_S, LONGEST_S = 0.05, 2.0  # between attempts
+FATAL = (
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+
+
+class Lost(Exception):
+    """A server cannot be reached, or has gone; its text says how that was seen."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Servers, and what a client needs to be let in.
+
+    Attributes:
+        addresses: of servers that offer the same; `file:PATH` is read again for every connection.
+        wait_s: seconds for which a client tries to reach one.
+    """
+
+    addresses: tuple[str, ...]
+    token_file: str | None
+    tls: dict[str, str]
+    wait_s: float
+
+    def connect(self, address: str) -> tuple[Any, list[tuple[str, str]]]:
+        """Return a channel to a server, and what is sent with every call.
+
+        Raises:
+            ConfigError: the address or the files are no good, or the token would be sent in the clear.
+            Lost: no server has written the file that stands for its address.
+        """
+        found = guard.find_address(address)
+        if found is None:
+            raise Lost(f"vec.address={address} names no server yet")
+        address, local = guard.read_address(found)
+        token = guard.read_token(self.token_file)
+        guard.check_client(local, address, token, self.tls)
+        return guard.connect(address, token, self.tls), guard.metadata(token)
+
+    def call(self, address: str, name: str, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Return what a server answers.
+
+        Raises:
+            Lost: it cannot be reached, or has no room.
+            ConfigError: it refuses.
+        """
+        channel, metadata = self.connect(address)
+        try:
+            with channel:
+                method = channel.unary_unary(f"/{guard.SERVICE}/{name}")
+                answer = decode(method(encode(request), timeout=timeout_s, metadata=metadata))
+        except (grpc.RpcError, Garbled) as error:
+            raise _explain(address, error) from None
+        if not isinstance(answer, dict):
+            raise Lost(f"{address} answers no mapping")
+        return answer
+
+    def describe(self, address: str) -> Offer:
+        """Return what a server offers; raises as `call` does."""
+        return Offer.read(address, self.call(address, "Describe", {"protocol": PROTOCOL}, CALL_S))
+
+    def try_for(self, attempt: Callable[[int], Any], why: str) -> Any:
+        """Return what an attempt gives, given its number, that does not raise Lost.
+
+        Raises:
+            EnvError: none did in `wait_s`.
+        """
+        deadline, delay, jitter, number = time.monotonic() + self.wait_s, FIRST_S, random.Random(), 0
+        while True:
+            try:
+                return attempt(number)
+            except Lost as error:
+                number += 1
+                if time.monotonic() + delay > deadline:
+                    raise EnvError(
+                        f"{error} ({why}, for {self.wait_s:g} s); start its server again, and go on by the same "
+                        "command with the run's run.dir="
+                    ) from None
+            time.sleep(delay * jitter.uniform(0.5, 1.0))
+            delay = min(2 * delay, LONGEST_S)
+
+
+def find_offers(place: Place) -> list[Offer]:
+    """Return what servers offer, which is the same at all.
+
+    Raises:
+        ConfigError: it is not, or one refuses.
+        EnvError: one cannot be reached.
+    """
+
+    def ask(address: str) -> Offer:
+        offer: Offer = place.try_for(lambda number: place.describe(address), "no server answers")
+        return offer
+
+    offers = [ask(address) for address in place.addresses]
+    for other in offers[1:]:
+        offers[0].check_same(other)
+    return offers
+
+
+class Wire:
+    """One stream to a server."""
+
+    def __init__(self, place: Place, address: str, beat_s: float) -> None:
+        self._channel, metadata = place.connect(address)
+        self._address = address
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        play = self._channel.stream_stream(f"/{guard.SERVICE}/Play")
+        self._answers = play(iter(self._requests.get, None), metadata=metadata)
+        self.send = self._requests.put
+        threading.Thread(target=_beat, args=(self._requests, self._closed, beat_s), name="beat", daemon=True).start()
+
+    def receive(self) -> Frame:
+        """Return the next frame.
+
+        Raises:
+            Lost: there is none; ConfigError: the server refuses.
+        """
+        try:
+            return split(next(self._answers))
+        except StopIteration:
+            raise Lost(f"{self._address} ended the stream") from None
+        except (grpc.RpcError, Garbled) as error:
+            raise _explain(self._address, error) from None
+
+    def close(self) -> None:
+        """End the stream."""
+        self._closed.set()
+        self._requests.put(None)
+        self._answers.cancel()
+        self._channel.close()
+
+
+def _explain(address: str, error: Exception) -> Exception:
+    """Return what to raise for an error of a call."""
+    if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
+        said = " ".join(str(error.details()).split())
+        if error.code() in FATAL:
+            return ConfigError(f"vec.address={address}: {said}")
+        return Lost(f"vec.address={address} cannot be reached ({error.code().name}: {said})")
+    return Lost(f"vec.address={address}: {error}")
+
+
+def _beat(requests: "queue.SimpleQueue[bytes | None]", closed: threading.Event, every_s: float) -> None:
+    beat = join(Kind.BEAT, [])
+    while not closed.wait(every_s):
+        requests.put(beat)

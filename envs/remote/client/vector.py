@@ -1,0 +1,300 @@
+"""Environments at servers, behind the interface that those of this process have."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from random import SystemRandom
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from envs.remote.client.journal import Journal, Order
+from envs.remote.client.link import Link
+from envs.remote.client.place import Place, find_offers
+from envs.remote.frames import Cursor, Kind, count_rows
+from envs.remote.values import decode
+from envs.spec import EnvSpec
+from envs.vector.contract import (
+    Batch,
+    EnvError,
+    Rows,
+    VectorEnv,
+    VectorMisuse,
+    check_open,
+    describe,
+    read_episodes,
+    read_mask,
+    read_seeds,
+)
+from envs.vector.storage import RowIndex, numbers
+from envs.vector.table import FREE, NEW, READY, SENT, Arrays, Lives, Table, worlds_of
+
+
+class RemoteVectorEnv(VectorEnv):
+    """N environments at one server, or in equal parts at several; of worlds, their rows."""
+
+    _links: list[Link]
+
+    def __init__(
+        self,
+        spec: EnvSpec | None,
+        num_envs: int,
+        place: Place,
+        *,
+        autoreset: AutoresetMode = AutoresetMode.SAME_STEP,
+        copy: bool = True,
+        packed: bool = False,
+        replay: bool = True,
+        journal_mb: float = 256.0,
+        world: str | None = None,
+        agents: Sequence[str] | None = None,
+    ) -> None:
+        """Open a session at each server.
+
+        Args:
+            spec: what is to be served; None: whatever is.
+            num_envs: how many environments, or worlds.
+            packed: whether observations come as rows; see `Vec.make`.
+            replay: whether another server may go on where one was lost.
+            journal_mb: megabytes of actions that are kept for that, in all.
+            world: the name of a joint world, in which other clients have seats; None: worlds of its own.
+            agents: whose seats are asked for in it.
+
+        Raises:
+            ConfigError: a server refuses, or serves another environment.
+            EnvError: a server cannot be reached.
+        """
+        self._links = []
+        offers = find_offers(place)
+        if spec is not None:
+            offers[0].check_serves(spec)
+        layouts = offers[0].layouts() if agents is None else offers[0].layouts().pick(agents)
+        claim = {} if world is None else {"world": world, "agents": list(layouts.agents)}
+        rows_in_all = self.batch_size = num_envs * layouts.seats
+        said = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)
+        spaces = layouts.observation_space, rows_in_all, autoreset, layouts.action_space
+        describe(self, said, *spaces, layouts.role_seats)
+        self._arrays = Arrays.allocate(layouts, rows_in_all, np.zeros)
+        if claim and self._arrays.lives is None:  # one seat, of several that there are
+            lives = Lives.allocate(rows_in_all, layouts.seats, np.zeros)
+            self._arrays = replace(self._arrays, lives=lives)
+        self._table = Table(self._arrays, layouts, autoreset, copy, packed)
+        bounds = [num_envs * k // len(offers) * layouts.seats for k in range(len(offers) + 1)]
+        try:
+            for k, offer in enumerate(offers):
+                rows = slice(bounds[k], bounds[k + 1])
+                if rows.start < rows.stop:
+                    journal = Journal(rows.stop - rows.start, journal_mb * 1e6 / len(offers), layouts.seats)
+                    known = self._knower(rows)
+                    self._links.append(
+                        Link(place, k, offer, rows, autoreset.name, journal, known, replay, claim, layouts.seats)
+                    )
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def restarts(self) -> int:  # type: ignore[override]
+        """Servers replaced so far."""
+        return sum(link.restarts for link in self._links)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start episodes; an int seeds environment i with seed + i, `options["reset_mask"]` ([N] bool) picks some."""
+        check_open(self, "reset")
+        options, chosen = read_mask(options, self.num_envs)
+        rows = self._table.rows(chosen, "reset")
+        seeds = read_seeds(seed, self.worlds)
+        waiting = self._table.flags
+        for i in numbers(worlds_of(rows, self.seats)):
+            if seeds[i] is None and waiting[i * self.seats] == NEW[0]:
+                seeds[i] = SystemRandom().randrange(2**31)  # as the environment itself would, but so that it is known
+        self._settle(rows)
+        orders = []
+        for link, part in self._split(rows):
+            mine = _shift(part, -link.rows.start)
+            own = [seeds[i] for i in numbers(worlds_of(part, self.seats))]
+            orders.append((link, Order(Kind.RESET, mine, [own, options])))
+        return self._start(rows, orders)
+
+    def begin(self, seed: int, episodes: Sequence[int] | NDArray[np.int64] | None = None) -> tuple[Any, dict[str, Any]]:
+        """See `VectorEnv.begin`."""
+        check_open(self, "begin")
+        first = np.array(read_episodes(episodes, self.worlds), np.int64)
+        self._settle(self._table.everyone)
+        orders = []
+        for link in self._links:
+            worlds = slice(link.rows.start // self.seats, link.rows.stop // self.seats)
+            own = [int(seed), first[worlds].copy(), np.arange(worlds.start, worlds.stop)]
+            orders.append((link, Order(Kind.BEGIN, slice(0, link.num_envs), own)))
+        started = self._start(self._table.everyone, orders)
+        self._arrays.episode[:] = first
+        return started
+
+    def send(self, actions: Any, env_ids: Rows = None) -> None:
+        """See `VectorEnv.send`."""
+        check_open(self, "send")
+        rows = self._table.rows(env_ids, "send")
+        self._table.accept(actions, rows)
+        self._table.mark(SENT, rows)
+        for link, part in self._split(rows):
+            order = Order(Kind.TURN, _shift(part, -link.rows.start), [], self._arrays.action[part].copy())
+            link.journal.note(order)
+            link.order(order)
+
+    def recv(self, env_ids: Rows = None) -> Batch:
+        """See `VectorEnv.recv`."""
+        check_open(self, "recv")
+        rows = self._table.outstanding(env_ids)
+        for link, part in self._split(rows):
+            while SENT in self._table.waiting(part):
+                self._receive(link)
+            if NEW in self._table.waiting(part):
+                raise EnvError(f"environments of {link.offer.environment['id']} have failed; start them anew by reset")
+        return self._table.batch(rows)
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """See `VectorEnv.alive`."""
+        return self._table.alive
+
+    def signal(self, key: str, value: Any) -> None:
+        """Have every environment's `receive_signal(key, value)` called between this step and the next.
+
+        Raises:
+            VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
+        """
+        check_open(self, "signal")
+        self._links[0].offer.check_signal(key, value)
+        for link in self._links:
+            order = Order(Kind.SIGNAL, slice(0, link.num_envs), [key, value])
+            link.journal.note(order)
+            link.order(order)
+            while not order.answered:
+                self._receive(link)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Refuse: a server tells nothing of its environments but what a step gives."""
+        raise VectorMisuse(f"{name}: environments at a server have no attributes to ask for; choose vec=multiprocess")
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Refuse, as `call` does."""
+        self.call(name)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the sessions; Gymnasium's `close` calls this once."""
+        for link in self._links:
+            link.close()
+
+    def _split(self, rows: RowIndex) -> Iterator[tuple[Link, RowIndex]]:
+        """Return each server's part of some environments."""
+        if len(self._links) == 1:
+            yield self._links[0], rows
+            return
+        for link in self._links:
+            if isinstance(rows, slice):
+                part: RowIndex = slice(max(rows.start, link.rows.start), min(rows.stop, link.rows.stop))
+            else:
+                part = rows[(rows >= link.rows.start) & (rows < link.rows.stop)]
+            if count_rows(part) > 0:
+                yield link, part
+
+    def _start(self, rows: RowIndex, orders: list[tuple[Link, Order]]) -> tuple[Any, dict[str, Any]]:
+        """Start episodes in some environments, and wait for them."""
+        self._table.mark(NEW, rows)
+        self._table.forget(rows)
+        self._arrays.episode[worlds_of(rows, self.seats)] = 0
+        for link, order in orders:
+            if order.kind is Kind.RESET:
+                link.journal.note(order)
+            else:
+                link.journal.begin(*order.arguments)
+            link.order(order)
+        for link, order in orders:
+            while not order.answered:
+                self._receive(link)
+        return self._table.start(rows)
+
+    def _settle(self, rows: RowIndex) -> None:
+        """Wait for what is under way at servers where environments start anew."""
+        for link, _ in self._split(rows):
+            while link.is_waiting():
+                try:
+                    self._receive(link)
+                except EnvError:
+                    if link.is_waiting() or NEW in self._table.waiting(rows):
+                        continue  # they start anew
+                    raise
+
+    def _receive(self, link: Link) -> None:
+        """Enter the next outcome of a server.
+
+        Raises:
+            EnvError: an environment raised, or its process died or hung.
+        """
+        order, frame = link.receive()
+        rows = _shift(order.rows, link.rows.start)
+        if frame.kind is Kind.FAILED:
+            _, kind, text, _ = frame.header
+            misuse = kind == "VectorMisuse" and order.kind is Kind.TURN
+            if order.kind is not Kind.SIGNAL:
+                self._table.mark(FREE if misuse else NEW, rows)
+            order.answered = False  # nothing that leads anywhere
+            if not misuse and order.kind is not Kind.SIGNAL:
+                self._table.forget(rows)
+                link.journal.drop(order.rows)
+            raise (VectorMisuse if kind == "VectorMisuse" else EnvError)(text)
+        if order.kind is Kind.SIGNAL:
+            return
+        _, said, count = frame.header
+        arrays, cursor, n = self._arrays, Cursor(frame.body), count_rows(rows)
+        arrays.observation[rows] = cursor.take_like(arrays.observation, n)
+        if order.kind is not Kind.TURN:
+            arrays.running_return[rows] = arrays.running_length[rows] = 0
+            if arrays.lives is not None:
+                arrays.lives.alive[rows] = cursor.take_like(arrays.lives.alive, n)
+                arrays.lives.acts[rows] = cursor.take_like(arrays.lives.acts, n)
+            rows = link.rows  # whose infos come with it
+        else:
+            self._enter(link, order, rows, cursor, n, count)
+            self._table.mark(READY, rows)
+        if said is not None:
+            self._table.note(rows, decode(said))
+
+    def _enter(self, link: Link, order: Order, rows: RowIndex, cursor: Cursor, n: int, count: int) -> None:
+        """Enter what a step gave."""
+        arrays = self._arrays
+        reward, terminated, truncated = (
+            cursor.take_like(of, n) for of in (arrays.reward, arrays.terminated, arrays.truncated)
+        )
+        arrays.enter(rows, reward, terminated, truncated)
+        every = np.arange(self.num_envs)[rows]
+        if arrays.lives is not None:
+            arrays.lives.alive[rows] = cursor.take_like(arrays.lives.alive, n)
+            arrays.lives.acts[rows] = cursor.take_like(arrays.lives.acts, n)
+            over = cursor.take_like(arrays.lives.over, n // self.seats)
+            arrays.lives.over[worlds_of(rows, self.seats)] = over
+            if over.any():
+                arrays.episode[worlds_of(rows, self.seats)] += over
+                link.journal.end(every[np.repeat(over, self.seats)] - link.rows.start, order)
+        if count:
+            ids = every[terminated | truncated]
+            arrays.end(ids)
+            arrays.final[ids] = cursor.take_like(arrays.final, count)
+            arrays.final_return[ids] = cursor.take_like(arrays.final_return, count)
+            arrays.final_length[ids] = cursor.take_like(arrays.final_length, count)
+            if arrays.lives is None:
+                link.journal.end(ids - link.rows.start, order)
+
+    def _knower(self, rows: slice) -> Any:
+        arrays = self._arrays
+        return lambda: (arrays.observation[rows], arrays.running_return[rows], arrays.running_length[rows])
+
+
+def _shift(rows: RowIndex, by: int) -> RowIndex:
+    if not by:
+        return rows
+    return slice(rows.start + by, rows.stop + by) if isinstance(rows, slice) else rows + by

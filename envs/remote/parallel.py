@@ -1,0 +1,214 @@
+"""One world at a server as a PettingZoo ParallelEnv; where they take turns, `acting` says who acts."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError
+from envs.remote.infos import read_info
+from envs.remote.offer import Offer
+from envs.remote.rows import pack_actions
+from envs.vector.contract import VectorMisuse
+from envs.vector.remote import make_place
+from envs.worlds.roles import Role, narrow
+from envs.worlds.world import Step, Told
+
+BESIDE = ("acts", "over", "final_obs", "_final_obs")  # what a vector's infos have beside those of the world
+
+
+class RemoteParallelEnv:
+    """The world that a server offers; each step is a message there and one back.
+
+    It has the form of PettingZoo's ParallelEnv (Terry et al. 2021, arXiv:2009.14471), which need not be installed.
+
+    Attributes:
+        agents: those that live.
+        acting: those whose action the next step takes.
+        over: whether the world's episode has ended, or none has begun.
+        timed: whether the server acted for a client that was late or lost, so that numbers depend on the clock.
+    """
+
+    render_mode = None
+
+    def __init__(
+        self,
+        address: str | Sequence[str],
+        token_file: str | None = None,
+        tls: Mapping[str, str | None] | None = None,
+        wait_s: float = 120.0,
+        world: str | None = None,
+        agents: Sequence[str] | None = None,
+    ) -> None:
+        """Ask what a server offers; its world is made by the first reset.
+
+        Args:
+            address: of the server, HOST:PORT or unix:PATH; of several that offer the same, the others stand in.
+            token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
+            tls: PEM files `ca`, `cert` and `key`; None: no encryption.
+            wait_s: seconds for which a server that is away is tried again.
+            world: the name of a joint world at the server, in which other clients have the other seats; it is made for
+                the first who names it, and ends with the last. None: a world of one's own.
+            agents: whose seats this client has there.
+
+        Raises:
+            ConfigError: gRPC is not installed, or the server refuses, or serves an environment of one agent, which has
+                no such agents.
+            EnvError: it cannot be reached.
+        """
+        self.metadata: dict[str, Any] = {"render_modes": [], "name": "remote"}
+        self._place = make_place(address, token_file, tls or {}, wait_s)
+        from envs.remote.client.place import find_offers
+
+        self.offer: Offer = find_offers(self._place)[0]
+        if self.offer.seats == 1:
+            id = self.offer.environment["id"]
+            raise ConfigError(f"vec.address={address} serves {id}, an environment of one agent; take a RemoteEnv")
+        layouts = self.offer.layouts()
+        self._layouts = layouts if agents is None else layouts.pick(self._order(layouts.agents, agents))
+        self._claim: dict[str, Any] = {} if world is None else {"world": world, "agents": self._layouts.agents}
+        if world is None and agents is not None:
+            raise ConfigError(f"agents={agents} are seats of a joint world; name one by world, or leave agents out")
+        self.possible_agents = list(self._layouts.agents)
+        self._roles = [one for role in self.offer.roles if (one := self._pick(role)).agents]
+        self.agents: list[str] = []
+        self.acting: list[str] = []
+        self.over, self.timed = True, False
+        # One each: PettingZoo's users seed them.
+        self._spaces = {
+            agent: (deepcopy(role.observation_space), deepcopy(role.action_space))
+            for role in self._roles
+            for agent in role.agents
+        }
+        self._venv: Any = None
+
+    def observation_space(self, agent: str) -> Space:
+        """Return what an agent sees."""
+        return self._spaces[agent][0]
+
+    def action_space(self, agent: str) -> Space:
+        """Return what an agent may do."""
+        return self._spaces[agent][1]
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+        """Start an episode."""
+        self._venv = self._venv or self._open()
+        rows, infos = self._venv.reset(seed=[seed], options=options)
+        self.over = False
+        self._look(infos)
+        return self._read(rows, self.agents), self._read_infos(infos, self.agents)
+
+    def step(self, actions: Mapping[str, Any]) -> Step:
+        """Step by the actions of those who act.
+
+        Raises:
+            VectorMisuse: no episode has begun, an agent that acts has no action or one that is not of its space, or
+                somebody else has one.
+        """
+        if self._venv is None:
+            raise VectorMisuse("step: no episode has begun; call reset first")
+        before = self.agents
+        rows, reward, terminated, truncated, infos = self._venv.step(self._pack(actions))
+        self._look(infos)
+        self.over = bool(infos["over"][0])
+        ended = {a: k for k, a in enumerate(self.possible_agents) if terminated[k] or truncated[k]}
+        told = [agent for agent in self.possible_agents if agent in before or agent in self.agents]
+        observations = self._read(rows, [agent for agent in told if agent not in ended])
+        if ended:
+            observations |= self._read(_place_finals(rows, infos["final_obs"]), list(ended))
+
+        def each(column: NDArray[Any]) -> dict[str, Any]:
+            return {agent: column[self.possible_agents.index(agent)].item() for agent in told}
+
+        return observations, each(reward), each(terminated), each(truncated), self._read_infos(infos, told)
+
+    def render(self) -> None:
+        """Return nothing: a server shows no pictures."""
+
+    def signal(self, key: str, value: Any) -> None:
+        """Have the environment's `receive_signal(key, value)` called before its next reset or step.
+
+        Raises:
+            VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
+        """
+        self._venv = self._venv or self._open()
+        self._venv.signal(key, value)
+
+    def close(self) -> None:
+        """Close the session."""
+        if self._venv is not None:
+            self._venv.close()
+            self._venv = None
+
+    @property
+    def unwrapped(self) -> "RemoteParallelEnv":
+        """The environment itself, as PettingZoo has it of wrappers."""
+        return self
+
+    def _open(self) -> Any:
+        """Return the world's rows at the server."""
+        from envs.remote.client.vector import RemoteVectorEnv
+
+        own: dict[str, Any] = {"autoreset": AutoresetMode.DISABLED, "packed": True, **self._claim}
+        return RemoteVectorEnv(None, 1, self._place, **own)
+
+    def _order(self, known: Sequence[str], agents: Sequence[str]) -> list[str]:
+        if not agents or not set(agents) <= set(known):
+            id = self.offer.environment["id"]
+            raise ConfigError(f"agents={list(agents)} are not some of {id}'s: {', '.join(known)}")
+        return [agent for agent in known if agent in agents]
+
+    def _pick(self, role: Role) -> Role:
+        """Return what of a role is this client's."""
+        own = tuple(agent for agent in role.agents if agent in self.possible_agents)
+        return replace(role, agents=own, seats=tuple(map(self.possible_agents.index, own)))
+
+    def _look(self, infos: Mapping[str, Any]) -> None:
+        """See who lives and who acts."""
+        self.timed = self.timed or "timed" in infos
+        self.agents = [a for a, alive in zip(self.possible_agents, self._venv.alive, strict=True) if alive]
+        self.acting = [a for a, acts in zip(self.possible_agents, infos["acts"], strict=True) if acts]
+
+    def _read(self, rows: NDArray[Any], agents: Sequence[str]) -> dict[str, Any]:
+        """Return these agents' observations from the world's rows."""
+        found: dict[str, Any] = {}
+        for role in self._roles:
+            seats = [k for k, agent in enumerate(self.possible_agents) if agent in role.agents and agent in agents]
+            if not seats:
+                continue
+            assert role.observations is not None
+            own = rows[seats] if self._layouts.roles is None else narrow(rows[seats], role.observations)
+            read = role.observations.reader(own)
+            found |= {self.possible_agents[seat]: read(k) for k, seat in enumerate(seats)}
+        return {agent: found[agent] for agent in agents}
+
+    def _read_infos(self, infos: Mapping[str, Any], agents: Sequence[str]) -> dict[str, dict[str, Any]]:
+        said = {key: value for key, value in infos.items() if key not in BESIDE}
+        told = {}
+        for agent in agents:
+            own = read_info(said, self.possible_agents.index(agent))
+            last = own.pop("final_info", {})
+            last.pop("episode", None)
+            told[agent] = own | last
+        return told
+
+    def _pack(self, actions: Mapping[str, Any]) -> NDArray[Any]:
+        """Return the world's actions as rows."""
+        if strange := sorted(set(actions) - set(self.agents)):
+            raise VectorMisuse(f"step: an action is given for {strange}, and {self.agents} live")
+        if missing := [agent for agent in self.acting if agent not in actions]:
+            raise VectorMisuse(f"step: {missing} act and have no action; give one for each of {self.acting}")
+        return pack_actions(self._layouts, self._roles, {agent: actions[agent] for agent in self.acting})
+
+
+def _place_finals(rows: NDArray[Any], finals: NDArray[Any]) -> NDArray[Any]:
+    """Return rows in which those that ended have what they saw last."""
+    last = rows.copy()
+    for k, final in enumerate(finals):
+        if final is not None:
+            last[k] = final
+    return last

@@ -1,0 +1,1 @@
+"""The side that has the environments: sessions of clients, each order done once."""

@@ -1,0 +1,299 @@
+"""A joint world: one environment of several agents, whose seats are different clients'.
+
+It steps once all who act have an action, and every other client has said that it waits; it begins anew once all have
+asked for that. What came of each is kept for the running episode, so a client that lost its session is led to where
+the others are. So the numbers are those of one client with all seats, whatever the order and speed of arrival; unless
+`late` or `lost` is another policy than wait: then steps in which one stood in say `timed` in everybody's infos.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.errors import PaddockError
+from envs.remote.server.policies import Policies, Policy, make_noops
+from envs.vector.contract import VectorEnv, VectorMisuse
+from envs.vector.storage import Layouts, allocate
+from envs.worlds.roles import Role
+
+log = logging.getLogger("envs.remote")
+
+LONGEST_S = 1.0  # between looks at the clock
+
+
+@dataclass(eq=False)
+class Holder:
+    """A client with seats.
+
+    Attributes:
+        position: of what it is told next, counted from the world's beginning.
+        reset: what it asks to begin anew with: a seed, or None, and options.
+        actions: rows of its seats, that it asks to step by.
+    """
+
+    seats: list[int]
+    position: int
+    reset: tuple[int | None, dict[str, Any]] | None = None
+    actions: NDArray[Any] | None = None
+    error: PaddockError | None = None  # what it is told in place of an outcome
+    signals: list[tuple[str, Any]] = field(default_factory=list)  # for the next step or reset that it asks for
+
+    @property
+    def asks(self) -> bool:
+        """Whether it waits for the others."""
+        return self.reset is not None or self.actions is not None
+
+
+@dataclass(eq=False)
+class Outcome:
+    """What a world says to all its seats, [S] each."""
+
+    observation: NDArray[Any]
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    infos: dict[str, Any]
+    alive: NDArray[np.bool_]
+    acts: NDArray[np.bool_]
+    over: bool
+
+
+@dataclass(eq=False)
+class Played:
+    """A reset or a step that was done, and what came of it.
+
+    Attributes:
+        seed: of a reset.
+        actions: rows [S] of a step; None: it is a reset.
+        stood_in: seats of clients that were missing.
+        outcome: what it gave, or what was raised.
+    """
+
+    seed: int | None = None
+    actions: NDArray[Any] | None = None
+    stood_in: frozenset[int] = frozenset()
+    outcome: Outcome | PaddockError | None = None
+
+
+@dataclass(eq=False)
+class JointWorld:
+    """One world and its clients; methods are called with `changed` held."""
+
+    name: str
+    venv: VectorEnv  # one world that waits for its reset
+    layouts: Layouts
+    roles: Sequence[Role]
+    policies: Policies
+    clock: Callable[[], float] = time.monotonic
+    holders: list[Holder] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    episode: list[Played] = field(default_factory=list)  # the running one, or the one that ended last
+    first: int = 0  # position of its reset
+
+    def __post_init__(self) -> None:
+        self.agents = self.layouts.agents
+        self._claimed: set[int] = set()  # ever
+        self._free_since: dict[int, float] = {}
+        self._asked_since: float | None = None
+        self._return, self._length = np.zeros(len(self.agents)), np.zeros(len(self.agents), np.int64)
+
+    @property
+    def end(self) -> int:
+        """The position of what is done next."""
+        return self.first + len(self.episode)
+
+    @property
+    def latest(self) -> Outcome | None:
+        """What came last; None where no episode runs."""
+        outcome = self.episode[-1].outcome if self.episode else None
+        return outcome if isinstance(outcome, Outcome) and not outcome.over else None
+
+    def join(self, seats: Sequence[int]) -> Holder:
+        """Give a client seats that nobody has.
+
+        Raises:
+            VectorMisuse: somebody has one of them.
+        """
+        taken = sorted(seat for one in self.holders for seat in one.seats if seat in seats)
+        if taken:
+            free = [a for k, a in enumerate(self.agents) if all(k not in one.seats for one in self.holders)]
+            names = ", ".join(self.agents[seat] for seat in taken)
+            raise VectorMisuse(
+                f"{names} is another client's in world {self.name}; free are {', '.join(free) or 'none'}"
+            )
+        holder = Holder(list(seats), self.first)
+        self.holders.append(holder)
+        self._claimed.update(seats)
+        for seat in seats:
+            self._free_since.pop(seat, None)
+        return holder
+
+    def leave(self, holder: Holder) -> bool:
+        """Free a client's seats; whether nobody is left."""
+        self.holders.remove(holder)
+        self._free_since |= dict.fromkeys(holder.seats, self.clock())
+        self.advance()
+        return not self.holders
+
+    def advance(self) -> None:
+        """Do what all ask for, if they do, or if those who do not have been waited for long enough."""
+        asking = [one for one in self.holders if one.asks]
+        if not asking:
+            self._asked_since = None
+            return
+        if self._asked_since is None:
+            self._asked_since = self.clock()
+        missing = self._find_missing()
+        if missing is None:
+            return
+        try:
+            acting = [one for one in asking if one.actions is not None]
+            acts = np.zeros(len(self.agents), np.bool_) if self.latest is None else self.latest.acts
+            early = [one for one in asking if one.reset is not None and acts[one.seats].any()]
+            if not acting:
+                self._reset(asking)
+            elif early:
+                self._refuse(early, acting)
+            else:
+                self._step(acting, missing)
+        finally:
+            self._asked_since = None
+            self.changed.notify_all()
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Wait until something is done."""
+        while not done():
+            self.advance()
+            if not done():
+                self.changed.wait(LONGEST_S if self._patient else min(LONGEST_S, self._soonest()))
+
+    @property
+    def _patient(self) -> bool:
+        return self.policies.late == self.policies.lost == "wait"
+
+    def _soonest(self) -> float:
+        """Return seconds until a policy may have to stand in."""
+        since = [*self._free_since.values()] or [self.clock()]
+        due = [one + self.policies.lost_s for one in since]
+        if self._asked_since is not None:
+            due.append(self._asked_since + self.policies.late_s)
+        return max(0.01, min(due) - self.clock())
+
+    def _find_missing(self) -> dict[int, Policy] | None:
+        """Return the seats of which nobody says anything, and what is done about it; None if they are waited for."""
+        if len(self._claimed) < len(self.agents):
+            return None
+        now = self.clock()
+        missing: dict[int, Policy] = {}
+        for one in self.holders:
+            if not one.asks:
+                late = self._asked_since is not None and now - self._asked_since >= self.policies.late_s
+                if self.policies.late == "wait" or not late:
+                    return None
+                missing |= dict.fromkeys(one.seats, self.policies.late)
+        for seat, since in self._free_since.items():
+            if self.policies.lost == "wait" or now - since < self.policies.lost_s:
+                return None
+            missing[seat] = self.policies.lost
+        return missing
+
+    def _reset(self, asking: Sequence[Holder]) -> None:
+        asked = [one.reset for one in asking if one.reset is not None]
+        seeds = {seed for seed, _ in asked if seed is not None}
+        options = [given for _, given in asked if given]
+        if len(seeds) > 1 or any(given != options[0] for given in options):
+            said = "; ".join(f"{self._name(one)}: seed={one.reset and one.reset[0]}" for one in asking)
+            self._fail(asking, VectorMisuse(f"reset: clients of a joint world ask for different episodes ({said})"))
+            return
+        seed = seeds.pop() if seeds else None
+        self.first, self.episode = self.end, []
+        played = Played(seed=seed)
+        try:
+            self._signal(asking)
+            observation, infos = self.venv.reset(seed=[seed], options=options[0] if options else None)
+            self._return[:] = self._length[:] = 0
+            reward, flags = np.zeros(len(self.agents)), np.zeros(len(self.agents), np.bool_)
+            played.outcome = self._read(observation, reward, flags, flags, infos)
+        except PaddockError as error:
+            played.outcome = error
+        self.episode.append(played)
+        for one in self.holders:
+            one.position, one.reset, one.actions = self.first, None, None
+
+    def _step(self, acting: Sequence[Holder], missing: Mapping[int, Policy]) -> None:
+        """Step, with stand-ins for seats that act and are missing."""
+        before, played = self.episode[-1], Played(stood_in=frozenset(missing))
+        assert isinstance(before.outcome, Outcome)
+        due = {seat: policy for seat, policy in missing.items() if before.outcome.acts[seat]}
+        actions = allocate(self.layouts.action_rows, len(self.agents), np.zeros)
+        for one in acting:
+            actions[one.seats] = one.actions
+        for seat, policy in due.items():
+            step, agent = len(self.episode), self.agents[seat]
+            log.warning("joint world %s: %s was missing at step %d: %s", self.name, agent, step, policy)
+            last = policy == "last" and before.actions is not None
+            actions[seat] = (before.actions if last else make_noops(self.layouts, self.roles))[seat]  # type: ignore[index]
+        played.actions = actions
+        try:
+            if "truncate" in due.values():
+                played.outcome = self._truncate(before.outcome)
+            else:
+                self._signal(acting)
+                self.venv.send(actions)
+                observation, reward, terminated, truncated, infos = self.venv.recv()
+                self._return += reward
+                self._length += before.outcome.acts
+                played.outcome = self._read(observation, reward, terminated, truncated, infos)
+            if due:
+                played.outcome.infos |= {"timed": np.ones(len(self.agents), np.bool_)}
+        except PaddockError as error:
+            played.outcome = error
+        self.episode.append(played)
+        for one in acting:
+            one.actions = None
+
+    def _signal(self, asking: Sequence[Holder]) -> None:
+        """Give the environment what clients told, in the order of seats."""
+        for one in sorted(asking, key=lambda one: one.seats[0]):
+            for key, value in one.signals:
+                self.venv.call("receive_signal", key, value)
+            one.signals.clear()
+
+    def _read(self, observation: Any, reward: Any, ended: Any, cut: Any, infos: dict[str, Any]) -> Outcome:
+        """Return what a vector of one world gave."""
+        acts, over = infos.pop("acts"), bool(infos.pop("over", [False])[0])
+        own = [np.array(one) for one in (observation, reward, ended, cut, self.venv.alive)]  # the vector's change
+        return Outcome(own[0], own[1], own[2], own[3], infos, own[4], acts, over)
+
+    def _truncate(self, before: Outcome) -> Outcome:
+        """Return an end of the episode for all who live; the environment is told nothing of it until its reset."""
+        S, alive = len(self.agents), before.alive
+        finals, no = np.full(S, None, object), np.zeros(S, np.bool_)
+        for seat in np.flatnonzero(alive):
+            finals[seat] = before.observation[seat].copy()
+        episode = {"r": self._return.copy(), "_r": alive, "l": self._length.copy(), "_l": alive}
+        infos: dict[str, Any] = {"final_obs": finals, "_final_obs": alive, "_final_info": alive}
+        infos |= {"final_info": {"episode": episode, "_episode": alive}}
+        return Outcome(np.zeros_like(before.observation), np.zeros(S), no, alive.copy(), infos, no, no, True)
+
+    def _refuse(self, early: Sequence[Holder], acting: Sequence[Holder]) -> None:
+        names = [", ".join(map(self._name, some)) for some in (early, acting)]
+        said = f"{names[0]} asks for a reset where {names[1]} acts"
+        self._fail(
+            [*early, *acting], VectorMisuse(f"joint world {self.name}: {said}; reset all, or none before its end")
+        )
+
+    def _fail(self, holders: Sequence[Holder], error: PaddockError) -> None:
+        """Tell these clients an error in place of what they ask for."""
+        for one in holders:
+            one.reset = one.actions = None
+            one.error = error
+
+    def _name(self, holder: Holder) -> str:
+        return "+".join(self.agents[seat] for seat in holder.seats)

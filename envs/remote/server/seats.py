@@ -1,0 +1,189 @@
+"""One client's seats in a joint world, behind the interface that a session has for environments of its own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from envs.remote.server.joint import Holder, JointWorld, Outcome, Played
+from envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse
+from envs.vector.infos import pick_infos
+
+MOST_SIGNALS = 1024  # before a step
+
+
+class CalledAway(Exception):
+    """Whoever waits for other clients has something else to look at."""
+
+
+class SeatsVectorEnv(VectorEnv):
+    """Some rows of one world; `recv` and `reset` wait for other clients.
+
+    Attributes:
+        called: whether whoever waits is to stop that, and raise CalledAway.
+        replaying: whether the next reset is of a client that comes back to where it was.
+        world: its name.
+        last: whether nobody was left in the world when this was closed.
+    """
+
+    autoreset = AutoresetMode.DISABLED
+
+    def __init__(self, world: JointWorld, agents: Sequence[str]) -> None:
+        """Take seats.
+
+        Raises:
+            VectorMisuse: another client has one of them.
+        """
+        self._world, self.world = world, world.name
+        own = [world.agents.index(agent) for agent in agents]
+        with world.changed:
+            self._holder: Holder = world.join(own)
+        self._own = np.array(own)
+        self._mine = np.isin(np.arange(len(world.agents)), own)
+        self.num_envs = self.seats = self.batch_size = len(own)
+        self._alive = np.zeros(len(own), np.bool_)
+        self.replaying = self.last = False
+        self.called: Callable[[], bool] = lambda: False
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """See `VectorEnv.alive`."""
+        return self._alive
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin anew, once all ask for it; who comes to a running episode is told where it is.
+
+        Raises:
+            VectorMisuse: others act, or ask for another episode.
+            EnvError: it is to come back to an episode that is not the running one.
+        """
+        world, holder = self._world, self._holder
+        with world.changed:
+            past = self._past()
+            joins = past is not None and past.actions is None
+            if joins and not self.replaying:  # an episode that it has not seen, of which the latest counts
+                holder.position = world.end - (world.latest is not None)
+            elif joins and past is not None and past.seed != seed[0]:
+                raise EnvError(f"the other clients of world {world.name} have begun another episode; reset all")
+            if not joins or holder.position == world.end:
+                holder.reset = (seed[0], dict(options or {}))
+            outcome = self._await()
+            return outcome.observation[self._own], {"acts": outcome.acts[self._own], **self._infos(outcome)}
+
+    def begin(self, seed: int, episodes: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Refuse: the episodes of a joint world are those that its clients agree on."""
+        raise VectorMisuse("begin: a joint world begins by its clients' reset")
+
+    def send(self, actions: Any, env_ids: Rows = None) -> None:
+        """Say what these seats do; it is looked at of those who act alone.
+
+        Raises:
+            VectorMisuse: the world is over, or they did something else before.
+            EnvError: it began anew without them.
+        """
+        world, holder = self._world, self._holder
+        with world.changed:
+            past = self._past()
+            if past is None and world.latest is None:
+                raise VectorMisuse("send: the joint world has no episode; call reset first")
+            if past is None:
+                holder.actions = np.array(actions)
+                world.advance()
+            elif past.actions is None:
+                raise EnvError("the joint world began anew without this client, which was late; reset it")
+            else:
+                self._check(past, actions)
+
+    def recv(self, env_ids: Rows = None) -> Batch:
+        """Wait for the step that the others are to act in too."""
+        with self._world.changed:
+            outcome, own = self._await(), self._own
+            infos = self._infos(outcome) | {"acts": outcome.acts[own], "over": np.array([outcome.over])}
+            return (
+                outcome.observation[own],
+                outcome.reward[own],
+                outcome.terminated[own],
+                outcome.truncated[own],
+                infos,
+            )
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Have a method called with a signal, when these seats act next."""
+        with self._world.changed:
+            past = self._past()
+            if past is not None and not past.stood_in.intersection(self._holder.seats):
+                return ()  # it was, before this client lost its session
+            if len(self._holder.signals) >= MOST_SIGNALS:
+                raise VectorMisuse(f"signal: {MOST_SIGNALS} wait for the next step already; step first")
+            self._holder.signals.append((args[0], args[1]))
+        return ()
+
+    def wait_for_first(self, groups: Sequence[Any], called: Callable[[], bool]) -> int | None:
+        """See `WaitsForFirst.wait_for_first`; there is one group."""
+        with self._world.changed:
+            self._world.wait(lambda: self._is_told() or called() or self.called())
+            return 0 if self._is_told() else None
+
+    def call_away(self) -> None:
+        """See `WaitsForFirst.call_away`."""
+        with self._world.changed:
+            self._world.changed.notify_all()
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Leave the seats; where they were the last, the world ends."""
+        with self._world.changed:
+            self.last = self._world.leave(self._holder)
+        if self.last:
+            self._world.venv.close()
+
+    def _past(self) -> Played | None:
+        """Return what this client is told next, if that was done already."""
+        world, holder = self._world, self._holder
+        return world.episode[holder.position - world.first] if holder.position < world.end else None
+
+    def _check(self, past: Played, actions: Any) -> None:
+        """Raise VectorMisuse if a step was done with other actions of this client, where it was asked."""
+        assert past.actions is not None
+        k = self._holder.position - self._world.first
+        before = self._world.episode[k - 1].outcome
+        assert isinstance(before, Outcome)
+        given = np.array(actions)
+        for row, seat in enumerate(self._own.tolist()):
+            same = given[row].tobytes() == past.actions[seat].tobytes()
+            if before.acts[seat] and seat not in past.stood_in and not same:
+                agent = self._world.agents[seat]
+                raise VectorMisuse(f"send: {agent} did something else at step {k} of the joint world")
+
+    def _is_told(self) -> bool:
+        return self._holder.error is not None or self._holder.position < self._world.end
+
+    def _await(self) -> Outcome:
+        """Wait for what this client is told next.
+
+        Raises:
+            CalledAway: there is something else to look at.
+            EnvError, VectorMisuse: what it is told.
+        """
+        world, holder = self._world, self._holder
+        if holder.reset is None:
+            world.wait(lambda: self._is_told() or self.called())
+        else:
+            asked = holder.reset
+            world.wait(lambda: holder.reset is not asked or self.called())
+        if holder.reset is not None or not self._is_told():
+            holder.reset = None
+            raise CalledAway
+        error, holder.error = holder.error, None
+        if error is not None:
+            raise error
+        played = world.episode[holder.position - world.first]
+        holder.position += 1
+        if not isinstance(played.outcome, Outcome):
+            raise EnvError(str(played.outcome))
+        self._alive = played.outcome.alive[self._own]
+        return played.outcome
+
+    def _infos(self, outcome: Outcome) -> dict[str, Any]:
+        return pick_infos(outcome.infos, self._mine)

@@ -1,0 +1,224 @@
+"""The server: one port, many sessions, a health service; it goes when it is told to, after what is under way."""
+
+import contextlib
+import os
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from importlib import metadata
+from typing import Any
+
+import grpc
+import gymnasium
+import numpy as np
+
+from envs.errors import PaddockError, require
+from envs.remote import guard
+from envs.remote.frames import PROTOCOL, SPARE, Kind, join
+from envs.remote.offer import describe_roles
+from envs.remote.server.health import WATCHERS, Health
+from envs.remote.server.sessions import NotOpened, Sessions
+from envs.remote.server.settings import ServerSettings
+from envs.remote.server.steps import Forms
+from envs.remote.server.stream import Stream
+from envs.remote.values import Garbled, decode, encode, is_sayable
+from envs.spec import EnvSpec
+from envs.vector.recipes import Vec
+from envs.vector.storage import Layouts
+
+ATTACH_S = 10.0  # for which a stream may say nothing before it says whose it is
+SPARE_THREADS = 8  # for calls beside streams
+
+
+class EnvironmentServer:
+    """Serves environments of one recipe.
+
+    Attributes:
+        address: where it listens; with the port that was free, where 0 was asked for.
+        sessions: of its clients.
+    """
+
+    def __init__(self, spec: EnvSpec, vec: Vec, settings: ServerSettings) -> None:
+        """Listen.
+
+        Args:
+            vec: how a session's environments are stepped; its num_envs is how many there are in all sessions.
+
+        Raises:
+            ConfigError: the environment has a space that no client knows, or none of known size; the
+                address is in use, or open to others without token and encryption.
+        """
+        require(
+            vec.seeded_slots,
+            f"vec={type(vec).__name__.lower()} cannot enter an episode again; serve vec=multiprocess, serial or native",
+        )
+        self._spec, self._settings = spec, settings
+        layouts = Layouts.of_seats(spec, spec.seating)
+        layouts.check_sized()
+        self._offer: dict[str, Any] = {
+            "environment": spec.fields,
+            "roles": describe_roles(spec.roles),
+            "metadata": {key: value for key, value in spec.metadata.items() if is_sayable(value)},
+            "takes_signals": spec.takes_signals,
+            "vec": type(vec).__name__.lower(),
+            "versions": _versions(),
+            "server": secrets.token_hex(8),
+        }
+        self._began = time.monotonic()
+        self._going = threading.Event()
+        self._slow = threading.BoundedSemaphore(2)
+        self._streams = threading.BoundedSemaphore(settings.max_sessions + 4)
+        address, local = guard.read_address(settings.address)
+        require(not address.startswith("file:"), f"serve.address={address} is for clients; name serve.address_file")
+        tls = guard.check_tls(settings.tls)
+        if settings.token_file is not None:
+            guard.make_token(settings.token_file)
+        self._token = guard.read_token(settings.token_file)
+        guard.check_server(local, settings.address, self._token, tls, settings.insecure)
+        action = Forms.of(layouts.action_rows)
+        most = vec.num_envs * layouts.seats * action.dtype.itemsize * max(1, int(np.prod(action.shape)))
+        threads = settings.max_sessions + 4 + SPARE_THREADS + WATCHERS
+        self._threads = futures.ThreadPoolExecutor(threads, "session")
+        self._server = grpc.server(self._threads, options=guard.server_options(most + SPARE))
+        unary, both = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        calls = {
+            "Describe": unary(self._describe),
+            "Open": unary(self._open),
+            "Close": unary(self._close),
+            "Stats": unary(self._stats),
+            "Play": both(self._play),
+        }
+        own = grpc.method_handlers_generic_handler(guard.SERVICE, calls)
+        self._server.add_generic_rpc_handlers((own, Health(self._going).handler()))
+        self.address = guard.bind(self._server, address, tls)
+        if address.startswith("unix:/"):
+            os.chmod(address.removeprefix("unix:"), 0o600)
+        self.sessions = Sessions(spec, vec, layouts, settings, self._going)
+        self._server.start()
+        if settings.address_file is not None:
+            guard.write_address_file(settings.address_file, self.address)
+
+    def drain(self) -> bool:
+        """Take no more sessions, finish what is under way, and have clients go elsewhere; whether all did in time."""
+        self._going.set()
+        for session in self.sessions.list():
+            session.drain()
+        done = self._server.stop(self._settings.drain_s)
+        drained = done.wait(self._settings.drain_s + 0.1)
+        self.close()
+        return drained
+
+    def close(self) -> None:
+        """End every session, and listen no more; nothing of it is left."""
+        self._going.set()
+        self._server.stop(0)
+        self.sessions.close()
+        self._server.stop(0).wait(5.0)
+        self._threads.shutdown(wait=False)
+        self.sessions.join()
+        if self.address.startswith("unix:/"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.address.removeprefix("unix:"))
+
+    # Calls; each answers plain data with plain data.
+
+    def _describe(self, request: bytes, context: Any) -> bytes:
+        self._admit(context)
+        asked = self._read(request, context)
+        protocol = asked.get("protocol")
+        if protocol != PROTOCOL:
+            said = f"the client speaks protocol {protocol}, and this server {PROTOCOL}"
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{said}; install the same version of paddock")
+        capacity, free = self.sessions.capacity, self.sessions.capacity - self.sessions.rows
+        return encode({**self._offer, "capacity": capacity, "free": free, "protocol": PROTOCOL})
+
+    def _open(self, request: bytes, context: Any) -> bytes:
+        self._admit(context)
+        asked = self._read(request, context)
+        try:
+            session = self.sessions.open(asked)
+        except NotOpened as error:
+            context.abort(error.code, str(error))
+        except PaddockError as error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return encode({"session": session.id, "secret": session.secret, "lease_s": self._settings.lease_s})
+
+    def _close(self, request: bytes, context: Any) -> bytes:
+        self._admit(context)
+        asked = self._read(request, context)
+        session = self.sessions.find(asked.get("session"), asked.get("secret"))
+        if session is not None:
+            self.sessions.end(session, "its client closed it")
+        return encode({})
+
+    def _stats(self, request: bytes, context: Any) -> bytes:
+        self._admit(context)
+        now = time.monotonic()
+        told = [
+            {"envs": one.venv.worlds, "steps": one.steps, "attached": one.attached, "silent_s": now - one.seen()}
+            for one in self.sessions.list()
+        ]
+        own: dict[str, Any] = {
+            "rows": self.sessions.rows,
+            "capacity": self.sessions.capacity,
+            "up_s": now - self._began,
+        }
+        own |= {"environment": self._spec.id, "vec": self._offer["vec"], "going": self._going.is_set()}
+        return encode({**own, "sessions": told})
+
+    def _play(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        self._admit(context)
+        if not self._streams.acquire(blocking=False):
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are as many streams as sessions may have")
+        stream = Stream(requests, context)
+        try:
+            first = stream.next(True, ATTACH_S)
+            if stream.broken is not None:
+                context.abort(grpc.StatusCode.DATA_LOSS, stream.broken)
+            if first is None:
+                return
+            if first.kind is not Kind.ATTACH or len(first.header) != 3 or type(first.header[2]) is not int:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with the session that it is for")
+            session = self.sessions.find(*first.header[:2])
+            if session is None:
+                yield join(Kind.FAILED, [0, "session", self.sessions.why(first.header[0]), False])
+                return
+            if self._going.is_set():
+                session.draining = True
+            yield from session.attach(stream, first.header[2])
+            if session.closed:
+                self.sessions.end(session, "its client broke the protocol")
+        finally:
+            stream.over = True
+            self._streams.release()
+
+    def _admit(self, context: Any) -> None:
+        """Refuse a call without the token."""
+        if guard.admits(self._token, context.invocation_metadata()):
+            return
+        if self._slow.acquire(blocking=False):  # some ten guesses a second, and threads left for others
+            try:
+                time.sleep(0.2)
+            finally:
+                self._slow.release()
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not the server's; name its file by token_file")
+
+    def _read(self, request: bytes, context: Any) -> dict[str, Any]:
+        try:
+            asked = decode(request)
+        except Garbled as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        if not isinstance(asked, dict):
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a request is a mapping")
+        return asked
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "numpy": np.__version__, "gymnasium": gymnasium.__version__}
+    for name in ("box2d", "mujoco", "ale-py", "paddock"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found

@@ -1,0 +1,242 @@
+"""A session: one client's environments at a server, whose orders are done once each, however often they arrive.
+
+Orders are numbered from 1. What came of one is kept until the client says that it has it, so a stream that breaks
+costs nothing: the next one tells again what was not received. The thread of the stream that is attached does all the
+work; another reads what arrives, so that one group of environments is sent on while another steps.
+"""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import grpc
+import numpy as np
+
+from envs.remote.frames import ORDERS, QUIET, Frame, Kind, join, read_rows
+from envs.remote.server.seats import CalledAway, SeatsVectorEnv
+from envs.remote.server.steps import Steps, Turn
+from envs.remote.server.stream import Stream
+from envs.remote.values import Garbled, Unsayable
+from envs.spec import EnvSpec
+from envs.vector.contract import EnvError, VectorEnv, VectorMisuse, WaitsForFirst
+from envs.vector.storage import Layouts
+
+log = logging.getLogger("envs.remote")
+
+
+@dataclass
+class Kept:
+    """An order that was accepted."""
+
+    sums: tuple[int, int]
+    answer: bytes | None = None  # None: it is being done
+
+
+@dataclass
+class Session:
+    """Environments of one client, and how far it is with them.
+
+    Attributes:
+        infos: whether the client is told what environments say beside observation, reward and end.
+    """
+
+    venv: VectorEnv
+    spec: EnvSpec
+    layouts: Layouts
+    infos: bool
+    nonce: bytes
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+
+    def __post_init__(self) -> None:
+        N = self.num_envs = self.venv.num_envs  # rows
+        self.attached, self.closed, self.draining = 0, False, False
+        self._steps = Steps(self.venv, self.spec, self.layouts, self.infos)
+        self._accepted = 0
+        self._kept: dict[int, Kept] = {}
+        self._turns: list[Turn] = []
+        self._busy = np.zeros(N, np.bool_)  # of them
+        self._stream: Stream | None = None
+        self._gone_since = time.monotonic()
+        self._lock = threading.Lock()  # of _stream
+        self._work = threading.Lock()  # of all else: one stream at a time
+
+    @property
+    def steps(self) -> int:
+        """Steps of environments so far."""
+        return self._steps.steps
+
+    def seen(self) -> float:
+        """Return when the client was last heard of."""
+        stream = self._stream
+        return max(self._gone_since, stream.seen if stream else 0.0)
+
+    def attach(self, stream: Stream, received: int) -> Iterator[bytes]:
+        """Serve a stream in place of the one before: what its client lacks, then what it asks for."""
+        with self._lock:
+            older, self._stream = self._stream, stream
+        if older is not None:
+            older.cut()
+        with self._work:
+            try:
+                if self.closed:
+                    yield join(Kind.FAILED, [0, "session", "the session has been closed", False])
+                    return
+                self.attached += 1
+                yield join(Kind.ATTACHED, [self._accepted])
+                for seq, kept in list(self._kept.items()):
+                    if seq > received and kept.answer is not None:
+                        yield kept.answer
+                if isinstance(self.venv, SeatsVectorEnv):
+                    stream.wake = self.venv.call_away
+                    self.venv.called = lambda: stream.over or self.draining
+                yield from self._serve(stream)
+            finally:
+                stream.wake = lambda: None
+                self._gone_since = time.monotonic()
+
+    def drain(self) -> None:
+        """Have the client go elsewhere, once what it asked for is done."""
+        self.draining = True
+        with self._lock:
+            if self._stream is not None:
+                self._stream.call()
+
+    def close(self) -> None:
+        """End the environments, and the stream if there is one."""
+        self.closed = True
+        with self._lock:
+            if self._stream is not None:
+                self._stream.cut()
+        with self._work:
+            self.venv.close()
+
+    def _serve(self, stream: Stream) -> Iterator[bytes]:
+        while not stream.over:
+            frame = stream.next(block=not self._turns and not self.draining)
+            if frame is not None and not self.draining:
+                try:
+                    yield from self._take(frame)
+                except CalledAway:
+                    continue  # the client has not been told that it was accepted, and asks again
+                except Garbled as error:
+                    self.closed = True
+                    yield join(Kind.FAILED, [0, "session", f"the session is closed: {error}", False])
+                    return
+            elif self._turns and not (self.draining and isinstance(self.venv, SeatsVectorEnv)):
+                yield from self._advance(stream)
+            elif self.draining:
+                yield join(Kind.GOODBYE, ["the server is going", 0.0])
+                return
+        if stream.broken is not None:
+            stream.context.abort(grpc.StatusCode.DATA_LOSS, stream.broken)
+
+    def _take(self, frame: Frame) -> Iterator[bytes]:
+        """Do an order that is the next one; tell again what came of an earlier one."""
+        seq, acked = frame.header[:2] if len(frame.header) > 1 else (None, None)
+        if frame.kind not in ORDERS or type(seq) is not int or type(acked) is not int:
+            raise Garbled(f"{frame.kind.name} with header {str(frame.header)[:80]} is no order")
+        for one in [one for one in self._kept if one <= acked]:
+            del self._kept[one]
+        if seq <= self._accepted:
+            kept = self._kept.get(seq)
+            if kept is not None and kept.sums != frame.sums:
+                raise Garbled(f"order {seq} came again, and is another one")
+            if kept is not None and kept.answer is not None:
+                yield kept.answer
+            return
+        if seq != self._accepted + 1:
+            raise Garbled(f"order {seq} came where {self._accepted + 1} is due")
+        quiet = bool(frame.flags & QUIET)
+        if frame.kind is Kind.TURN:
+            rows = read_rows(frame.header[2], self.num_envs) if len(frame.header) == 3 else None
+            if rows is None:
+                raise Garbled("a turn's header is not as turns' are")
+            while self._busy[rows].any():  # a replay's turns follow each other
+                yield from self._finish(self._pop(0))
+            self._accept(seq, frame, quiet)
+            try:
+                self._steps.send(frame, rows)
+            except VectorMisuse as error:
+                yield from self._fail([seq], error)
+                return
+            self._turns.append(Turn(seq, rows, quiet))
+            self._busy[rows] = True
+            return
+        while self._turns:
+            yield from self._finish(self._pop(0))
+        if isinstance(self.venv, SeatsVectorEnv):
+            self.venv.replaying = quiet
+        try:
+            answer = self._steps.do(seq, frame, quiet)
+        except (EnvError, VectorMisuse, Unsayable) as error:
+            self._accept(seq, frame, quiet)
+            yield from self._fail([seq], error)
+            return
+        self._accept(seq, frame, quiet)
+        if not quiet:
+            yield self._keep(seq, answer)
+
+    def _accept(self, seq: int, frame: Frame, quiet: bool) -> None:
+        self._accepted = seq
+        if not quiet:
+            self._kept[seq] = Kept(frame.sums)
+
+    def _pop(self, k: int) -> Turn:
+        turn = self._turns.pop(k)
+        self._busy[turn.rows] = False
+        return turn
+
+    def _advance(self, stream: Stream) -> Iterator[bytes]:
+        """Wait for environments, or until a frame comes."""
+        first: int | None = 0
+        if isinstance(self.venv, WaitsForFirst):
+            # No longer than it waits: elsewhere frames are looked for anyway, and a call would be looked at twice.
+            before, stream.wake = stream.wake, self.venv.call_away
+            try:
+                first = self.venv.wait_for_first([turn.rows for turn in self._turns], stream.has_news)
+            except EnvError as error:
+                yield from self._fail_turns(error)
+                return
+            finally:
+                stream.wake = before
+        if first is not None:
+            yield from self._finish(self._pop(first))
+
+    def _finish(self, turn: Turn) -> Iterator[bytes]:
+        try:
+            answer = self._steps.receive(turn)
+        except CalledAway:
+            self._turns.insert(0, turn)
+            self._busy[turn.rows] = True
+            raise
+        except VectorMisuse as error:
+            yield from self._fail([turn.seq], error)
+            return
+        except EnvError as error:
+            self._turns.append(turn)
+            yield from self._fail_turns(error)
+            return
+        if not turn.quiet:
+            yield self._keep(turn.seq, answer)
+
+    def _keep(self, seq: int, answer: bytes) -> bytes:
+        if seq in self._kept:
+            self._kept[seq].answer = answer
+        return answer
+
+    def _fail(self, seqs: list[int], error: Exception) -> Iterator[bytes]:
+        kind = "VectorMisuse" if isinstance(error, VectorMisuse) else "EnvError"
+        for seq in seqs:
+            yield self._keep(seq, join(Kind.FAILED, [seq, kind, str(error), True]))
+
+    def _fail_turns(self, error: Exception) -> Iterator[bytes]:
+        """All that is under way fails with one environment; its episodes begin anew, as the client will ask."""
+        seqs = sorted(turn.seq for turn in self._turns)
+        self._turns.clear()
+        self._busy[:] = False
+        log.warning("%s", str(error).partition("\n")[0])
+        return self._fail(seqs, error)

@@ -1,0 +1,238 @@
+"""All sessions of a server: opened where there is room, found again by number and secret, ended with their clients."""
+
+import dataclasses
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from concurrent import futures
+from typing import Any
+
+import grpc
+from gymnasium.vector import AutoresetMode
+
+from envs.remote.server.joint import JointWorld
+from envs.remote.server.seats import SeatsVectorEnv
+from envs.remote.server.session import Session
+from envs.remote.server.settings import ServerSettings
+from envs.spec import EnvSpec
+from envs.vector.contract import VectorEnv, VectorMisuse
+from envs.vector.recipes import Multiprocess, Vec, largest_divisor
+from envs.vector.storage import Layouts
+
+log = logging.getLogger("envs.remote")
+
+REMEMBER_S = 600.0  # for which a session that ended is known by its number
+LOOK_S = 0.5  # between looks for clients that have gone
+
+
+class NotOpened(Exception):
+    """A session cannot be opened; `code` is gRPC's for it, and the text says why."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Sessions:
+    """The sessions of a server; methods are called by any thread."""
+
+    def __init__(
+        self, spec: EnvSpec, vec: Vec, layouts: Layouts, settings: ServerSettings, going: threading.Event
+    ) -> None:
+        """Have room for as many environments as the recipe has.
+
+        Args:
+            going: set once no more sessions are opened.
+        """
+        self._spec, self._vec, self._layouts, self._settings = spec, vec, layouts, settings
+        self._sessions: dict[str, Session] = {}
+        self._ended: dict[str, tuple[float, str]] = {}  # when, and why
+        self._opened: dict[bytes, futures.Future[Session]] = {}  # by nonce
+        self._rows = 0  # in use, or reserved
+        self._lock = threading.Lock()
+        self._joint: dict[str, JointWorld] = {}  # by name
+        self._joining = threading.Lock()  # of _joint
+        self._going = going
+        self._leases = threading.Thread(target=self._look_after, name="leases", daemon=True)
+        self._leases.start()
+
+    @property
+    def capacity(self) -> int:
+        """Environments in all."""
+        return self._vec.num_envs
+
+    @property
+    def rows(self) -> int:
+        """Environments in use, or reserved."""
+        return self._rows
+
+    def list(self) -> list[Session]:
+        """Return those that are open."""
+        with self._lock:
+            return list(self._sessions.values())
+
+    def open(self, asked: Mapping[str, Any]) -> Session:
+        """Return the session of a nonce: a new one, or the one that it has opened already.
+
+        Raises:
+            NotOpened: the request is no good, or there is no room.
+            PaddockError: its environments cannot be made.
+        """
+        nonce: Any = asked.get("nonce")
+        num_envs: Any = asked.get("num_envs")
+        autoreset: Any = asked.get("autoreset")
+        good = type(nonce) is bytes and len(nonce) == 16 and type(num_envs) is int and num_envs >= 1
+        if not good or autoreset not in ("SAME_STEP", "DISABLED"):
+            said = "a session is opened with nonce, num_envs and autoreset"
+            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, said)
+        if asked.get("environment") != self._spec.id:
+            raise NotOpened(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"another environment is asked for than {self._spec.id}, which is served here now",
+            )
+        world = asked.get("world")
+        with self._lock:
+            mine = nonce not in self._opened
+            if mine:
+                self._reserve(num_envs if world is None else 0)
+                self._opened[nonce] = futures.Future()
+            opened = self._opened[nonce]
+        if mine:
+            try:
+                if world is None:
+                    venv = self._make(num_envs, AutoresetMode[autoreset])
+                else:
+                    venv = self._join(world, asked.get("agents"), num_envs, autoreset)
+                session = Session(venv, self._spec, self._layouts, self._settings.infos == "all", nonce)
+            except BaseException as error:
+                with self._lock:
+                    self._rows -= num_envs if world is None else 0
+                    del self._opened[nonce]
+                opened.set_exception(error)
+            else:
+                with self._lock:
+                    self._sessions[session.id] = session
+                opened.set_result(session)
+        return opened.result()
+
+    def find(self, id: Any, secret: Any) -> Session | None:
+        """Return the session of a number and its secret."""
+        with self._lock:
+            session = self._sessions.get(id) if type(id) is str else None
+        good = session is not None and type(secret) is bytes and secrets.compare_digest(session.secret, secret)
+        return session if good else None
+
+    def why(self, id: Any) -> str:
+        """Return why there is no session of this number."""
+        with self._lock:
+            ended = self._ended.get(id) if type(id) is str else None
+        return "this server knows no such session" if ended is None else f"the session has ended, as {ended[1]}"
+
+    def end(self, session: Session, why: str) -> None:
+        """End a session and its environments; there is room for others."""
+        with self._lock:
+            if self._sessions.pop(session.id, None) is None:
+                return
+            self._ended[session.id] = (time.monotonic(), why)
+        venv = session.venv
+        if isinstance(venv, SeatsVectorEnv):
+            with self._joining:
+                session.close()
+                freed = int(venv.last)
+                if venv.last:
+                    del self._joint[venv.world]
+        else:
+            session.close()
+            freed = venv.worlds
+        with self._lock:
+            self._rows -= freed
+            self._opened.pop(session.nonce, None)
+
+    def close(self) -> None:
+        """End all; `going` has been set."""
+        with self._lock:
+            sessions, self._sessions = list(self._sessions.values()), {}
+        for session in sessions:
+            session.close()
+
+    def join(self) -> None:
+        """Wait for the thread that looks for clients that have gone."""
+        self._leases.join(5.0)
+
+    def _reserve(self, num_envs: int) -> None:
+        most, settings = self._vec.num_envs, self._settings
+        each = min(most, settings.max_envs_per_session or most)
+        if self._going.is_set():
+            raise NotOpened(grpc.StatusCode.UNAVAILABLE, "the server is going")
+        if num_envs > each:
+            raise NotOpened(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"vec.num_envs={num_envs} is more than the {each} environments that a session may have "
+                "here; ask for fewer, or start the server with a larger vec.num_envs",
+            )
+        if self._rows + num_envs > most or len(self._sessions) >= settings.max_sessions:
+            raise NotOpened(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{self._rows} of {most} environments and {len(self._sessions)} of {settings.max_sessions} sessions "
+                f"are in use, and {num_envs} more environments are asked for",
+            )
+        self._rows += num_envs
+
+    def _join(self, name: Any, agents: Any, num_envs: int, autoreset: str) -> SeatsVectorEnv:
+        """Return seats in the joint world of a name, which is made for the first who asks.
+
+        Raises:
+            NotOpened: there are no such seats, somebody has them, or there is no room.
+        """
+        known, refusal = self._layouts.agents, grpc.StatusCode.FAILED_PRECONDITION
+        if type(name) is not str or num_envs != 1 or autoreset != "DISABLED":
+            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, "a joint world has a name, and is one that waits")
+        if len(known) == 1:
+            raise NotOpened(refusal, f"{self._spec.id} has one agent, and a joint world several clients")
+        if (
+            not isinstance(agents, list)
+            or not agents
+            or not set(agents) <= set(known)
+            or len(set(agents)) < len(agents)
+        ):
+            raise NotOpened(
+                refusal, f"agents={agents} are not some of {self._spec.id}'s, each once: {', '.join(known)}"
+            )
+        with self._joining:
+            if name not in self._joint:
+                with self._lock:
+                    self._reserve(1)
+                try:
+                    venv = self._make(1, AutoresetMode.DISABLED)
+                    self._joint[name] = JointWorld(name, venv, self._layouts, self._spec.roles, self._settings.policies)
+                except BaseException:
+                    with self._lock:
+                        self._rows -= 1
+                    raise
+            try:
+                return SeatsVectorEnv(self._joint[name], agents)
+            except VectorMisuse as error:
+                raise NotOpened(refusal, str(error)) from None
+
+    def _make(self, num_envs: int, autoreset: AutoresetMode) -> VectorEnv:
+        recipe: Any = dataclasses.replace(self._vec, num_envs=num_envs, **self._changes(num_envs))  # type: ignore[type-var]
+        venv: VectorEnv = recipe.make(self._spec, autoreset, copy=False, packed=True)
+        return venv
+
+    def _changes(self, num_envs: int) -> dict[str, Any]:
+        if not isinstance(self._vec, Multiprocess):
+            return {}
+        return {"workers": largest_divisor(num_envs, self._vec.processes), "batch_size": None}
+
+    def _look_after(self) -> None:
+        """End sessions whose clients have gone."""
+        while not self._going.wait(LOOK_S):
+            now = time.monotonic()
+            with self._lock:
+                silent = [one for one in self._sessions.values() if now - one.seen() > self._settings.lease_s]
+                self._ended = {id: end for id, end in self._ended.items() if now - end[0] < REMEMBER_S}
+            for session in silent:
+                log.warning("session %s ends: nothing was heard for %g s", session.id, self._settings.lease_s)
+                self.end(session, f"nothing was heard for {self._settings.lease_s:g} s")

@@ -1,0 +1,36 @@
+"""What a server is started with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from envs.ranges import AT_LEAST_ONE, POSITIVE, NonNegativeFloat, Range, check_fields
+from envs.remote.server.policies import Policies, Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Where a server listens, to whom, and for how much it has room."""
+
+    address: str
+    address_file: str | None
+    token_file: str | None
+    tls: Mapping[str, str | None]
+    insecure: bool
+    max_sessions: Annotated[int, Range("must be between 1 and 1000", low=1, high=1000)]
+    max_envs_per_session: Annotated[int | None, AT_LEAST_ONE]
+    lease_s: Annotated[float, POSITIVE]
+    drain_s: NonNegativeFloat
+    infos: Literal["all", "none"]
+    late: Policy
+    late_s: Annotated[float, POSITIVE]
+    lost: Policy
+    lost_s: NonNegativeFloat
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def policies(self) -> Policies:
+        """What joint worlds do about clients that are late, or lost."""
+        return Policies(self.late, self.late_s, self.lost, self.lost_s)

@@ -1,0 +1,206 @@
+"""A session's orders done: a client's arrays go to environments, and what came of them goes back in bytes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from envs.remote.frames import MOST_SIGNAL, Cursor, Frame, Kind, count_rows, join, read_rows
+from envs.remote.values import Garbled, Unsayable, encode, find_unsayable
+from envs.spec import EnvSpec
+from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
+from envs.vector.storage import Layouts, RowIndex, allocate, numbers
+from envs.vector.table import are_whole, worlds_of
+
+ARRAYS = ("final_obs", "_final_obs", "env_id")  # of infos, which a frame has beside them
+
+
+@dataclass
+class Forms:
+    """The dtype of a row, and its shape."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, layout: Any) -> "Forms":
+        """Return those of a layout's rows."""
+        array = allocate(layout, 0, np.zeros)
+        return cls(array.dtype, array.shape[1:])
+
+
+@dataclass
+class Turn:
+    """Environments at work on a step."""
+
+    seq: int
+    rows: RowIndex
+    quiet: bool
+
+
+class Steps:
+    """Environments of one session, and where their episodes are.
+
+    Attributes:
+        steps: of environments, so far.
+    """
+
+    def __init__(self, venv: VectorEnv, spec: EnvSpec, layouts: Layouts, infos: bool) -> None:
+        """Take environments over.
+
+        Args:
+            infos: whether the client is told what environments say beside observation, reward and end.
+        """
+        self._venv, self._spec, self._infos = venv, spec, infos
+        N = self.num_envs = venv.num_envs
+        self.steps = 0
+        self._observation, self._action = Forms.of(layouts.observation_rows), Forms.of(layouts.action_rows)
+        self._seats, self._several = venv.seats, layouts.seats > 1
+        self._tells_ends = venv.autoreset is AutoresetMode.SAME_STEP or self._several
+        self._beside = (*ARRAYS, "acts", "over") if self._several else ARRAYS
+        self._acts = np.ones(N, np.bool_)  # whose action the next step takes
+        self._latest: NDArray[Any] | None = None  # observations, while a client replays
+        self._return, self._length = np.zeros(N), np.zeros(N, np.int64)  # of running episodes
+
+    def send(self, frame: Frame, rows: RowIndex) -> None:
+        """Have environments step by a turn's actions."""
+        cursor = Cursor(frame.body)
+        actions = cursor.take(self._action.dtype, count_rows(rows), *self._action.shape)
+        cursor.finish()
+        self._venv.send(actions, rows)
+
+    def do(self, seq: int, frame: Frame, quiet: bool) -> bytes:
+        """Do an order that is no turn; return what came of it."""
+        match frame.kind:
+            case Kind.STATE:
+                return self._state(seq)
+            case Kind.SIGNAL:
+                return self._signal(seq, *self._arguments(frame.header, 2))
+        return self._start(seq, frame, quiet)
+
+    def receive(self, turn: Turn) -> bytes:
+        """Return the outcome of a step."""
+        rows = turn.rows
+        observation, reward, terminated, truncated, infos = self._venv.recv(rows)
+        self.steps += len(reward)
+        self._return[rows] += reward
+        self._length[rows] += self._acts[rows]
+        finals: list[NDArray[Any]] = []
+        ended = np.flatnonzero(terminated | truncated) if self._tells_ends else np.zeros(0, np.intp)
+        if len(ended):
+            ids = np.arange(self.num_envs)[rows][ended]
+            self._return[ids] = self._length[ids] = 0
+        if self._several:
+            self._acts[rows] = infos["acts"]
+        if turn.quiet:
+            self._note(rows, observation)
+            return b""
+        if len(ended):
+            episode = infos["final_info"]["episode"]
+            last = np.empty((len(ended), *self._observation.shape), self._observation.dtype)
+            for k, row in enumerate(ended.tolist()):
+                final = infos["final_obs"][row]
+                opaque = isinstance(final, np.void) and last.dtype.kind != "V"
+                last[k] = np.frombuffer(final, last.dtype).reshape(last.shape[1:]) if opaque else final
+            finals = [last, episode["r"][ended].astype(np.float64), episode["l"][ended].astype(np.int64)]
+        said = self._say(infos)
+        lives = [*self._lives(rows), infos["over"]] if self._several else []
+        arrays = [observation, reward.astype(np.float64, copy=False), terminated, truncated, *lives, *finals]
+        return join(Kind.OUTCOME, [turn.seq, said, len(ended)], arrays)
+
+    def _start(self, seq: int, frame: Frame, quiet: bool) -> bytes:
+        """Start episodes."""
+        Cursor(frame.body).finish()
+        if frame.kind is Kind.BEGIN:
+            rows, infos, observation = self._begin(*self._arguments(frame.header, 3))
+        else:
+            rows, infos, observation = self._reset(*self._arguments(frame.header, 3))
+        self._return[rows] = self._length[rows] = 0
+        if self._several:
+            self._acts[:] = infos["acts"]
+        if quiet:
+            self._note(rows, observation[rows])
+            return b""
+        return join(Kind.OUTCOME, [seq, self._say(infos), 0], [observation[rows], *self._lives(rows)])
+
+    def _begin(self, key: Any, episodes: Any, numbers: Any) -> tuple[RowIndex, dict[str, Any], Any]:
+        N = self._venv.worlds
+        for array in (episodes, numbers):
+            if not isinstance(array, np.ndarray) or array.shape != (N,) or array.dtype.kind not in "iu":
+                raise Garbled(f"episodes and numbers are not whole numbers, one for each of {N} environments")
+        if type(key) is not int:
+            raise Garbled("a key is no whole number")
+        self._venv.renumber(numbers.tolist())
+        observation, infos = self._venv.begin(key, episodes.tolist())
+        return slice(0, self.num_envs), infos, observation
+
+    def _reset(self, said: Any, seeds: Any, options: Any) -> tuple[RowIndex, dict[str, Any], Any]:
+        rows = read_rows(said, self.num_envs)
+        good = isinstance(seeds, list) and all(one is None or type(one) is int for one in seeds)
+        if not good or not are_whole(rows, self._seats) or not isinstance(options, dict):
+            raise Garbled("a reset has not whole environments, seeds and options")
+        worlds = numbers(worlds_of(rows, self._seats))
+        if len(seeds) != len(worlds):
+            raise Garbled(f"a reset has {len(seeds)} seeds for {len(worlds)} environments")
+        every: list[int | None] = [None] * self._venv.worlds
+        for i, seed in zip(worlds, seeds, strict=True):
+            every[i] = seed
+        mask = np.zeros(self.num_envs, np.bool_)
+        mask[rows] = True
+        chosen = {} if mask.all() else {"reset_mask": mask}
+        observation, infos = self._venv.reset(seed=every, options={**options, **chosen})
+        return rows, infos, observation
+
+    def _arguments(self, header: list[Any], count: int) -> list[Any]:
+        if len(header) != 2 + count:
+            raise Garbled("an order's header is not as such orders' are")
+        return header[2:]
+
+    def _signal(self, seq: int, key: Any, value: Any) -> bytes:
+        """Give every environment a key and a value."""
+        if type(key) is not str or len(encode(value)) > MOST_SIGNAL:
+            raise Garbled(f"a signal is a text and a value of at most {MOST_SIGNAL} bytes")
+        if not self._spec.takes_signals:
+            raise VectorMisuse(f"signal: {self._spec.id} has no method receive_signal(key, value)")
+        self._venv.call("receive_signal", key, value)
+        return join(Kind.OUTCOME, [seq, None, 0])
+
+    def _state(self, seq: int) -> bytes:
+        """Return where the environments are after a replay."""
+        if self._latest is None:
+            raise Garbled("a state is asked for where nothing was replayed")
+        latest, self._latest = self._latest, None
+        return join(Kind.OUTCOME, [seq, None, 0], [latest, self._return, self._length])
+
+    def _lives(self, rows: RowIndex) -> list[NDArray[Any]]:
+        """Return who lives and who acts in rows of worlds."""
+        return [self._venv.alive[rows], self._acts[rows]] if self._several else []
+
+    def _note(self, rows: RowIndex, observation: Any) -> None:
+        if self._latest is None:
+            self._latest = np.zeros((self.num_envs, *self._observation.shape), self._observation.dtype)
+        given = np.ascontiguousarray(observation)
+        self._latest[rows] = given.view(self._latest.dtype).reshape(-1, *self._observation.shape)
+
+    def _say(self, infos: dict[str, Any]) -> bytes | None:
+        """Return infos in bytes, without what the client makes of the arrays itself; None where nothing is said."""
+        if not self._infos:
+            return None
+        left = {key: value for key, value in infos.items() if key not in self._beside}
+        if self._tells_ends and "final_info" in left:
+            final = {key: one for key, one in left["final_info"].items() if key not in ("episode", "_episode")}
+            left["final_info"] = final
+            if not final:
+                del left["final_info"], left["_final_info"]
+        if not left:
+            return None
+        try:
+            return encode(left)
+        except Unsayable as error:
+            key = find_unsayable(left)
+            raise EnvError(
+                f"the info {key!r} of {self._spec.id} cannot be said to a client ({error}); wrap the environment, or "
+                "start the server with serve.infos=none"
+            ) from None

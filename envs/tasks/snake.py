@@ -1,0 +1,172 @@
+"""Snakes on one field, after the arcade game: many agents that eat, grow, die and come back.
+
+A field of width x height cells has a wall around it, `food` pieces of food, and snakes, of one cell each at first. In a
+step all snakes that live move at once:
+
+1. The head is to go one cell up, right, down or left. Food that lay there before the step will have been eaten.
+2. The last cell of a body becomes free, unless the snake eats and is shorter than `longest`.
+3. A snake dies whose head would come into a wall, a cell of any body (its own too) or a cell that another head comes
+   to. A head may go where the last cell of a body was before the step.
+4. The others' heads are there now; who has eaten is paid 1. The dead are paid -1, and their cells are free.
+5. A snake that has been dead for `absence` steps is back, with one cell in a free place; in seat order, by draws from
+   all cells until one is free. Then a new piece of food is drawn so for each that was eaten.
+
+After `max_steps` steps whoever lives is truncated, and nobody comes back; the world ends then, or when no snake lives.
+A snake sees the 11 x 11 cells around its head as they are after the step, the dying around where it last was.
+
+`envs/native/src/boards/snake.c` gives the same numbers.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from gymnasium import Space, spaces
+from numpy.typing import NDArray
+
+from envs.errors import require
+from envs.ranges import Range, check_fields
+from envs.worlds.world import Step, Told
+
+FREE, FOOD, WALL, BODY, HEAD = range(5)  # what is in a cell
+SIGHT = 5  # cells that a snake sees in each direction
+SIDE = 2 * SIGHT + 1
+SCALE = 16  # pixels of a cell's side in pictures
+COLORS = np.array([(24, 26, 34), (226, 72, 72), (96, 100, 112), (64, 160, 88), (150, 232, 150)], np.uint8)
+WAYS = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left, as (rows, columns)
+
+Cell = tuple[int, int]  # row and column, the walls' included
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How large the field is, who is on it, and for how long."""
+
+    snakes: Annotated[int, Range("must be between 2 and 16; 4 suits most", low=2, high=16)]
+    width: Annotated[int, Range("must be between 4 and 32 cells; 16 suits most", low=4, high=32)]
+    height: Annotated[int, Range("must be between 4 and 32 cells; 16 suits most", low=4, high=32)]
+    food: Annotated[int, Range("must be between 1 and 512 pieces; 8 suits most", low=1, high=512)]
+    longest: Annotated[int, Range("must be between 1 and 32 cells; 24 suits most", low=1, high=32)]
+    absence: Annotated[int, Range("must be between 1 and 1000 steps; 10 suits most", low=1, high=1000)]
+    max_steps: Annotated[int, Range("must be between 1 and 2^30; 500 suits most", low=1, high=2**30)]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        most, half = self.snakes * self.longest + self.food, self.width * self.height // 2
+        what = f"{self.snakes} snakes of {self.longest} cells and {self.food} pieces of food may take {most} cells"
+        require(most <= half, f"{what}, and half of a field of {self.width} x {self.height} is {half}; take fewer")
+
+
+class Snake:
+    """The world; see the top of this file for its rules, and `Rules` for its arguments."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None, **rules: int) -> None:
+        """Make a field.
+
+        Raises:
+            ConfigError: a number is out of its range.
+        """
+        self.render_mode = render_mode
+        self.rules = Rules(**rules)
+        self.possible_agents = tuple(f"snake_{k}" for k in range(self.rules.snakes))
+        self.agents: list[str] = []
+        self._generator = np.random.default_rng()
+        cells = spaces.MultiDiscrete(np.full((SIDE, SIDE), HEAD + 1), dtype=np.uint8)
+        self._spaces = cells, spaces.Discrete(len(WAYS))
+
+    def observation_space(self, agent: str) -> Space:
+        """Return what a snake sees: a choice of five for each cell."""
+        return self._spaces[0]
+
+    def action_space(self, agent: str) -> Space:
+        """Return where it may go: up, right, down, left."""
+        return self._spaces[1]
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
+        """Begin with all snakes, each of one cell."""
+        if seed is not None:
+            self._generator = np.random.default_rng(seed)
+        rules, self._steps = self.rules, 0
+        self._cells = np.full((rules.height + 2 * SIGHT, rules.width + 2 * SIGHT), WALL, np.uint8)
+        self._cells[SIGHT:-SIGHT, SIGHT:-SIGHT] = FREE
+        self.agents = list(self.possible_agents)
+        self._away: dict[str, int] = {}  # steps until it is back
+        self._bodies: dict[str, list[Cell]] = {}  # of those who live, from tail to head
+        for agent in self.agents:
+            self._give_birth(agent)
+        for _ in range(rules.food):
+            self._cells[self._draw_free()] = FOOD
+        return {agent: self._see(self._bodies[agent][-1]) for agent in self.agents}, {a: {} for a in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Step:
+        """Move all snakes that live."""
+        cells, bodies, lived = self._cells, self._bodies, list(self.agents)
+        heads = {agent: bodies[agent][-1] for agent in lived}
+        comes = {agent: _beside(heads[agent], int(actions[agent])) for agent in lived}
+        eats = {agent: bool(cells[comes[agent]] == FOOD) for agent in lived}
+        for agent in lived:
+            if not eats[agent] or len(bodies[agent]) == self.rules.longest:
+                cells[bodies[agent].pop(0)] = FREE
+        together = Counter(comes.values())
+        dies = {agent: bool(cells[comes[agent]] >= WALL or together[comes[agent]] > 1) for agent in lived}
+        for agent in lived:
+            if dies[agent]:
+                continue
+            if bodies[agent]:
+                cells[heads[agent]] = BODY
+            bodies[agent].append(comes[agent])
+            cells[comes[agent]] = HEAD
+        for agent in filter(dies.get, lived):
+            for cell in bodies.pop(agent):
+                cells[cell] = FREE
+        self._steps += 1
+        last = self._steps >= self.rules.max_steps
+        born = [] if last else self._bring_back()
+        self._away |= {agent: self.rules.absence for agent in lived if dies[agent]}
+        for _ in range(sum(eats[agent] and not dies[agent] for agent in lived)):
+            cells[self._draw_free()] = FOOD
+        self.agents = [] if last else [agent for agent in self.possible_agents if agent in bodies]
+        seen = {agent: self._see(bodies[agent][-1] if agent in bodies else heads[agent]) for agent in [*lived, *born]}
+        paid = {agent: -1.0 if dies[agent] else float(eats[agent]) for agent in lived}
+        cut = {agent: last and not dies[agent] for agent in lived}
+        return seen, paid, dies, cut, {agent: {} for agent in seen}
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Draw the field and the wall around it, [H, W, 3], for render_mode "rgb_array"."""
+        seen = self._cells[SIGHT - 1 : 1 - SIGHT, SIGHT - 1 : 1 - SIGHT]
+        return COLORS[seen].repeat(SCALE, 0).repeat(SCALE, 1) if self.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        """Close nothing."""
+
+    def _bring_back(self) -> list[str]:
+        """Count the absence of the dead, and return who is born."""
+        self._away = {agent: left - 1 for agent, left in self._away.items()}
+        born = [agent for agent in self.possible_agents if self._away.get(agent) == 0]
+        for agent in born:
+            del self._away[agent]
+            self._give_birth(agent)
+        return born
+
+    def _give_birth(self, agent: str) -> None:
+        cell = self._draw_free()
+        self._bodies[agent] = [cell]
+        self._cells[cell] = HEAD
+
+    def _draw_free(self) -> Cell:
+        while True:
+            drawn = int(self._generator.integers(self.rules.width * self.rules.height))
+            cell = drawn // self.rules.width + SIGHT, drawn % self.rules.width + SIGHT
+            if self._cells[cell] == FREE:
+                return cell
+
+    def _see(self, cell: Cell) -> NDArray[np.uint8]:
+        y, x = cell
+        return self._cells[y - SIGHT : y + SIGHT + 1, x - SIGHT : x + SIGHT + 1].copy()
+
+
+def _beside(cell: Cell, way: int) -> Cell:
+    return cell[0] + WAYS[way][0], cell[1] + WAYS[way][1]

@@ -1,0 +1,159 @@
+"""Matches of a run's policies against each other and against others: wins, draws, Elo ratings, as numbers and text."""
+
+import csv
+import io
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from algos.learning.selfplay import matches
+from algos.learning.selfplay.ratings import Ratings, rate
+from algos.pool.protocol import Pool
+from algos.pool.serial import SerialPool
+from algos.protocol import LearnsInEnv
+from envs.errors import ConfigError, require
+
+from ..compute.recipes import Local
+from .players import Player, find_players, is_dotted, players_of
+
+FORMATS = (".json", ".csv", ".png", ".pdf", ".svg")
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """What P players came to against each other."""
+
+    players: tuple[Player, ...]
+    results: matches.Results
+    ratings: Ratings | None  # None: not all met all
+
+    def table(self) -> Iterator[str]:
+        """Lines of text: each player with what it came to in all its games, the highest rating first."""
+        results, ratings = self.results, self.ratings
+        wide = max(6, *(len(player.name) for player in self.players))
+        elo = "" if ratings is None else f"  {'elo':>6}  {'95 %':^16}"
+        yield f"{'player':{wide}}{elo}  {'games':>6}  {'won':>6}  {'drawn':>6}  {'lost':>6}  {'points':>6}"
+        order = range(len(self.players)) if ratings is None else np.argsort(-ratings.elo, kind="stable")
+        for k in order:
+            games, won, drawn = (int(of[k].sum()) for of in (results.games, results.wins, results.draws))
+            said = ""
+            if ratings is not None:
+                interval = f"[{ratings.low[k]:.0f}, {ratings.high[k]:.0f}]"
+                said = f"  {ratings.elo[k]:6.0f}  {interval:^16}"
+            shares = "  ".join(f"{_share(n, games):>6}" for n in (won, drawn, games - won - drawn, won + drawn / 2))
+            yield f"{self.players[k].name:{wide}}{said}  {games:>6,}  {shares}"
+
+    def plain(self) -> dict[str, Any]:
+        """All of it, as strict JSON has it."""
+        results = self.results
+        rated = [
+            {}
+            if self.ratings is None
+            else {name: float(getattr(self.ratings, name)[k]) for name in ("elo", "low", "high")}
+            for k in range(len(self.players))
+        ]
+        return {
+            "players": [
+                {"name": player.name, "iteration": player.iteration, **of}
+                for player, of in zip(self.players, rated, strict=True)
+            ],
+            **{name: getattr(results, name).tolist() for name in ("wins", "draws")},
+            "points": [[None if np.isnan(share) else share for share in row] for row in results.points.tolist()],
+            "returns": [[None if np.isnan(mean) else mean for mean in row] for row in results.returns.tolist()],
+        }
+
+    def encode(self, suffix: str, told: Mapping[str, Any], draw: Callable[[Any, str], Any]) -> bytes:
+        """Return the content of a file of one of `FORMATS`.
+
+        Args:
+            told: what JSON has, of which this is part.
+            draw: makes a figure of it.
+        """
+        if suffix == ".json":
+            return json.dumps(told, indent=2).encode()
+        if suffix == ".csv":
+            return self._csv()
+        content = io.BytesIO()
+        draw(told, "").savefig(content, format=suffix[1:], dpi=150)
+        return content.getvalue()
+
+    def _csv(self) -> bytes:
+        """Share of points of each row's player against each column's, beside ratings."""
+        text, plain = io.StringIO(), self.plain()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["player", "elo", "low", "high", *(player.name for player in self.players)])
+        for player, row in zip(plain["players"], plain["points"], strict=True):
+            writer.writerow([player["name"], *(player.get(key) for key in ("elo", "low", "high")), *row])
+        return text.getvalue().encode()
+
+
+def play_matches(
+    algorithm: Any,
+    run: Path,
+    iteration: int,
+    seeds: Sequence[int],
+    words: Sequence[str],
+    *,
+    everybody: bool,
+    stochastic: bool,
+    workers: int | None,
+    max_steps: int,
+) -> Matches:
+    """Let a run's policies play against each other and against others, on this machine.
+
+    Args:
+        run: where the algorithm is from, for messages.
+        iteration: that its policy is of.
+        seeds: of games; each two play two from each seed, on exchanged sides.
+        words: others, as `find_players` takes them.
+        everybody: the versions that it keeps play too, and all against all; else its policy against each other.
+        stochastic: learned policies draw their actions.
+        workers: processes; None: this one alone.
+        max_steps: after which a game is cut off.
+
+    Raises:
+        PaddockError: it learned in no world of one role, or a player is none there.
+    """
+    in_world = isinstance(algorithm, LearnsInEnv) and algorithm.env.seats > 1
+    require(in_world, f"{run} is a run of one agent, which has nobody to play against; name a run in a world")
+    env = algorithm.env
+    own = players_of(algorithm, iteration, everybody)
+    players = (*own, *find_players(words, env))
+    names = [player.name for player in players]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"players: {twice} plays already; name each once")
+    require(len(players) > 1, "players= names nobody, and the run keeps no earlier versions; such as players=random")
+    pairs = list(itertools.combinations(range(len(players)), 2))
+    pairs = pairs if everybody else [(i, j) for i, j in pairs if i == len(own) - 1]
+    drawn = tuple(stochastic or not player.learned for player in players)
+    who = matches.Players(env, tuple(player.policy for player in players), drawn, max_steps)
+    with closing(_pool(env.id, words, workers)) as pool:
+        results = matches.play_all(who, pairs, seeds, pool, _tell)
+    return Matches(players, results, rate(results.wins, results.draws) if everybody else None)
+
+
+def _pool(id: str, words: Sequence[str], workers: int | None) -> Pool:
+    """Return who plays: processes, or this one, which has no start to wait for."""
+    if workers is None:
+        return SerialPool()
+    dotted = [*([id.partition(":")[0]] if ":" in id else []), *(word for word in words if is_dotted(word))]
+    packages = {word.partition(".")[0] for word in dotted}
+    return Local(workers=workers, retries=3, task_timeout_s=None).open({"algos", "envs", *packages})
+
+
+def _tell(done: int, count: int) -> None:
+    if sys.stderr.isatty():
+        end = "\n" if done == count else ""
+        print(f"\rplayed {done:,} of {count:,} matches", end=end, file=sys.stderr)
+
+
+def _share(count: float, games: int) -> str:
+    return "-" if not games else f"{count / games:.1%}"

@@ -1,0 +1,88 @@
+"""Who plays matches: runs' policies, the versions that they keep, and scripted players."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from algos.networks.inputs import spaces_of
+from algos.protocol import KeepsVersions, LearnsInEnv, Policy
+from envs.errors import nearest, require
+from envs.spec import EnvSpec
+
+from ..config.build import build
+from .load import load
+
+SCRIPTED = "algos.learning.selfplay.scripted"
+SHORT = {name.lower(): f"{SCRIPTED}.{name}" for name in ("Random", "TwoPly", "Perfect")}
+
+
+@dataclass(frozen=True, eq=False)
+class Player:
+    """One who plays."""
+
+    name: str
+    policy: Policy
+    iteration: int | None  # of a run that it is of; None: it is scripted
+
+    @property
+    def learned(self) -> bool:
+        """Whether it is a run's."""
+        return self.iteration is not None
+
+
+def players_of(algorithm: Any, iteration: int, versions: bool) -> list[Player]:
+    """Return a run's own players, the oldest first: its present policy is the last one.
+
+    Args:
+        algorithm: as `load` gives it.
+        iteration: that its present policy is of.
+        versions: whether those that it keeps play too.
+    """
+    kept = algorithm.versions if versions and isinstance(algorithm, KeepsVersions) else ()
+    older = [Player(f"@{number}", algorithm.version(number), number) for number in kept if number < iteration]
+    return [*older, Player(f"@{iteration}", algorithm.policy(), iteration)]
+
+
+def find_players(words: Sequence[str], env: EnvSpec) -> list[Player]:
+    """Find those who are named: RUN, RUN@ITERATION, random and its like, or the dotted path of a class.
+
+    Args:
+        env: the environment that they play in.
+
+    Raises:
+        PaddockError: there is none of that name, or it cannot play there.
+    """
+    return [_find(word, env) for word in words]
+
+
+def is_dotted(word: str) -> bool:
+    """Return whether a word is a path as of a class: `my_package.players.Clever`."""
+    return "." in word and all(part.isidentifier() for part in word.split("."))
+
+
+def _find(word: str, env: EnvSpec) -> Player:
+    folder, at, number = word.rpartition("@")
+    path = Path(folder if at and number.isdecimal() else word)
+    if path.is_dir():
+        return _of_run(word, path, int(number) if at and number.isdecimal() else None, env)
+    known = f"players={word} is neither a run's folder nor a player of that name"
+    require(word in SHORT or is_dotted(word), f"{known}; {nearest(word, SHORT)}, or the dotted path of a class")
+    policy = build("players", {"_target_": SHORT.get(word, word)}, env=env)
+    require(callable(getattr(policy, "act", None)), f"players={word} has no act(obs, state); name a class that has")
+    return Player(word, policy, None)
+
+
+def _of_run(word: str, run: Path, number: int | None, env: EnvSpec) -> Player:
+    algorithm, progress = load(run)
+    iteration = int(progress.metrics["iteration"])
+    there = isinstance(algorithm, LearnsInEnv) and algorithm.env.seats == env.seats
+    fits = there and spaces_of(algorithm.env) == spaces_of(env)
+    require(fits, f"players={word} learned where agents see or do other things than in env.id={env.id}; name another")
+    if number is None or number == iteration:
+        return Player(word, algorithm.policy(), iteration)
+    kept = list(algorithm.versions) if isinstance(algorithm, KeepsVersions) else []
+    listed = ", ".join(map(str, [*kept, iteration]))
+    require(number in kept, f"players={word}: {run} keeps no policy of iteration {number}; there are {listed}")
+    assert isinstance(algorithm, KeepsVersions)
+    return Player(word, algorithm.version(number), number)

@@ -1,0 +1,1 @@
+"""Pictures of what some algorithms tell beside numbers."""

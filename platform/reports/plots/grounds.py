@@ -1,0 +1,99 @@
+"""What the niches of a run of POET look like, for environments that have a ground to walk on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError
+
+from ...runs.folder import short_name
+from ...runs.lineage import History, Life
+from ..drawing import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+
+MOST = 30  # grounds of a picture
+SEED = 0  # of a ground where every episode has another one
+EARTH, FORMER_EARTH, STONE = "#66994c", "#b5b8a8", "#555555"
+
+
+def draw_grounds(history: History, title: str) -> Figure:
+    """The ground of each niche, in the order of birth and all to one scale."""
+    every = list(history.lives.values())
+    chosen = [every[k] for k in spread(len(every), MOST)]
+    shapes = [_ground(life) for life in chosen]
+    low = min(y.min() for _, y, _ in shapes) - 1.0
+    high = max(np.concatenate([y, boxes[:, :, 1].ravel()]).max() for _, y, boxes in shapes) + 0.5
+    length = max(float(x[-1] - x[0]) for x, _, _ in shapes)
+
+    columns = 1 if len(chosen) <= 4 else 2 if len(chosen) <= 12 else 3
+    rows = -(-len(chosen) // columns)
+    width = (9.0 if columns == 1 else 12.0) / columns
+    true_height = width * (high - low) / length
+    stretch = min(max(round(2 * 0.6 / true_height) / 2, 1.0), 4.0)
+    figure = new_figure(width * columns, rows * (stretch * true_height + 0.32) + 1.0)
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for ax in panels.flat[len(chosen) :]:
+        ax.remove()
+    for ax, life, (x, y, boxes) in zip(panels.flat, chosen, shapes, strict=False):
+        for corners in boxes:
+            ax.fill(*corners.T, facecolor=STONE, edgecolor=STONE, linewidth=0.5, zorder=2)
+        earth = EARTH if life.retired is None else FORMER_EARTH
+        ax.fill_between(x, y, low, facecolor=earth, edgecolor="black", linewidth=0.4, zorder=3)
+        ax.set_title(_tell(life), fontsize=7.5, loc="left", pad=2)
+        ax.set_aspect(stretch)
+        ax.set_xlim(x[0], x[0] + length)
+        ax.set_ylim(low, high)
+        ax.set_yticks([])
+        ax.tick_params(labelsize=7)
+        ax.spines[["top", "right", "left"]].set_visible(False)
+    for ax in panels.flat[max(len(chosen) - columns, 0) : len(chosen)]:
+        ax.tick_params(labelbottom=True)
+    figure.supxlabel("way along the course, m", fontsize="small")
+    figure.suptitle("\n".join([f"{title}: grounds", *_notes(chosen, len(every), stretch)]), fontsize="medium")
+    return figure
+
+
+def spread(count: int, most: int) -> list[int]:
+    """At most so many of the numbers below `count`, the first and the last included, evenly."""
+    return [int(k) for k in np.unique(np.linspace(0, count - 1, min(count, most)).round())]
+
+
+def _ground(life: Life) -> tuple[Array, Array, Array]:
+    """x [L], y [L] and the corners of boxes [K, 4, 2], m."""
+    env = life.env.make()
+    try:
+        env.reset(seed=SEED)
+        ground = getattr(env.unwrapped, "ground", None)
+    finally:
+        env.close()
+    if ground is None:
+        raise ConfigError(f"{short_name(life.env.id)} has no ground; env=terrains and env=terrains_cppn have one")
+    return ground.x, ground.y, ground.boxes
+
+
+def _tell(life: Life) -> str:
+    span = f"from {life.born}" if life.retired is None else f"{life.born} to {life.retired}"
+    parts = [f"niche {life.number}: {span}"] + ([] if life.score is None else [f"score {life.score:.4g}"])
+    parts += ["not solved" if life.solved is None else f"solved in {life.solved}"]
+    return ", ".join(parts)
+
+
+def _notes(chosen: Sequence[Life], total: int, stretch: float) -> list[str]:
+    """What is to be said of all grounds."""
+    lines = ["niche: iterations of its life, its last score, and the iteration that solved it"]
+    notes = [f"{len(chosen)} of {total} niches"] if len(chosen) < total else []
+    notes += [f"heights × {stretch:g}"] if stretch != 1 else []
+    notes += ["grey: retired"] if any(life.retired is not None for life in chosen) else []
+    lines += ["; ".join(notes)] if notes else []
+    arguments = [life.env.arguments for life in chosen]
+    if any(given.get("ground") is None and given.get("cppn") is None for given in arguments):
+        lines.append(f"drawn with seed {SEED}: in training, every episode has another ground of its kind")
+    return lines

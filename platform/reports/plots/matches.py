@@ -1,0 +1,98 @@
+"""Pictures of matches: Elo ratings with intervals, and who took how many of the points of whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..drawing import COLORS, GREY, mark_whole, new_figure, open_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MATCHES = "matches.json"  # in a run's folder, as `python -m paddock.evaluate RUN matrix=RUN/matches.json` writes it
+LEGIBLE = 24  # players up to which each cell has its number
+
+
+def read_matches(run: Path, config: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what `paddock.evaluate` has written of matches into a run's folder, if it has.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    path = run / MATCHES
+    return dict(json.loads(path.read_text())) if path.is_file() else None
+
+
+def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
+    """Ratings with 95 % intervals: of a run's own policies over its iterations, of others as lines across."""
+    figure = new_figure(9, 4.5)
+    ax = figure.subplots()
+    own, others = _own(matches), [k for k, player in enumerate(matches["players"]) if player["iteration"] is None]
+    x, elo, low, high = (np.array([matches["players"][k][name] for k in own]) for name in ("iteration", *RATING))
+    ax.errorbar(x, elo, (elo - low, high - elo), fmt="o-", color=COLORS[0], markersize=4, linewidth=1.6, elinewidth=0.9)
+    strangers = [k for k in range(len(matches["players"])) if k not in own and k not in others]
+    for number, k in enumerate([*others, *strangers]):
+        player, color = matches["players"][k], COLORS[1 + number % (len(COLORS) - 1)]
+        ax.axhspan(player["low"], player["high"], color=color, alpha=0.08, linewidth=0)
+        ax.axhline(player["elo"], color=color, linewidth=1.2, linestyle="--")
+        ax.annotate(
+            player["name"],
+            (1, player["elo"]),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="small",
+            color=color,
+            annotation_clip=False,
+        )
+    open_axes(ax)
+    mark_whole(ax.xaxis)
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("Elo, the mean of all is 0")
+    ax.set_title(f"{title}: rating over its own history, 95 %" if title else "Ratings over a run's history, 95 %")
+    return figure
+
+
+def draw_points(matches: Mapping[str, Any], title: str) -> Figure:
+    """A cell for each two players: the share of points that the row's took of the column's."""
+    names = [player["name"] for player in matches["players"]]
+    points = np.array([[np.nan if share is None else share for share in row] for row in matches["points"]])
+    n = len(names)
+    side = float(np.clip(0.5 * n, 2.5, 14))
+    figure = new_figure(side + 2.6, side + 1.2)
+    ax = figure.subplots()
+    ax.set_facecolor("0.88")  # of those who did not meet
+    image = ax.imshow(np.ma.masked_invalid(points), cmap="RdBu", vmin=0, vmax=1)
+    figure.colorbar(image, label="share of points: a win 1, a draw 1/2")
+    if n <= LEGIBLE:
+        _number_cells(ax, points)
+    ax.set_xticks(range(n), names, rotation=90, fontsize="small")
+    ax.set_yticks(range(n), names, fontsize="small")
+    ax.set_xlabel("against")
+    ax.tick_params(length=0, colors="black")
+    ax.spines[:].set_color(GREY)
+    ax.set_title(title, fontsize="medium")
+    return figure
+
+
+def _number_cells(ax: Axes, points: np.ndarray[Any, Any]) -> None:
+    for (row, column), share in np.ndenumerate(points):
+        if np.isfinite(share):
+            color = "white" if abs(share - 0.5) > 0.35 else "black"
+            ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=color)
+
+
+def _own(matches: Mapping[str, Any]) -> list[int]:
+    """Return the players that are the run's own, in the order of their iterations."""
+    return [k for k, player in enumerate(matches["players"]) if player["name"] == f"@{player['iteration']}"]
+
+
+RATING = ("elo", "low", "high")
+PICTURES: dict[str, Callable[[Any, str], Figure]] = {"elo": draw_elo, "points": draw_points}

@@ -1,0 +1,138 @@
+"""Pictures of population based training (arXiv:1711.09846): who took over from whom, and schedules that came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...runs.late import matplotlib
+from ...runs.lineage import Population, Span, trace_back
+from ..curves import FEW_POINTS
+from ..drawing import COLORS, GREY, draw_arrows, explain, mark_whole, name_rows, new_figure, open_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FAINT = "0.75"  # of members that the last leader has nothing of
+SCORES = {"pbt/best": ("best", COLORS[0], 2.0), "pbt/median": ("median", GREY, 1.2), "pbt/worst": ("worst", FAINT, 1.2)}
+
+
+def draw_lineage(population: Population, title: str) -> Figure:
+    """A row a member over rounds: the colour says from which first member it descends, arrows who took over."""
+    members = list(population.spans)
+    row = {member: k for k, member in enumerate(members)}
+    ends = {member: _ends(population, member) for member in members}
+    colors = _colors(members)
+    height = min(max(0.3 * len(members), 2.0), 12.0)
+    figure = new_figure(9, height + 1.4)
+    ax = figure.subplots()
+    _span_rounds(ax, population.now)
+    bar: dict[str, Any] = {"linewidth": min(0.5 * height / len(members) * 72, 11.0), "solid_capstyle": "butt"}
+    for member in members:
+        for first, last, span in ends[member]:
+            ax.plot([first - 0.5, last + 0.5], [row[member]] * 2, color=colors[span.origin], zorder=2, **bar)
+    taken = [
+        (first - 0.5, row[span.source], row[member])
+        for member in members
+        for first, _, span in ends[member][1:]
+        if span.source is not None
+    ]
+    draw_arrows(ax, sorted(taken), zorder=3)
+    leaders = [(t, row[m]) for t, m in _leaders(population) if m in row]
+    star: dict[str, Any] = {"marker": "*", "linestyle": "", "color": "white", "markeredgecolor": "black"}
+    ax.plot(*np.array(leaders).reshape(-1, 2).T, markersize=8, zorder=4, **star)
+    name_rows(ax, [str(member) for member in members])
+    ax.set_ylabel("member")
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    left = sorted({ends[member][-1][2].origin for member in members})
+    takeovers = f"{len(taken)} takeover{'' if len(taken) == 1 else 's'}"
+    ax.set_title(f"{title}: {takeovers}, all members descend from {_enumerate(left)}", pad=24)
+    marks = {
+        "leader": star | {"markersize": 9},
+        "takes over": {"linestyle": "", "marker": "$\\downarrow$", "color": "black", "markersize": 8},
+        **{f"from {origin}": {"color": colors[origin], "linewidth": 6} for origin in left[:6]},
+    }
+    explain(ax, marks)
+    return figure
+
+
+def draw_schedule(population: Population, title: str) -> Figure:
+    """Scores and hyperparameters over rounds: each member's, and bold those that the last leader has come by."""
+    names = sorted({name for spans in population.spans.values() for span in spans for name in span.settings})
+    figure = new_figure(9, 1.2 + 2.1 * (1 + len(names)))
+    top, *panels = figure.subplots(1 + len(names), sharex=True, squeeze=False)[:, 0]
+    rounds = population.columns.get("iteration", np.empty(0))
+    for metric, (label, color, width) in SCORES.items():
+        scores = population.columns.get(metric, np.full(len(rounds), np.nan))
+        marker = "o" if len(rounds) <= FEW_POINTS else None
+        top.plot(rounds, scores, color=color, linewidth=width, label=label, marker=marker, markersize=3)
+    top.set_ylabel("mean return")
+    top.legend(frameon=False, fontsize="small")
+    leader = (_leaders(population) or [(population.now, next(iter(population.spans)))])[-1][1]
+    way = trace_back(population, leader)[::-1]
+    for ax, name in zip(panels, names, strict=True):
+        for member in population.spans:
+            _steps(ax, _ends(population, member), name, color=FAINT, linewidth=1, zorder=1)
+        _steps(ax, way, name, color=COLORS[0], linewidth=2.2, zorder=3)
+        if population.config.get("algo", {}).get("explore", {}).get(name, {}).get("log"):
+            _scale_log(ax)
+        ax.set_ylabel(name)
+    for ax in (top, *panels):
+        open_axes(ax)
+    _span_rounds((panels or [top])[-1], population.now)
+    if panels:
+        way_style, style = {"color": COLORS[0], "linewidth": 2.2}, {"color": FAINT, "linewidth": 1}
+        explain(panels[0], {"the last leader's way": way_style, "all members": style}, above=False)
+    top.set_title(f"{title}: schedule of the last leader, member {leader}")
+    return figure
+
+
+PICTURES: Mapping[str, Callable[[Population, str], Figure]] = {"lineage": draw_lineage, "schedule": draw_schedule}
+
+
+def _ends(population: Population, member: int) -> list[tuple[int, int, Span]]:
+    """A member's spans: (first round, last round, span)."""
+    spans = population.spans[member]
+    starts = [span.begun for span in spans[1:]] + [population.now + 1]
+    # What was taken over after the last round has not been used yet.
+    return [(span.begun, end - 1, span) for span, end in zip(spans, starts, strict=True) if span.begun < end]
+
+
+def _steps(ax: Axes, ends: list[tuple[int, int, Span]], name: str, **style: Any) -> None:
+    points = [(x, span.settings[name]) for first, last, span in ends for x in (first - 0.5, last + 0.5)]
+    ax.plot(*np.array(points).reshape(-1, 2).T, **style)
+
+
+def _scale_log(ax: Axes) -> None:
+    """A logarithmic axis with plain numbers, of which some are named where there are few decades."""
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    few = high < 100 * low
+    ax.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5) if few else (1,)))
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+
+
+def _leaders(population: Population) -> list[tuple[int, int]]:
+    """(round, member) of each round that has told."""
+    columns = population.columns
+    rounds, leaders = (columns.get(name, np.empty(0)) for name in ("iteration", "pbt/leader"))
+    return [(int(t), int(m)) for t, m in zip(rounds, leaders, strict=False) if np.isfinite(m)]
+
+
+def _span_rounds(ax: Axes, last: int) -> None:
+    ax.set_xlim(0.4, last + 0.6)
+    mark_whole(ax.xaxis)
+    ax.set_xlabel("round")
+
+
+def _colors(members: list[int]) -> dict[int, Any]:
+    several = matplotlib.colormaps["turbo"](np.linspace(0.05, 0.95, len(members)))
+    return {member: COLORS[k] if len(members) <= len(COLORS) else several[k] for k, member in enumerate(members)}
+
+
+def _enumerate(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers)) if len(numbers) <= 6 else f"{len(numbers)} first ones"

@@ -1,0 +1,218 @@
+"""Pictures of a run of POET (arXiv:1901.01753, arXiv:2003.08536): its niches, its transfers, and what came of them."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.errors import require
+from envs.family import Family
+
+from ...config.build import build
+from ...runs.late import matplotlib
+from ...runs.lineage import History, Life, count_attempts, order_lines, split_attempts
+from ..drawing import COLORS, draw_arrows, explain, mark_whole, new_figure, open_axes
+from .grounds import draw_grounds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+
+MOST_SPANS = 4
+POINT = 1 / 72  # inch
+NOBODY = "0.93"  # colour where nobody tried
+# Yellow lines would not be seen on white.
+DIFFICULTY = ["#0d0887", "#6a00a8", "#b12a90", "#e16462", "#fca636"]
+
+
+def draw_lineage(history: History, title: str) -> Figure:
+    """The tree of niches over iterations: a line for each life, edges from parents, arrows for agents that moved."""
+    lives, now = history.lives, history.now
+    order = order_lines(lives)
+    row = {number: k for k, number in enumerate(order)}
+    difficulty, label = measure_difficulty(history)
+    colors, scale = _colors(), matplotlib.colors.Normalize(0, max(difficulty.values()) or 1)
+
+    height = min(max(0.26 * len(order), 2.0), 12.0)
+    figure = new_figure(10, height + 1.3)
+    ax = figure.subplots()
+    _span_iterations(ax, now)
+    pitch = min(height / len(order), 0.26) / POINT  # points between lines
+    thickness = min(max(0.3 * pitch, 0.7), 3.5)
+    for number in order:
+        life, color = lives[number], colors(scale(difficulty[number]))
+        end = now if life.retired is None else life.retired
+        if life.parent is not None:
+            ax.plot([life.born] * 2, [row[life.parent], row[number]], color=color, linewidth=0.8, zorder=1)
+        ax.plot([life.born, end], [row[number]] * 2, color=color, linewidth=thickness, zorder=2, solid_capstyle="butt")
+        ax.plot(life.born, row[number], "o", color=color, markersize=thickness + 1.5, zorder=3)
+        ax.plot(end, row[number], "|" if life.retired else ">", color=color, markersize=thickness + 4, zorder=3)
+        if life.solved is not None:
+            style: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": "black", "markeredgewidth": 0.7}
+            ax.plot(life.solved, row[number], "*", markersize=thickness + 5.5, zorder=5, **style)
+    # Arrows stand to the right of their iteration, as agents move when niches have been born.
+    moves = [(move.iteration, row[move.source], row[move.target]) for move in history.attempts if move.accepted]
+    draw_arrows(ax, moves)
+    _name_lines(ax, [(lives[number].retired or now, number) for number in order], pitch)
+
+    ax.set_ylim(len(order) - 0.5, -0.5)
+    ax.set_yticks([])
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    active = sum(life.retired is None for life in lives.values())
+    ax.set_title(f"{title}: {_count(len(lives), 'niche')}, {active} active", pad=24)
+    _explain_marks(ax, lives.values(), bool(moves))
+    if any(difficulty.values()):
+        bar = figure.colorbar(
+            matplotlib.cm.ScalarMappable(scale, colors), ax=ax, aspect=6 * height, pad=0.01, fraction=0.05
+        )
+        width = max(int(height / 0.075), 24)
+        bar.set_label("\n".join(textwrap.fill(line, width) for line in label.splitlines()), fontsize="small")
+    return figure
+
+
+def draw_transfers(history: History, title: str) -> Figure:
+    """How often the agents of a niche were taken over by another one, in up to four spans of time."""
+    spans = split_attempts(history.attempts, MOST_SPANS)
+    require(bool(spans), "no agent has tried another niche yet; wait for a second niche and algo.transfer_every")
+    counts = [(first, last, *count_attempts(attempts)) for first, last, attempts in spans]
+    shares = [_shares(accepted, attempted) for *_, accepted, attempted in counts]
+    # Most shares are far below those of pairs that met once.
+    scale = matplotlib.colors.PowerNorm(0.5, 0, max(float(np.nanmax(share)) for share in shares) or 1)
+    columns = min(len(spans), 2)
+    rows = -(-len(spans) // columns)
+    figure = new_figure(5 * columns + 1, 4.6 * rows + 0.5)
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for ax in panels.flat[len(spans) :]:
+        ax.remove()
+    for ax, share, (first, last, numbers, accepted, attempted) in zip(panels.flat, shares, counts, strict=False):
+        ax.set_facecolor(NOBODY)
+        image = ax.imshow(share, cmap="Blues", norm=scale)
+        step = -(-len(numbers) // 14)
+        ticks = range(0, len(numbers), step)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_ticks(ticks, [str(numbers[k]) for k in ticks], fontsize=8)
+        _write_counts(ax, accepted, attempted, scale(share))
+        span = f"iteration {first}" if first == last else f"iterations {first} to {last}"
+        ax.set_title(f"{span}: {accepted.sum():,} of {attempted.sum():,} accepted", fontsize="medium")
+        ax.set_xlabel("to niche")
+        ax.set_ylabel("from niche")
+    bar = figure.colorbar(image, ax=figure.axes, aspect=30, fraction=0.04)
+    bar.set_label("share of attempts that were accepted")
+    figure.suptitle(f"{title}: transfers")
+    return figure
+
+
+def draw_annecs(history: History, title: str) -> Figure:
+    """The accumulated number of novel environments created and solved, and what goes on beside it."""
+    columns = history.columns
+    require("poet/annecs" in columns, "no number of poet/annecs has been logged yet; wait for an iteration")
+    figure = new_figure(8, 6)
+    upper, lower = figure.subplots(2, sharex=True)
+    other = lower.twinx()
+    x = columns["iteration"]
+    marker = "o" if len(x) == 1 else None
+    novel = {
+        "poet/annecs_admitted": ("admitted, solved or not", "#fdbe85", 4.5),
+        "poet/annecs": ("ANNECS: admitted, and solved since", COLORS[0], 2.0),
+    }
+    active = {"poet/active": ("active niches", COLORS[2], 2.0)}
+    transfers = {"poet/transfers": ("accepted transfers", COLORS[3], 2.0)}
+    open_axes(upper)
+    open_axes(lower)
+    other.spines["top"].set_visible(False)
+    for ax, drawn in ((upper, novel), (lower, active), (other, transfers)):
+        top = 1.0
+        for metric, (label, color, width) in drawn.items():
+            y = columns.get(metric, np.full(len(x), np.nan))
+            ax.step(x, y, where="post", label=label, color=color, linewidth=width, marker=marker)
+            top = max(top, float(np.nanmax(y, initial=0)))
+        # Lines of both scales would else end at one height.
+        ax.set_ylim(-0.03 * top, (1.3 if ax is lower else 1.06) * top)
+        mark_whole(ax.yaxis)
+        if ax is not upper:
+            ax.set_ylabel(label, color=color)
+            ax.tick_params(axis="y", labelcolor=color)
+    upper.set_ylabel("environments")
+    upper.legend(frameon=False, fontsize="small", loc="upper left")
+    _span_iterations(lower, history.now)
+    upper.set_title(f"{title}: novel environments")
+    return figure
+
+
+PICTURES: Mapping[str, Callable[[History, str], Figure]] = {
+    "lineage": draw_lineage,
+    "grounds": draw_grounds,
+    "transfers": draw_transfers,
+    "annecs": draw_annecs,
+}
+
+
+def measure_difficulty(history: History) -> tuple[dict[int, float], str]:
+    """How far each niche is from where the family begins, and what that means in the family's own words."""
+    family: Family = build("env", history.config["env"])
+    flat = family.flat()
+    measured = {number: family.distance(flat, life.encoding) for number, life in history.lives.items()}
+    meaning = (inspect.getdoc(family.distance) or "").partition("\n")[0].partition(";")[0].rstrip(".")
+    return measured, f"distance from the first environment\n{meaning}".strip()
+
+
+def _span_iterations(ax: Axes, last: int) -> None:
+    room = max(0.04 * (last - 1), 0.5)
+    ax.set_xlim(1 - room, last + 1.5 * room)
+    mark_whole(ax.xaxis)
+    ax.set_xlabel("iteration")
+
+
+def _name_lines(ax: Axes, ends: Sequence[tuple[int, int]], pitch: float) -> None:
+    """Write the number of a niche to the right of its line, where no edge is; of close lines, some."""
+    every = int(np.ceil(7 / pitch))
+    for k, (end, number) in list(enumerate(ends))[::every]:
+        text = ax.annotate(str(number), (end, k), (6, 0), textcoords="offset points", va="center", fontsize=7, zorder=6)
+        text.set_path_effects([matplotlib.patheffects.withStroke(linewidth=2, foreground="white")])
+
+
+def _explain_marks(ax: Axes, lives: Collection[Life], moves: bool) -> None:
+    marks = {
+        "born": ("o", True),
+        "retired": ("|", any(life.retired is not None for life in lives)),
+        "active": (">", any(life.retired is None for life in lives)),
+        "solved": ("*", any(life.solved is not None for life in lives)),
+        "transfer": ("$\\downarrow$", moves),
+    }
+    style: dict[str, Any] = {"linestyle": "", "color": "black", "markersize": 7}
+    shown = {label: style | {"marker": mark} for label, (mark, there) in marks.items() if there}
+    explain(
+        ax, {label: look | ({"markerfacecolor": "white"} if label == "solved" else {}) for label, look in shown.items()}
+    )
+
+
+def _shares(accepted: NDArray[np.int64], attempted: NDArray[np.int64]) -> Array:
+    """[N, N], NaN where nobody tried."""
+    return np.divide(accepted, attempted, out=np.full(accepted.shape, np.nan), where=attempted > 0)
+
+
+def _write_counts(ax: Axes, accepted: NDArray[np.int64], attempted: NDArray[np.int64], darkness: Array) -> None:
+    """Write accepted/attempted into each cell, or only the accepted where there is less room, or nothing."""
+    count = len(accepted)
+    if count > 24:
+        return
+    for i, j in np.argwhere(attempted > 0 if count <= 10 else accepted > 0):
+        text = f"{accepted[i, j]}/{attempted[i, j]}" if count <= 10 else str(accepted[i, j])
+        color = "white" if darkness[i, j] > 0.6 else "black"
+        ax.text(j, i, text, ha="center", va="center", color=color, fontsize=7)
+
+
+def _colors() -> Colormap:
+    return matplotlib.colors.LinearSegmentedColormap.from_list("difficulty", DIFFICULTY)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

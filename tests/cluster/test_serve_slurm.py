@@ -1,0 +1,71 @@
+"""Servers of environments in Slurm jobs: clients follow their address through the end of a job, and the next one."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import env_spec, wait_until
+from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
+
+from envs.errors import ConfigError
+from envs.vector import Remote, Serial
+from paddock import serve
+
+pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
+
+ARGUMENTS = ["env=cartpole", "vec=serial", "vec.num_envs=8", "serve.address=127.0.0.1:0", "serve.submit=slurm"]
+
+
+@pytest.mark.slurm
+@pytest.mark.timeout(300)
+def test_a_served_run_goes_on_where_its_servers_job_is_put_into_the_queue_again(
+    slurm: Slurm,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for key, value in slurm.environment.items():
+        monkeypatch.setenv(key, value)
+    path = tmp_path / "address"
+    arguments = [*ARGUMENTS, f"serve.address_file={path}", "slurm.time_min=5", "slurm.signal_delay_s=10"]
+    assert serve._command(arguments) == 0
+    spec = env_spec("CartPole-v1")
+    actions = np.random.default_rng(0).integers(2, size=(40, 4))
+    with closing(Serial(num_envs=4).make(spec)) as here:
+        expected = [here.begin(3)[0], *(here.step(one)[0] for one in actions)]
+    [job] = [line.split()[0] for line in slurm.call("squeue", "-h", "-o", "%A").splitlines()]
+    try:
+        wait_until(path.exists, say=lambda: slurm.call("scontrol", "show", "job", job))
+        first = path.read_text()
+        given: dict[str, Any] = {"token_file": None, "tls": {}, "wait_s": 120.0, "lost": "replay", "journal_mb": 16.0}
+        with closing(Remote(num_envs=4, address=f"file:{path}", **given).make(spec)) as venv:
+            told = [venv.begin(3)[0]]
+            for t, one in enumerate(actions):
+                if t == 20:
+                    slurm.call("scancel", "--signal=USR2", "--batch", "--full", job)  # as before the time limit
+                told.append(venv.step(one)[0])
+            assert venv.restarts == 1 and path.read_text() != first
+        assert [one.tobytes() for one in told] == [one.tobytes() for one in expected]
+    finally:
+        slurm.call("scancel", job)
+        wait_until(lambda: not slurm.call("squeue", "-h").strip())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (ARGUMENTS, "serve.submit=slurm needs serve.address_file=PATH"),
+        ([*ARGUMENTS[:-1], "serve.submit=pbs"], "serve.submit=pbs must be slurm, or null to serve here"),
+        ([*ARGUMENTS, "serve.address_file=a"], "serve.submit=slurm needs sbatch, srun, scontrol, squeue on the PATH"),
+        ([*ARGUMENTS, "slurm.time_min=0"], "time_min=0 must be"),
+        ([*ARGUMENTS, "slurm.minutes=1"], "slurm.minutes is not a key of"),
+    ],
+)
+def test_what_cannot_be_submitted_is_one_line(
+    arguments: list[str], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigError) as caught:
+        serve._command(arguments)
+    assert named in str(caught.value) and "\n" not in str(caught.value)

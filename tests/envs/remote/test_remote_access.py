@@ -1,0 +1,232 @@
+"""Who is let in at a server, to what, and for how much there is room."""
+
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import test_vector as contract
+from conftest import env_spec, wait_until
+from remote_servers import (  # noqa: F401
+    CARTPOLE,
+    COUNTING,
+    WORKERS,
+    Counting,
+    N,
+    Raw,
+    play,
+    remote,
+    serve_fixture,
+    undisturbed_fixture,
+)
+
+from envs.errors import ConfigError
+from envs.vector import EnvError, VectorMisuse
+from envs.vector.remote import make_place
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
+
+from envs.remote import guard  # noqa: E402
+from envs.remote.client import place  # noqa: E402
+from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+from envs.remote.server.health import HEALTH, SERVING  # noqa: E402
+from paddock import serve as serving  # noqa: E402
+from paddock.health import server as health  # noqa: E402
+
+# (g), (j) Room
+
+
+def test_there_is_room_for_so_many_and_health_answers_all_the_same(serve: Any) -> None:
+    server = serve(COUNTING, max_sessions=3, max_envs_per_session=4)
+    raws = [Raw(server) for _ in range(3)]
+    wires = [raw.attach() for raw in [*raws, *raws, *raws]]
+    for _ in range(20):
+        with pytest.raises(place.Lost, match=r"EXHAUSTED: 6 of 12 environments and 3 of 3 sessions are in use"):
+            Raw(server)
+    with pytest.raises(ConfigError, match=r"vec.num_envs=6 is more than the 4 environments that a session may have"):
+        remote(server.address).make(COUNTING)
+    with guard.connect(server.address, None, {}) as channel:
+        assert channel.unary_unary(f"/{HEALTH}/Check")(b"", timeout=5) == SERVING
+        assert next(channel.unary_stream(f"/{HEALTH}/Watch")(b"", timeout=5)) == SERVING
+    for wire in wires:
+        wire.close()
+    with pytest.raises(ConfigError, match=r"serve.address=.* cannot be listened at: another process is there"):
+        serve(COUNTING, address=server.address)
+
+
+def test_the_doctor_and_status_say_what_a_server_is_at(serve: Any) -> None:
+    server = serve(COUNTING)
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        venv.begin(1)
+        venv.step(np.zeros(N, np.int64))
+        lines = list(health.describe_server(health.read_status([server.address])))
+        assert lines[0].startswith("Counting-v0 on vec=serial") and lines[1] == "6 of 12 environments in 1 sessions"
+        assert re.match(r" +6 environments +6 steps  1 streams", lines[2])
+        [(_, finding)] = health.check_server(remote(server.address, num_envs=8))
+        assert finding.level == "warn" and "6 of 12 environments free" in finding.text
+        server._offer["versions"] = {"numpy": "1.0"}
+        [(_, finding)] = health.check_server(remote(server.address))
+        assert finding.level == "warn" and f"numpy 1.0 there and {np.__version__} here" in finding.text
+    server.close()
+    [(_, finding)] = health.check_server(remote(server.address))
+    assert finding.level == "FAIL" and "cannot be reached" in finding.text
+    with pytest.raises(ConfigError, match=r"start it: python -m paddock.serve") as caught:
+        health.read_status([server.address])
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match="tokenfile is not a key of status; did you mean 'token_file'"):
+        health.read_status([server.address, "tokenfile=x"])
+    with pytest.raises(ConfigError, match=r"serve\.adress is not a key of .*; did you mean 'serve\.address'"):
+        serving.start(["env=cartpole", "vec=serial", "serve.adress=127.0.0.1:0"])
+
+
+# (h) Who is let in
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, a certificate of it for a server, and one for a client; and another authority."""
+    folder = tmp_path_factory.mktemp("keys")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    try:
+        for name in ("ca", "other"):
+            openssl("req", "-x509", *curve, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
+    except FileNotFoundError:
+        pytest.skip("there is no openssl")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost")
+    for name in ("server", "client"):
+        openssl("req", "-new", *curve, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
+        openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
+    shutil.copy(folder / "server.key", folder / "old.key")
+    openssl("x509", "-req", "-in", "server.csr", *signed, "-days", "-1", "-out", "old.pem")
+    return folder
+
+
+def tls_of(keys: Path, name: str, ca: str = "ca") -> dict[str, str]:
+    return {"ca": str(keys / f"{ca}.pem"), "cert": str(keys / f"{name}.pem"), "key": str(keys / f"{name}.key")}
+
+
+def test_only_who_has_the_token_is_let_in(serve: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv("PADDOCK_TOKEN", raising=False)
+    token = tmp_path / "token"
+    server = serve(COUNTING, token_file=str(token))
+    assert token.stat().st_mode & 0o777 == 0o600 and len(token.read_text().strip()) >= 32
+    with closing(remote(server.address, token_file=str(token)).make(COUNTING)) as venv:
+        venv.begin(1)
+    other = tmp_path / "other"
+    guard.make_token(str(other))
+    for given in (None, str(other)):
+        with pytest.raises(ConfigError, match="the token is not the server's") as caught:
+            remote(server.address, token_file=given).make(COUNTING)
+        assert other.read_text().strip() not in str(caught.value)
+    token.chmod(0o644)
+    with pytest.raises(ConfigError, match="can be read by others"):
+        remote(server.address, token_file=str(token)).make(COUNTING)
+    with pytest.raises(ConfigError, match="a token is not sent without encryption"):
+        make_place("10.1.2.3:3003", str(other), {}, 0.0).connect("10.1.2.3:3003")
+    other.write_text("short")
+    with pytest.raises(ConfigError, match="at least 32 printable"):
+        remote(server.address, token_file=str(other)).make(COUNTING)
+
+
+def test_a_server_for_other_machines_needs_a_token_and_encryption(serve: Any, monkeypatch: Any) -> None:
+    monkeypatch.delenv("PADDOCK_TOKEN", raising=False)
+    with pytest.raises(ConfigError, match=r"open to other machines; name serve.token_file and serve.tls.cert and .key"):
+        serve(COUNTING, address="0.0.0.0:0")
+    assert serve(COUNTING, address="0.0.0.0:0", insecure=True).address
+
+
+def test_certificates_are_asked_for_and_checked(serve: Any, keys: Path) -> None:
+    server = serve(COUNTING, tls=tls_of(keys, "server"))
+    with closing(remote(server.address, tls=tls_of(keys, "client")).make(COUNTING)) as venv:
+        assert venv.begin(1)[0].shape == (N, 3)
+    for tls in ({"ca": str(keys / "ca.pem")}, tls_of(keys, "client", ca="other"), {}):
+        with pytest.raises(EnvError, match="cannot be reached"):
+            remote(server.address, tls=tls, wait_s=0.0).make(COUNTING)
+    with pytest.raises(EnvError, match="cannot be reached"):
+        expired = serve(COUNTING, tls={"cert": str(keys / "old.pem"), "key": str(keys / "old.key")})
+        remote(expired.address, tls={"ca": str(keys / "ca.pem")}, wait_s=0.0).make(COUNTING)
+    with pytest.raises(ConfigError, match="cert and key go together"):
+        remote(server.address, tls={"cert": str(keys / "ca.pem")}).make(COUNTING)
+
+
+# (i) What is served
+
+
+def test_what_is_asked_for_must_be_what_is_served(serve: Any, monkeypatch: Any) -> None:
+    server = serve(COUNTING)
+    with pytest.raises(ConfigError, match=r"env.id=CartPole-v1 here, and Counting-v0 at vec.address=.*env=remote"):
+        remote(server.address).make(CARTPOLE)
+    with pytest.raises(ConfigError, match=r"env.fresh=True here, and False at"):
+        remote(server.address).make(env_spec("Counting-v0", fresh=True))
+    other = serve(CARTPOLE)
+    with pytest.raises(ConfigError, match=r"serves CartPole-v1 otherwise than"):
+        remote(server.address, other.address).make(COUNTING)
+    monkeypatch.setattr(place, "PROTOCOL", 3)
+    with pytest.raises(ConfigError, match="the client speaks protocol 3, and this server 2; install the same version"):
+        remote(server.address).make(COUNTING)
+
+
+def test_another_environment_at_the_same_port_is_refused(serve: Any) -> None:
+    server = serve(COUNTING)
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        venv.begin(1)
+        server.close()
+        serve(CARTPOLE, address=server.address)
+        with pytest.raises(ConfigError, match="serves CartPole-v1 otherwise than") as caught:
+            venv.step(np.zeros(N, np.int64))
+        assert "\n" not in str(caught.value)
+
+
+# (o) Around it
+
+
+def test_a_fork_of_a_client_is_refused(serve: Any) -> None:
+    with closing(remote(serve(COUNTING).address).make(COUNTING)) as venv:
+        venv.begin(1)
+        assert isinstance(venv, RemoteVectorEnv)
+        venv._links[0]._pid += 1  # as a fork sees it
+        with pytest.raises(VectorMisuse, match="before this process was forked"):
+            venv.step(np.zeros(N, np.int64))
+        venv._links[0]._pid -= 1
+
+
+def test_addresses_of_every_kind(serve: Any, tmp_path: Path, monkeypatch: Any, undisturbed: str) -> None:
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    addresses = [f"unix:{tmp_path}/env", "127.0.0.1:0"]
+    if socket.has_ipv6 and Path("/proc/net/if_inet6").exists() and Path("/proc/net/if_inet6").read_text():
+        addresses.append("[::1]:0")
+    for address in addresses:
+        with closing(remote(serve(COUNTING, address=address).address).make(COUNTING)) as venv:
+            assert play(venv) == undisturbed
+    for wrong in ("here", "1.2.3.4:", "a:b", "::1:3003", "unix:"):
+        with pytest.raises(ConfigError, match="must be HOST:PORT"):
+            remote(wrong).make(COUNTING)
+
+
+def test_nothing_is_left_of_a_server_and_its_clients(serve: Any) -> None:
+    before = {thread.name for thread in threading.enumerate()}
+    server = serve(CARTPOLE, WORKERS)
+    venv = remote(server.address).make(CARTPOLE)
+    venv.begin(1)
+    [session] = server.sessions._sessions.values()
+    workers = contract.workers_of(session.venv)
+    venv.step(np.zeros(N, np.int64))
+    venv.close()
+    assert not any(worker.is_running() for worker in workers) and server.sessions.rows == 0
+    server.close()
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2])), 1.0)
+    ours = {"frames", "beat", "leases", "session_0", "session_1"}
+    wait_until(lambda: not ({thread.name for thread in threading.enumerate()} - before) & ours)

@@ -1,0 +1,70 @@
+"""Environments that raise, crash, leak history or say what has no form in bytes, at a server."""
+
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+import test_vector as contract
+from conftest import env_spec
+from remote_servers import (
+    WORKERS,
+    N,
+    remote,
+    serve_fixture,  # noqa: F401
+)
+
+from envs.vector import EnvError, VectorMisuse
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
+
+
+def test_an_environment_that_raises_is_named_and_the_server_goes_on(serve: Any) -> None:
+    spec = contract.faulty("raise")
+    server = serve(spec)
+    with closing(remote(server.address).make(spec)) as venv:
+        venv.reset(seed=100)
+        venv.step(np.zeros(N, int))
+        with pytest.raises(EnvError, match=contract.FAULTS["raise"]) as caught:
+            venv.step(np.zeros(N, int))
+        assert contract.TRACES["raise"] in str(caught.value)
+        with pytest.raises(VectorMisuse, match="call reset first"):
+            venv.send(np.zeros(N, int))
+        venv.reset(seed=0)
+        venv.step(np.zeros(N, int))
+
+
+def test_an_environment_that_crashes_kills_a_worker_and_not_the_server(serve: Any) -> None:
+    spec = contract.faulty("segfault")
+    server = serve(spec, WORKERS)
+    with closing(remote(server.address).make(spec)) as venv, closing(remote(server.address).make(spec)) as other:
+        venv.reset(seed=100), other.reset(seed=0)
+        venv.step(np.zeros(N, int))
+        with pytest.raises(EnvError, match=contract.FAULTS["segfault"]):
+            venv.step(np.zeros(N, int))
+        other.step(np.zeros(N, int))
+
+
+def test_an_environment_that_does_not_come_back_is_named(serve: Any) -> None:
+    spec = env_spec("Forgetful-v0")
+    servers = [serve(spec)]
+    with closing(remote(servers[0].address).make(spec)) as venv:
+        venv.begin(1)
+        venv.step(np.zeros(N, np.int64))
+        servers[0].close()
+        serve(spec, address=servers[0].address)
+        with pytest.raises(EnvError, match=r"environment 0 \(Forgetful-v0\) did not come back .*env.fresh=true"):
+            venv.step(np.zeros(N, np.int64))
+
+
+def test_an_info_that_cannot_be_said_is_named(serve: Any) -> None:
+    spec = env_spec("Secretive-v0")
+    with closing(remote(serve(spec).address).make(spec)) as venv:
+        venv.begin(1)
+        with pytest.raises(
+            EnvError, match=r"info '(final_info\.)?myself' of Secretive-v0 cannot be said .*serve.infos=none"
+        ):
+            venv.step(np.zeros(N, np.int64))
+    with closing(remote(serve(spec, infos="none").address).make(spec)) as venv:
+        venv.begin(1)
+        assert "fine" not in venv.step(np.zeros(N, np.int64))[4]

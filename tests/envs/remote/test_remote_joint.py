@@ -1,0 +1,277 @@
+"""Joint worlds: several clients, each with seats of its own, give the numbers of one client with all."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import test_vector as contract
+from conftest import env_spec, wait_until
+from gymnasium.vector import AutoresetMode
+from remote_servers import CARTPOLE, remote, serve_fixture  # noqa: F401
+
+from envs.errors import ConfigError
+from envs.vector import EnvError, Serial, VectorMisuse
+from envs.vector.storage import Layouts
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
+
+from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
+from envs.remote.server.joint import JointWorld  # noqa: E402
+from envs.remote.server.policies import Policies  # noqa: E402
+from envs.remote.server.seats import SeatsVectorEnv  # noqa: E402
+
+LIVES = env_spec("toy_worlds:Skirmish", kwargs={"kinds": 2}, max_episode_steps=15)
+TURNS = env_spec("toy_worlds:Bidding", max_episode_steps=9)
+EPISODES = 2
+
+
+def action_of(agent: str, space: Any, episode: int, t: int) -> Any:
+    """What an agent does at a step, whoever's client it is."""
+    space.seed(1000 * episode + 10 * t + ord(agent[-1]))
+    return space.sample()
+
+
+def play(world: Any, hook: Callable[[int, int], None] = lambda episode, t: None) -> list[Any]:
+    """Play some episodes with a client's seats, until the world is over; by agent, all that it is told."""
+    told: list[Any] = []
+    for episode in range(EPISODES):
+        seen, infos = world.reset(seed=episode)
+        told.append({agent: (seen[agent], infos[agent]) for agent in seen})
+        for t in itertools.count():
+            hook(episode, t)
+            actions = {a: action_of(a, world.action_space(a), episode, t) for a in world.acting}
+            given = world.step(actions)
+            told.append({a: [part.get(a) for part in given] for a in given[1]})
+            if t == 14 or world.over:
+                break
+    return told
+
+
+def play_jointly(address: str, parts: Sequence[Sequence[str]], hooks: Any = None, **given: Any) -> list[Any]:
+    """Play with a client for each part of the agents; what all of them are told, joined."""
+    with ExitStack() as stack:
+        worlds = [
+            stack.enter_context(closing(RemoteParallelEnv(address, world="game", agents=part, **given)))
+            for part in parts
+        ]
+        pool = stack.enter_context(ThreadPoolExecutor(len(parts)))
+        hooks = hooks or [lambda episode, t: None] * len(parts)
+        done = [pool.submit(play, world, hook) for world, hook in zip(worlds, hooks, strict=True)]
+        for failed in [one for one in wait(done, 60, FIRST_EXCEPTION)[0] if one.exception()]:
+            for world in worlds:
+                world._venv._links[0]._place = replace(world._venv._links[0]._place, wait_s=0.0)
+                world._venv._links[0]._wire.close()  # the others go too
+            failed.result()
+        told = [one.result() for one in done]
+        assert not any(world.timed for world in worlds)
+    return [{agent: said for part in row for agent, said in part.items()} for row in zip(*told, strict=True)]
+
+
+@pytest.fixture(name="whole", scope="module", params=[LIVES, TURNS], ids=["lives", "turns"])
+def whole_fixture(request: Any) -> tuple[Any, list[Any]]:
+    """A world, and what one client with all its seats is told."""
+    spec = request.param
+    from remote_servers import settings
+
+    from envs.remote.server.service import EnvironmentServer
+
+    server = EnvironmentServer(spec, Serial(num_envs=1), settings())
+    with closing(server), closing(RemoteParallelEnv(server.address)) as world:
+        return spec, play(world)
+
+
+def parts_of(spec: Any, count: int) -> list[list[str]]:
+    agents = [seat.agent for seat in spec.seating]
+    return [agents[k::count] for k in range(count)]
+
+
+@pytest.mark.parametrize("order", [order for n in (2, 3) for order in itertools.permutations(range(n))], ids=str)
+def test_several_clients_are_told_what_one_is_whoever_comes_first(serve: Any, whole: Any, order: Any) -> None:
+    spec, expected = whole
+    server = serve(spec, Serial(num_envs=2))
+
+    def hook_of(client: int) -> Callable[[int, int], None]:
+        def come_in_turn(episode: int, t: int) -> None:
+            if episode == 0 and t < 4:
+                joint = server.sessions._joint["game"]
+                wait_until(lambda: sum(one.asks for one in joint.holders) == order.index(client))
+
+        return come_in_turn
+
+    hooks = [hook_of(client) for client in range(len(order))]
+    contract.assert_same(play_jointly(server.address, parts_of(spec, len(order)), hooks), expected)
+    wait_until(lambda: server.sessions.rows == 0)  # the world has ended with its last seat
+    assert not server.sessions._joint
+
+
+def test_a_client_killed_between_any_two_steps_comes_back_to_its_seat(serve: Any, whole: Any) -> None:
+    spec, expected = whole
+    server = serve(spec, Serial(num_envs=2))
+    kills = []
+
+    def lose_session(episode: int, t: int) -> None:
+        if t % 2 == 0:
+            joint = server.sessions._joint["game"]
+            seat = [seat.agent for seat in spec.seating].index(parts_of(spec, 2)[1][0])
+            session = next(one for one in server.sessions.list() if seat in one.venv._holder.seats)
+            kills.append(joint.end)
+            server.sessions.end(session, "the test says so")
+
+    told = play_jointly(server.address, parts_of(spec, 2), [lambda episode, t: None, lose_session], wait_s=30.0)
+    contract.assert_same(told, expected)
+    assert len(kills) > 3
+
+
+def test_a_server_killed_under_a_joint_world_costs_no_number(serve: Any, whole: Any) -> None:
+    spec, expected = whole
+    servers = [serve(spec, Serial(num_envs=2))]
+
+    def kill(episode: int, t: int) -> None:
+        if (episode, t) in ((0, 2), (1, 1)):
+            servers[-1].close()
+            servers.append(serve(spec, Serial(num_envs=2), address=servers[0].address))
+
+    told = play_jointly(servers[0].address, parts_of(spec, 2), [lambda episode, t: None, kill], wait_s=30.0)
+    contract.assert_same(told, expected)
+    assert len(servers) == 3
+
+
+# Who is late, or lost
+
+
+class World:
+    """A joint world of a and b without a server, and what the environment was given."""
+
+    def __init__(self, steps: Any = ({"agents": "ab"},) * 9, **changes: Any) -> None:
+        spec = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": list(steps)})
+        self.now = 0.0
+        given: dict[str, Any] = {"late": "wait", "late_s": 30.0, "lost": "wait", "lost_s": 60.0}
+        venv = Serial(num_envs=1).make(spec, AutoresetMode.DISABLED, packed=True)
+        layouts = Layouts.of_seats(spec, spec.seating)
+        policies = Policies(**(given | changes))
+        self.joint = JointWorld("game", venv, layouts, spec.roles, policies, lambda: self.now)
+        self.a, self.b = SeatsVectorEnv(self.joint, ["a"]), SeatsVectorEnv(self.joint, ["b"])
+        self.taken = venv.envs[0].taken
+
+    def begin(self, *seeds: int | None) -> None:
+        """Have both begin, each by a seed."""
+        with ThreadPoolExecutor(2) as pool:
+            done = [pool.submit(one.reset, seed=[seed]) for one, seed in zip((self.a, self.b), seeds, strict=True)]
+            for one in done:
+                one.result(10)
+
+    def step(self, a: int, b: int) -> None:
+        self.a.send(np.array([a]))
+        self.b.send(np.array([b]))
+        for one in (self.a, self.b):
+            assert "timed" not in one.recv()[4]
+
+
+@pytest.mark.parametrize(("policy", "stood_in"), [("noop", 0), ("last", 7), ("truncate", None)])
+@pytest.mark.parametrize("why", ["late", "lost"])
+def test_who_is_missing_for_too_long_is_stood_in_for_and_all_are_told(policy: Any, stood_in: Any, why: str) -> None:
+    world = World(**{why: policy})
+    world.begin(3, 3)
+    world.step(5, 7)
+    if why == "lost":
+        world.b.close()
+    world.a.send(np.array([4]))
+    assert world.a.wait_for_first([], lambda: True) is None  # called away: nothing came of it
+    world.now += 29 if why == "late" else 59
+    assert world.a.wait_for_first([], lambda: True) is None
+    world.now += 2
+    _, _, _, truncated, infos = world.a.recv()
+    assert infos["timed"].all() and truncated.tolist() == infos["over"].tolist() == [policy == "truncate"]
+    assert world.taken[1:] == ([] if stood_in is None else [{"a": 4, "b": stood_in}])
+    if why == "late":
+        world.b.send(np.array([9]))  # too late: it is told what came of the other
+        assert world.b.recv()[4]["timed"].all() and len(world.taken) == (1 if stood_in is None else 2)
+    if policy == "truncate":
+        assert infos["final_info"]["episode"]["l"].tolist() == [1]
+
+
+def test_who_waits_has_no_clock() -> None:
+    world = World()
+    world.begin(None, 3)
+    world.a.send(np.array([4]))
+    world.b.close()
+    world.now += 1e9
+    assert world.a.wait_for_first([], lambda: True) is None
+    with pytest.raises(VectorMisuse, match="a is another client's in world game; free are b"):
+        SeatsVectorEnv(world.joint, ["a", "b"])
+    another = SeatsVectorEnv(world.joint, ["b"])
+    assert another.reset(seed=[None])[0].tolist() == [[0, 1]]  # comes to the running episode
+    another.send(np.array([1]))
+    assert "timed" not in world.a.recv()[4] and world.taken == [{"a": 4, "b": 1}]
+
+
+def test_clients_that_disagree_are_both_named() -> None:
+    world = World()
+    with pytest.raises(VectorMisuse, match=r"ask for different episodes \(a: seed=1; b: seed=2\)"):
+        world.begin(1, 2)
+    world.begin(1, None)
+    world.b.send(np.array([1]))
+    with pytest.raises(VectorMisuse, match="joint world game: a asks for a reset where b acts; reset all"):
+        world.a.reset(seed=[1])
+    with pytest.raises(VectorMisuse, match="joint world game: a asks for a reset where b acts"):
+        world.b.recv()
+    with pytest.raises(VectorMisuse, match="a joint world begins by its clients' reset"):
+        world.a.begin(1)
+
+
+@pytest.mark.parametrize(
+    ("agents", "named"),
+    [(["one_0", "nobody"], "are not some of toy_worlds:Skirmish's: other_0, one_1"), ([], "are not some of")],
+)
+def test_seats_that_there_are_not_are_refused(serve: Any, agents: Any, named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as caught:
+        RemoteParallelEnv(serve(LIVES).address, world="game", agents=agents)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_seat_is_one_clients_and_a_world_of_one_agent_has_none_to_share(serve: Any) -> None:
+    address = serve(LIVES, Serial(num_envs=1)).address
+    with closing(RemoteParallelEnv(address, world="game", agents=["one_1"])) as world:
+        world._venv = world._open()
+        with pytest.raises(ConfigError, match="one_1 is another client's in world game; free are other_0, one_2"):
+            RemoteParallelEnv(address, world="game", agents=["one_1", "one_2"])._open()
+        with pytest.raises(EnvError, match="1 of 1 environments"):
+            RemoteParallelEnv(address, world="another", agents=["one_1"], wait_s=0.0)._open()
+    with pytest.raises(ConfigError, match=r"agents=.* are seats of a joint world; name one by world"):
+        RemoteParallelEnv(address, agents=["one_1"])
+
+
+def test_a_client_is_sent_nothing_of_others_seats(serve: Any) -> None:
+    server = serve(LIVES, Serial(num_envs=1))
+    play_jointly(server.address, parts_of(LIVES, 2), [lambda episode, t: look(server), lambda episode, t: None])
+    assert len(SIZES) > 5 and max(SIZES) < 400  # two rows of 40 bytes, and not four
+
+
+SIZES: list[int] = []
+
+
+def look(server: Any) -> None:
+    """Note how long the answers are that the server keeps."""
+    for session in server.sessions.list():
+        SIZES.extend(len(kept.answer) for kept in list(session._kept.values()) if kept.answer)
+
+
+def test_a_client_whose_agents_have_died_waits_for_the_next_episode_and_holds_up_nobody() -> None:
+    steps = [{"agents": "a", "terminated": "b"}, {"agents": "a"}, {"agents": "", "truncated": "a"}]
+    world = World(steps=steps)
+    world.begin(3, 3)
+    world.step(1, 2)
+    with ThreadPoolExecutor(1) as pool:
+        again = pool.submit(world.b.reset, seed=[4])
+        for _ in steps[1:]:
+            world.a.send(np.array([1]))
+            over = world.a.recv()[4]["over"]
+        assert over.all() and not again.done()
+        assert world.a.reset(seed=[4])[0].tolist() == [[0, 0]]
+        assert again.result(10)[0].tolist() == [[0, 1]]
+    assert world.taken == [{"a": 1, "b": 2}, {"a": 1}, {"a": 1}]

@@ -1,0 +1,125 @@
+"""`python -m paddock.evaluate` on runs in worlds: matches against others, and of all against all, by their laws."""
+
+import csv
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Main, call_main
+
+from paddock.reports.data import Run
+from paddock.reports.histories import read_pictures
+from paddock.runs.folder import read_config
+from paddock.runs.results import read_columns
+
+SMALL = [
+    "algo=ppo",
+    "compute=serial",
+    "vec.num_envs=2",
+    "algo.num_steps=8",
+    "algo.hidden=[4]",
+    "algo.eval_episodes=1",
+    "env=gymnasium",
+]
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in a world of two agents that take turns."""
+    path = tmp_path_factory.mktemp("matches") / "turns"
+    words = ["env.id=agents:Turns", "env.fresh=false", "budget.iterations=2", f"run.dir={path}"]
+    assert call_main(*SMALL, *words) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one agent."""
+    path = tmp_path_factory.mktemp("matches") / "alone"
+    assert call_main(*SMALL, "env.id=CartPole-v1", "budget.iterations=1", f"run.dir={path}") == 0
+    return path
+
+
+@pytest.fixture
+def main(call_command: Main, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The command in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return partial(call_command, "evaluate")
+
+
+class Last:
+    """A player of somebody's own: takes the last action."""
+
+    def act(self, obs: Any, state: Any = None) -> Any:
+        return np.full(len(obs), 2), {}, None
+
+
+def test_a_run_plays_against_each_and_the_same_again(turns: Path, main: Any) -> None:
+    words = [turns, "players=random,test_evaluate_matches.Last", "episodes=10"]
+    code, out, _ = main(*words, "json=1.json")
+    assert code == 0 and main(*words, "json=2.json")[1] == out.replace("1.json", "2.json")
+    told = json.loads(Path("1.json").read_text())
+    assert told == json.loads(Path("2.json").read_text())
+    assert [player["name"] for player in told["players"]] == ["@2", "random", "test_evaluate_matches.Last"]
+    wins = np.array(told["wins"])
+    assert (wins + wins.T)[0].tolist() == [0, 10, 10] and wins[1:, 1:].sum() == 0  # the others do not meet
+    row = next(line.split() for line in out.splitlines() if line.startswith("@2 "))
+    assert row == [
+        "@2",
+        "20",
+        f"{wins[0].sum() / 20:.1%}",
+        "0.0%",
+        f"{wins[:, 0].sum() / 20:.1%}",
+        f"{wins[0].sum() / 20:.1%}",
+    ]
+
+
+def test_all_meet_all_and_the_report_shows_it(turns: Path, main: Any) -> None:
+    code, out, _ = main(
+        turns, f"matrix={turns}/matches.json", "players=random,test_evaluate_matches.Last", "episodes=4"
+    )
+    told = json.loads((turns / "matches.json").read_text())
+    games = np.array(told["wins"]) + np.transpose(told["wins"]) + told["draws"]
+    assert code == 0 and (games == 4 * (1 - np.eye(3))).all()
+    best = max(told["players"], key=lambda player: player["elo"])
+    assert out.split("\n\n")[1].splitlines()[1].split()[0] == best["name"]
+    assert sum(player["elo"] for player in told["players"]) == pytest.approx(0, abs=1e-6)
+    title, pictures = read_pictures(Run(turns, read_config(turns), read_columns(turns)))
+    assert title == "Matches" and all(draw("ppo").axes for draw in pictures.values())
+    assert main(turns, "matrix=m.csv", "players=random", "episodes=2")[0] == 0
+    head, *rows = csv.reader(Path("m.csv").read_text().splitlines())
+    assert head == ["player", "elo", "low", "high", "@2", "random"] and [row[0] for row in rows] == ["@2", "random"]
+    assert rows[0][4] == rows[1][5] == "" and float(rows[0][5]) + float(rows[1][4]) == 1
+
+
+BAD = {
+    "nobody": (
+        ["TURNS", "players=rando"],
+        "players=rando is neither a run's folder nor a player of that name; did you",
+    ),
+    "odd": (["TURNS", "players=random", "episodes=3"], "episodes=3 must be even, half on each side; 20 suits most"),
+    "no version": (["TURNS", "players=TURNS@1"], "players=TURNS@1: TURNS keeps no policy of iteration 1; there are 2"),
+    "no player": (["TURNS", "players=agents.Turns"], "players=agents.Turns has no act(obs, state); name a class"),
+    "no board": (["TURNS", "players=perfect"], "perfect plays boards of observation [3, 3, 2] and 9 moves, and not"),
+    "another world": (["TURNS", "players=ALONE"], "players=ALONE learned where agents see or do other things than in"),
+    "one agent": (["ALONE", "players=random"], "ALONE is a run of one agent, which has nobody to play against"),
+    "film": (["TURNS", "players=random", "video=a.mp4"], "video= cannot go with matches; leave it out"),
+    "other env": (["TURNS", "players=random", "env=tictactoe"], "players= plays where the run has learned; leave it"),
+    "no file": (["TURNS", "matrix=m.gif"], "allowed: *.json, *.csv, *.png, *.pdf, *.svg"),
+}
+
+
+@pytest.mark.parametrize("arguments, said", BAD.values(), ids=BAD.keys())
+def test_bad_input_ends_in_one_line(arguments: list[str], said: str, turns: Path, alone: Path, main: Any) -> None:
+    names = {"TURNS": str(turns), "ALONE": str(alone)}
+    for name, path in names.items():
+        arguments = [word.replace(name, path) for word in arguments]
+    code, out, err = main(*arguments)
+    for name, path in names.items():
+        err = err.replace(path, name)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("paddock: ") and said in err
+    assert list(Path().iterdir()) == []

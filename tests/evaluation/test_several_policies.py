@@ -1,0 +1,75 @@
+"""Runs in which several policies learned: each acts, is told of, is written down and begun from by itself."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddock
+from envs.errors import ConfigError
+from paddock.evaluate import _name_lives
+
+WORDS = ["algo=ppo", "env=gymnasium", "env.fresh=false", "env.id=toy_worlds:Skirmish", "+env.kwargs.kinds=2"]
+WORDS += [
+    "compute=serial",
+    "vec.num_envs=2",
+    "algo.num_steps=8",
+    "algo.hidden=[8]",
+    "algo.eval_episodes=2",
+    "budget.iterations=3",
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("several") / "run"
+    return paddock.run(*WORDS, "algo.normalize_observations=true", f"run.dir={folder}", progress=False)
+
+
+def test_a_policy_is_asked_for_by_its_name_or_by_an_agents(run: Any) -> None:
+    env = run.make_env()
+    seen, _ = env.reset(seed=1)
+    for agent in env.agents:
+        policy = run.policy(of=agent)
+        assert policy.action_space == env.action_space(agent)
+        action = policy.act(seen[agent])
+        assert policy.action_space.contains(np.asarray(action, policy.action_space.dtype))
+    one = run.policy(of="one")
+    assert one.policy.parameters.tobytes() == run.policy(of="one_2").policy.parameters.tobytes()
+    for of, said in ((None, "name one by of=: its policies are other, one "), ("x", "of=x is neither a policy nor")):
+        with pytest.raises(ConfigError, match=said):
+            run.policy(of=of)
+
+
+def test_an_evaluation_tells_what_each_role_came_to(run: Any) -> None:
+    found = run.evaluate(episodes=5)
+    each, whose = np.concatenate(found.lives), np.concatenate(found.seats)
+    assert found.returns[0] == pytest.approx(found.lives[0].sum() / 4)
+    told = _name_lives(found)
+    assert told["of one"].startswith(f"{np.isin(whose, (1, 2)).sum():,}, of return")
+    assert f"{each[np.isin(whose, (0, 3))].mean():.2f} on average" in told["of other"]
+
+
+@pytest.mark.parametrize(("of", "shape"), [("other", "[B, 13]"), ("one_1", "[B, 3]")])
+def test_each_policy_is_written_down_by_itself(run: Any, tmp_path: Path, of: str, shape: str) -> None:
+    pytest.importorskip("onnx")
+    made = run.export(tmp_path / "policy.onnx", of=of)
+    assert made.inputs["observation"].endswith(shape)
+    if made.comparison is not None:
+        assert made.comparison.observations == 256 and made.comparison.actions == 0
+    with pytest.raises(ConfigError, match="name one by of="):
+        run.export(tmp_path / "other.onnx")
+
+
+def test_a_run_begins_with_all_policies_of_another(run: Any, tmp_path: Path) -> None:
+    again = paddock.run(
+        *WORDS,
+        "algo.normalize_observations=true",
+        f"run.dir={tmp_path / 'run'}",
+        f"init_from={run.path}",
+        progress=False,
+    )
+    assert again.policy(of="one").iteration == 3
+    with pytest.raises(ConfigError, match=r"init_from=.*it has policies other, one, and this run learns one for all"):
+        paddock.run("algo=es", f"run.dir={tmp_path / 'es'}", f"init_from={run.path}", progress=False)

@@ -1,0 +1,196 @@
+"""Our own games in C against their rules in Python: every observation, every reward and every end, to the bit."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled import native  # noqa: F401, a fixture
+from conftest import call_main, env_spec, rows
+from numpy.typing import NDArray
+
+from envs.errors import ConfigError
+from envs.native import library
+from envs.native.games import ours
+from envs.native.settings import game_ids, native_task
+from envs.native.vector import NativeVectorEnv
+from envs.spec import EnvSpec
+from envs.vector import Auto
+from envs.vector.serial import SerialVectorEnv
+
+IDS = game_ids()
+EPISODES, LONGEST = 8, 2500  # of each game, and steps of all its environments at the most
+N = 4
+
+
+@pytest.fixture
+def make(native: None) -> Iterator[Callable[..., Any]]:  # noqa: F811
+    """Make native vectors; all are closed after the test."""
+    made: list[NativeVectorEnv] = []
+
+    def begin(spec: EnvSpec, num_envs: int, *arguments: Any, **named: Any) -> Any:
+        made.append(NativeVectorEnv(native_task(spec), num_envs, *arguments, **named))
+        return made[-1]
+
+    yield begin
+    for vec in made:
+        vec.close()
+
+
+def toward(aside: NDArray[Any]) -> NDArray[np.int64]:
+    """Go to a ball that is so far beside: stay (0), up or left (1), down or right (2)."""
+    return np.array([0, 2, 1])[np.sign(np.rint(5 * aside)).astype(np.int64)]
+
+
+def dive(seen: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Go to the uppermost diver, and up where little air is left and one is aboard; shoot where there is none."""
+    chosen = []
+    for planes in seen:
+        (row, column), divers = np.argwhere(planes[..., 5])[0], np.argwhere(planes[..., 3])
+        if planes[9, :, 9].any() and (not divers.size or planes[9, :, 8].sum() < 5 or planes[9, 5, 9]):
+            chosen.append(1)
+        elif not divers.size:
+            chosen.append(5 if row else 3)
+        else:
+            down, right = divers[0] - (row, column)
+            chosen.append(3 if down > 0 else 1 if down < 0 and row > 1 else 2 if right > 0 else 4)
+    return np.array(chosen)
+
+
+PLAYERS: dict[str, Callable[[Any], NDArray[np.int64]]] = {  # who get further than random actions do
+    "Pong": lambda seen: toward(seen[:, 1] - seen[:, 4]),
+    "Breakout": lambda seen: toward(seen["motion"][:, 0] - seen["motion"][:, 4]),
+    "Bricks": lambda seen: toward(seen[..., 3].any(1).argmax(1) - seen[..., 2].any(1).argmax(1) - 0.5),
+    "Depths": dive,
+    "Road": lambda seen: np.ones(N, np.int64),
+}
+
+
+def choose(id: str, choices: int, seen: Any, draw: np.random.Generator) -> NDArray[np.int64]:
+    """Draw an action for each row of a batch, one that is legal but now and then; half of them may know better."""
+    weight = draw.random((N, choices))
+    if isinstance(seen, dict) and "action_mask" in seen:
+        weight *= np.maximum(seen["action_mask"], 0.1)
+    drawn, player = weight.argmax(1), PLAYERS.get(id.partition("/")[2].removesuffix("-v0"))
+    if player is not None:
+        drawn[: N // 2] = player(seen)[: N // 2]
+    return drawn
+
+
+def leaves(element: Any) -> list[Any]:
+    """The arrays of a batch in Gymnasium's form."""
+    return list(element.values()) if isinstance(element, dict) else [element]
+
+
+def assert_same(step: int, ours: Any, theirs: Any) -> None:
+    for own, other in zip(leaves(ours), leaves(theirs), strict=True):
+        assert own.tobytes() == other.tobytes() and own.dtype == other.dtype, (step, own, other)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_an_episode_is_the_same_in_c_as_in_python(make: Any, id: str) -> None:
+    spec = env_spec(id)
+    theirs, own = SerialVectorEnv(spec, N), make(spec, N)
+    draw, ended, rewarded, step = np.random.default_rng(1), 0, 0, 0
+    seen, mine = (venv.begin(3, range(N))[0] for venv in (theirs, own))
+    while (ended < EPISODES or not rewarded) and step < LONGEST:
+        assert_same(step, mine, seen)
+        action = choose(id, int(own.single_action_space.n), seen, draw)
+        seen, reward, terminated, truncated, infos = theirs.step(action)
+        mine, *rest, told = own.step(action)
+        step += 1
+        for one, other in zip(rest, (reward, terminated, truncated), strict=True):
+            assert one.tobytes() == other.tobytes(), (step, one, other)
+        over = terminated | truncated
+        ended, rewarded = ended + int(over.sum()), rewarded + int((reward != 0).sum())
+        for i in np.flatnonzero(over):
+            assert_same(step, told["final_obs"][i], infos["final_obs"][i])
+        if over.any():
+            for key in "rl":
+                assert told["final_info"]["episode"][key].tobytes() == infos["final_info"]["episode"][key].tobytes()
+    theirs.close()
+    assert ended and rewarded, "what was compared has no end, or no reward"
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_saved_restored_and_in_any_company_the_same_bits(make: Any, id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, draw, kept = env_spec(id, max_episode_steps=40), np.random.default_rng(3), []
+    sets = library.available()
+    for k, lanes in enumerate([*sets, sets[0]]):
+        monkeypatch.setenv(library.CHOICE, lanes)
+        kept.append(make(spec, 19, threads=1 + k % 3, packed=True))
+    for venv in kept:
+        venv.begin(5, range(19))
+    for step in range(60):
+        action = draw.integers(int(kept[0].single_action_space.n), size=19)
+        some = np.flatnonzero(draw.integers(2, size=19)) if step % 3 == 0 else np.arange(19)
+        if step % 10 == 9:  # each goes on where another was
+            states = [venv.state_dict() for venv in kept]
+            for venv, state in zip(kept, states[1:] + states[:1], strict=True):
+                venv.load_state_dict(state)
+        for venv in kept:
+            if len(some):
+                venv.send(action[some], some)
+                venv.recv()
+        assert len({venv.state_dict()["saved"].tobytes() for venv in kept}) == 1
+        assert len({venv.arrays.observation.tobytes() + venv.arrays.final.tobytes() for venv in kept}) == 1
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_its_rows_are_as_long_as_in_c_and_auto_takes_it(native: None, id: str) -> None:  # noqa: F811
+    spec = env_spec(id)
+    task = native_task(spec)
+    shape, own = library.describe(task.name), task.action_space
+    assert spec.observations.itemsize == (shape.row_bytes or 4 * shape.observations) and own.n == shape.choices  # type: ignore[attr-defined]
+    assert task.exact and task.observation_space == spec.spaces[0]
+    section = Auto(num_envs=2, restart=False, timeout_s=1.0).settle(spec, elsewhere=True, say=lambda line: None)
+    assert section["_target_"] == "envs.vector.Native"
+
+
+@pytest.mark.parametrize("id", [id for id in IDS if id.startswith("envs.games:")])
+def test_a_native_picture_is_that_of_the_game(make: Any, id: str) -> None:
+    spec = env_spec(id, kwargs={"render_mode": "rgb_array"})
+    own, env = make(spec, 2), spec.make()
+    own.reset(seed=[7, 8]), env.reset(seed=8)
+    for action in (1, 0, 2):
+        own.step(np.array([0, action])), env.step(np.int64(action))
+    drawn = own.render()[1]
+    assert drawn.dtype == np.uint8 and drawn.shape[2] == 3 and len(np.unique(drawn.reshape(-1, 3), axis=0)) >= 2
+    np.testing.assert_array_equal(drawn, env.render())
+
+
+def test_names_of_tasks_are_those_in_c(native: None) -> None:  # noqa: F811
+    assert {library.RECORDED[name] for name in ours.NAMES} and not ours.NAMES & {"walker", "minigrid"}
+
+
+def test_what_has_no_native_version_is_refused_in_one_line() -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("envs.games:paddock/Game2048-v0", {"kwargs": {"side": 5}}, "env.kwargs.side=5"),
+        ("envs.games:paddock/Game2048-v0", {"fresh": True}, "env.fresh=true"),
+        ("envs.sanity:paddock/Bandit-v0", {}, "Bandit-v0 has no native version"),
+        ("envs.sanity:paddock/PufferBandit-v0", {"kwargs": {"noise": 0.5}}, "noise=0.5: the native version has 0"),
+        ("envs.sanity:paddock/Password-v0", {"kwargs": {"password": [1, 0]}}, "the native version has 5 bits"),
+        ("envs.sanity:paddock/Delay-v0", {"kwargs": {"numbers": 4}}, "numbers=4: the native version has 8"),
+    ]
+    for id, changes, named in cases:
+        with pytest.raises(ConfigError, match=named) as refused:
+            native_task(env_spec(id, **changes))
+        assert "\n" not in str(refused.value)
+
+
+def test_the_environment_s_own_limit_holds_natively_and_a_lower_one_of_the_recipe() -> None:
+    limits = {None: 5, 9: 5, 3: 3}
+    for given, limit in limits.items():
+        assert native_task(env_spec("envs.sanity:paddock/Cutoff-v0", max_episode_steps=given)).time_limit == limit
+    assert native_task(env_spec("envs.sanity:paddock/CutoffTwin-v0")).time_limit is None
+
+
+@pytest.mark.parametrize("id", ["envs.sanity:paddock/Copy-v0", "envs.sanity:paddock/Squared-v0"])
+def test_a_run_is_the_same_natively_and_step_by_step(native: None, id: str, tmp_path: Path) -> None:  # noqa: F811
+    words = ["algo=ppo", "env=sanity", f"env.id={id}", "compute=serial", "vec.num_envs=8", "budget.steps=256"]
+    words += ["algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden=[8]", "algo.eval_every=2"]
+    for vec in ("native", "serial"):
+        assert call_main(*words, f"vec={vec}", f"run.dir={tmp_path / vec}") == 0
+    own, theirs = ((tmp_path / vec / "metrics.jsonl").read_bytes() for vec in ("native", "serial"))
+    assert own == theirs and any("eval/return_mean" in row for row in rows(tmp_path / "native"))
