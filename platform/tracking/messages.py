@@ -48,9 +48,6 @@ def messages(console: Console) -> Iterator[Any]:
         add(handler)
         console.keep(handler)
 
-    for name, logger in logging.root.manager.loggerDict.items():
-        if name.partition(".")[0] in names and isinstance(logger, logging.Logger):
-            logger.disabled = False  # as a library does with all that are there when it configures its own
     add(handlers[0])
     try:
         yield record

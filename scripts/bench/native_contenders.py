@@ -101,6 +101,7 @@ def pettingzoo(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     """Turn by turn, as its documentation has it: what the agent sees, then its action."""
     env = row.spec.make().inner
     stack.callback(env.close)
+    stack.callback(logging.disable, logging.root.manager.disable)
     logging.disable()  # of actions that are not allowed
     space = env.action_space(env.possible_agents[0])
     space.seed(0)
