@@ -41,6 +41,7 @@ BEGUN = (
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"
+FACTORIES = {"env", "parallel_env", "make"}  # names that say nothing of an environment
 GLANCE_S = 0.2  # who only looks whether a run is alive holds its lock for less
 
 
@@ -224,8 +225,12 @@ def new_path(root: Path, name: str) -> Path:
 
 
 def short_name(id: str) -> str:
-    """What people call an environment: BipedalWalker-v3 of `envs.bipedal:paddock/BipedalWalker-v3`."""
-    return re.split("[:/]", id)[-1]
+    """Return what people call an environment: BipedalWalker-v3 of `envs.bipedal:paddock/BipedalWalker-v3`.
+
+    Where a module's factory has a usual name it is the module: simple_tag_v3 of `mpe2.simple_tag_v3:parallel_env`.
+    """
+    module, _, name = id.rpartition(":")
+    return module.rpartition(".")[2] if name in FACTORIES and module else name.rpartition("/")[2]
 
 
 def algorithm_name(config: Mapping[str, Any]) -> str:
