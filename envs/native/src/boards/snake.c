@@ -111,14 +111,6 @@ static void step_field(
 
 int count_snakes(const void *settings) { return ((const struct snake_settings *)settings)->snakes; }
 
-int open_snakes(void *group, const void *settings)
-{
-    (void)group, (void)settings;
-    return 0;
-}
-
-void close_snakes(void *group) { (void)group; }
-
 void start_snakes(
     void *group, const void *memory, struct generator *generators, unsigned mask, const struct seat_rows *rows
 )

@@ -3,6 +3,7 @@
 #ifndef PADDOCK_SNAKE_H
 #define PADDOCK_SNAKE_H
 
+#include "games/game.h"
 #include "runtime/native.h"
 
 #define SIGHT 5                 /* cells that a snake sees in each direction */
@@ -31,8 +32,6 @@ struct snakes {
     uint8_t cells[SNAKE_CELLS];
 };
 
-int open_snakes(void *group, const void *settings);
-void close_snakes(void *group);
 int count_snakes(const void *settings);
 void start_snakes(
     void *group, const void *settings, struct generator *generators, unsigned mask, const struct seat_rows *rows
@@ -53,8 +52,8 @@ static const struct task snake_task = {
     .row_bytes = SEEN * SEEN,
     .group_bytes = LANES * sizeof(struct snakes),
     .saved_bytes = sizeof(struct snakes),
-    .open = open_snakes,
-    .close = close_snakes,
+    .open = open_game,
+    .close = close_game,
     .seats = count_snakes,
     .start_worlds = start_snakes,
     .step_worlds = step_snakes,

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "games/game.h"
 #include "runtime/native.h"
 #include "simd/lanes.h"
 
@@ -28,14 +29,6 @@ static int two_seats(const void *settings)
     (void)settings;
     return STONE_SEATS;
 }
-
-static int open_stones(void *group, const void *settings)
-{
-    (void)group, (void)settings;
-    return 0;
-}
-
-static void close_stones(void *group) { (void)group; }
 
 INLINE void lay(struct stones *stones, int seat, int field)
 {
