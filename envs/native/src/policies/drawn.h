@@ -1,6 +1,6 @@
 /* One policy for many environments, another in each lane: what it does is drawn, step after step, for a group at a time.
  *
- * Actions, their log-probabilities and what environments take are those of `LeafHead` in algos/networks/heads.py. */
+ * Actions, their log-probabilities and what environments take are those of `LeafHead` in algos/networks/heads/head.py. */
 
 #ifndef PADDOCK_DRAWN_H
 #define PADDOCK_DRAWN_H

@@ -73,9 +73,8 @@ static void deal_episodes(struct player *player, const struct rollout *rollout, 
     unsigned fresh = 0;
     for (int place = 0; place < player->places; place++) {
         if (player->playing >> place & 1) continue;
-        int64_t episode = __atomic_load_n(next, __ATOMIC_RELAXED);
-        if (episode < rollout->episodes) episode = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
-        if (episode >= rollout->episodes) break;
+        const int64_t episode = take_episode(rollout, next);
+        if (episode < 0) break;
         const int way = place / LANES, lane = place % LANES;
         if (player->parameters) {
             const float *own = rollout->parameters + (size_t)rollout->member[episode] * rollout->num_parameters;

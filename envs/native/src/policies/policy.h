@@ -1,4 +1,4 @@
-/* Small networks, another in each lane: what envs/native/networks.py computes, and `Head` of algos/networks/heads.py. */
+/* Small networks, another in each lane: what envs/native/networks.py computes, and `Head` of algos/networks/heads/head.py. */
 
 #ifndef PADDOCK_POLICY_H
 #define PADDOCK_POLICY_H

@@ -32,6 +32,14 @@ struct rollout {
  * 0, or -1: no memory, and none was begun. */
 typedef int play_part(const struct rollout *rollout, int64_t *next);
 
+/* The next episode that nobody has begun, or -1: there is none. */
+static inline int64_t take_episode(const struct rollout *rollout, int64_t *next)
+{
+    int64_t episode = __atomic_load_n(next, __ATOMIC_RELAXED);
+    if (episode < rollout->episodes) episode = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
+    return episode < rollout->episodes ? episode : -1;
+}
+
 /* Play all episodes; what one gives depends on its seed and its parameters alone. 0, or -1: no memory. */
 int play_episodes(const struct rollout *rollout);
 

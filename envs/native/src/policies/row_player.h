@@ -57,9 +57,8 @@ static void deal_rows(struct row_player *player, const struct rollout *rollout, 
     unsigned fresh = 0;
     for (int place = 0; place < player->places; place++) {
         if (player->playing >> place & 1) continue;
-        int64_t episode = __atomic_load_n(next, __ATOMIC_RELAXED);
-        if (episode < rollout->episodes) episode = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
-        if (episode >= rollout->episodes) break;
+        const int64_t episode = take_episode(rollout, next);
+        if (episode < 0) break;
         seed_generator(&player->generator[place], (uint64_t)rollout->seeds[episode]);
         player->episode[place] = episode, player->length[place] = 0, player->total[place] = 0;
         fresh |= 1u << place;
