@@ -171,7 +171,7 @@ def play(
             origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
             facts = None if origin is None else origin.facts
-            folder.begin(parts.config, command, facts, _find_servers(parts.config))
+            folder.begin(parts.config, command, facts, {} if start.metrics else _find_servers(parts.config))
             if origin is not None:
                 origin.keep(parts.path)
                 console.message(f"beginning with {origin.describe()}")
