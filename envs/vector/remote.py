@@ -39,10 +39,7 @@ class Remote:
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`: the servers are asked whether they serve it."""
-        place = self.place()
-        from envs.remote.client.place import find_offers
-
-        find_offers(place)[0].check_serves(spec)
+        self.place().offers()[0].check_serves(spec)
 
     def make(
         self,
@@ -73,10 +70,7 @@ class Remote:
             ConfigError: a server refuses.
             EnvError: one cannot be reached.
         """
-        place = self.place()
-        from envs.remote.client.place import find_offers
-
-        return {offer.address: offer.versions for offer in find_offers(place)}
+        return {offer.address: offer.versions for offer in self.place().offers()}
 
     def place(self) -> "Place":
         """Return where the servers are."""

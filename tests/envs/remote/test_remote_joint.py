@@ -237,11 +237,11 @@ def test_seats_that_there_are_not_are_refused(serve: Any, agents: Any, named: st
 def test_a_seat_is_one_clients_and_a_world_of_one_agent_has_none_to_share(serve: Any) -> None:
     address = serve(LIVES, Serial(num_envs=1)).address
     with closing(RemoteParallelEnv(address, world="game", agents=["one_1"])) as world:
-        world._venv = world._open()
+        world._served.open()
         with pytest.raises(ConfigError, match="one_1 is another client's in world game; free are other_0, one_2"):
-            RemoteParallelEnv(address, world="game", agents=["one_1", "one_2"])._open()
+            RemoteParallelEnv(address, world="game", agents=["one_1", "one_2"])._served.open()
         with pytest.raises(EnvError, match="1 of 1 environments"):
-            RemoteParallelEnv(address, world="another", agents=["one_1"], wait_s=0.0)._open()
+            RemoteParallelEnv(address, world="another", agents=["one_1"], wait_s=0.0)._served.open()
     with pytest.raises(ConfigError, match=r"agents=.* are seats of a joint world; name one by world"):
         RemoteParallelEnv(address, agents=["one_1"])
 
