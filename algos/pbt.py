@@ -19,7 +19,7 @@ from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import worker_times
 from algos.evolution.hyperparameters import Value, read_space
 from algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
-from algos.learning.episodes import count_cut, cut_metric, own_metrics
+from algos.learning.episode_metrics import count_cut, cut_metric, own_metrics
 from algos.networks.initial import InitialPolicy
 from algos.pool.protocol import Done, Pool, PoolError
 from algos.protocol import KeepsFiles, TakesPolicy

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from algos.common.keys import Stream, episode_seed
-from algos.learning.episodes import Episodes, summarize
+from algos.learning.episode_metrics import summarize
+from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
 from algos.learning.rollouts.collector import RolloutConfig
 from algos.learning.seated import seat_parts

@@ -14,7 +14,7 @@ import gymnasium
 from algos.common.keys import Stream, episode_seed
 from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
-from algos.learning.normalize import Normalization
+from algos.learning.onpolicy.normalize import Normalization
 from algos.learning.onpolicy.operators import Count
 from algos.learning.onpolicy.policy_learner import PolicyLearner
 from algos.learning.policy import Policy

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.episodes import own_metrics
+from algos.learning.episode_metrics import own_metrics
 from algos.learning.returns import finished_turns
 from algos.learning.rollouts.resume_point import ResumePoint, side_by_side
 from envs.errors import require

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from algos.common.threads import one_thread
 from algos.learning.episodes import play
+from algos.learning.players import RowByRow, drawn_in_seat
 from algos.learning.policy import Policy
-from algos.learning.policy_episodes import Alone, drawn_in_seat
 from algos.learning.seated import SeatedPolicy
 from algos.learning.selfplay.sides import sides_of
 from algos.pool.broadcast import Broadcast
@@ -84,7 +84,7 @@ def play_match(players: Players, first: int, second: int, seeds: Sequence[int]) 
         return drawn_in_seat(policy, twice[episode], seat) if players.drawn[who] else policy
 
     with one_thread(), closing(SerialVectorEnv(env, 1, AutoresetMode.DISABLED, packed=True)) as venv:
-        played = play(venv, Alone(env, policy_of, 1), twice, cap=players.max_steps)
+        played = play(venv, RowByRow(env, policy_of, 1), twice, cap=players.max_steps)
     returns = np.zeros((len(twice), 2))
     for game, (lives, whose) in enumerate(zip(played.lives, played.seats, strict=True)):
         for player in range(2):

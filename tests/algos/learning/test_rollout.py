@@ -18,7 +18,7 @@ from learned import assert_same, followed, played, weights
 
 from algos.learning.async_evaluation import evaluate_on_worker
 from algos.learning.episodes import Moments
-from algos.learning.normalize import Normalization
+from algos.learning.onpolicy.normalize import Normalization
 from algos.learning.rollouts.actors import Actors, play_on_pool
 from algos.learning.rollouts.collector import Collector, RolloutConfig, playable
 from algos.learning.rollouts.resume_point import ResumePoint
