@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from gymnasium.vector import AutoresetMode
 
 from envs.errors import ConfigError, require
+from envs.frozen import freeze, thaw
 from envs.ranges import POSITIVE, NonNegativeFloat, check_fields
-from envs.spec import EnvSpec, freeze, thaw
+from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
 from envs.vector.recipes import NumEnvs
 
