@@ -22,7 +22,7 @@ from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, PaddockError, require
 from envs.spaces.parts import Path as LeafPath
 from envs.spaces.parts import dotted
-from envs.spaces.structures import flatten
+from envs.spaces.views import flatten
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
 from envs.worlds.roles import narrow

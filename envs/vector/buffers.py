@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from envs.spaces.columns import DOUBTS, Fill
 from envs.spaces.layout import Layout
 from envs.spaces.parts import Index, Misfit, Read, Write
-from envs.spaces.structures import select
+from envs.spaces.views import select
 from envs.vector.contract import VectorMisuse
 from envs.vector.storage import RowIndex, numbers
 from envs.worlds.roles import SeatRows

@@ -24,7 +24,7 @@ from gymnasium import Space, spaces  # noqa: E402
 from gymnasium.spaces.utils import flatdim, flatten  # noqa: E402
 
 from envs.spaces.layout import Layout  # noqa: E402
-from envs.spaces.structures import flatten as arrays_of  # noqa: E402
+from envs.spaces.views import flatten as arrays_of  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     Report,
     command_line,
