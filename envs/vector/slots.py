@@ -80,6 +80,11 @@ class EnvSlots(ABC):
         self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
         self._numbers: Sequence[int] = range(first, first + len(envs))  # of the environments, in keyed seeds
         self._lived = [False] * len(envs)  # has had an episode
+        self._prepare(layouts)
+
+    @abstractmethod
+    def _prepare(self, layouts: Layouts) -> None:
+        """Set up what steps these environments, once the rest stands."""
 
     @abstractmethod
     def step(self, rows: RowIndex) -> dict[str, Any]:
@@ -170,19 +175,9 @@ class EnvSlots(ABC):
 class Slots(EnvSlots):
     """Consecutive environments of one agent."""
 
-    def __init__(
-        self,
-        spec: EnvSpec,
-        envs: list[gymnasium.Env],
-        first: int,
-        arrays: Arrays,
-        layouts: Layouts,
-        autoreset: AutoresetMode,
-        at_work: memoryview | list[int],
-    ) -> None:
-        """See `EnvSlots`."""
-        super().__init__(spec, envs, first, arrays, layouts, autoreset, at_work)
-        self._steps = [env.step for env in envs]
+    def _prepare(self, layouts: Layouts) -> None:
+        arrays = self._arrays
+        self._steps = [env.step for env in self.envs]
         self._observation = Buffer.of(layouts.observation_space, layouts.observation, arrays.observation)
         self._action = Buffer.of(layouts.action_space, layouts.action, arrays.action)
         self._shape = arrays.observation.shape[1:] if layouts.observation and layouts.observation.plain else None
@@ -267,9 +262,9 @@ class Slots(EnvSlots):
         return infos
 
     def _rebuild(self, k: int, seed: int | None) -> int:
-        self.envs[k], seed = rebuild(self.envs[k], self._spec, seed)
-        self._steps[k] = self.envs[k].step
-        return seed
+        env, own = rebuild(self.envs[k], self._spec, seed)
+        self.envs[k], self._steps[k] = env, env.step
+        return own
 
     def _owner(self, row: int) -> tuple[str, int]:
         return f"environment {row}", row

@@ -16,15 +16,13 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
-from envs.spec import EnvSpec
 from envs.vector.contract import EnvError, VectorMisuse, keyed_seed
 from envs.vector.infos import add_info
 from envs.vector.seats import buffer_of
 from envs.vector.slots import IDLE, EnvSlots, Slots, named
 from envs.vector.storage import Layouts, RowIndex, numbers
-from envs.vector.table import Arrays, worlds_of
+from envs.vector.table import worlds_of
 from envs.worlds.adapter import find_owner
 from envs.worlds.world import Step, Told, takes_turns
 
@@ -50,27 +48,17 @@ class Given:
 class WorldSlots(EnvSlots):
     """Consecutive worlds of several agents."""
 
-    def __init__(
-        self,
-        spec: EnvSpec,
-        envs: list[Any],
-        first: int,
-        arrays: Arrays,
-        layouts: Layouts,
-        autoreset: AutoresetMode,
-        at_work: memoryview | list[int],
-    ) -> None:
-        """See `EnvSlots`."""
+    def _prepare(self, layouts: Layouts) -> None:
+        arrays, worlds = self._arrays, len(self.envs)
         assert arrays.lives is not None
-        super().__init__(spec, envs, first, arrays, layouts, autoreset, at_work)
         self._lives = arrays.lives
         self._seat = {agent: seat for seat, agent in enumerate(layouts.agents)}
         self._pick = itemgetter(*layouts.agents)
-        self._given: list[int | None] = [None] * len(envs)  # seeds that `reset` gave
-        self._since = [0] * len(envs)  # episodes begun since then
-        self._ended = [True] * len(envs)  # waits for a reset
-        self._turns = [False] * len(envs)  # not everybody who lives acts
-        self._whole = [False] * len(envs)  # everybody lives and acts
+        self._given: list[int | None] = [None] * worlds  # seeds that `reset` gave
+        self._since = [0] * worlds  # episodes begun since then
+        self._ended = [True] * worlds  # waits for a reset
+        self._turns = [False] * worlds  # not everybody who lives acts
+        self._whole = [False] * worlds  # everybody lives and acts
         self._warned = False
         self._observation = buffer_of(layouts.observation_space, layouts.observation_rows, arrays.observation)
         self._action = buffer_of(layouts.action_space, layouts.action_rows, arrays.action)
