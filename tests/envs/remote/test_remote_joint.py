@@ -64,8 +64,8 @@ def play_jointly(address: str, parts: Sequence[Sequence[str]], hooks: Any = None
         done = [pool.submit(play, world, hook) for world, hook in zip(worlds, hooks, strict=True)]
         for failed in [one for one in wait(done, 60, FIRST_EXCEPTION)[0] if one.exception()]:
             for world in worlds:
-                world._venv._links[0]._place = replace(world._venv._links[0]._place, wait_s=0.0)
-                world._venv._links[0]._wire.close()  # the others go too
+                world._served.open()._links[0]._place = replace(world._served.open()._links[0]._place, wait_s=0.0)
+                world._served.open()._links[0]._wire.close()  # type: ignore[union-attr]  # the others go too
             failed.result()
         told = [one.result() for one in done]
         assert not any(world.timed for world in worlds)
