@@ -21,6 +21,7 @@ from algos.evolution.hyperparameters import Value, read_space
 from algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
 from algos.learning.episodes import count_cut, cut_metric, own_metrics
 from algos.networks.initial import InitialPolicy
+from algos.networks.inputs import seated
 from algos.pool.protocol import Done, Pool, PoolError
 from algos.protocol import KeepsFiles, TakesPolicy
 from envs.errors import ConfigError, PaddockError, require
@@ -71,6 +72,8 @@ class PBT:
 
     def __post_init__(self) -> None:
         self._check()
+        # What the members' policies see is evaluated, and played elsewhere, too.
+        self.env = seated(self.env, bool(self.member.keywords.get("seat_feature")))
         self.rounds = RoundSettings(
             self.member,
             self.env,
