@@ -43,6 +43,7 @@ class RemoteParallelEnv:
         wait_s: float = 120.0,
         world: str | None = None,
         agents: Sequence[str] | None = None,
+        offer: Offer | None = None,
     ) -> None:
         """Ask what a server offers; its world is made by the first reset.
 
@@ -54,6 +55,7 @@ class RemoteParallelEnv:
             world: the name of a joint world at the server, in which other clients have the other seats; it is made for
                 the first who names it, and ends with the last. None: a world of one's own.
             agents: whose seats this client has there.
+            offer: what the server offers, where that has been asked; None: it is asked.
 
         Raises:
             ConfigError: gRPC is not installed, or the server refuses, or serves an environment of one agent, which has
@@ -64,7 +66,7 @@ class RemoteParallelEnv:
         self._place = make_place(address, token_file, tls or {}, wait_s)
         from envs.remote.client.place import find_offers
 
-        self.offer: Offer = find_offers(self._place)[0]
+        self.offer: Offer = offer or find_offers(self._place)[0]
         if self.offer.seats == 1:
             id = self.offer.environment["id"]
             raise ConfigError(f"vec.address={address} serves {id}, an environment of one agent; take a RemoteEnv")

@@ -28,6 +28,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         tls: Mapping[str, str | None] | None = None,
         wait_s: float = 120.0,
         render_mode: str | None = None,
+        offer: Offer | None = None,
     ) -> None:
         """Ask what a server offers; its environment is made by the first reset.
 
@@ -36,6 +37,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
             tls: PEM files `ca`, `cert` and `key`; None: no encryption.
             wait_s: seconds for which a server that is away is tried again.
+            offer: what it offers, where that has been asked; None: it is asked.
 
         Raises:
             ConfigError: gRPC is not installed, or the server refuses.
@@ -47,7 +49,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         self._place = make_place(address, token_file, tls or {}, wait_s)
         from envs.remote.client.place import find_offers
 
-        self.offer: Offer = find_offers(self._place)[0]
+        self.offer: Offer = offer or find_offers(self._place)[0]
         seats, id = self.offer.seats, self.offer.environment["id"]
         if seats > 1:
             raise ConfigError(f"vec.address={address} serves {id}, a world of {seats} agents; take a RemoteParallelEnv")
@@ -107,8 +109,9 @@ def make(address: str | Sequence[str], **others: Any) -> "RemoteEnv | RemotePara
     from envs.remote.client.place import find_offers
 
     place = make_place(address, others.get("token_file"), others.get("tls") or {}, others.get("wait_s", 120.0))
-    kind = RemoteEnv if find_offers(place)[0].seats == 1 else RemoteParallelEnv
-    return kind(address, **others)
+    offer = find_offers(place)[0]
+    kind = RemoteEnv if offer.seats == 1 else RemoteParallelEnv
+    return kind(address, offer=offer, **others)
 
 
 # The server's own limit is at work there.
