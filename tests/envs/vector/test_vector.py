@@ -22,10 +22,12 @@ import psutil
 import pytest
 import yaml
 from conftest import ROOT, alive, call_main, env_spec, wait_until
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from toy_envs import GYMNASIUMS
 
 from envs.errors import ConfigError, split_details
+from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
 from envs.vector import EnvError, Gymnasium, Multiprocess, Native, Serial, VectorMisuse
 from envs.vector.buffers import MANY, Buffer, Refused
@@ -614,6 +616,41 @@ def test_a_fault_names_its_environment_and_its_cause(make: Any, fault: str) -> N
     vec.close()
     vec.close()
     assert not any(process.is_running() for process in processes)
+
+
+def test_a_worker_that_is_stopped_while_it_is_told_much_is_given_up(make: Any) -> None:
+    vec = make(multiprocess(timeout_s=1.0), samples("start"))
+    (first, *_) = workers_of(vec)
+    first.suspend()
+    with pytest.raises(EnvError, match=r"no answer for 1 s \(vec.timeout_s\)"):
+        vec.set_attr("load", np.zeros(1 << 22))  # more than a connection holds
+    vec.close()
+
+
+@pytest.mark.parametrize("rows", [slice(0, 2), np.array([0, 1])], ids=["slice", "numbers"])
+@pytest.mark.parametrize("shapes", [[(1, 3, 2), (3, 3, 2)], [(2, 2, 3), (2, 2, 3)], [(2, 3, 2), (2, 6)]])
+def test_shapes_that_are_wrong_alone_and_right_in_sum_are_refused(rows: Any, shapes: list[tuple[int, ...]]) -> None:
+    space = spaces.Box(-1, 1, (2, 3, 2), np.float32)
+    layout = Layout.of(space, {}, ())
+    array = layout.fields(layout.zeros(2))
+    buffer = Buffer.of(space, layout, array)
+    buffer.write(rows, [np.ones((2, 3, 2), np.float32)] * 2)
+    with pytest.raises(Refused, match=r"shape .* where \(2, 3, 2\) is declared"):
+        buffer.write(rows, [np.zeros(shape, np.float32) for shape in shapes])
+    assert array.min() == 1
+
+
+def test_semaphores_wait_by_a_clock_that_nobody_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    semaphore = shared.Semaphore(np.zeros(shared.CACHE_LINE, np.uint8))
+    semaphore.initialize()
+
+    def jumped() -> float:
+        raise AssertionError("the time of day was asked for")
+
+    monkeypatch.setattr(shared.time, "time", jumped)
+    assert not semaphore.wait(0.001)
+    semaphore.post()
+    assert semaphore.wait(0.001)
 
 
 @pytest.mark.parametrize("fault", ["raise", "shape"])
