@@ -381,16 +381,16 @@ def test_a_call_is_refused_or_ends_however_its_pool_went() -> None:
 def test_a_call_that_an_object_is_closed_under_is_refused_and_goes_nowhere() -> None:
     class Closing:
         def __reduce__(self) -> Any:
-            actor.close()  # as another thread does while the call is pickled
+            held[0].close()  # as another thread does while the call is pickled
             return int, ()
 
     async def main() -> None:
-        nonlocal actor
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
         worker: Any = FakeWorker("tcp://a")
         served = asyncio.ensure_future(dispatcher.serve(worker))
         await _turns()
         actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
+        held.append(actor)
         value = actor.call("add", Closing())
         await _turns()
         assert str(_error(value)) == "the object was closed while a call of it was open"
@@ -398,7 +398,7 @@ def test_a_call_that_an_object_is_closed_under_is_refused_and_goes_nowhere() -> 
         worker.end.set_result(None)
         await served
 
-    actor: Any = None
+    held: list[ActorHandle] = []
     asyncio.run(main())
 
 

@@ -286,7 +286,7 @@ def test_a_write_that_fails_is_one_line_and_loses_nothing(
         if fails == "journal":
 
             def write_some(journal: Journal, row: Any) -> None:
-                with storing(journal._path):
+                with storing(journal.path):
                     journal._file.write(b'{"iteration": 5, "st')
                     raise full
 

@@ -109,14 +109,14 @@ def test_wall_time_stays_out_of_metrics_so_two_runs_have_the_same_bytes(tmp_path
 
 @pytest.mark.parametrize("spoiled", [b"\0" * 40 + b"\n", b"3\n", b"{}\n", b"\xff\n", b'{"iteration": "2"}\n'])
 def test_what_power_loss_spoiled_behind_the_last_row_is_dropped_and_all_before_it_is_kept(
-    spoiled: bytes, tmp_path: Path
+    spoiled: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two, three = (b'{"iteration": %d, "step": %d}\n' % (i, 10 * i) for i in (1, 2, 3))
     for journal in ("metrics.jsonl", "system.jsonl", "events.jsonl"):
         (tmp_path / journal).write_bytes(one + spoiled + two + spoiled + three + spoiled)
     said: list[str] = []
     console = quiet()
-    console.warn = said.append  # type: ignore[method-assign]
+    monkeypatch.setattr(console, "warn", said.append)
     tracker = Tracker(tmp_path, [], 2, console)
     tracker.log(row(3), [{"iteration": 3, "step": 300}])
     tracker.close()
