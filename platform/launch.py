@@ -30,6 +30,7 @@ from .config.experiment import ExperimentParts, assemble, env_name, packages
 from .config.help import print_help
 from .config.hydra_private import run_hydra
 from .config.mistakes import check_arguments, composition_error
+from .config.overrides import spell_run_dir
 from .config.plugins import check_runs_here, register_plugin
 from .config.sessions import moved, settle
 from .runs.checkpoint import StorageError
@@ -274,4 +275,4 @@ def spell_end(path: Path, outcome: Outcome) -> str:
 def _command(arguments: Sequence[str], path: Path) -> str:
     """The command that goes on with a run which these arguments began."""
     kept = [argument for argument in arguments if not argument.startswith(("run.dir=", "resume="))]
-    return f"python -m paddock {shlex.join([*kept, f'run.dir={path}'])}"
+    return f"python -m paddock {shlex.join([*kept, spell_run_dir(path)])}"

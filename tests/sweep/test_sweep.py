@@ -300,13 +300,15 @@ def test_an_evaluation_is_reported_at_the_share_of_the_policy_evaluated(tmp_path
 def test_runs_of_a_grid_side_by_side_are_those_of_one_after_the_other(desk: Desk) -> None:
     base = [sys.executable, "-m", "paddock", *TINY, "compute=serial", "budget.iterations=2", "--multirun", "seed=1,2,3"]
     outs = {}
+    here = desk.here / "schön"  # of which each run is told the path
+    here.mkdir()
     for folder, launcher in {"beside": "local", "after": "basic"}.items():
         command = [*base, f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
-        done = subprocess.run(command, cwd=desk.here, env=desk.environment, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=here, env=desk.environment, check=True, capture_output=True, text=True)
         outs[folder] = done.stdout
     assert all(out.endswith("3 done\n") for out in outs.values())
     for number in "012":
-        one, other = (desk.here / folder / number / "metrics.jsonl" for folder in outs)
+        one, other = (here / folder / number / "metrics.jsonl" for folder in outs)
         assert one.read_bytes() == other.read_bytes()
 
 
