@@ -343,6 +343,29 @@ def test_a_worker_is_not_idle_while_an_object_lives_there_and_waits_for_its_next
     asyncio.run(main())
 
 
+def test_a_call_made_while_all_workers_are_silent_is_sent_once_one_speaks_again() -> None:
+    async def fall_silent() -> Any:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        worker = FakeWorker("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(worker))
+        actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
+        dispatcher.open(square, Ends(), **SETTINGS).put(1)
+        await _turns()
+        worker.heard -= SILENCE_S + 0.1
+        dispatcher.watch()
+        value = actor.call("add", 1)
+        await _turns()
+        worker.heed(worker, [("alive",)])
+        worker.answer_all()
+        await _turns()
+        worker.end.set_result(None)
+        await serving
+        dispatcher.fail(PoolError("the call was never sent"))
+        return value()
+
+    assert asyncio.run(fall_silent()) == "done"
+
+
 async def _nobody(_: Any) -> list[Any]:
     return []
 

@@ -251,7 +251,7 @@ class Dispatcher:
     # Ends come in
 
     def _heed(self, worker: WorkerConnection, messages: Sequence[tuple[Any, ...]]) -> None:
-        worker.silent = False
+        spoke_again, worker.silent = worker.silent, False
         for operation, *arguments in messages:
             if operation == "ends":
                 finish(self._judge(worker, *end) for end in arguments[0])
@@ -265,6 +265,8 @@ class Dispatcher:
                 worker.leaving = True
                 self.placement.leave(worker)
         self.workers.place(worker)
+        if spoke_again:
+            self.placement.settle()
         self._feed()
 
     def _judge(
