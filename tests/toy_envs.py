@@ -280,7 +280,7 @@ class Faulty(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.count += 1
-        shape = (2,)
+        shape, info = (2,), {}
         if self.fault and self.count == self.at and self.on in (None, self.seed):
             match self.fault:
                 case "raise":
@@ -296,7 +296,9 @@ class Faulty(gymnasium.Env):
                     time.sleep(1000)
                 case "shape":
                     shape = (3,)
-        return np.full(shape, self.count, np.float32), self.gain, self.count >= 50, False, {}
+                case "say":
+                    info = {"said": bytes(1 << 23)}  # more than a pipe holds
+        return np.full(shape, self.count, np.float32), self.gain, self.count >= 50, False, info
 
     def render(self) -> Any:
         return np.full((2, 2, 3), self.count, np.uint8)

@@ -69,7 +69,7 @@ class WorkerProcess:
             if not self.child.connection.poll(timeout_s):
                 raise EOFError
             return pickle.loads(self.child.connection.recv_bytes())
-        except ConnectionError as error:
+        except OSError as error:  # also where it died in the midst of saying it
             raise EOFError from error
 
     def death(self, at_work: int) -> EnvError:

@@ -695,6 +695,16 @@ def test_a_worker_that_fails_again_and_again_is_given_up(make: Any) -> None:
     assert vec.restarts == LOSSES_IN_A_ROW
 
 
+def test_a_worker_that_dies_in_the_midst_of_what_it_says_is_replaced(make: Any) -> None:
+    vec = make(multiprocess(workers=1, restart=True), faulty("say", on=None, at=1))
+    vec.reset(seed=0)
+    (process,) = workers_of(vec)
+    vec.send(np.zeros(N, int))
+    wait_until(vec._coordinator._processes[0].child.connection.poll)
+    process.kill()
+    assert vec.recv()[3].all() and vec.restarts == 1
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_worker_that_cannot_start_says_why(restart: bool) -> None:
     with pytest.raises(EnvError, match=r"environment 0 .* raised in make: RuntimeError: no such thing"):
