@@ -195,6 +195,24 @@ def test_who_is_missing_for_too_long_is_stood_in_for_and_all_are_told(policy: An
         assert infos["final_info"]["episode"]["l"].tolist() == [1]
 
 
+def test_a_late_client_is_told_that_the_world_began_anew(serve: Any) -> None:
+    server = serve(LIVES, Serial(num_envs=1), late="noop", late_s=0.01)
+    parts = parts_of(LIVES, 2)
+    with ExitStack() as stack:
+        worlds = [RemoteParallelEnv(server.address, world="game", agents=part) for part in parts]
+        for world in worlds:
+            stack.enter_context(closing(world))
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda world: world.reset(seed=0), worlds))
+        quick, late = worlds
+        while not quick.over:
+            quick.step({agent: action_of(agent, quick.action_space(agent), 0, 0) for agent in quick.acting})
+        quick.reset(seed=1)
+        with pytest.raises(EnvError, match="began anew without this client"):
+            late.step({agent: action_of(agent, late.action_space(agent), 0, 0) for agent in late.acting})
+        late.reset(seed=1)
+
+
 def test_who_waits_has_no_clock() -> None:
     world = World()
     world.begin(None, 3)
