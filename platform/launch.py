@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from algos.pool.protocol import PoolError
 from algos.protocol import Describes
-from envs.errors import PaddockError, split_details
+from envs.errors import NO_ROOM, PaddockError, split_details
 
 from .config.build import build
 from .config.command import complain, fall_silent
@@ -52,7 +52,8 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """The command `paddock`.
 
-    Exit codes: 0 done, 1 the run failed, 2 bad input, 75 another process is at it, 128 + n stopped by signal n.
+    Exit codes: 0 done, 1 the run failed, 2 bad input, 74 its disk is full or gone, 75 another process is at it, 128 + n
+    stopped by signal n.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and they can be put in one line
     failures: list[Exception] = []
@@ -89,7 +90,7 @@ def main() -> int:
         if len(runs) > 1 and runs[0].exists():
             print_table(Path(os.path.commonpath(runs)), read_run_states(runs), 0)
     except RunFailed as error:
-        code = complain(error, 1)
+        code = complain(error, NO_ROOM if isinstance(error.__cause__, StorageError) else 1)
         if isinstance(error.__cause__, PoolError) and arguments is not None and not arguments.multirun:
             print(f"  {_command(sys.argv[1:], runs[-1])}", file=sys.stderr)
         return code

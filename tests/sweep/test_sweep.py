@@ -1,5 +1,6 @@
 """Sweeps, on real processes that get killed: what stands, what goes on, what is shared, what fails."""
 
+import errno
 import json
 import os
 import re
@@ -9,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import optuna
 import psutil
@@ -19,12 +22,14 @@ from own_package import write_package
 from run_folders import write, write_sweep
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 
-from envs.errors import PaddockError
+from envs.errors import NO_ROOM, PaddockError
 from paddock.runs.loop import RunFailed
 from paddock.sweep.launchers import LocalKeys, _run_all, estimate_left_s
 from paddock.sweep.placement import End, Plan
 from paddock.sweep.study import open_study
+from paddock.sweep.sweeper import OptunaSweeper
 from paddock.sweep.trial import Note, Reporter
+from paddock.sweep.trials import SweepSession
 
 QUICK = ["compute=serial"]
 SWEEP = ["--multirun", "hydra/sweeper=optuna", "hydra.sweep.dir=sweep", "hydra.sweeper.sampler=random"]
@@ -267,6 +272,61 @@ def test_reports_stand_at_equal_shares_of_the_budget_whatever_the_rollouts(desk:
     # After iteration 2 of 5, 40 % are spent, and after iteration 4 80 %.
     expected = {step: evaluated[2 if step <= 40 else 4] for step in range(1, 81)}
     assert trial.intermediate_values == expected
+
+
+def test_a_study_goes_on_whose_last_line_was_cut_off(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep")
+    journal = sweep / "study.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]) + lines[-1][:30])  # as a full disk does, or a kill
+    study = open_study(sweep)
+    assert [trial.state for trial in study.get_trials()] == [TrialState.COMPLETE] * 2 + [TrialState.RUNNING]
+    for _ in range(2):
+        study.tell(study.ask(), 1.0)
+    assert [trial.state for trial in open_study(sweep).get_trials()[3:]] == [TrialState.COMPLETE] * 2
+
+
+def test_a_full_disk_ends_a_sweep_and_costs_no_trial(tmp_path: Path) -> None:
+    class Refused:
+        stays, slots = False, 1
+
+        def __init__(self) -> None:
+            self.started: list[str] = []
+
+        def start(self, plan: Plan) -> Any:
+            self.started.append(plan.run.name)
+            return SimpleNamespace(ended=lambda: End(NO_ROOM, ["paddock: no room"]))
+
+        def close(self) -> None:
+            pass
+
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    keys = {"parallel": 1, "n_trials": 9, "retries": 0, "on_failure": "continue"}
+    settings: Any = SimpleNamespace(**keys)
+    for _ in range(2):  # the same command again, on a disk that is still full
+        session = SweepSession(
+            open_study(sweep),
+            sweep,
+            settings,
+            target := Refused(),
+            lambda study, number: study.ask(),
+            lambda trial, run: ([], Plan([], run, [])),
+        )
+        assert session.run() is None and session.failed is None
+        assert session.full == "the disk of trial 1 is full or gone; the trial is kept"
+        assert target.started == ["1"] and open_study(sweep).get_trials()[1].state == TrialState.RUNNING
+
+
+def test_a_sweep_whose_own_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    sweeper = OptunaSweeper()
+    sweeper._folder = tmp_path
+    with pytest.raises(
+        RunFailed, match=r"is stopped \(No space left on device\); mend that, and the same command goes"
+    ):
+        sweeper._run(SimpleNamespace(run=refuse))  # type: ignore[arg-type]
 
 
 def test_a_study_out_of_reach_costs_the_pruning_and_not_the_run(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
