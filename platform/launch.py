@@ -24,7 +24,7 @@ from algos.protocol import Describes
 from envs.errors import NO_ROOM, PaddockError, split_details
 
 from .config.build import build
-from .config.command import complain, fall_silent
+from .config.command import complain, fall_silent, open_standard_files
 from .config.compose import check_sweep, hydra_parser, register_search_path
 from .config.experiment import ExperimentParts, assemble, env_name, packages
 from .config.help import print_help
@@ -55,6 +55,7 @@ def main() -> int:
     Exit codes: 0 done, 1 the run failed, 2 bad input, 74 its disk is full or gone, 75 another process is at it, 128 + n
     stopped by signal n.
     """
+    open_standard_files()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and they can be put in one line
     failures: list[Exception] = []
     runs: list[Path] = []  # of this process, in a sweep
