@@ -4,9 +4,10 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 """
 
 import functools
+import logging
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
@@ -22,6 +23,8 @@ from envs.worlds.adapter import Adapter, find_owner
 from envs.worlds.limit import Limited
 from envs.worlds.make import adapt, call_factory, names_factory
 from envs.worlds.roles import Role, Seats, group, seats_of
+
+log = logging.getLogger(__name__)
 
 REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
 # What may differ where rollouts are played, and of which kind it is.
@@ -369,10 +372,24 @@ class EnvSpec:
                 takes_signals=find_owner(env, "receive_signal") is not None,
             )
         finally:
-            env.close()
+            close_all([env], self.id)
 
     def __getstate__(self) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(self)}  # without what was read from it
+
+
+def close_all(envs: Iterable[Any], id: str) -> None:
+    """Close environments; where one raises, which costs nobody anything any more, a line of the log says so."""
+    for env in envs:
+        try:
+            env.close()
+        except Exception as error:
+            _warn(f"env.id={id} raised in close: {type(error).__name__}: {_one_line(error)}")
+
+
+@functools.cache  # once
+def _warn(text: str) -> None:
+    log.warning("%s", text)
 
 
 def _wrap(env: Any, wrapper: dict[str, Any]) -> Any:

@@ -306,6 +306,10 @@ class Faulty(gymnasium.Env):
     def double(self, value: int) -> int:
         return 2 * value
 
+    def close(self) -> None:
+        if self.fault == "close":
+            raise RuntimeError("the door sticks")
+
 
 class Forever(Faulty):
     """Episodes that never end."""

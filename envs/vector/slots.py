@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from envs.errors import PaddockError
 from envs.spaces.parts import Misfit
-from envs.spec import EnvSpec
+from envs.spec import EnvSpec, close_all
 from envs.vector.buffers import Buffer, Refused
 from envs.vector.contract import EnvError, keyed_seed
 from envs.vector.infos import add_info
@@ -111,8 +111,7 @@ class EnvSlots(ABC):
 
     def close(self) -> None:
         """Close every environment."""
-        for env in self.envs:
-            env.close()
+        close_all(self.envs, self._spec.id)
 
     def _keyed(self, key: int, i: int, episode: int) -> int:
         return keyed_seed(key, self._numbers[i - self._first], episode)
@@ -266,7 +265,7 @@ def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnas
     """Return a new environment in place of one, and the seed it starts on: the given one, or one that the old draws."""
     if seed is None:
         seed = int(env.unwrapped.np_random.integers(2**31))
-    env.close()
+    close_all([env], spec.id)
     return spec.make(), seed
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from envs.spec import EnvSpec
+from envs.spec import EnvSpec, close_all
 from envs.vector.buffers import Refused
 from envs.vector.contract import EnvError, VectorMisuse, keyed_seed
 from envs.vector.infos import add_info
@@ -301,7 +301,7 @@ class WorldSlots(EnvSlots):
         k = i - self._first
         try:
             if self._spec.fresh and self._lived[k]:
-                self.envs[k].close()
+                close_all([self.envs[k]], self._spec.id)
                 self.envs[k] = self._spec.make()
             self._lived[k] = True
             started: tuple[Told, Told] = self.envs[k].reset(seed=seed, options=options or None)

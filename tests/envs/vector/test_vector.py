@@ -25,6 +25,7 @@ from conftest import ROOT, alive, call_main, env_spec, wait_until
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from toy_envs import GYMNASIUMS
 
+import envs.spec
 from envs.errors import ConfigError, split_details
 from envs.spec import EnvSpec
 from envs.vector import EnvError, Gymnasium, Multiprocess, Native, Serial, VectorMisuse
@@ -720,6 +721,18 @@ def test_workers_that_the_system_has_no_room_for_are_one_line(monkeypatch: pytes
     with pytest.raises(EnvError, match=remedy) as caught:
         multiprocess().make(faulty(""))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_an_environment_that_cannot_be_closed_costs_a_warning(fresh: bool, caplog: pytest.LogCaptureFixture) -> None:
+    envs.spec._warn.cache_clear()
+    vec = SERIAL.make(replace(faulty("close"), fresh=fresh))
+    vec.reset(seed=0)
+    while not vec.step(np.zeros(N, int))[2].any():
+        pass
+    vec.close()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["env.id=toy_envs:Faulty-v0 raised in close: RuntimeError: the door sticks"]
 
 
 @pytest.mark.parametrize("vec", [SERIAL, multiprocess()], ids=["serial", "multiprocess"])
