@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from algos.common import threads
 from algos.common.threads import one_thread
 from algos.learning import async_evaluation
 from algos.learning.async_evaluation import AsyncEvaluation
@@ -47,6 +48,15 @@ def test_one_thread_is_kept_until_the_last_that_asked_for_it_has_left() -> None:
             assert left.wait(60)
             assert blas_threads() == {1}
         assert blas_threads() == {2}
+
+
+def test_what_is_kept_does_not_grow_with_what_comes_and_goes_while_somebody_stays() -> None:
+    with one_thread():
+        for _ in range(9):
+            with one_thread():
+                pass
+        assert len(threads._limits) == 1
+    assert not threads._limits
 
 
 def test_nested_one_threads_are_one() -> None:
