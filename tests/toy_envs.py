@@ -280,7 +280,8 @@ class Faulty(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.count += 1
-        shape, info = (2,), {}
+        shape = (2,)
+        info: dict[str, Any] = {}
         if self.fault and self.count == self.at and self.on in (None, self.seed):
             match self.fault:
                 case "raise":
