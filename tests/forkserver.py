@@ -363,6 +363,7 @@ def serve() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     _loaded_libraries()
+    _warm_grammars()
     for one in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         one.atexit = (
             False  # torch would take its operators apart in each fork, which has its own memory to write for that
@@ -385,6 +386,18 @@ def serve() -> None:
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code & 0xFF)
+
+
+def _warm_grammars() -> None:
+    """Have Hydra's parsers learn their grammars once, which they do as they meet each form for the first time."""
+    with contextlib.suppress(ImportError):
+        overrides = importlib.import_module("hydra.core.override_parser.overrides_parser")
+        words = ["a=es", "a.b=16", "a.c=[8, 4]", "a.d=0.5", "a.e=1e-3", "+f=1,2", "~g", "a/h=null", "a.i=true", "j='x y'"]
+        words += ["a.k=tag(log, interval(1e-3, 0.3))", "l=/tmp/a-b_c/0", "m={n: 1}"]
+        overrides.OverridesParser.create().parse_overrides(words)
+        grammar = importlib.import_module("omegaconf.grammar_parser")
+        for text in ("${a.b}", "${a:b.c}", "${a:b,${.c}}/${oc.env:D,e}", "${now:%Y-%m-%d}/x_${..f}"):
+            grammar.parse(text)
 
 
 def _collapse_pages() -> None:
