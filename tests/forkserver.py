@@ -128,6 +128,9 @@ CAN_CHANGE = {*THREADS, "MALLOC_TRIM_THRESHOLD_", "PYTHONDONTWRITEBYTECODE", "PY
 DASKS_SEED = ("PYTHONHASHSEED", "6640")  # of all workers, and then of the process that starts some; any other is obeyed
 ARGUMENTS_BYTES = 16384  # of room for the command line that `ps` shows
 FLAGS = ("-B", "-IS", "-P", "-u")
+CHILDLESS = (
+    "from envs.vector.multiprocess.worker import main"  # of these are most, and a server is a third of their time
+)
 FIRST_HIGH = 512  # file descriptors of the server's own
 
 
@@ -392,7 +395,18 @@ def _warm_grammars() -> None:
     """Have Hydra's parsers learn their grammars once, which they do as they meet each form for the first time."""
     with contextlib.suppress(ImportError):
         overrides = importlib.import_module("hydra.core.override_parser.overrides_parser")
-        words = ["a=es", "a.b=16", "a.c=[8, 4]", "a.d=0.5", "a.e=1e-3", "+f=1,2", "~g", "a/h=null", "a.i=true", "j='x y'"]
+        words = [
+            "a=es",
+            "a.b=16",
+            "a.c=[8, 4]",
+            "a.d=0.5",
+            "a.e=1e-3",
+            "+f=1,2",
+            "~g",
+            "a/h=null",
+            "a.i=true",
+            "j='x y'",
+        ]
         words += ["a.k=tag(log, interval(1e-3, 0.3))", "l=/tmp/a-b_c/0", "m={n: 1}"]
         overrides.OverridesParser.create().parse_overrides(words)
         grammar = importlib.import_module("omegaconf.grammar_parser")
@@ -449,6 +463,9 @@ def _serve(sock: socket.socket, bare_path: list[str]) -> Callable[[], None]:
         parent = os.getpid()
         ours, theirs = socket.socketpair()
         sock.detach()  # closed with all the others, and its number taken again
+        if any(CHILDLESS in word for word in request.arguments):  # what such a one starts all the same is no fork
+            theirs.close()
+            return functools.partial(_become, request, fds, bare_path, ours)
         own_server = _fork_quietly()
         if own_server:
             theirs.detach()
