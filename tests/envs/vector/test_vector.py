@@ -149,7 +149,7 @@ def test_every_backend_gives_what_gymnasiums_gives(make: Any, backend: Any, env:
     assert ours.metadata == theirs.metadata
     assert_same(ours.reset(seed=5), theirs.reset(seed=5))
     total, length, ends = np.zeros(N), np.zeros(N, int), 0
-    for action in actions_for(ours, 40):
+    for action in actions_for(ours, 40 if env in TASKS.values() else 15):  # those of the others end sooner
         obs, reward, terminated, truncated, infos = ours.step(action)
         expected = theirs.step(action)
         total, length = total + reward, length + 1
@@ -189,7 +189,7 @@ def play_in_rows(vec: Any, spec: EnvSpec, steps: int) -> Iterator[tuple[bytes, .
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_rows_have_the_same_bytes_whatever_the_workers(make: Any, workers: int) -> None:
     serial, other = make(SERIAL, EVERYTHING, packed=True), make(multiprocess(workers=workers), EVERYTHING, packed=True)
-    assert list(play_in_rows(other, EVERYTHING, 25)) == list(play_in_rows(serial, EVERYTHING, 25))
+    assert list(play_in_rows(other, EVERYTHING, 10)) == list(play_in_rows(serial, EVERYTHING, 10))
 
 
 def test_gymnasiums_own_cases_of_varying_size_go_through_shared_memory(make: Any) -> None:
@@ -213,10 +213,11 @@ def test_gymnasiums_own_cases_of_varying_size_go_through_shared_memory(make: Any
 @pytest.mark.parametrize("env", [*STRUCTURED.values(), EVERYTHING, FROZEN_LAKE])
 def test_rows_hold_what_gymnasiums_form_holds(make: Any, env: EnvSpec) -> None:
     rows, batches, theirs = make(SERIAL, env, packed=True), make(SERIAL, env), make(GYMNASIUM, env, packed=True)
-    told = list(play_in_rows(rows, env, 25))
-    assert list(play_in_rows(theirs, env, 25)) == told
+    steps = 25 if env is FROZEN_LAKE else 12
+    told = list(play_in_rows(rows, env, steps))
+    assert list(play_in_rows(theirs, env, steps)) == told
     layout, ends = env.observations, 0
-    for action, (whole, _, finals) in zip([None, *actions_for(batches, 25)], told, strict=True):
+    for action, (whole, _, finals) in zip([None, *actions_for(batches, steps)], told, strict=True):
         observation, *_, infos = batches.begin(5) if action is None else batches.step(action)
         assert observation in batches.observation_space
         packed = layout.zeros(N)
