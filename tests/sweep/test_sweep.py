@@ -13,7 +13,7 @@ from pathlib import Path
 import optuna
 import psutil
 import pytest
-from conftest import ROOT, TINY, command_line, rows, wait_until
+from conftest import ROOT, TINY, call_main, command_line, rows, wait_until
 from optuna.trial import TrialState
 from own_package import write_package
 from run_folders import write, write_sweep
@@ -92,15 +92,16 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_lost(desk: Desk) -> None:
-    # None is pruned before its thirtieth row: one that was below its tenth is still running when it is killed.
+    # None is pruned before its fifteenth row: one that was below its tenth is still running when it is killed.
     pruned = [PRUNED[0], "hydra.sweeper.options.median.n_warmup_steps=30"]
-    line = [SPACE, "budget.iterations=80", "hydra.sweeper.n_trials=12", *pruned]
+    line = [SPACE, "budget.iterations=50", "hydra.sweeper.n_trials=12", *pruned]
     running = lambda: [trial.number for trial in desk.trials() if trial.state == TrialState.RUNNING]  # noqa: E731
     half_way = lambda: any(2 < len(rows(desk.sweep / str(n))) < 10 for n in running())  # noqa: E731
+    sixth = desk.sweep / "5"  # looked for first: a study is read anew whenever it is asked
     halted: list[int] = []
     for _ in range(3):  # on a slow disk it may end before the kill all the same: then there is another
         process = desk.begin(*line)
-        wait_until(lambda: desk.count(*FINISHED) >= 5 and half_way(), 200)
+        wait_until(lambda: sixth.exists() and desk.count(*FINISHED) >= 5 and half_way(), 200)
         desk.kill(process)
         halted = [
             n for n in running() if rows(desk.sweep / str(n)) and not (desk.sweep / str(n) / "done.json").exists()
@@ -141,7 +142,7 @@ def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_los
     assert (code, err) == (0, "") and again.splitlines()[1].startswith("12 trials: ")
     study = re.search(r"^study: optuna (.*)", again, re.M)
     assert study is not None
-    asked = [str(Path(sys.executable).with_name("optuna")), *shlex.split(study[1]), "--format", "json"]
+    asked = [sys.executable, str(Path(sys.executable).with_name("optuna")), *shlex.split(study[1]), "--format", "json"]
     shown = subprocess.run(asked, cwd=desk.here, check=True, capture_output=True, text=True).stdout
     assert [trial["number"] for trial in json.loads(shown)] == [*range(12)]
 
@@ -216,7 +217,10 @@ def test_several_objectives_under_a_constraint(desk: Desk) -> None:
     assert any(value > 500 for value in steps.values())
 
 
-def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(desk: Desk) -> None:
+def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     wrong = {
         "algo.learning_rate=interval(-1, 1)": "algo.learning_rate=-1.0 must be positive",
         "algo.learning_rat=interval(0, 1)": "did you mean 'algo.learning_rate'?",
@@ -228,13 +232,17 @@ def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(desk: Desk)
     for arguments, says in wrong.items():
         key, _, rest = arguments.partition(") ")
         words = [f"{key})", *rest.split()] if rest else [arguments]
-        code, _, err = desk.call("budget.iterations=1", *words)
+        code = call_main(*TINY, *QUICK, *SWEEP, "budget.iterations=1", *words)
+        err = capfd.readouterr().err
         assert code == 2 and says in err and len(err.splitlines()) == 1, (arguments, err)
-    assert not desk.sweep.exists()
+    assert not (tmp_path / "sweep").exists()
 
 
-def test_a_folder_of_another_sweep_is_refused(desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=1"]
+def test_a_folder_of_another_sweep_is_refused(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(desk.here)
+    line = [SPACE, "budget.iterations=1", "hydra.sweeper.n_trials=1"]
     assert desk.call(*line)[0] == 0
     other = "hydra.sweeper.objectives=[minimize eval/return_mean]"
     [study] = optuna.study.get_all_study_names(open_study(desk.sweep)._storage)
@@ -242,7 +250,8 @@ def test_a_folder_of_another_sweep_is_refused(desk: Desk) -> None:
         "hydra.sweeper.seed=5": f"holds the sweep {study}, which this line is not",
         f"hydra.sweeper.study={study}": "holds a sweep with other objectives or storage",
     }.items():
-        code, _, err = desk.call(*line, other, extra)
+        code = call_main(*TINY, *QUICK, *SWEEP, *line, other, extra)
+        err = capfd.readouterr().err
         assert code == 2 and says in err and len(err.splitlines()) == 1
 
 
