@@ -29,6 +29,7 @@ import sys
 import threading
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -361,6 +362,9 @@ def serve() -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     _loaded_libraries()
+    # What libraries would take apart at an end, torch its 114 operators, goes with the process, and in half the time.
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False
     gc.collect()
     gc.freeze()
     run = _serve(sock, sys.path[1:])
