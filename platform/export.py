@@ -217,7 +217,8 @@ def _visit(policy: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDAr
 
 def _visit_world(policy: Any, own: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """The same of a policy in a world, where all play: what those of its agents meet who are to act."""
-    seated = policy if isinstance(policy, SeatedPolicy) else SeatedPolicy(spec, [policy], [0] * spec.seats)
+    plays = isinstance(policy, SeatedPolicy) and any(policy.plays(seat) is own for seat in range(spec.seats))
+    seated = policy if plays else SeatedPolicy(spec, [own], [0] * spec.seats)
     mine = [seat for seat in range(spec.seats) if seated.plays(seat) is own]
     layout = next(role.observations for role in spec.roles if mine[0] in role.seats)
     assert layout is not None

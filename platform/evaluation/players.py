@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from algos.learning.seated import SeatedPolicy
 from algos.networks.inputs import spaces_of
 from algos.protocol import KeepsVersions, LearnsInEnv, Policy
 from envs.errors import nearest, require
@@ -24,6 +25,7 @@ class Player:
     name: str
     policy: Policy
     iteration: int | None  # of a run that it is of; None: it is scripted
+    population: str = ""  # of the run whose matches these are, in a league
 
     @property
     def learned(self) -> bool:
@@ -32,7 +34,7 @@ class Player:
 
 
 def players_of(algorithm: Any, iteration: int, versions: bool) -> list[Player]:
-    """Return a run's own players, the oldest first: its present policy is the last one.
+    """Return a run's own players, the oldest first: its present policy is the last one; of a league, each policy's.
 
     Args:
         algorithm: as `load` gives it.
@@ -40,8 +42,16 @@ def players_of(algorithm: Any, iteration: int, versions: bool) -> list[Player]:
         versions: whether those that it keeps play too.
     """
     kept = algorithm.versions if versions and isinstance(algorithm, KeepsVersions) else ()
-    older = [Player(f"@{number}", algorithm.version(number), number) for number in kept if number < iteration]
-    return [*older, Player(f"@{iteration}", algorithm.policy(), iteration)]
+    each = [(algorithm.version(number), number) for number in kept if number < iteration]
+    each.append((algorithm.policy(), iteration))
+    populations = [policy.populations if isinstance(policy, SeatedPolicy) else {} for policy, _ in each]
+    if not populations[-1]:
+        return [Player(f"@{number}", policy, number) for policy, number in each]
+    return [
+        Player(f"{name}@{number}", of[name], number, name)
+        for name in populations[-1]
+        for of, (_, number) in zip(populations, each, strict=True)
+    ]
 
 
 def find_players(words: Sequence[str], env: EnvSpec) -> list[Player]:

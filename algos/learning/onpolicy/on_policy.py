@@ -71,7 +71,8 @@ class OnPolicy(abc.ABC):
         self._check()
         self.env = playable(seated(self.env, self.seat_feature), self.vec)
         self.vec.check(self.env.in_training())
-        self.parts = make_parts(self.env, self.policies, self._architecture)
+        self.frozen = Opponents(self.opponents)
+        self.parts = self.frozen.learning(make_parts(self.env, self.policies, self._architecture), self.env)
         single, several = self.parts.single, self.parts
         groups, staleness = self._groups, self._staleness
         config = RolloutConfig(
@@ -95,7 +96,7 @@ class OnPolicy(abc.ABC):
             )
             for k, part in enumerate(self.parts.each)
         ]
-        self.frozen = Opponents(self.opponents, self.weights())
+        self.frozen.begin(self.weights())
         meeting = self.frozen.add_to(config)
         acting = self.frozen.acting(self.weights())
         self.actors = Actors(meeting, self.pool, self.rollouts, self.num_actors, staleness, *acting)
@@ -204,7 +205,7 @@ class OnPolicy(abc.ABC):
 
     def version(self, iteration: int) -> Policy:
         """See `KeepsVersions`."""
-        return seat_parts(self.parts, self.env, [self.frozen.version(iteration)])
+        return seat_parts(self.parts, self.env, self.frozen.version(iteration))
 
     def initial_policy(self) -> Initial:
         """See `TakesPolicy`: the last policy."""

@@ -61,6 +61,11 @@ class Rollout:
         return found
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nobody's turn came to its end."""
+        return self.acts is not None and not finished_turns(self.terminated, self.truncated, self.acts).any()
+
+    @property
     def seen(self) -> NDArray[Any]:
         """All observations, one after another: those acted on, those after the last step, and final ones [R, ...]."""
         return np.concatenate([self.obs.reshape(-1, *self.obs.shape[2:]), self.last_obs, self.final_obs])
