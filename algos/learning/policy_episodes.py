@@ -201,7 +201,7 @@ def _step(what: Performance, seeds: Sequence[int]) -> Episodes:
         players = Members(Population(policy.mlp, slots * seats), lambda _: policy.parameters, policy.normalizer)
     else:
         players = Alone.of(what, seeds, slots)
-    with one_thread(), closing(_open(what.env, task, slots)) as venv:
+    with one_thread(), closing(open_env(what.env, task, slots)) as venv:
         return play(venv, players, seeds, cap=what.max_steps, metrics=what.env.metrics)
 
 
@@ -318,7 +318,8 @@ class Alone:
         return obs
 
 
-def _open(spec: EnvSpec, task: NativeTask | None, slots: int) -> VectorEnv:
+def open_env(spec: EnvSpec, task: NativeTask | None, slots: int) -> VectorEnv:
+    """Return environments that whole episodes are played in step by step: native ones, if a task is given."""
     if task is None:
         return SerialVectorEnv(spec, slots, AutoresetMode.DISABLED, packed=True)
     return NativeVectorEnv(task, slots, AutoresetMode.DISABLED, packed=True)

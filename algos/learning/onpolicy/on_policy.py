@@ -101,7 +101,7 @@ class OnPolicy(abc.ABC):
         acting = self.frozen.acting(self.weights())
         self.actors = Actors(meeting, self.pool, self.rollouts, self.num_actors, staleness, *acting)
         episodes = self.eval_episodes, self.eval_max_steps
-        self.evaluation = AsyncEvaluation(config, self.pool, *episodes, *self.weights())
+        self.evaluation = AsyncEvaluation(config, self.pool, *episodes, *self.weights(), against=self.frozen)
 
     @property
     def iteration(self) -> int:

@@ -8,6 +8,8 @@ import pytest
 from learned import advance, algorithm, leaves, parameters
 from test_agents import MORTALS, SMALL, TURNS  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
+from algos.common.keys import Stream, episode_seed
+from algos.learning.selfplay.matches import Players, play_match
 from algos.learning.selfplay.meetings import Draw, Settings
 from algos.networks.actor import ActorPolicy
 from algos.networks.multiagent.versions import VersionsActor, stack
@@ -165,6 +167,25 @@ def test_a_league_is_met_as_its_shares_say_and_by_the_newest_where_they_say_so()
     wanted = newest[0], one.frozen.version(0)[0], older[0]
     np.testing.assert_array_equal(main.parameters, [weights.parameters for weights in wanted])
     np.testing.assert_array_equal(exploiter.parameters[1], older[1].parameters)
+
+
+def test_evaluations_are_games_of_each_policy_against_its_first_version_on_sides_in_turn() -> None:
+    one = build("league", "algo.rollouts=inline", "algo.eval_episodes=6")
+    plan, parts = one.plan(), one.parts.each
+    for _ in range(2):
+        next(plan)
+    now = one.weights()
+    for _ in range(2):
+        row = next(plan)
+    plan.close()
+    seeds = [episode_seed(one.seed, Stream.EVALUATION, 2, k) for k in range(6)]
+    for k, name in enumerate(one.names):
+        two = tuple(ActorPolicy(parts[k].architecture, of[k]) for of in (now, one.frozen.version(0)))
+        games = play_match(Players(one.env, two, (False, True), 1000), 0, 1, seeds).returns[:, 0]
+        mine = [games[6 * (k % 2) + k] for k in range(6)]  # the second six are on exchanged sides
+        assert row[f"eval/{name}/return_mean"] == np.mean(mine)
+        assert row[f"eval/{name}/return_std"] == pytest.approx(np.std(mine))
+    assert row["eval/return_mean"] == row["eval/main/return_mean"] and row["eval/lives"] == row["eval/episodes"] == 6
 
 
 def test_versions_are_spread_over_the_run() -> None:

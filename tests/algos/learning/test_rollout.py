@@ -149,8 +149,8 @@ def test_what_differs_in_training_differs_in_rollouts_and_not_in_whole_episodes(
     of = replace(of, env=playable(replace(of.env, training={"max_episode_steps": 5}), of.vec))
     (rollout,), _ = Collector(of).collect([weights(of)], ResumePoint.first(4, of.architecture), 0)
     assert set(rollout.lengths) == {5} and len(rollout.lengths) == 32
-    seeds: Any = SerialPool().broadcast([weights(of)])
-    whole = evaluate_on_worker(of, 1000, (seeds, 0, 3))
+    playing: Any = SerialPool().broadcast(([weights(of)], []))
+    whole = evaluate_on_worker(of, 1000, (playing, 0, 0, 3))
     assert whole.lengths.min() > 5
     other = {"wrappers": [{"_target_": "gymnasium.wrappers.TimeAwareObservation"}]}
     with pytest.raises(ConfigError, match=r"env\.training changes the spaces to"):
