@@ -119,7 +119,7 @@ def play_matches(
         max_steps: after which a game is cut off.
 
     Raises:
-        PaddockError: it learned in no world of one role, or a player is none there.
+        PaddockError: it learned in no world, or a player is none there.
     """
     in_world = isinstance(algorithm, LearnsInEnv) and algorithm.env.seats > 1
     require(in_world, f"{run} is a run of one agent, which has nobody to play against; name a run in a world")

@@ -15,7 +15,7 @@ from algos.learning.episodes import Episodes, play
 from algos.learning.policy import Policy
 from algos.learning.policy_episodes import Alone, drawn_in_seat, exact_task, open_env
 from algos.learning.seated import SeatedPolicy
-from algos.learning.selfplay.sides import sides_of
+from algos.learning.selfplay.sides import are_alike, sides_of
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool
 from envs.spec import EnvSpec
@@ -46,7 +46,10 @@ class Games:
 
 @dataclass(frozen=True)
 class Results:
-    """What P players came to against each other; who did not meet has zeros."""
+    """What P players came to against each other; who did not meet has zeros.
+
+    Where sides differ, a game and the one with sides exchanged count as one, in which returns are of both.
+    """
 
     wins: NDArray[np.int64]  # [P, P], games in which the row's player had the greater return than the column's
     draws: NDArray[np.int64]  # [P, P], games in which both had the same
@@ -119,6 +122,11 @@ def _own(played: Episodes, mine: NDArray[np.bool_]) -> Episodes:
     return replace(played, returns=returns, lives=lives, seats=seats)
 
 
+def scores(env: EnvSpec, returns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return by what two players' games [G, 2] are won: their returns, of both sides together where these differ."""
+    return returns if are_alike(env) else np.asarray(returns.reshape(2, -1, 2).mean(axis=0))
+
+
 def play_share(task: Task) -> Games:
     """Play some games of two players, on a worker."""
     shared, first, second, seeds = task
@@ -149,7 +157,7 @@ def play_all(
             what = "games of players %d and %d were lost: %s: %s"
             log.warning(what, i, j, type(done.error).__name__, done.error)
             continue
-        mine, others = done.value.returns.T
+        mine, others = scores(players.env, done.value.returns).T
         wins[i, j], wins[j, i] = (mine > others).sum(), (others > mine).sum()
         draws[i, j] = draws[j, i] = (mine == others).sum()
         returns[i, j], returns[j, i] = mine.mean(), others.mean()
