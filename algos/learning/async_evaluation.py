@@ -88,8 +88,10 @@ class AsyncEvaluation:
         """Wait for what was started and report it; nothing where nothing was, or all of it was lost."""
         metrics = self._wait()
         self._thread, self._running = None, False
-        if metrics and metrics["eval/return_mean"] > self.best_return:
-            self.best_return, self.best = metrics["eval/return_mean"], self._evaluated
+        mean = metrics.get("eval/return_mean", float("-inf"))
+        # Of those that won all games against the first version, the newest has learned from the most others.
+        if mean > self.best_return or (metrics and self._first and mean == self.best_return):
+            self.best_return, self.best = mean, self._evaluated
         return metrics
 
     def finish_last(self, *weights: Weights) -> list[dict[str, float]]:

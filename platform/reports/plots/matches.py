@@ -37,7 +37,7 @@ def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
     figure = new_figure(9, 4.5)
     ax = figure.subplots()
     own, others = _own(matches), [k for k, player in enumerate(matches["players"]) if player["iteration"] is None]
-    styles = {"markersize": 4, "linewidth": 1.6, "elinewidth": 0.9}
+    styles: dict[str, Any] = {"markersize": 4, "linewidth": 1.6, "elinewidth": 0.9}
     for number, (population, which) in enumerate(own.items()):
         x, elo, low, high = (np.array([matches["players"][k][name] for k in which]) for name in ("iteration", *RATING))
         ax.errorbar(

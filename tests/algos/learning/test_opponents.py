@@ -185,6 +185,13 @@ def test_evaluations_are_games_of_each_policy_against_its_first_version_on_sides
         mine = [games[6 * (k % 2) + k] for k in range(6)]  # the second six are on exchanged sides
         assert row[f"eval/{name}/return_mean"] == np.mean(mine)
         assert row[f"eval/{name}/return_std"] == pytest.approx(np.std(mine))
+    assert one.policy_iteration("best") == 2 and one.evaluation.best_return == row["eval/return_mean"]
+    one.evaluation.start(*one.weights())
+    mean = one.evaluation.finish()["eval/return_mean"]
+    one.evaluation.best, one.evaluation.best_return = now, mean
+    one.evaluation.start(*one.weights())
+    one.evaluation.finish()
+    assert one.policy_iteration("best") == 4  # of equals the newest
     assert row["eval/return_mean"] == row["eval/main/return_mean"] and row["eval/lives"] == row["eval/episodes"] == 6
 
 
