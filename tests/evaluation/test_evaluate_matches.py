@@ -112,7 +112,7 @@ def test_all_policies_of_a_league_meet_and_each_has_a_curve(league: Path, main: 
     own = [f"{name}@{number}" for name in ("main", "exploiter") for number in (0, 1, 2)]
     assert [player["name"] for player in told["players"]] == [*own, "random"]
     _, pictures = read_pictures(Run(league, read_config(league), read_columns(league)))
-    curves, _ = pictures["elo"]("ppo").axes[0].get_legend_handles_labels()
+    curves: list[Any] = pictures["elo"]("ppo").axes[0].get_legend_handles_labels()[0]
     assert [curve.get_label() for curve in curves] == ["main", "exploiter"]
     assert [curve[0].get_xdata().tolist() for curve in curves] == [[0, 1, 2]] * 2
     code, out, _ = main(league, "players=random", "episodes=2")

@@ -89,7 +89,8 @@ class Heard:
 
 
 def test_players_of_several_roles_have_one_side_each_and_two_games_count_as_one() -> None:
-    env, heard = EnvSpec("toy_worlds:Skirmish", {"kinds": 2}, (), None, fresh=False), []
+    env = EnvSpec("toy_worlds:Skirmish", {"kinds": 2}, (), None, fresh=False)
+    heard: list[tuple[str, str]] = []
     each = [SeatedPolicy(env, [Heard(name, role, heard) for role in ("other", "one")], [0, 1, 1, 0]) for name in "ab"]
     for first, second, expected in ((0, 1, {("a", "other"), ("b", "one")}), (1, 0, {("b", "other"), ("a", "one")})):
         heard.clear()
