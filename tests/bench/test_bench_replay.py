@@ -150,6 +150,11 @@ def test_ape_x_plays_as_many_environments_with_workers_as_without(monkeypatch: p
     assert [(one.num_rows, one.plays_on_pool) for one in made] == [(16, True), (16, False)]
 
 
+def test_rows_with_their_zeros_and_without_learn_the_same() -> None:
+    made = [paddock_replay.gather(bench.ZEROS, whole=whole, updates=64, seed=1) for whole in (True, False)]
+    assert made[0]["value"] == made[1]["value"] and [one["steps"] for one in made] == [64, 64]
+
+
 def test_peers_answer_from_processes_of_their_own() -> None:
     player = Player(bench.OUR_FILE)
     try:
