@@ -332,9 +332,9 @@ def test_rows_without_their_zeros_give_the_bits_of_whole_ones(
             if whole:
                 learner._see = lambda obs: (as_features(prepare_rows(arch, obs)), None)  # type: ignore[method-assign]
             else:
-                del learner._see  # type: ignore[method-assign]
+                del learner._see
             # Twice: the second time, weights are not touched that the first one touched.
-            told = [*learner.update(batch, 0.003), *learner.update(part_of(batch, slice(1, 2)), 0.001)]
+            told: list[Any] = [*learner.update(batch, 0.003), *learner.update(part_of(batch, slice(1, 2)), 0.001)]
             found[f"{kind}, {'whole' if whole else 'sparse'}"] = every_bit(learner, *told)
     first = next(iter(found.values()))
     assert len(found) > 2 and [kind for kind, bits in found.items() if bits != first] == []
