@@ -9,15 +9,16 @@ noisy networks: Fortunato et al. 2018 (arXiv:1706.10295); all but quantiles at o
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from algos.learning.learner import is_dense
+from algos.learning.offpolicy.from_replay import learn_alone, learn_in_torch
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.learners.q_learner import DenseQLearner
 from algos.learning.offpolicy.learners.q_learning import QLearning
 from algos.learning.offpolicy.operators import concurrently, replayed, report, reprioritize, store, train
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL
-from algos.learning.rollouts.actors import check_shares
 from algos.networks.architecture import Architecture
 from algos.networks.support import Support
 from envs.errors import require
@@ -54,14 +55,13 @@ class DQN(QLearning):
         given = {name: getattr(self, name) for name in ("quantiles", "atoms", "noisy_sigma")}
         needs = [f"algo.{name}={value}" for name, value in given.items() if value]
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
+            learn_alone(self)
             return DenseQLearner(architecture, self.objective, self.seed, **settings)
         # Torch takes a second to import, and dense networks never need it.
         from algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
 
-        check_shares(self.threads, self.rollouts, self.staleness, self.pool)
-        settings |= {"quantiles": self.quantiles, "noisy_sigma": self.noisy_sigma}
-        settings |= {"device": self.device, "precision": self.precision}
-        return TorchQLearner(architecture, self.objective, self.seed, **settings)
+        settings |= {"quantiles": self.quantiles, "noisy_sigma": self.noisy_sigma, "precision": self.precision}
+        return learn_in_torch(self, partial(TorchQLearner, architecture, self.objective, self.seed, **settings))
 
     @property
     def _shared(self) -> bool:

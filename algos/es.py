@@ -17,7 +17,8 @@ from algos.common.timing import Clock, worker_times
 from algos.evolution.population import EpisodeCap, Problem, SearchDistribution, play_members
 from algos.evolution.strategy import Generation, climb, play_evaluation, play_population, report_lost
 from algos.evolution.update import Adam, Decay, EvaluationLost
-from algos.learning.episodes import Moments, own_metrics, summarize
+from algos.learning.episode_metrics import own_metrics, summarize
+from algos.learning.episodes import Moments
 from algos.learning.flow import run_alone
 from algos.networks.flat import MLP, Activation, FlatPolicy
 from algos.networks.initial import InitialPolicy

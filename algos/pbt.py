@@ -19,8 +19,9 @@ from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import worker_times
 from algos.evolution.hyperparameters import Value, read_space
 from algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
-from algos.learning.episodes import count_cut, cut_metric, own_metrics
+from algos.learning.episode_metrics import count_cut, cut_metric, own_metrics
 from algos.networks.initial import InitialPolicy
+from algos.networks.inputs import seated
 from algos.pool.protocol import Done, Pool, PoolError
 from algos.protocol import KeepsFiles, TakesPolicy
 from envs.errors import ConfigError, PaddockError, require
@@ -71,6 +72,8 @@ class PBT:
 
     def __post_init__(self) -> None:
         self._check()
+        # What the members' policies see is evaluated, and played elsewhere, too.
+        self.env = seated(self.env, bool(self.member.keywords.get("seat_feature")))
         self.rounds = RoundSettings(
             self.member,
             self.env,

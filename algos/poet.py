@@ -25,7 +25,7 @@ from algos.evolution.reproduction import Reproduction
 from algos.evolution.strategy import Optimizer
 from algos.evolution.transfer import compete
 from algos.evolution.update import Adam, Decay
-from algos.learning.episodes import cut_metric
+from algos.learning.episode_metrics import cut_metric
 from algos.learning.flow import Together
 from algos.networks.flat import MLP, Activation, FlatPolicy
 from algos.networks.initial import InitialPolicy

@@ -26,7 +26,7 @@ from algos.learning.learner import (
     check_values,
     is_dense,
 )
-from algos.learning.normalize import Normalization
+from algos.learning.onpolicy.normalize import Normalization
 from algos.learning.onpolicy.on_policy import OnPolicy
 from algos.learning.onpolicy.operators import Lesson, checked, observed, published, report, scaled, trained
 from algos.learning.returns import gae, vtrace

@@ -2,13 +2,14 @@
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
+from algos.learning.offpolicy.from_replay import learn_in_torch
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.learners.q_learning import QLearning
 from algos.learning.offpolicy.operators import concurrently, replayed, report, reprioritize, store, train
 from algos.learning.replay.sequences import Sequences
-from algos.learning.rollouts.actors import check_shares
 from algos.networks.architecture import Architecture
 from envs.errors import require
 from envs.ranges import NonNegativeInt, PositiveInt, Range
@@ -46,19 +47,19 @@ class R2D2(QLearning):
         # Torch takes a second to import, and no other algorithm needs it for this.
         from algos.learning.offpolicy.learners.torch_recurrent_q import TorchRecurrentQ
 
-        check_shares(self.threads, self.rollouts, self.staleness, self.pool)
-        return TorchRecurrentQ(
+        make = partial(
+            TorchRecurrentQ,
             architecture,
             self.objective,
             self.seed,
             burn_in=self.burn_in,
             dueling=self.dueling,
             rescale=self.rescale,
-            device=self.device,
             precision=self.precision,
             adam_epsilon=self.adam_epsilon,
             threads=self.threads,
         )
+        return learn_in_torch(self, make)
 
     def _sequences(self, state_width: int) -> Sequences:
         period, length = self.num_steps, self.sequence_length

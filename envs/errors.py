@@ -20,6 +20,7 @@ class PaddockError(Exception):
     exit_code = 2
 
 
+NO_ROOM = 74  # exit code of a run whose disk is full or gone: EX_IOERR of sysexits.h
 IN_USE = 75  # exit code of a run that another process is at: EX_TEMPFAIL of sysexits.h
 
 

@@ -4,68 +4,27 @@ A recipe, not an environment, is what crosses process borders: every worker cook
 """
 
 import functools
-import re
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
 import gymnasium
-from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
-from gymnasium.wrappers import TimeLimit
 
-from envs.errors import ConfigError, PaddockError, closest, nearest, provide, require, resolve
+from envs.errors import ConfigError, nearest, require
+from envs.frozen import Frozen, freeze, thaw
+from envs.making import Made, look, make_by_id, wrap
 from envs.ranges import Range, check_fields
 from envs.spaces.layout import Layout
-from envs.stacks import Stack, find_stack
-from envs.worlds.adapter import Adapter, find_owner
-from envs.worlds.limit import Limited
-from envs.worlds.make import adapt, call_factory, names_factory
-from envs.worlds.roles import Role, Seats, group, seats_of
+from envs.stacks import Stack
+from envs.worlds.make import adapt
+from envs.worlds.roles import Role, Seats, group
 
-REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
 # What may differ where rollouts are played, and of which kind it is.
 IN_TRAINING: dict[str, tuple[Any, str]] = {
     "kwargs": (Mapping, "a mapping"),
     "wrappers": ((list, tuple), "a list"),
     "max_episode_steps": (int, "a whole number"),
 }
-
-
-class CannotBeMade(ConfigError):
-    """An environment's constructor raised what is no refusal of its arguments; the text ends in its traceback."""
-
-    details = True
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """A mapping or a list made hashable."""
-
-    kind: type  # dict or list
-    items: tuple[Any, ...]  # of a mapping: (key, value) pairs, sorted by the keys of each type
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.items)
-
-
-@dataclass(frozen=True)
-class Made:
-    """What an environment says of itself, once one was made.
-
-    Attributes:
-        seats: who sits there, in order.
-        limited: whether something truncates its episodes.
-        metadata: such as `render_modes`.
-        stack: how observations are stacks of frames; None where they are none, or it is not known.
-        takes_signals: whether it has a method `receive_signal(key, value)`.
-    """
-
-    seats: Seats
-    limited: bool
-    metadata: Mapping[str, Any]
-    stack: Stack | None
-    takes_signals: bool
 
 
 NOTHING = Frozen(dict, ())
@@ -138,39 +97,10 @@ class EnvSpec:
             ConfigError: unknown id, missing package, or arguments the constructor refuses.
         """
         kwargs = self.arguments | ({} if render_mode is None else {"render_mode": render_mode})
-        env = self._make(kwargs)
+        env = make_by_id(self.id, kwargs, self.max_episode_steps)
         for wrapper in self.wrappers:
-            env = _wrap(env, dict(thaw(wrapper)))
+            env = wrap(env, dict(thaw(wrapper)))
         return adapt(env, self.id, self.agents, self.max_episode_steps, self.seat_feature)
-
-    def _make(self, kwargs: dict[str, Any]) -> Any:
-        """Return what is registered by the id, or what the factory gives."""
-        limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
-        try:
-            if names_factory(self.id):
-                return call_factory(self.id, kwargs)
-            return gymnasium.make(self.id, disable_env_checker=True, **limit, **kwargs)
-        except NamespaceNotFound as error:
-            remedy = (
-                "install and name the package that has it, as in `pip install ale-py` and env.id=ale_py:ALE/Pong-v5"
-            )
-            raise ConfigError(f"env.id={self.id} is not a registered Gymnasium environment; {remedy}") from error
-        except UnregisteredEnv as error:
-            newest = {re.sub(r"-v\d+$", "", id): id for id in gymnasium.registry}
-            close = closest(re.sub(r"-v\d+$", "", self.id), newest)
-            hint = f"did you mean '{newest[close]}'?" if close else "gymnasium.pprint_registry() lists those there are"
-            raise ConfigError(f"env.id={self.id} is not a registered Gymnasium environment; {hint}") from error
-        except DependencyNotInstalled as error:
-            raise ConfigError(f"env.id={self.id} needs a package that is not installed: {_one_line(error)}") from error
-        except ImportError as error:
-            cause = (
-                error.__cause__ if isinstance(error.__cause__, ImportError) else error
-            )  # Gymnasium's own has no name
-            raise ConfigError(f"env.id={self.id} cannot be imported ({_one_line(cause)}); {provide(cause)}") from error
-        except REFUSALS as error:
-            raise ConfigError(f"env.kwargs={kwargs} is refused by {self.id}: {_one_line(error)}") from error
-        except gymnasium.error.Error as error:
-            raise ConfigError(f"env.id={self.id}: {_one_line(error)}") from error
 
     def wrapped(self, target: str) -> "EnvSpec":
         """The same recipe with one more wrapper, without arguments, on the outside."""
@@ -350,49 +280,12 @@ class EnvSpec:
         return self.keep(self.raw_spaces[0])[0]
 
     @functools.cached_property
-    def _made(self) -> "Made":
+    def _made(self) -> Made:
         """What an environment made for the purpose says."""
-        try:
-            env = self.make()
-        except PaddockError:
-            raise
-        except Exception as error:
-            what = f"env.id={self.id} cannot be made with env.kwargs={self.arguments}"
-            trace = "".join(traceback.format_exception(error)).rstrip()
-            raise CannotBeMade(f"{what}: {type(error).__name__}: {_one_line(error)}\n{trace}") from error
-        try:
-            return Made(
-                seats=seats_of(env),
-                limited=_is_limited(env),
-                metadata=dict(getattr(env, "metadata", {})),
-                stack=find_stack(env),
-                takes_signals=find_owner(env, "receive_signal") is not None,
-            )
-        finally:
-            env.close()
+        return look(self.make, self.id, f"env.id={self.id} cannot be made with env.kwargs={self.arguments}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(self)}  # without what was read from it
-
-
-def _wrap(env: Any, wrapper: dict[str, Any]) -> Any:
-    target = wrapper.pop("_target_")
-    wrap = resolve(target, "env.wrappers: _target_")
-    try:
-        wrapped = wrap(env, **wrapper)
-    except REFUSALS as error:
-        raise ConfigError(f"env.wrappers: {target} refuses {wrapper}: {_one_line(error)}") from error
-    alike = isinstance(wrapped, gymnasium.Env) or not isinstance(env, gymnasium.Env)
-    require(alike, f"env.wrappers: {target} does not give an environment; name a wrapper")
-    return wrapped
-
-
-def _is_limited(env: Any) -> bool:
-    while isinstance(env, gymnasium.Wrapper | Adapter):
-        if isinstance(env, TimeLimit | Limited):
-            return True
-        env = env.inner if isinstance(env, Adapter) else env.env
-    return False
 
 
 def _join(bounds: Mapping[Any, Any], path: str) -> Iterator[tuple[str, Any]]:
@@ -402,23 +295,3 @@ def _join(bounds: Mapping[Any, Any], path: str) -> Iterator[tuple[str, Any]]:
             yield from _join(bound, f"{path}{key}.")
         else:
             yield f"{path}{key}", bound
-
-
-def freeze(value: Any) -> Any:
-    """Make plain data hashable; mappings, lists and tuples stay apart."""
-    if isinstance(value, Mapping):
-        items = [(key, freeze(item)) for key, item in value.items()]
-        return Frozen(dict, tuple(sorted(items, key=lambda item: (type(item[0]).__name__, item[0]))))
-    if isinstance(value, list):
-        return Frozen(list, tuple(map(freeze, value)))
-    return tuple(map(freeze, value)) if isinstance(value, tuple) else value
-
-
-def thaw(value: Any) -> Any:
-    if isinstance(value, Frozen):
-        return {key: thaw(item) for key, item in value} if value.kind is dict else [thaw(item) for item in value]
-    return tuple(map(thaw, value)) if isinstance(value, tuple) else value
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -22,7 +22,7 @@ from envs.spec import EnvSpec
 from .config.build import build
 from .config.command import shown
 from .config.experiment import SECTIONS, assemble
-from .config.overrides import compose_sections, composed, spell_overrides
+from .config.overrides import compose_sections, composed, spell_overrides, spell_run_dir
 from .config.plugins import check_runs_here
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
 from .evaluation.load import load as load_algorithm
@@ -72,7 +72,9 @@ def run(*overrides: str, progress: bool = True) -> "Run":
         print(spell_end(parts.path, outcome), flush=True)
     if outcome.signal is not None:
         if progress:
-            print(f"  paddock.load({str(parts.path)!r}) has it; the same call with 'run.dir={parts.path}' goes on")
+            print(
+                f"  paddock.load({str(parts.path)!r}) has it; the same call with {spell_run_dir(parts.path)!r} goes on"
+            )
         _leave(outcome.signal)
     return Run(path)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from algos.learning.selfplay.sides import are_alike
 from algos.protocol import LearnsInEnv
 from envs.errors import require
 
@@ -271,7 +272,10 @@ def _matches(
     }
     _print({"run": run, "policy": f"@{iteration}, {_moment(progress)}"})
     drawn = "drawn, as in training" if stochastic else "the most likely ones"
-    _print({"games": f"{episodes:,} of each two, half of them on exchanged sides, from seed {seed}"})
+    half = (
+        "half of them on exchanged sides" if are_alike(algorithm.env) else "in pairs on exchanged sides, won together"
+    )
+    _print({"games": f"{episodes:,} of each two, {half}, from seed {seed}"})
     _print({"actions": f"{drawn}, of learned policies"})
     print("", *played.table(), "", sep="\n")
     for key, out in (("matrix", matrix), ("json", json)):

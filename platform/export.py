@@ -22,7 +22,7 @@ from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, PaddockError, require
 from envs.spaces.parts import Path as LeafPath
 from envs.spaces.parts import dotted
-from envs.spaces.structures import flatten
+from envs.spaces.views import flatten
 from envs.spec import EnvSpec
 from envs.vector.serial import SerialVectorEnv
 from envs.worlds.roles import narrow
@@ -217,7 +217,8 @@ def _visit(policy: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDAr
 
 def _visit_world(policy: Any, own: Any, spec: EnvSpec) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """The same of a policy in a world, where all play: what those of its agents meet who are to act."""
-    seated = policy if isinstance(policy, SeatedPolicy) else SeatedPolicy(spec, [policy], [0] * spec.seats)
+    plays = isinstance(policy, SeatedPolicy) and any(policy.plays(seat) is own for seat in range(spec.seats))
+    seated = policy if plays else SeatedPolicy(spec, [own], [0] * spec.seats)
     mine = [seat for seat in range(spec.seats) if seated.plays(seat) is own]
     layout = next(role.observations for role in spec.roles if mine[0] in role.seats)
     assert layout is not None

@@ -21,15 +21,16 @@ from omegaconf.errors import OmegaConfBaseException
 
 from algos.pool.protocol import PoolError
 from algos.protocol import Describes
-from envs.errors import PaddockError, split_details
+from envs.errors import NO_ROOM, PaddockError, split_details
 
 from .config.build import build
-from .config.command import complain, fall_silent
+from .config.command import complain, fall_silent, open_standard_files
 from .config.compose import check_sweep, hydra_parser, register_search_path
 from .config.experiment import ExperimentParts, assemble, env_name, packages
 from .config.help import print_help
 from .config.hydra_private import run_hydra
 from .config.mistakes import check_arguments, composition_error
+from .config.overrides import spell_run_dir
 from .config.plugins import check_runs_here, register_plugin
 from .config.sessions import moved, settle
 from .runs.checkpoint import StorageError
@@ -51,8 +52,10 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """The command `paddock`.
 
-    Exit codes: 0 done, 1 the run failed, 2 bad input, 75 another process is at it, 128 + n stopped by signal n.
+    Exit codes: 0 done, 1 the run failed, 2 bad input, 74 its disk is full or gone, 75 another process is at it, 128 + n
+    stopped by signal n.
     """
+    open_standard_files()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors, and they can be put in one line
     failures: list[Exception] = []
     runs: list[Path] = []  # of this process, in a sweep
@@ -88,7 +91,7 @@ def main() -> int:
         if len(runs) > 1 and runs[0].exists():
             print_table(Path(os.path.commonpath(runs)), read_run_states(runs), 0)
     except RunFailed as error:
-        code = complain(error, 1)
+        code = complain(error, NO_ROOM if isinstance(error.__cause__, StorageError) else 1)
         if isinstance(error.__cause__, PoolError) and arguments is not None and not arguments.multirun:
             print(f"  {_command(sys.argv[1:], runs[-1])}", file=sys.stderr)
         return code
@@ -274,4 +277,4 @@ def spell_end(path: Path, outcome: Outcome) -> str:
 def _command(arguments: Sequence[str], path: Path) -> str:
     """The command that goes on with a run which these arguments began."""
     kept = [argument for argument in arguments if not argument.startswith(("run.dir=", "resume="))]
-    return f"python -m paddock {shlex.join([*kept, f'run.dir={path}'])}"
+    return f"python -m paddock {shlex.join([*kept, spell_run_dir(path)])}"

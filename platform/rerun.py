@@ -20,6 +20,7 @@ from .config.experiment import assemble
 from .config.overrides import compose_sections
 from .launch import play
 from .runs.folder import INITIAL, FolderError, import_from_where_it_began, read_config
+from .runs.journal import name_damage, parse_row
 from .runs.provenance import find_source
 
 HELP = """\
@@ -150,16 +151,18 @@ def _lines(path: Path, iterations: int) -> Iterator[bytes]:
     last = 0
     try:
         with open(path, "rb") as lines:
-            for line in lines:
-                if not line.endswith(b"\n") or (iteration := json.loads(line)["iteration"]) > iterations:
+            for number, line in enumerate(lines, 1):
+                if not line.endswith(b"\n"):
                     return
-                if iteration == last and path.name == "metrics.jsonl":
+                if (row := parse_row(line)) is None:
+                    raise FolderError(f"{name_damage(path, [number])}; mend it, or repeat a whole copy of the run")
+                if row["iteration"] > iterations or (row["iteration"] == last and path.name == "metrics.jsonl"):
                     return
-                last = iteration
+                last = row["iteration"]
                 yield line
     except FileNotFoundError:
         return
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
         raise FolderError(f"{path} cannot be read ({error})") from error
 
 

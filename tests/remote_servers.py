@@ -124,7 +124,18 @@ class Secretive(Counting):
         return *super().step(action)[:4], {"fine": 1, "myself": self}
 
 
-for made in (Counting, Forgetful, Secretive):
+class Exhausted(Counting):
+    """Refuses to be made a fourth time."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        Exhausted.made += 1
+        if Exhausted.made > 3:
+            raise ValueError("there are no more licences")
+
+
+for made in (Counting, Forgetful, Secretive, Exhausted):
     gymnasium.register(f"{made.__name__}-v0", f"{__name__}:{made.__name__}", disable_env_checker=True)
 COUNTING = env_spec("Counting-v0")
 STEPS = 9

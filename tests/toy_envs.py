@@ -281,6 +281,7 @@ class Faulty(gymnasium.Env):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.count += 1
         shape = (2,)
+        info: dict[str, Any] = {}
         if self.fault and self.count == self.at and self.on in (None, self.seed):
             match self.fault:
                 case "raise":
@@ -296,13 +297,19 @@ class Faulty(gymnasium.Env):
                     time.sleep(1000)
                 case "shape":
                     shape = (3,)
-        return np.full(shape, self.count, np.float32), self.gain, self.count >= 50, False, {}
+                case "say":
+                    info = {"said": bytes(1 << 23)}  # more than a pipe holds
+        return np.full(shape, self.count, np.float32), self.gain, self.count >= 50, False, info
 
     def render(self) -> Any:
         return np.full((2, 2, 3), self.count, np.uint8)
 
     def double(self, value: int) -> int:
         return 2 * value
+
+    def close(self) -> None:
+        if self.fault == "close":
+            raise RuntimeError("the door sticks")
 
 
 class Forever(Faulty):

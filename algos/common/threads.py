@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 _lock = threading.Lock()
-_limits: list[threadpool_limits] = []  # of BLAS, for each thread that asked for one thread and has not left
-_leaving = 0  # those among them that have left
+_inside = 0  # threads that asked for one thread and have not left
+_limits: dict[tuple[str, ...], threadpool_limits] = {}  # of BLAS, the first for each set of libraries since then
 
 
 @contextlib.contextmanager
@@ -20,17 +20,18 @@ def one_thread(libraries: ThreadpoolController | None = None) -> Iterator[None]:
     Args:
         libraries: those loaded by now, which take half a millisecond to find; None: find them.
     """
-    global _leaving
+    global _inside
     libraries = libraries or ThreadpoolController()
     with libraries.limit(limits=1, user_api="openmp"):  # OpenMP's setting is the calling thread's
         with _lock:
-            _limits.append(libraries.limit(limits=1, user_api="blas"))
+            files = tuple(library.filepath for library in libraries.lib_controllers)
+            # Where threads take turns there is always one inside: only what is restored at the end is kept.
+            _limits.setdefault(files, libraries.limit(limits=1, user_api="blas"))
+            _inside += 1
         try:
             yield
         finally:
             with _lock:
-                _leaving += 1
-                if _leaving == len(_limits):
-                    _leaving = 0
-                    while _limits:
-                        _limits.pop().restore_original_limits()
+                _inside -= 1
+                while not _inside and _limits:
+                    _limits.popitem()[1].restore_original_limits()

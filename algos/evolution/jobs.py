@@ -18,7 +18,7 @@ from algos.evolution.strategy import (
     report_lost,
 )
 from algos.evolution.update import Adam
-from algos.learning.episodes import count_cut
+from algos.learning.episode_metrics import count_cut
 from algos.learning.flow import Job
 
 LOST = float("-inf")  # the score of an evaluation that was lost: worse than any

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Noise, PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.learning.episodes import Episodes, Moments, play
-from algos.learning.policy_episodes import Members, NativePlayer
+from algos.learning.players import Members
+from algos.learning.policy_episodes import NativePlayer
 from algos.networks.flat import MLP, Population
 from algos.pool.broadcast import Broadcast
 from envs.native.networks import Normalizer

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 
 from algos.common.keys import Stream, episode_seed
-from algos.learning.episodes import Episodes, summarize
+from algos.learning.episode_metrics import summarize
+from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
 from algos.learning.rollouts.collector import RolloutConfig
 from algos.learning.seated import seat_parts
+from algos.learning.selfplay.matches import Players, play_against
+from algos.learning.selfplay.opponents import Opponents
+from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Weights
 from algos.networks.native_policy import network_of
 from algos.pool.broadcast import Broadcast
@@ -30,7 +34,7 @@ GIVE_UP_S = 1.0  # what was given up is not waited for any longer: a task may ta
 class Playing:
     """What an evaluation has come to; one that was given up has this to itself."""
 
-    ends: dict[int, Any] = field(default_factory=dict)
+    ends: dict[tuple[int, int], Any] = field(default_factory=dict)  # by policy and first episode
     error: BaseException | None = None
     given_up: bool = False
 
@@ -42,12 +46,27 @@ class AsyncEvaluation:
     machine. An evaluation therefore only holds training up where it takes longer than the time between two evaluations.
     """
 
-    def __init__(self, config: RolloutConfig, pool: Pool, episodes: int, max_steps: int, *weights: Weights) -> None:
+    def __init__(
+        self,
+        config: RolloutConfig,
+        pool: Pool,
+        episodes: int,
+        max_steps: int,
+        *weights: Weights,
+        against: Opponents | None = None,
+    ) -> None:
+        """Have settings, and the weights of each part before the first update.
+
+        Args:
+            episodes: of one evaluation; with opponents of each policy.
+            against: whose first versions are the other side; without them the policies play all sides.
+        """
         self._config = config
         self._pool = pool
         self._episodes = episodes
         self._max_steps = max_steps  # of an episode
         self._parts = config.parts
+        self._against = against
         self._evaluated: Sequence[Weights] = weights  # of each part, those being played, or played last
         self._thread: threading.Thread | None = None
         self._running = False
@@ -70,15 +89,18 @@ class AsyncEvaluation:
         """Wait for what was started and report it; nothing where nothing was, or all of it was lost."""
         metrics = self._wait()
         self._thread, self._running = None, False
-        if metrics and metrics["eval/return_mean"] > self.best_return:
-            self.best_return, self.best = metrics["eval/return_mean"], self._evaluated
+        mean = metrics.get("eval/return_mean", float("-inf"))
+        # Of those that won all games against the first version, the newest has learned from the most others.
+        if mean > self.best_return or (metrics and self._first and mean == self.best_return):
+            self.best_return, self.best = mean, self._evaluated
         return metrics
 
     def finish_last(self, *weights: Weights) -> list[dict[str, float]]:
         """Report what is being played, and an evaluation of these weights if they are others; nothing changes."""
         reports = [self._wait()]
         if not self._running or weights[0].version != self._evaluated[0].version:
-            last = AsyncEvaluation(self._config, self._pool, self._episodes, self._max_steps, *weights)
+            settings: tuple[Any, ...] = self._config, self._pool, self._episodes, self._max_steps
+            last = AsyncEvaluation(*settings, *weights, against=self._against)
             last.best_return = max([self.best_return, *(metrics["eval/return_mean"] for metrics in reports if metrics)])
             last.start(*weights)
             reports.append(last.finish())
@@ -95,13 +117,13 @@ class AsyncEvaluation:
             self._thread.join()
         if self._playing.error is not None:
             raise self._playing.error
-        played = [self._playing.ends[index] for index in sorted(self._playing.ends)]
-        if not played:
-            return {}
-        names = self._config.env.metrics
-        together = Episodes.join(played, len(names))
-        told = summarize(together, names, self.best_return, self._evaluated[0].version, self._max_steps)
-        return told | self._tell_each(together)
+        ends, names = self._playing.ends, self._config.env.metrics
+        each = [
+            Episodes.join([ends[share] for share in sorted(ends) if share[0] == k], len(names))
+            for k in range(max(len(self._first), 1))
+        ]
+        told = summarize(each[0], names, self.best_return, self._evaluated[0].version, self._max_steps)
+        return told | self._tell_each(each) if told else {}
 
     def close(self) -> None:
         """Give up what is being played, which a resumed run plays again; may be called twice."""
@@ -122,10 +144,16 @@ class AsyncEvaluation:
         self._evaluated = [Weights(**one) for one in judged]
         self.best_return, self.best = float(state["best"]["return"]), [Weights(**one) for one in best]
 
-    def _tell_each(self, played: Episodes) -> dict[str, float]:
-        """Return what the lives of each of several policies came to."""
+    @property
+    def _first(self) -> list[Weights]:
+        """The other side of each policy's games; none: the policies play all sides."""
+        return [] if self._against is None else self._against.first
+
+    def _tell_each(self, each: Sequence[Episodes]) -> dict[str, float]:
+        """Return what the lives of each of several policies came to, in its own games or in those of all together."""
         metrics: dict[str, float] = {}
-        for part in () if self._parts.single else self._parts.each:
+        for k, part in enumerate(() if self._parts.single else self._parts.each):
+            played = each[k % len(each)]
             lives = [of[np.isin(seats, part.seats)] for of, seats in zip(played.lives, played.seats, strict=True)]
             returns = np.concatenate(lives) if lives else np.zeros(0)
             if len(returns):
@@ -138,16 +166,17 @@ class AsyncEvaluation:
             config = self._config
             network = network_of(config.architecture) if self._parts.single else None
             anyway = isinstance(config.vec, Native)
-            natively = NativePlayer.exact(config.env, network, native_anyway=anyway) is not None
+            natively = not self._first and NativePlayer.exact(config.env, network, native_anyway=anyway) is not None
             size = min(FULL if natively else COMPANY, self._episodes)  # short tasks hold up few others
-            shared = self._pool.broadcast(weights)
-            tasks = [(shared, first, min(first + size, self._episodes)) for first in range(0, self._episodes, size)]
+            shared, first = self._pool.broadcast((weights, self._first)), range(0, self._episodes, size)
+            games = range(max(len(self._first), 1))
+            tasks = [(shared, k, start, min(start + size, self._episodes)) for k in games for start in first]
             play_task = functools.partial(evaluate_on_worker, self._config, self._max_steps)
             for done in self._pool.imap_unordered(play_task, tasks):
                 if playing.given_up:
                     return
                 if done.error is None:
-                    playing.ends[done.index] = done.value
+                    playing.ends[tasks[done.index][1:3]] = done.value
                 else:
                     log.warning("an evaluation task was lost: %s: %s", type(done.error).__name__, done.error)
         except BaseException as error:
@@ -155,13 +184,20 @@ class AsyncEvaluation:
 
 
 def evaluate_on_worker(
-    config: RolloutConfig, max_steps: int, task: tuple[Broadcast[Sequence[Weights]], int, int]
+    config: RolloutConfig, max_steps: int, task: tuple[Broadcast[Sequence[Sequence[Weights]]], int, int, int]
 ) -> Episodes:
-    """Play episodes first..last-1 of an evaluation, by the most likely actions."""
-    shared, first, last = task
-    weights = shared.value
-    seeds = [episode_seed(config.seed, Stream.EVALUATION, weights[0].version, k) for k in range(first, last)]
+    """Play episodes first..last-1 of an evaluation, by the most likely actions.
+
+    Args:
+        task: the weights of each policy, and those that are the other side or none; whose games these are; first, last.
+    """
+    shared, k, first, last = task
+    (weights, against), native = shared.value, isinstance(config.vec, Native)
+    seeds = [episode_seed(config.seed, Stream.EVALUATION, weights[0].version, n) for n in range(first, last)]
+    if against:
+        two = tuple(ActorPolicy(config.parts.each[k].architecture, of[k]) for of in (weights, against))
+        # Who does the same every time would play all games alike against another such.
+        return play_against(Players(config.env, two, (False, True), max_steps, native), seeds, first)
     policy = seat_parts(config.parts, config.env, weights)
-    native = isinstance(config.vec, Native)
     what = Performance(config.env, policy, max_steps, stochastic=False, in_company=True, native=native)
     return perform(what, seeds, threads_of(config.vec))

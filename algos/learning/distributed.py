@@ -1,8 +1,8 @@
 """Several learners that learn as one: each takes its share of every minibatch, and their gradients are added up.
 
 The first learner is the run's own, in its process; the others are processes beside it, which end with it. Each is sent
-the whole rollout and computes everything but its share of the minibatches as the others do, so that all parameters stay
-the same to the bit. The state is the first learner's: the others begin with it.
+the whole rollout, or which rows of a replay were drawn, and computes everything but its share of the minibatches as the
+others do, so that all parameters stay the same to the bit. The state is the first learner's: the others begin with it.
 """
 
 import contextlib
@@ -11,19 +11,19 @@ import signal
 import tempfile
 import time
 import traceback
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle
 import torch
 import torch.distributed
 from torch import Tensor
 
-from algos.learning.torch_learner import DistributedContext, TorchLearner
+from algos.learning.torch_learner import DistributedContext
 from envs.errors import PaddockError, require
 from envs.process import ChildProcess, describe_end
 
@@ -35,8 +35,28 @@ REMEDY = "start the run again to go on from its last checkpoint"
 # Signals to the whole group are for the first learner, which finishes its iteration together with the others.
 IGNORED = (signal.SIGINT, signal.SIGTERM)
 
-Make = Callable[..., TorchLearner]  # builds a learner, given its device and its context
+Make = Callable[..., "LearnsBeside"]  # builds a learner, given its device and its context
 Update = Callable[..., Any]  # update(learner, *lesson), the same in every process
+
+
+class LearnsBeside(Protocol):
+    """What several learners that learn as one are made of, each in its process."""
+
+    def at_work(self) -> AbstractContextManager[Any]:
+        """Return the context that it learns in."""
+        ...
+
+    def checksum(self) -> int:
+        """Return a number that learners of the same parameters have alike, and hardly any others."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that another learner begins with."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+        ...
 
 
 class LearnerLost(PaddockError):
@@ -60,7 +80,8 @@ class Learners:
         self._devices = [f"cuda:{rank}" if count > 1 and device == "cuda" else device for rank in range(count)]
         self._others: list[_Process] = []
         self._group: Any = None
-        self.first = make(device=self._devices[0], context=DistributedContext(0, count, self._all_reduce))
+        context = _context(0, count, self._exchange) if count > 1 else DistributedContext()
+        self.first: Any = make(device=self._devices[0], context=context)
 
     def describe(self) -> str:
         """How many, and where."""
@@ -92,8 +113,9 @@ class Learners:
                 for other in self._others:
                     other.child.connection.send_bytes(message)
         result = self._update(self.first, *lesson)
+        checksum = self.first.checksum() if self._others else 0
         for other in self._others:
-            if self._hear(other) != _checksum(self.first):
+            if self._hear(other) != checksum:
                 raise LearnerLost(f"{other.name} has other parameters than the first after the same lessons; {REMEDY}")
         return result
 
@@ -111,16 +133,16 @@ class Learners:
             for other in self._others:
                 self._hear(other)
 
-    def _all_reduce(self, tensor: Tensor) -> None:
-        if self._count > 1:
-            assert self._group is not None, "several learners learn only while they are at work"
-            with self._blaming():
-                work = self._group.allreduce([tensor])
-                while tensor.is_cuda and not work.is_completed():  # NCCL does not notice a death
-                    if any(other.child.popen.poll() is not None for other in self._others):
-                        self._group.abort()
-                        raise EOFError
-                work.wait()
+    def _exchange(self, tensor: Tensor, begin: Callable[[Any], Any]) -> None:
+        """Wait for what all learners do together."""
+        assert self._group is not None, "several learners learn only while they are at work"
+        with self._blaming():
+            work = begin(self._group)
+            while tensor.is_cuda and not work.is_completed():  # NCCL does not notice a death
+                if any(other.child.popen.poll() is not None for other in self._others):
+                    self._group.abort()
+                    raise EOFError
+            work.wait()
 
     def _hear(self, other: "_Process", timeout_s: float = TIMEOUT_S) -> Any:
         """What a learner says: a number, if all is well."""
@@ -190,13 +212,14 @@ def follow(connection: Connection) -> None:
         post: Post = connection.recv()
         group: Any = None
 
-        def all_reduce(tensor: Tensor) -> None:
+        def exchange(_: Tensor, begin: Callable[[Any], Any]) -> None:
             try:
-                group.allreduce([tensor]).wait()
+                begin(group).wait()
             except RuntimeError as error:
                 raise ConnectionError from error
 
-        learner = post.make(device=post.device, context=DistributedContext(post.rank, post.count, all_reduce))
+        context = _context(post.rank, post.count, exchange)
+        learner = post.make(device=post.device, context=context)
         learner.load_state_dict(post.state)
         with learner.at_work():
             connection.send(0)
@@ -204,7 +227,7 @@ def follow(connection: Connection) -> None:
             connection.send(0)
             while True:
                 post.update(learner, *connection.recv())
-                connection.send(_checksum(learner))
+                connection.send(learner.checksum())
     except (EOFError, ConnectionError):
         pass  # the others are gone, and the first one says why
     except Exception as error:
@@ -252,5 +275,19 @@ def check_learners(count: int, device: str) -> None:
         require(count <= gpus, f"learners={count} on device=cuda: torch sees {gpus} GPUs here; use learners={gpus}")
 
 
-def _checksum(learner: TorchLearner) -> int:
-    return zlib.crc32(learner.parameters().data)
+def _context(rank: int, count: int, exchange: Callable[[Tensor, Callable[[Any], Any]], None]) -> DistributedContext:
+    """A learner's place among several.
+
+    Args:
+        exchange: waits for what a group begins with a tensor.
+    """
+
+    def all_reduce(tensor: Tensor) -> None:
+        exchange(tensor, lambda group: group.allreduce([tensor]))
+
+    def all_gather(tensor: Tensor) -> Tensor:
+        found = [torch.empty_like(tensor) for _ in range(count)]
+        exchange(tensor, lambda group: group.allgather([found], [tensor]))
+        return torch.cat(found)
+
+    return DistributedContext(rank, count, all_reduce, all_gather)

@@ -5,7 +5,6 @@ next one at once, so that no slot waits for the longest episode. What an episode
 seed alone, never on the slot, the neighbours or the order.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -15,8 +14,6 @@ from numpy.typing import NDArray
 
 from envs.vector import VectorEnv
 from envs.vector.infos import read_numbers
-
-log = logging.getLogger(__name__)
 
 
 class Players(Protocol):
@@ -111,62 +108,6 @@ class Episodes:
         moments = [sample for part in parts for sample in part.moments]
         lives, seats = ([of for part in parts for of in getattr(part, name)] for name in ("lives", "seats"))
         return cls(returns, lengths, moments, told, lives, seats)
-
-
-def count_cut(lengths: NDArray[Any], max_steps: int) -> int:
-    """Return how many episodes of an evaluation came to its cap, and warn of them."""
-    cut = int((lengths >= max_steps).sum())
-    if cut:
-        what = "%d of %d episodes of an evaluation were cut off after %d steps, which count; "
-        log.warning(what + "raise eval_max_steps= for more", cut, len(lengths), max_steps)
-    return cut
-
-
-def cut_metric(cut: int) -> dict[str, float]:
-    """Return the metric of so many episodes that came to their cap; none: nothing."""
-    return {"eval/cut": cut} if cut else {}
-
-
-def own_metrics(group: str, names: Sequence[str], told: NDArray[np.float64]) -> dict[str, float]:
-    """Return the means of what environments told of themselves, [..., M], but for what is NaN; `group/NAME_mean`."""
-    columns = {name: told[..., k].ravel() for k, name in enumerate(names)}
-    known = {name: column[~np.isnan(column)] for name, column in columns.items()}
-    return {f"{group}/{name}_mean": float(column.mean()) for name, column in known.items() if len(column)}
-
-
-def summarize(played: Episodes, names: Sequence[str], best: float, iteration: int, max_steps: int) -> dict[str, float]:
-    """Return the metrics of a policy's evaluation; none where nothing is left of it.
-
-    Args:
-        names: of what the environment told of itself.
-        best: mean return of the best evaluation before.
-        iteration: that the policy is of.
-        max_steps: after which an episode was cut off.
-    """
-    kept = ~np.isnan(played.returns)
-    returns, lengths = played.returns[kept], played.lengths
-    if not len(returns):
-        return {}
-    each = played.each if played.lives else returns
-    mean = float(each.mean())
-    return {
-        "eval/return_mean": mean,
-        "eval/return_std": float(each.std()),
-        **team_metrics(played.lives),
-        "eval/length_mean": float(lengths.mean()),
-        **own_metrics("eval", names, played.told),
-        "eval/episodes": len(returns),
-        "eval/return_best": max(mean, best),
-        "eval/of_iteration": iteration,
-        **cut_metric(count_cut(lengths, max_steps)),
-    }
-
-
-def team_metrics(lives: Sequence[NDArray[np.float64]]) -> dict[str, float]:
-    """Return what several agents came to together, given the returns of all lives in each episode; of one nothing."""
-    if not lives:
-        return {}
-    return {"eval/team_return_mean": float(np.mean([each.sum() for each in lives])), "eval/lives": sum(map(len, lives))}
 
 
 def play(

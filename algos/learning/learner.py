@@ -129,6 +129,19 @@ def is_dense(
     return plain and (backend == "dense" or (backend == "auto" and narrow))
 
 
+def see(architecture: Architecture, rows: NDArray[Any], weights: Weights) -> tuple[Floats, SparseRows | None]:
+    """Map rows of observations to what goes into a dense network: all, or what is legal and the numbers without zeros.
+
+    See `Sample`.
+    """
+    inputs = architecture.inputs
+    if inputs.sparse is None:
+        return as_features(architecture.prepare(rows, weights)), None
+    legal = inputs.legal(rows)
+    legal = np.zeros((len(rows), 0), np.bool_) if legal is None else legal
+    return legal.astype(np.float32), expand(inputs.sparse, inputs.layout.octets(rows), weights.normalizer)
+
+
 class DenseLearner:
     """A dense network and its optimizer, without torch. Nothing depends on the processor or on the threads."""
 
@@ -143,7 +156,7 @@ class DenseLearner:
     def evaluate_batch(self, rollout: Rollout, weights: Weights) -> BatchValues:
         """See `Learner.evaluate_batch`."""
         T, N = rollout.reward.shape
-        every, sparse = self._see(rollout.seen, weights)
+        every, sparse = see(self.architecture, rollout.seen, weights)
         obs, own = every[: T * N], None if sparse is None else sparse.head(T * N)
         action = rollout.action.reshape(T * N, -1).astype(np.float32, copy=False)
         slope = slope_of(self.architecture.head, action)
@@ -156,15 +169,6 @@ class DenseLearner:
             _, found = self._backend.evaluate(theta, obs, action, own)
             logprob = (found - slope).reshape(T, N)
         return BatchValues(value, next_value, logprob, (obs, action, slope, own))
-
-    def _see(self, rows: NDArray[Any], weights: Weights) -> tuple[Floats, SparseRows | None]:
-        """What goes into the network for rows of observations, as a `Sample` has it."""
-        inputs = self.architecture.inputs
-        if inputs.sparse is None:
-            return as_features(self.architecture.prepare(rows, weights)), None
-        legal = inputs.legal(rows)
-        legal = np.zeros((len(rows), 0), np.bool_) if legal is None else legal
-        return legal.astype(np.float32), expand(inputs.sparse, inputs.layout.octets(rows), weights.normalizer)
 
     def descend(
         self,

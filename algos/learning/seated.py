@@ -1,6 +1,6 @@
 """Policies that share worlds: who plays in which seat."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -68,6 +68,11 @@ class SeatedPolicy:
             raise ConfigError(f"of={word} is neither a policy nor an agent; {known}")
         return found
 
+    @property
+    def populations(self) -> Mapping[str, Policy]:
+        """The policies of a league, of which any may play any seat, by their names; else nothing."""
+        return self._named if len(self._named) > len(set(self._seats.tolist())) else {}
+
     def drawing(self, generator: np.random.Generator) -> "SeatedPolicy":
         """Return the same policies with actions drawn from this generator, of those that can draw."""
         drawn = object.__new__(SeatedPolicy)
@@ -100,7 +105,7 @@ class SeatedPolicy:
 
 
 def seat_parts(parts: Parts, env: EnvSpec, weights: Sequence[Weights]) -> Policy:
-    """Return the policy of an environment's only part, or those of several in their seats."""
+    """Return the policy of an environment's only part, or those of several in their seats: of a league the first."""
     each = [ActorPolicy(part.architecture, one) for part, one in zip(parts.each, weights, strict=True)]
     if parts.single:
         return each[0]

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class TorchLearner:
         """
         self.device = torch.device(device)
         self.architecture = architecture
-        self.context = context or DistributedContext(0, 1, lambda tensor: None)
+        self.context = context or DistributedContext()
         self._threads = threads
         self.network = ActorCritic(architecture, seed).to(self.device)
         wrap_encoders(self.network, precision, compiled)
@@ -181,6 +182,10 @@ class TorchLearner:
     def _tensor(self, array: NDArray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 
+    def checksum(self) -> int:
+        """See `LearnsBeside.checksum`."""
+        return zlib.crc32(self.parameters().data)
+
     def weights(self, version: int) -> Weights:
         """See `Learner.weights`."""
         return plain_weights(version, self.parameters())
@@ -198,9 +203,10 @@ class TorchLearner:
 class DistributedContext:
     """Which of the learners this is that learn together, and how they add up tensors."""
 
-    rank: int  # 0 is the run's own
-    world_size: int
-    all_reduce: Callable[[Tensor], None]  # replaces a tensor by its sum over all learners
+    rank: int = 0  # 0 is the run's own
+    world_size: int = 1
+    all_reduce: Callable[[Tensor], None] = lambda tensor: None  # replaces a tensor by its sum over all learners
+    all_gather: Callable[[Tensor], Tensor] = lambda tensor: tensor  # joins tensors [N, ...] of all, by their ranks
 
     def share(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """This learner's part of a minibatch; may be empty."""

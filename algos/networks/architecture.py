@@ -12,9 +12,9 @@ from algos.networks.heads import Head
 from algos.networks.inputs import MIN_IMAGE, Inputs, images, seen
 from algos.networks.support import Support
 from envs.errors import require
+from envs.frozen import Frozen, freeze
 from envs.native.networks import DenseLayout, Normalizer
 from envs.spaces.layout import Layout
-from envs.spec import Frozen, freeze
 
 Encoder = Literal["mlp", "cnn", "own"]
 

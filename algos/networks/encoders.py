@@ -12,8 +12,8 @@ from algos.networks.architecture import Architecture
 from algos.networks.flat import Activation
 from algos.networks.inputs import Inputs
 from envs.errors import ConfigError, require, resolve
+from envs.frozen import thaw
 from envs.spaces.parts import Leaf, dotted
-from envs.spec import thaw
 
 Layer = TypeVar("Layer", bound=nn.Module)
 

@@ -51,10 +51,13 @@ class NoisyNetworks:
         self._noise = torch.zeros_like(self._theta)  # of the online network
 
     def shake(self, update: int) -> None:
-        """Give both networks the noise of an update, and forget gradients."""
+        """Give both networks the noise of an update."""
         self._noise = self._draw(update, ONLINE)
         _place(self._theta, self.learned.theta, self._noise)
         _place(self._target_theta, self.targets, self._draw(update, TARGET))
+
+    def forget(self) -> None:
+        """Let gradients of the online network be 0."""
         self._gradient.zero_()
 
     @torch.no_grad()

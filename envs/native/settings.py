@@ -20,9 +20,9 @@ from envs.errors import require
 from envs.native.boards.worlds import WORLDS, read_world
 from envs.native.games import minigrid
 from envs.native.games.ours import GAMES, Family, Settings
+from envs.native.originals import ELSEWHERE, is_exact
 from envs.spec import EnvSpec
 
-ELSEWHERE = "choose vec=serial or vec=multiprocess"
 PLAIN, HARDCORE, ENCODED, GIVEN = range(4)  # GROUND_... of ground.h
 POINTS = 200  # of Gymnasium's ground
 
@@ -158,7 +158,7 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
         action_space=action_space,
         metadata=creator.metadata,
         render_mode=spec.arguments.get("render_mode"),
-        exact=minigrid.is_exact(),
+        exact=is_exact("minigrid"),
     )
 
 
@@ -179,7 +179,7 @@ def _world_task(spec: EnvSpec) -> NativeTask:
         action_space=role.action_space,
         metadata={},
         render_mode=spec.arguments.get("render_mode"),
-        exact=family.exact(),
+        exact=family.original is None or is_exact(family.original),
     )
 
 

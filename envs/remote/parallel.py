@@ -5,16 +5,15 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError
 from envs.remote.infos import read_info
-from envs.remote.offer import Offer
 from envs.remote.rows import pack_actions
+from envs.remote.served import Served
 from envs.vector.contract import VectorMisuse
-from envs.vector.remote import make_place
 from envs.worlds.roles import Role, narrow
 from envs.worlds.world import Step, Told
 
@@ -43,6 +42,8 @@ class RemoteParallelEnv:
         wait_s: float = 120.0,
         world: str | None = None,
         agents: Sequence[str] | None = None,
+        *,
+        served: Served | None = None,
     ) -> None:
         """Ask what a server offers; its world is made by the first reset.
 
@@ -54,6 +55,7 @@ class RemoteParallelEnv:
             world: the name of a joint world at the server, in which other clients have the other seats; it is made for
                 the first who names it, and ends with the last. None: a world of one's own.
             agents: whose seats this client has there.
+            served: what is there, where somebody has asked; None: it is asked.
 
         Raises:
             ConfigError: gRPC is not installed, or the server refuses, or serves an environment of one agent, which has
@@ -61,16 +63,14 @@ class RemoteParallelEnv:
             EnvError: it cannot be reached.
         """
         self.metadata: dict[str, Any] = {"render_modes": [], "name": "remote"}
-        self._place = make_place(address, token_file, tls or {}, wait_s)
-        from envs.remote.client.place import find_offers
-
-        self.offer: Offer = find_offers(self._place)[0]
+        self._served = served or Served(address, token_file, tls, wait_s)
+        self.offer = self._served.offer
         if self.offer.seats == 1:
             id = self.offer.environment["id"]
             raise ConfigError(f"vec.address={address} serves {id}, an environment of one agent; take a RemoteEnv")
         layouts = self.offer.layouts()
         self._layouts = layouts if agents is None else layouts.pick(self._order(layouts.agents, agents))
-        self._claim: dict[str, Any] = {} if world is None else {"world": world, "agents": self._layouts.agents}
+        self._served.claim = {} if world is None else {"world": world, "agents": self._layouts.agents}
         if world is None and agents is not None:
             raise ConfigError(f"agents={agents} are seats of a joint world; name one by world, or leave agents out")
         self.possible_agents = list(self._layouts.agents)
@@ -84,7 +84,6 @@ class RemoteParallelEnv:
             for role in self._roles
             for agent in role.agents
         }
-        self._venv: Any = None
 
     def observation_space(self, agent: str) -> Space:
         """Return what an agent sees."""
@@ -96,10 +95,10 @@ class RemoteParallelEnv:
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Told, Told]:
         """Start an episode."""
-        self._venv = self._venv or self._open()
-        rows, infos = self._venv.reset(seed=[seed], options=options)
+        venv = self._served.open()
+        rows, infos = venv.reset(seed=[seed], options=options)
         self.over = False
-        self._look(infos)
+        self._look(venv.alive, infos)
         return self._read(rows, self.agents), self._read_infos(infos, self.agents)
 
     def step(self, actions: Mapping[str, Any]) -> Step:
@@ -109,11 +108,9 @@ class RemoteParallelEnv:
             VectorMisuse: no episode has begun, an agent that acts has no action or one that is not of its space, or
                 somebody else has one.
         """
-        if self._venv is None:
-            raise VectorMisuse("step: no episode has begun; call reset first")
-        before = self.agents
-        rows, reward, terminated, truncated, infos = self._venv.step(self._pack(actions))
-        self._look(infos)
+        venv, before = self._served.begun(), self.agents
+        rows, reward, terminated, truncated, infos = venv.step(self._pack(actions))
+        self._look(venv.alive, infos)
         self.over = bool(infos["over"][0])
         ended = {a: k for k, a in enumerate(self.possible_agents) if terminated[k] or truncated[k]}
         told = [agent for agent in self.possible_agents if agent in before or agent in self.agents]
@@ -135,26 +132,16 @@ class RemoteParallelEnv:
         Raises:
             VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
         """
-        self._venv = self._venv or self._open()
-        self._venv.signal(key, value)
+        self._served.open().signal(key, value)
 
     def close(self) -> None:
         """Close the session."""
-        if self._venv is not None:
-            self._venv.close()
-            self._venv = None
+        self._served.close()
 
     @property
     def unwrapped(self) -> "RemoteParallelEnv":
         """The environment itself, as PettingZoo has it of wrappers."""
         return self
-
-    def _open(self) -> Any:
-        """Return the world's rows at the server."""
-        from envs.remote.client.vector import RemoteVectorEnv
-
-        own: dict[str, Any] = {"autoreset": AutoresetMode.DISABLED, "packed": True, **self._claim}
-        return RemoteVectorEnv(None, 1, self._place, **own)
 
     def _order(self, known: Sequence[str], agents: Sequence[str]) -> list[str]:
         if not agents or not set(agents) <= set(known):
@@ -167,10 +154,10 @@ class RemoteParallelEnv:
         own = tuple(agent for agent in role.agents if agent in self.possible_agents)
         return replace(role, agents=own, seats=tuple(map(self.possible_agents.index, own)))
 
-    def _look(self, infos: Mapping[str, Any]) -> None:
+    def _look(self, alive: NDArray[np.bool_], infos: Mapping[str, Any]) -> None:
         """See who lives and who acts."""
         self.timed = self.timed or "timed" in infos
-        self.agents = [a for a, alive in zip(self.possible_agents, self._venv.alive, strict=True) if alive]
+        self.agents = [a for a, alive in zip(self.possible_agents, alive, strict=True) if alive]
         self.acting = [a for a, acts in zip(self.possible_agents, infos["acts"], strict=True) if acts]
 
     def _read(self, rows: NDArray[Any], agents: Sequence[str]) -> dict[str, Any]:

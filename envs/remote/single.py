@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
-from gymnasium.vector import AutoresetMode
 
 from envs.errors import ConfigError
 from envs.remote.infos import read_info
-from envs.remote.offer import REMOTE_ID, Offer
+from envs.remote.offer import REMOTE_ID
 from envs.remote.parallel import RemoteParallelEnv
+from envs.remote.served import Served
 from envs.spaces.parts import Misfit
 from envs.vector.contract import VectorMisuse
-from envs.vector.remote import make_place
+
+SERVER = ("token_file", "tls", "wait_s")  # arguments that say how the server is reached
 
 
 class RemoteEnv(gymnasium.Env[Any, Any]):
@@ -28,6 +29,8 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         tls: Mapping[str, str | None] | None = None,
         wait_s: float = 120.0,
         render_mode: str | None = None,
+        *,
+        served: Served | None = None,
     ) -> None:
         """Ask what a server offers; its environment is made by the first reset.
 
@@ -36,6 +39,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             token_file: with the server's token; None: PADDOCK_TOKEN, if that is set.
             tls: PEM files `ca`, `cert` and `key`; None: no encryption.
             wait_s: seconds for which a server that is away is tried again.
+            served: what is there, where somebody has asked; None: it is asked.
 
         Raises:
             ConfigError: gRPC is not installed, or the server refuses.
@@ -44,10 +48,8 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         if render_mode is not None:
             raise ConfigError(f"render_mode={render_mode}: a server shows no pictures; leave it out")
         self.metadata = {"render_modes": []}
-        self._place = make_place(address, token_file, tls or {}, wait_s)
-        from envs.remote.client.place import find_offers
-
-        self.offer: Offer = find_offers(self._place)[0]
+        self._served = served or Served(address, token_file, tls, wait_s)
+        self.offer = self._served.offer
         seats, id = self.offer.seats, self.offer.environment["id"]
         if seats > 1:
             raise ConfigError(f"vec.address={address} serves {id}, a world of {seats} agents; take a RemoteParallelEnv")
@@ -57,24 +59,21 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         self._observations, self._actions = role.observations, role.actions
         self._action = self._actions.zeros(1)
         self._write = self._actions.writer(self._action)
-        self._venv: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
-        self._venv = self._venv or self._open()
         super().reset(seed=seed)
-        rows, infos = self._venv.reset(seed=[seed], options=options)
+        rows, infos = self._served.open().reset(seed=[seed], options=options)
         return self._read(rows), read_info(infos, 0)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step; raises VectorMisuse for an action that is not of the space, or before the first reset."""
-        if self._venv is None:
-            raise VectorMisuse("step: no episode has begun; call reset first")
+        venv = self._served.begun()
         try:
             self._write(0, action)
         except Misfit as misfit:
             raise VectorMisuse(f"step: the action has {misfit}; take one of {self.action_space}") from None
-        rows, reward, terminated, truncated, infos = self._venv.step(self._action)
+        rows, reward, terminated, truncated, infos = venv.step(self._action)
         return self._read(rows), float(reward[0]), bool(terminated[0]), bool(truncated[0]), read_info(infos, 0)
 
     def signal(self, key: str, value: Any) -> None:
@@ -83,20 +82,11 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         Raises:
             VectorMisuse: it has none, or the value is no plain data of at most 64 kB.
         """
-        self._venv = self._venv or self._open()
-        self._venv.signal(key, value)
+        self._served.open().signal(key, value)
 
     def close(self) -> None:
         """Close the session."""
-        if self._venv is not None:
-            self._venv.close()
-            self._venv = None
-
-    def _open(self) -> Any:
-        """Return the environment at the server."""
-        from envs.remote.client.vector import RemoteVectorEnv
-
-        return RemoteVectorEnv(None, 1, self._place, autoreset=AutoresetMode.DISABLED, packed=True)
+        self._served.close()
 
     def _read(self, rows: Any) -> Any:
         return self._observations.reader(rows)(0)
@@ -104,11 +94,9 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
 
 def make(address: str | Sequence[str], **others: Any) -> "RemoteEnv | RemoteParallelEnv":
     """Return what a server offers, of one agent or of several; arguments are those of either."""
-    from envs.remote.client.place import find_offers
-
-    place = make_place(address, others.get("token_file"), others.get("tls") or {}, others.get("wait_s", 120.0))
-    kind = RemoteEnv if find_offers(place)[0].seats == 1 else RemoteParallelEnv
-    return kind(address, **others)
+    served = Served(address, **{key: others[key] for key in SERVER if key in others})
+    kind = RemoteEnv if served.offer.seats == 1 else RemoteParallelEnv
+    return kind(address, served=served, **others)
 
 
 # The server's own limit is at work there.

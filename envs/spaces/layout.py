@@ -17,7 +17,8 @@ from envs.errors import ConfigError, nearest, require
 from envs.spaces.columns import Fill, filler
 from envs.spaces.features import Features
 from envs.spaces.parts import Array, Choice, Kind, Leaf, Numbers, Part, Path, Read, Views, Write, dotted
-from envs.spaces.structures import Graph, Items, OneOf, Record, Text
+from envs.spaces.structures import Record
+from envs.spaces.varying import Graph, Items, OneOf, Text
 
 Bounds = Mapping[str, int | Sequence[int]]
 Key = Literal["env.bounds", "env.action_bounds"]  # of the configuration: what sets the bounds, and errors name

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from envs.spaces.columns import DOUBTS, Fill
 from envs.spaces.layout import Layout
 from envs.spaces.parts import Index, Misfit, Read, Write
-from envs.spaces.structures import select
+from envs.spaces.views import select
 from envs.vector.contract import VectorMisuse
 from envs.vector.storage import RowIndex, numbers
 from envs.worlds.roles import SeatRows
@@ -111,10 +111,14 @@ class Numbers(Buffer):
         if self._joins:
             try:
                 # Joined end to end, and not stacked: a third of the time, and a wrong shape does not broadcast.
+                if set(map(len, elements)) != {inner[0]}:
+                    raise ValueError  # or one's surplus could fill what another lacks
                 if isinstance(rows, slice):
                     np.concatenate(elements, out=self.array[rows].reshape(-1, *inner[1:]))
                 else:
                     joined = np.concatenate(elements, dtype=self._dtype, casting="same_kind")
+                    if joined.shape[1:] != inner[1:]:
+                        raise ValueError
                     self.array[rows] = joined.reshape(-1, *inner)
                 return
             except (ValueError, TypeError):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from gymnasium.vector import AutoresetMode
 
 from envs.errors import ConfigError, require
+from envs.frozen import freeze, thaw
 from envs.ranges import POSITIVE, NonNegativeFloat, check_fields
-from envs.spec import EnvSpec, freeze, thaw
+from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
 from envs.vector.recipes import NumEnvs
 
@@ -39,10 +40,7 @@ class Remote:
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`: the servers are asked whether they serve it."""
-        place = self.place()
-        from envs.remote.client.place import find_offers
-
-        find_offers(place)[0].check_serves(spec)
+        self.place().offers()[0].check_serves(spec)
 
     def make(
         self,
@@ -73,10 +71,7 @@ class Remote:
             ConfigError: a server refuses.
             EnvError: one cannot be reached.
         """
-        place = self.place()
-        from envs.remote.client.place import find_offers
-
-        return {offer.address: offer.versions for offer in find_offers(place)}
+        return {offer.address: offer.versions for offer in self.place().offers()}
 
     def place(self) -> "Place":
         """Return where the servers are."""

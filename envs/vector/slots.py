@@ -11,17 +11,18 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from envs.errors import PaddockError
+from envs.making import close_all
 from envs.spaces.parts import Misfit
 from envs.spec import EnvSpec
 from envs.vector.buffers import Buffer, Refused
 from envs.vector.contract import EnvError, keyed_seed
 from envs.vector.infos import add_info
 from envs.vector.storage import Layouts, RowIndex, numbers
-from envs.vector.table import Arrays
+from envs.vector.table import Arrays, worlds_of
 
 # Whose frames lead to an environment's own.
 LEADING = (
-    *(str(Path(__file__).parents[1] / part) for part in ("vector", "spec.py")),
+    *(str(Path(__file__).parents[1] / part) for part in ("vector", "spec.py", "making.py")),
     *(str(Path(gymnasium.__file__).parent / part) for part in ("wrappers", "core.py", "envs/registration.py")),
 )
 IDLE = -1  # in place of the number of the environment at work
@@ -46,7 +47,13 @@ def build(spec: EnvSpec, numbers: range, at_work: memoryview | list[int]) -> lis
 
 
 class EnvSlots(ABC):
-    """Consecutive environments of a vector, of one agent or of several; subclasses step them."""
+    """Consecutive environments of a vector, of one agent or of several; subclasses step them.
+
+    They read actions from the vector's arrays and write the rest there. Methods are for rows of the vector, all of each
+    world asked for, and return infos in Gymnasium's form, one row for each of them.
+    """
+
+    _observation: Buffer
 
     def __init__(
         self,
@@ -54,11 +61,18 @@ class EnvSlots(ABC):
         envs: list[Any],
         first: int,
         arrays: Arrays,
+        layouts: Layouts,
         autoreset: AutoresetMode,
         at_work: memoryview | list[int],
     ) -> None:
-        """See `Slots`."""
+        """Take over environments that `build` made.
+
+        Args:
+            first: the first one's number in the vector.
+            at_work: its first entry is kept at the number of the environment at work, IDLE where there is none.
+        """
         self.envs = envs
+        self._agents = layouts.agents
         self._spec = spec
         self._first = first
         self._arrays = arrays
@@ -67,6 +81,11 @@ class EnvSlots(ABC):
         self._key: int | None = None  # of the seeds of coming episodes, once `begin` gave one
         self._numbers: Sequence[int] = range(first, first + len(envs))  # of the environments, in keyed seeds
         self._lived = [False] * len(envs)  # has had an episode
+        self._prepare(layouts)
+
+    @abstractmethod
+    def _prepare(self, layouts: Layouts) -> None:
+        """Set up what steps these environments, once the rest stands."""
 
     @abstractmethod
     def step(self, rows: RowIndex) -> dict[str, Any]:
@@ -76,13 +95,18 @@ class EnvSlots(ABC):
             EnvError: an environment raised, or its observation does not fit its space. Nothing is entered then.
         """
 
-    @abstractmethod
     def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
         """Start episodes in these environments on these seeds, one each; later ones follow on from there."""
+        self._key = None
+        return self._start(rows, seeds, options)
 
-    @abstractmethod
     def begin(self, rows: RowIndex, key: int, episodes: Sequence[int]) -> dict[str, Any]:
         """Start episodes of these numbers, one each, on keyed seeds; later ones take the next numbers."""
+        self._key = key
+        envs = worlds_of(rows, len(self._agents))
+        self._arrays.episode[envs] = episodes
+        seeds = [self._keyed(i, number) for i, number in zip(numbers(envs), episodes, strict=True)]
+        return self._start(rows, seeds, {})
 
     @abstractmethod
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
@@ -91,6 +115,18 @@ class EnvSlots(ABC):
     @abstractmethod
     def _get_attr(self, env: Any, name: str) -> Any:
         """Return an environment's attribute, or a wrapper's."""
+
+    @abstractmethod
+    def _start(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
+        """Reset these environments, and enter what that gives."""
+
+    @abstractmethod
+    def _rebuild(self, k: int, seed: int | None) -> int | None:
+        """Make the k-th environment anew; returns the seed that it starts on."""
+
+    @abstractmethod
+    def _owner(self, row: int) -> tuple[str, int]:
+        """Return who has a row, in words, and the number of the environment."""
 
     def renumber(self, numbers: Sequence[int]) -> None:
         """Key seeds by these numbers, one for each environment."""
@@ -111,37 +147,37 @@ class EnvSlots(ABC):
 
     def close(self) -> None:
         """Close every environment."""
-        for env in self.envs:
-            env.close()
+        close_all(self.envs, self._spec.id)
 
-    def _keyed(self, key: int, i: int, episode: int) -> int:
-        return keyed_seed(key, self._numbers[i - self._first], episode)
+    def _keyed(self, i: int, episode: int) -> int:
+        assert self._key is not None
+        return keyed_seed(self._key, self._numbers[i - self._first], episode)
+
+    def _reset(self, i: int, seed: int | None, options: dict[str, Any]) -> tuple[Any, dict[Any, Any]]:
+        self._at_work[0] = i
+        k = i - self._first
+        try:
+            if self._spec.fresh and self._lived[k]:
+                seed = self._rebuild(k, seed)
+            self._lived[k] = True
+            started: tuple[Any, dict[Any, Any]] = self.envs[k].reset(seed=seed, options=options or None)
+            return started
+        except Exception as error:
+            raise named(error, self._spec, i, "reset") from error
+
+    def _write(self, rows: RowIndex, observations: list[Any]) -> None:
+        try:
+            self._observation.write(rows, observations)
+        except Refused as refused:
+            raise misfit(refused, self._spec, *self._owner(refused.row)) from None
 
 
 class Slots(EnvSlots):
-    """Consecutive environments of a vector; they read actions from its arrays and write the rest there.
+    """Consecutive environments of one agent."""
 
-    Methods return infos in Gymnasium's form, one row for each environment asked for.
-    """
-
-    def __init__(
-        self,
-        spec: EnvSpec,
-        envs: list[gymnasium.Env],
-        first: int,
-        arrays: Arrays,
-        layouts: Layouts,
-        autoreset: AutoresetMode,
-        at_work: memoryview | list[int],
-    ) -> None:
-        """Take over environments that `build` made.
-
-        Args:
-            first: the first one's number in the vector.
-            at_work: its first entry is kept at the number of the environment at work, IDLE where there is none.
-        """
-        super().__init__(spec, envs, first, arrays, autoreset, at_work)
-        self._steps = [env.step for env in envs]
+    def _prepare(self, layouts: Layouts) -> None:
+        arrays = self._arrays
+        self._steps = [env.step for env in self.envs]
         self._observation = Buffer.of(layouts.observation_space, layouts.observation, arrays.observation)
         self._action = Buffer.of(layouts.action_space, layouts.action, arrays.action)
         self._shape = arrays.observation.shape[1:] if layouts.observation and layouts.observation.plain else None
@@ -180,7 +216,7 @@ class Slots(EnvSlots):
         fresh = []
         for k in over:
             i = envs[k]
-            seed = None if self._key is None else self._keyed(self._key, i, int(arrays.episode[i]) + 1)
+            seed = None if self._key is None else self._keyed(i, int(arrays.episode[i]) + 1)
             observation, info = self._reset(i, seed, {})
             fresh.append(observation)
             if info:
@@ -195,18 +231,6 @@ class Slots(EnvSlots):
             arrays.end(i)
         at_work[0] = IDLE
         return infos
-
-    def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
-        """See `EnvSlots.reset`."""
-        self._key = None
-        return self._start(rows, seeds, options)
-
-    def begin(self, rows: RowIndex, key: int, episodes: Sequence[int]) -> dict[str, Any]:
-        """See `EnvSlots.begin`."""
-        self._key = key
-        self._arrays.episode[rows] = episodes
-        seeds = [self._keyed(key, i, number) for i, number in zip(numbers(rows), episodes, strict=True)]
-        return self._start(rows, seeds, {})
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
         """See `EnvSlots.set_attr`."""
@@ -237,17 +261,13 @@ class Slots(EnvSlots):
         self._at_work[0] = IDLE
         return infos
 
-    def _reset(self, i: int, seed: int | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        self._at_work[0] = i
-        k = i - self._first
-        try:
-            if self._spec.fresh and self._lived[k]:
-                self.envs[k], seed = rebuild(self.envs[k], self._spec, seed)
-                self._steps[k] = self.envs[k].step
-            self._lived[k] = True
-            return self.envs[k].reset(seed=seed, options=options or None)
-        except Exception as error:
-            raise named(error, self._spec, i, "reset") from error
+    def _rebuild(self, k: int, seed: int | None) -> int:
+        env, own = rebuild(self.envs[k], self._spec, seed)
+        self.envs[k], self._steps[k] = env, env.step
+        return own
+
+    def _owner(self, row: int) -> tuple[str, int]:
+        return f"environment {row}", row
 
     def _write_one(self, i: int, observation: Any) -> None:
         if isinstance(observation, np.ndarray) and observation.shape == self._shape:
@@ -255,18 +275,12 @@ class Slots(EnvSlots):
         else:
             self._write(slice(i, i + 1), [observation])
 
-    def _write(self, rows: RowIndex, observations: list[Any]) -> None:
-        try:
-            self._observation.write(rows, observations)
-        except Refused as refused:
-            raise misfit(refused, self._spec, f"environment {refused.row}", refused.row) from None
-
 
 def rebuild(env: gymnasium.Env, spec: EnvSpec, seed: int | None) -> tuple[gymnasium.Env, int]:
     """Return a new environment in place of one, and the seed it starts on: the given one, or one that the old draws."""
     if seed is None:
         seed = int(env.unwrapped.np_random.integers(2**31))
-    env.close()
+    close_all([env], spec.id)
     return spec.make(), seed
 
 

@@ -16,16 +16,14 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
-from envs.spec import EnvSpec
-from envs.vector.buffers import Refused
+from envs.making import close_all
 from envs.vector.contract import EnvError, VectorMisuse, keyed_seed
 from envs.vector.infos import add_info
 from envs.vector.seats import buffer_of
-from envs.vector.slots import IDLE, EnvSlots, Slots, misfit, named
+from envs.vector.slots import IDLE, EnvSlots, Slots, named
 from envs.vector.storage import Layouts, RowIndex, numbers
-from envs.vector.table import Arrays, worlds_of
+from envs.vector.table import worlds_of
 from envs.worlds.adapter import find_owner
 from envs.worlds.world import Step, Told, takes_turns
 
@@ -49,49 +47,26 @@ class Given:
 
 
 class WorldSlots(EnvSlots):
-    """Consecutive worlds of a vector; they read actions from its arrays and write the rest there.
+    """Consecutive worlds of several agents."""
 
-    Methods are for all rows of each world asked for.
-    """
-
-    def __init__(
-        self,
-        spec: EnvSpec,
-        envs: list[Any],
-        first: int,
-        arrays: Arrays,
-        layouts: Layouts,
-        autoreset: AutoresetMode,
-        at_work: memoryview | list[int],
-    ) -> None:
-        """Take over worlds that `build` made.
-
-        Args:
-            first: the first one's number in the vector.
-            at_work: its first entry is kept at the number of the world at work, IDLE where there is none.
-        """
+    def _prepare(self, layouts: Layouts) -> None:
+        arrays, worlds = self._arrays, len(self.envs)
         assert arrays.lives is not None
-        super().__init__(spec, envs, first, arrays, autoreset, at_work)
         self._lives = arrays.lives
-        self._agents = layouts.agents
         self._seat = {agent: seat for seat, agent in enumerate(layouts.agents)}
         self._pick = itemgetter(*layouts.agents)
-        self._given: list[int | None] = [None] * len(envs)  # seeds that `reset` gave
-        self._since = [0] * len(envs)  # episodes begun since then
-        self._ended = [True] * len(envs)  # waits for a reset
-        self._turns = [False] * len(envs)  # not everybody who lives acts
-        self._whole = [False] * len(envs)  # everybody lives and acts
+        self._given: list[int | None] = [None] * worlds  # seeds that `reset` gave
+        self._since = [0] * worlds  # episodes begun since then
+        self._ended = [True] * worlds  # waits for a reset
+        self._turns = [False] * worlds  # not everybody who lives acts
+        self._whole = [False] * worlds  # everybody lives and acts
         self._warned = False
         self._observation = buffer_of(layouts.observation_space, layouts.observation_rows, arrays.observation)
         self._action = buffer_of(layouts.action_space, layouts.action_rows, arrays.action)
         self._blank = np.zeros((), arrays.observation.dtype)
 
     def step(self, rows: RowIndex) -> dict[str, Any]:
-        """Step these worlds; where one is over and restarts in the same step, restart it.
-
-        Raises:
-            EnvError: a world raised, or an observation does not fit its space. Nothing is entered then.
-        """
+        """See `EnvSlots.step`."""
         arrays, at_work, agents, seats = self._arrays, self._at_work, self._agents, len(self._agents)
         worlds = numbers(worlds_of(rows, seats))
         actions = self._action.take_each(rows)
@@ -147,22 +122,13 @@ class WorldSlots(EnvSlots):
         return given.infos
 
     def reset(self, rows: RowIndex, seeds: Sequence[int | None], options: dict[str, Any]) -> dict[str, Any]:
-        """Start episodes in these worlds on these seeds, one each; later ones follow on from there."""
-        self._key = None
+        """See `EnvSlots.reset`."""
         for i, seed in zip(numbers(worlds_of(rows, len(self._agents))), seeds, strict=True):
             self._given[i - self._first], self._since[i - self._first] = seed, 0
-        return self._start(rows, seeds, options)
-
-    def begin(self, rows: RowIndex, key: int, episodes: Sequence[int]) -> dict[str, Any]:
-        """Start episodes of these numbers, one each, on keyed seeds; later ones take the next numbers."""
-        self._key = key
-        worlds = worlds_of(rows, len(self._agents))
-        self._arrays.episode[worlds] = episodes
-        seeds = [self._keyed(key, i, number) for i, number in zip(numbers(worlds), episodes, strict=True)]
-        return self._start(rows, seeds, {})
+        return super().reset(rows, seeds, options)
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute of each world."""
+        """See `EnvSlots.set_attr`."""
         for env, value in zip(self.envs, values, strict=True):
             setattr(env, name, value)
 
@@ -291,30 +257,19 @@ class WorldSlots(EnvSlots):
         """Return the seed of a world's next episode; None where the world goes on from the last one's."""
         k = i - self._first
         if self._key is not None:
-            return self._keyed(self._key, i, int(self._arrays.episode[i]) + 1)
+            return self._keyed(i, int(self._arrays.episode[i]) + 1)
         self._since[k] += 1
         given = self._given[k]
         return keyed_seed(given, i, self._since[k]) if self._spec.fresh and given is not None else None
 
-    def _reset(self, i: int, seed: int | None, options: dict[str, Any]) -> tuple[Told, Told]:
-        self._at_work[0] = i
-        k = i - self._first
-        try:
-            if self._spec.fresh and self._lived[k]:
-                self.envs[k].close()
-                self.envs[k] = self._spec.make()
-            self._lived[k] = True
-            started: tuple[Told, Told] = self.envs[k].reset(seed=seed, options=options or None)
-            return started
-        except Exception as error:
-            raise named(error, self._spec, i, "reset") from error
+    def _rebuild(self, k: int, seed: int | None) -> int | None:
+        close_all([self.envs[k]], self._spec.id)
+        self.envs[k] = self._spec.make()
+        return seed
 
-    def _write(self, rows: RowIndex, observations: list[Any]) -> None:
-        try:
-            self._observation.write(rows, observations)
-        except Refused as refused:
-            world, seat = divmod(refused.row, len(self._agents))
-            raise misfit(refused, self._spec, f"agent {self._agents[seat]} of world {world}", world) from None
+    def _owner(self, row: int) -> tuple[str, int]:
+        world, seat = divmod(row, len(self._agents))
+        return f"agent {self._agents[seat]} of world {world}", world
 
 
 def slots_of(layouts: Layouts) -> type[Slots] | type[WorldSlots]:

@@ -21,6 +21,7 @@ def run_command(help_page: str, command: Callable[[Sequence[str]], int | None]) 
         output any more.
     """
     arguments, code = sys.argv[1:], None
+    open_standard_files()
     try:
         if {"--help", "-h"} & set(arguments):
             print(help_page)
@@ -34,6 +35,18 @@ def run_command(help_page: str, command: Callable[[Sequence[str]], int | None]) 
     except BrokenPipeError:
         return fall_silent()
     return code or 0
+
+
+def open_standard_files() -> None:
+    """Open standard files that the shell has closed (`2>&-`): memory or a pipe that got the number would be written to.
+
+    Child processes inherit them.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def fall_silent() -> int:

@@ -3,10 +3,13 @@
 import argparse
 import contextlib
 import os
+import re
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -21,6 +24,12 @@ ALLOWED = ("overrides", "config_path", "config_name", "config_dir")  # of the co
 def spell_overrides(overrides: Sequence[str]) -> str:
     """Return the command that does what a call with these overrides does."""
     return shlex.join(["python", "-m", "paddock", *overrides])
+
+
+def spell_run_dir(path: Path) -> str:
+    """Return the override that names a run's folder, in Hydra's quotes where it would read the path otherwise."""
+    plain = re.fullmatch(r"[\w/.+%@-]+", str(path), re.ASCII)
+    return f"run.dir={path if plain else QuotedString(str(path), Quote.single).with_quotes()}"
 
 
 @contextlib.contextmanager

@@ -61,7 +61,7 @@ class Matches:
         ]
         return {
             "players": [
-                {"name": player.name, "iteration": player.iteration, **of}
+                {"name": player.name, "iteration": player.iteration, **_population(player), **of}
                 for player, of in zip(self.players, rated, strict=True)
             ],
             **{name: getattr(results, name).tolist() for name in ("wins", "draws")},
@@ -119,7 +119,7 @@ def play_matches(
         max_steps: after which a game is cut off.
 
     Raises:
-        PaddockError: it learned in no world of one role, or a player is none there.
+        PaddockError: it learned in no world, or a player is none there.
     """
     in_world = isinstance(algorithm, LearnsInEnv) and algorithm.env.seats > 1
     require(in_world, f"{run} is a run of one agent, which has nobody to play against; name a run in a world")
@@ -132,7 +132,7 @@ def play_matches(
         raise ConfigError(f"players: {twice} plays already; name each once")
     require(len(players) > 1, "players= names nobody, and the run keeps no earlier versions; such as players=random")
     pairs = list(itertools.combinations(range(len(players)), 2))
-    pairs = pairs if everybody else [(i, j) for i, j in pairs if i == len(own) - 1]
+    pairs = pairs if everybody else [(i, j) for i, j in pairs if i < len(own) <= j]
     drawn = tuple(stochastic or not player.learned for player in players)
     who = matches.Players(env, tuple(player.policy for player in players), drawn, max_steps)
     with closing(_pool(env.id, words, workers)) as pool:
@@ -153,6 +153,10 @@ def _tell(done: int, count: int) -> None:
     if sys.stderr.isatty():
         end = "\n" if done == count else ""
         print(f"\rplayed {done:,} of {count:,} matches", end=end, file=sys.stderr)
+
+
+def _population(player: Player) -> dict[str, str]:
+    return {"population": player.population} if player.population else {}
 
 
 def _share(count: float, games: int) -> str:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from algos.networks.inputs import spaces_of
+from algos.learning.seated import SeatedPolicy
+from algos.networks.inputs import spaces_of, spaces_of_role
 from algos.protocol import KeepsVersions, LearnsInEnv, Policy
 from envs.errors import nearest, require
 from envs.spec import EnvSpec
@@ -14,7 +15,9 @@ from ..config.build import build
 from .load import load
 
 SCRIPTED = "algos.learning.selfplay.scripted"
-SHORT = {name.lower(): f"{SCRIPTED}.{name}" for name in ("Random", "TwoPly", "Perfect")}
+SHORT = {
+    name: f"{SCRIPTED}.{of}" for name, of in (("random", "random_player"), ("twoply", "TwoPly"), ("perfect", "Perfect"))
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +27,7 @@ class Player:
     name: str
     policy: Policy
     iteration: int | None  # of a run that it is of; None: it is scripted
+    population: str = ""  # of the run whose matches these are, in a league
 
     @property
     def learned(self) -> bool:
@@ -32,7 +36,7 @@ class Player:
 
 
 def players_of(algorithm: Any, iteration: int, versions: bool) -> list[Player]:
-    """Return a run's own players, the oldest first: its present policy is the last one.
+    """Return a run's own players, the oldest first: its present policy is the last one; of a league, each policy's.
 
     Args:
         algorithm: as `load` gives it.
@@ -40,8 +44,16 @@ def players_of(algorithm: Any, iteration: int, versions: bool) -> list[Player]:
         versions: whether those that it keeps play too.
     """
     kept = algorithm.versions if versions and isinstance(algorithm, KeepsVersions) else ()
-    older = [Player(f"@{number}", algorithm.version(number), number) for number in kept if number < iteration]
-    return [*older, Player(f"@{iteration}", algorithm.policy(), iteration)]
+    each = [(algorithm.version(number), number) for number in kept if number < iteration]
+    each.append((algorithm.policy(), iteration))
+    populations = [policy.populations if isinstance(policy, SeatedPolicy) else {} for policy, _ in each]
+    if not populations[-1]:
+        return [Player(f"@{number}", policy, number) for policy, number in each]
+    return [
+        Player(f"{name}@{number}", of[name], number, name)
+        for name in populations[-1]
+        for of, (_, number) in zip(populations, each, strict=True)
+    ]
 
 
 def find_players(words: Sequence[str], env: EnvSpec) -> list[Player]:
@@ -70,14 +82,23 @@ def _find(word: str, env: EnvSpec) -> Player:
     require(word in SHORT or is_dotted(word), f"{known}; {nearest(word, SHORT)}, or the dotted path of a class")
     policy = build("players", {"_target_": SHORT.get(word, word)}, env=env)
     require(callable(getattr(policy, "act", None)), f"players={word} has no act(obs, state); name a class that has")
+    several = f"players={word} is one policy, and env.id={env.id} has agents of {len(env.roles)} roles"
+    seated = len(env.roles) == 1 or isinstance(policy, SeatedPolicy)
+    require(seated, f"{several}; name what makes an algos.learning.seated.SeatedPolicy of one for each")
     return Player(word, policy, None)
+
+
+def _seats(env: EnvSpec) -> list[Any]:
+    """Return who sits where in an environment, and what they see and do."""
+    if env.seats == 1:
+        return [spaces_of(env)]
+    return [(role.seats, *spaces_of_role(env, role)) for role in env.roles]
 
 
 def _of_run(word: str, run: Path, number: int | None, env: EnvSpec) -> Player:
     algorithm, progress = load(run)
     iteration = int(progress.metrics["iteration"])
-    there = isinstance(algorithm, LearnsInEnv) and algorithm.env.seats == env.seats
-    fits = there and spaces_of(algorithm.env) == spaces_of(env)
+    fits = isinstance(algorithm, LearnsInEnv) and _seats(algorithm.env) == _seats(env)
     require(fits, f"players={word} learned where agents see or do other things than in env.id={env.id}; name another")
     if number is None or number == iteration:
         return Player(word, algorithm.policy(), iteration)

@@ -160,7 +160,7 @@ def find_member(policy: Any, env: EnvSpec, of: str | None) -> tuple[Any, Layout,
         require(of is None, f"of={of}: one policy was learned, which acts for all; leave of= out")
         return (policy, *spaces_of(env))
     member = policy.find(of)
-    seat = next(seat for seat in range(env.seats) if policy.plays(seat) is member)
+    seat = next((seat for seat in range(env.seats) if policy.plays(seat) is member), 0)  # of a league any
     role = next(role for role in env.roles if seat in role.seats)
     return (member, *spaces_of_role(env, role))
 

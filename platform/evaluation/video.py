@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from algos.common.threads import one_thread
 from algos.learning.episodes import play
-from algos.learning.policy_episodes import Alone, Performance
+from algos.learning.policy_episodes import Performance, alone
 from envs.errors import ConfigError, require
 from envs.vector.serial import SerialVectorEnv
 
@@ -100,5 +100,5 @@ def film_episode(what: Performance, seed: int, path: Path) -> Film:
             require(drawn, f"video={path}: {spec.id} draws no [H, W, 3] array of uint8; {remedy}")
             encoder.add(frame)
 
-        played = play(venv, Alone.of(what, [seed], 1), [seed], cap=what.max_steps, watch=watch)
+        played = play(venv, alone(what, [seed], 1), [seed], cap=what.max_steps, watch=watch)
     return Film(float(played.returns[0]), int(played.lengths[0]), encoder.codec, encoder.finish())

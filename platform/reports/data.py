@@ -1,7 +1,6 @@
 """What a report is about: runs as far as they can be read, those equal but for the seed as groups, and their scores."""
 
 import json
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from envs.errors import PaddockError, nearest, require
 
 from ..runs.changes import computation
 from ..runs.folder import FolderError, read_config, read_json, short_name
-from ..runs.journal import JOURNALS, parse_rows
+from ..runs.journal import name_damage
 from ..runs.results import Columns, find_runs, find_sweeps, read_states
 from .curves import EVALUATION, TRAINING
 from .drawing import COLORS
@@ -205,13 +204,13 @@ def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dic
 
     config: dict[str, Any] = {}
     columns: dict[str, Array] = {}
-    wrong = None
+    wrong, damaged = None, list[str]()
     try:
         config = read_config(run)
-        rows = read_journals([run]).drop("run")
+        rows = read_journals([run], lambda path, lines: damaged.append(name_damage(Path(path.name), lines))).drop("run")
         columns = {column.name: column.to_numpy().astype(np.float64) for column in rows} if rows.height else {}
-        if max(_last_iteration(run / journal) for journal in JOURNALS) > max(rows["iteration"], default=0):
-            wrong = "a journal is damaged, and what follows is left out"
+        if damaged:
+            wrong = f"{', '.join(damaged)}, and left out"
         elif EVALUATION not in columns:
             wrong = "no evaluation yet" if columns else "no row yet"
     except FolderError as error:
@@ -219,14 +218,6 @@ def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dic
     if wrong is not None:
         notes.setdefault(wrong, []).append(name)
     return Entry(name, Run(run, config, columns), state, why, read_json(run / "provenance.json"), in_sweep)
-
-
-def _last_iteration(path: Path) -> float:
-    """That of a journal's last whole line; 0 of an empty one, infinity of a line that cannot be read."""
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    whole = [line for line in lines[-2:] if line.endswith(b"\n")]
-    row = next(parse_rows(whole[-1:]), None)
-    return 0 if not whole else math.inf if row is None else row["iteration"]
 
 
 def _name(run: Path, folder: Path, folders: int) -> str:

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from algos.common.disk import sync
-from envs.errors import PaddockError
+from envs.errors import NO_ROOM, PaddockError
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,8 @@ class CheckpointError(PaddockError):
 
 class StorageError(PaddockError):
     """The disk refuses what a run has to write: it is full, or gone."""
+
+    exit_code = NO_ROOM
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from typing import IO, Any
 
 import yaml
 
-from envs.errors import IN_USE, ConfigError, PaddockError, nearest
+from envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest
 
 from .changes import changed_keys, changed_processors
 from .checkpoint import FULL, storing, write_atomically
@@ -47,6 +47,12 @@ GLANCE_S = 0.2  # who only looks whether a run is alive holds its lock for less
 
 class FolderError(PaddockError):
     """The run folder cannot be made, used or read."""
+
+
+class FolderFull(FolderError):
+    """The disk of the run folder is full."""
+
+    exit_code = NO_ROOM
 
 
 class FolderInUse(FolderError):
@@ -254,7 +260,8 @@ def last_path(root: Path) -> Path:
 
 def _unwritable(path: Path, error: OSError) -> FolderError:
     remedy = "make room, or choose another with run.dir=" if error.errno in FULL else "choose another with run.dir="
-    return FolderError(f"run.dir={path} cannot be written ({error.strerror}); {remedy}")
+    kind = FolderFull if error.errno in FULL else FolderError
+    return kind(f"run.dir={path} cannot be written ({error.strerror}); {remedy}")
 
 
 def _lock(file: IO[str], path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +10,25 @@ import numpy as np
 import polars as pl
 
 from .folder import FolderError
-from .journal import EVALUATION, EVALUATION_OF, JOURNALS, parse_rows, to_number
+from .journal import EVALUATION, EVALUATION_OF, JOURNALS, parse_rows, to_number, warn_of_damage
 
 PLACE = ("run", "iteration", "step")  # columns that are no metrics
+Damage = Callable[[Path, Sequence[int]], None]
 CHUNK_BYTES = 1 << 26  # of journals that are parsed at once
 
 
-def read_journals(runs: Sequence[Path]) -> pl.DataFrame:
+def read_journals(runs: Sequence[Path], damage: Damage = warn_of_damage) -> pl.DataFrame:
     """The rows of both journals of runs, joined: `run`, `iteration`, `step`, then metrics, in the order of the runs.
 
     An evaluation stands in the row of the iteration whose policy was evaluated.
 
+    Args:
+        damage: told of each journal with lines that are no rows, and their numbers; they are left out.
+
     Raises:
         FolderError: a journal cannot be read.
     """
-    learned, how = (_read_journal(runs, journal) for journal in JOURNALS)
+    learned, how = (_read_journal(runs, journal, damage) for journal in JOURNALS)
     rows = learned.join(how, on=["run", "iteration"], how="full", coalesce=True, suffix="_too")
     rows = rows.with_columns(pl.coalesce("step", "step_too")).drop("step_too")
     names = [name for name in rows.columns if name not in PLACE]
@@ -46,17 +50,21 @@ def to_series(name: str, values: Sequence[Any]) -> pl.Series:
     return pl.Series(name, text, pl.String)
 
 
-def _read_journal(runs: Sequence[Path], name: str) -> pl.DataFrame:
+def _read_journal(runs: Sequence[Path], name: str, damage: Damage) -> pl.DataFrame:
     """The rows of a journal of all runs, with the place of the run in the sequence as `run`."""
     frames = [pl.DataFrame(schema={"run": pl.Int64, "iteration": pl.Int64, "step": pl.Int64})]
     chunk: dict[int, bytes] = {}
+    damaged: dict[int, list[int]] = {}
     for k, run in enumerate(runs):
         if lines := _whole_lines(run / name):
             chunk[k] = lines
         if sum(map(len, chunk.values())) > CHUNK_BYTES:
-            frames.append(_parse(chunk))
+            frames.append(_parse(chunk, damaged))
             chunk = {}
-    frames += [_parse(chunk)] if chunk else []
+    frames += [_parse(chunk, damaged)] if chunk else []
+    for k, numbers in damaged.items():
+        if numbers:  # not of rows that only polars cannot make a frame of
+            damage(runs[k] / name, numbers)
     rows = pl.concat(frames, how="diagonal_relaxed")
     return _move_evaluations(rows).unique(["run", "iteration"], keep="first")
 
@@ -75,28 +83,30 @@ def _move_evaluations(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.update(moved.unique(["run", "iteration"], keep="last"), on=["run", "iteration"])
 
 
-def _parse(chunk: Mapping[int, bytes]) -> pl.DataFrame:
+def _parse(chunk: Mapping[int, bytes], damaged: dict[int, list[int]]) -> pl.DataFrame:
     """Rows of several journals at once, ten times as fast as one by one; if one is damaged, each for itself."""
     owners = np.repeat(list(chunk), [lines.count(b"\n") for lines in chunk.values()])
     try:
         rows = pl.read_ndjson(io.BytesIO(b"".join(chunk.values())), infer_schema_length=None)
         whole = rows.height == len(owners) and {"iteration", "step"} <= set(rows.columns)
+        whole = whole and not rows["iteration"].has_nulls()
     except pl.exceptions.PolarsError:
         whole = False
     if not whole and len(chunk) > 1:
-        return pl.concat([_parse({k: lines}) for k, lines in chunk.items()], how="diagonal_relaxed")
+        return pl.concat([_parse({k: lines}, damaged) for k, lines in chunk.items()], how="diagonal_relaxed")
     if not whole:
-        rows = _parse_damaged(*chunk.values())
-        owners = np.repeat(list(chunk), rows.height)
+        [(k, lines)] = chunk.items()
+        rows = _parse_damaged(lines, damaged.setdefault(k, []))
+        owners = np.repeat([k], rows.height)
     place = [pl.col(name).cast(pl.Int64, strict=False) for name in ("iteration", "step")]
     metrics = pl.exclude("iteration", "step").cast(pl.Float64, strict=False).fill_nan(None)
     run = pl.Series("run", owners, pl.Int64)
     return rows.select(run, *place, metrics).filter(pl.col("iteration").is_not_null())
 
 
-def _parse_damaged(lines: bytes) -> pl.DataFrame:
-    """The rows before the first line that is none."""
-    rows = list(parse_rows(io.BytesIO(lines)))
+def _parse_damaged(lines: bytes, damaged: list[int]) -> pl.DataFrame:
+    """The lines that are rows; the numbers of the others are added to `damaged`."""
+    rows = list(parse_rows(io.BytesIO(lines), damaged))
     names = dict.fromkeys(["iteration", "step", *(name for row in rows for name in row)])
     values = {name: [to_number(row.get(name)) for row in rows] for name in names}
     return pl.DataFrame(values, schema=dict.fromkeys(names, pl.Float64))

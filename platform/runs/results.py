@@ -39,7 +39,8 @@ def read_columns(run: Path) -> Columns:
     """Every metric of a run by its name, the group `system/` included: [R] each, one row an iteration.
 
     NaN stands where a row lacks the metric, or had a NaN or an infinity. An evaluation stands in the row of the
-    iteration whose policy was evaluated. The run may still be going on: a line that is not whole ends the reading.
+    iteration whose policy was evaluated. A row that is just being written is left out,
+    as the run may be going on, and so is a damaged line, which is logged.
 
     Raises:
         FolderError: a journal cannot be read.
@@ -58,7 +59,8 @@ def read_columns(run: Path) -> Columns:
 def read_events(run: Path) -> list[dict[str, Any]]:
     """What happened in a run, in order, as its `events.jsonl` tells; empty where nothing has been told.
 
-    The run may still be going on: a line that is not whole ends the reading.
+    A line that is just being written is left out, as the run may still be going on, and so is a damaged one, which is
+    logged.
 
     Raises:
         FolderError: the journal cannot be read.
@@ -105,8 +107,8 @@ def read_metrics(*folders: str | os.PathLike[str]) -> "pl.DataFrame":
     """A row for each iteration of every run in some folders, with `run`, `iteration`, `step`, then metrics.
 
     Both journals are joined, and an evaluation stands in the row of the iteration whose policy was evaluated. Metrics
-    are Float64, null where a row lacks one. What a run that goes on is just writing is left out, and so is all that
-    follows a damaged line.
+    are Float64, null where a row lacks one. What a run that goes on is just writing is left out, and so are damaged
+    lines, which are logged.
 
     Raises:
         ConfigError: there is no such folder, or no run in one.

@@ -14,7 +14,7 @@ from typing import Literal
 
 from envs.errors import ConfigError, PaddockError
 
-from .folder import has_ended, read_config, read_end, read_json
+from .folder import FolderError, has_ended, read_config, read_end, read_json
 from .loop import Budget
 from .provenance import SNAPSHOT
 
@@ -86,9 +86,23 @@ def read_run_states(runs: Sequence[Path]) -> list[RunState]:
 
 
 def read_submission(run: Path) -> Submission | None:
-    """How a run was submitted; None if it was started by hand."""
-    noted = read_json(run / "submission.json")
-    return Submission(**noted) if noted else None
+    """How a run was submitted; None if it was started by hand.
+
+    Raises:
+        FolderError: the note lacks what is asked of it, as another version's may; what it has besides is left alone.
+    """
+    path = run / "submission.json"
+    noted = read_json(path)
+    if not noted:
+        return None
+    taken = {item.name: noted.get(item.name) for item in fields(Submission)}
+    wrong = [name for name, value in taken.items() if not isinstance(value, str) and (name, value) != ("code", None)]
+    if wrong:
+        remedy = (
+            "look with the version of Paddock that submitted it, or delete it, and Slurm is not asked after the run"
+        )
+        raise FolderError(f"{path} does not say {', '.join(wrong)}; {remedy}")
+    return Submission(**taken)  # type: ignore[arg-type]
 
 
 def ask_queue(jobs: Sequence[str], timeout_s: float = 60.0) -> Queue | None:

@@ -5,7 +5,6 @@ A third target, Slurm's queue, is in `platform/slurm/submit.py`.
 
 import itertools
 import os
-import re
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from algos.pool.protocol import Done, Needs, Pool
 from algos.pool.protocol import End as PoolEnd
 
 from ..config.compose import hydra_parser, load_job
+from ..config.overrides import spell_run_dir
 from ..runs.loop import Signals
 from ..runs.state import is_locked, tail
 
@@ -65,14 +65,13 @@ def plan_job(
     config = load_job(loader, sweep, overrides, number)
     HydraConfig.instance().set_config(config)
     run = (run or Path(config.run.dir or config.hydra.runtime.output_dir)).absolute()
-    quoted = str(run) if re.fullmatch(r"[\w/.+%@-]+", str(run)) else "'" + str(run).replace("'", "\\'") + "'"
     flags = hydra_parser().parse_intermixed_args()
     folder = flags.config_dir and str(copy_of(Path(flags.config_dir).absolute()) or flags.config_dir)
     named = {"--config-path": flags.config_path, "--config-name": flags.config_name, "--config-dir": folder}
     kept = [item for item in config.hydra.overrides.hydra if item.lstrip("+").startswith("hydra.searchpath=")]
     kept += [item for item in overrides if not item.startswith(LEFT_OUT)]
     command = [sys.executable, "-u", "-m", "paddock", *(word for pair in named.items() if pair[1] for word in pair)]
-    return Plan(overrides, run, [*command, *kept, f"run.dir={quoted}"])
+    return Plan(overrides, run, [*command, *kept, spell_run_dir(run)])
 
 
 @dataclass(frozen=True)

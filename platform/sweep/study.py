@@ -183,12 +183,41 @@ def open_storage(folder: Path, url: str | None) -> optuna.storages.BaseStorage:
     optuna.logging.set_verbosity(logging.ERROR)  # who sweeps has lines of his own
     if url is None:
         # Its lock is a link, which shared file systems make in one step; one that a killed process left expires.
-        return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL)))
+        lock: Any = _JournalLock(folder / JOURNAL)
+        return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL), lock))
     try:
         return optuna.storages.get_storage(url)
     except Exception as error:  # of whatever database, or of the module for it that is missing
         why = " ".join(str(error).split())
         raise ConfigError(f"storage={url} cannot be opened ({why}); mend the URL, or leave it out") from error
+
+
+class _JournalLock:
+    """Optuna's own lock of a journal; whoever gets it drops what a full disk, or a kill, left of the last line.
+
+    Appended to, that would be a damaged line in the middle, and the study unreadable.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self._journal = journal
+        self._lock = optuna.storages.journal.JournalFileSymlinkLock(str(journal))
+
+    def acquire(self) -> bool:
+        self._lock.acquire()
+        try:
+            with open(self._journal, "r+b") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(size - 1, 0))
+                if size and file.read() != b"\n":
+                    file.seek(0)
+                    file.truncate(file.read().rfind(b"\n") + 1)
+        except BaseException:
+            self._lock.release()
+            raise
+        return True
+
+    def release(self) -> None:
+        self._lock.release()
 
 
 def open_study(folder: Path, sampler: optuna.samplers.BaseSampler | None = None) -> optuna.Study:

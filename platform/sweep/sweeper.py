@@ -95,15 +95,26 @@ class OptunaSweeper(Sweeper):
         print(f"sweep {self._name}: {settings.n_trials} trials in {shown(self._folder)}", flush=True)
         with contextlib.closing(self._open_target()) as target:
             session = SweepSession(study, self._folder, settings, target, self._ask, self._plan)
-            caught = session.run()
+            caught = self._run(session)
         print_summary(study, self._folder)
         if caught is not None:
             print("the same command goes on", flush=True)
             raise SystemExit(128 + caught)
+        if session.full is not None:
+            raise RunFailed(f"{session.full}; make room, and the same command goes on")
         if session.failed is not None:
             raise RunFailed(f"{session.failed}; hydra.sweeper.on_failure=continue would have gone on")
         if all(trial.state == TrialState.FAIL for trial in study.get_trials(deepcopy=False)):
             raise RunFailed("all trials failed; see above")
+
+    def _run(self, session: SweepSession) -> int | None:
+        """Run this process's part; RunFailed where the sweep's folder, or its study's storage, takes nothing more."""
+        try:
+            return session.run()
+        except (OSError, optuna.exceptions.StorageInternalError) as error:
+            why = getattr(error, "strerror", None) or type(error).__name__
+            remedy = "mend that, and the same command goes on"
+            raise RunFailed(f"the sweep in {shown(self._folder)} is stopped ({why}); {remedy}") from error
 
     def _make_name(self, config: DictConfig) -> str:
         """The same for the same line, whatever it says of where and for how long the sweep computes."""

@@ -19,6 +19,8 @@ from pathlib import Path
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from envs.errors import NO_ROOM
+
 from ..config.command import shown
 from ..runs.folder import has_ended, read_end
 from ..runs.state import is_held, last_metrics
@@ -51,6 +53,7 @@ class SweepSession:
         plan: Callable[[Trial, Path], tuple[list[str], Plan]],
     ) -> None:
         self.failed: str | None = None  # the first failure, where it ends the sweep
+        self.full: str | None = None  # which trial had no room on its disk, as the next ones would; it ends the sweep
         self._study, self._folder, self._settings, self._target = study, folder, settings, target
         self._ask, self._plan = ask, plan
         self._running: dict[int, Running] = {}
@@ -62,7 +65,7 @@ class SweepSession:
     def run(self) -> int | None:
         """Go on until all trials have finished; the signal that ended it, if one did."""
         with _owning(self._folder, self._mine):
-            steps = self._fill, self._conclude, self._is_over, lambda: self.failed is not None
+            steps = self._fill, self._conclude, self._is_over, lambda: bool(self.failed or self.full)
             return see_through("trials", self._target, self._running, *steps)
 
     def _is_over(self) -> bool:
@@ -140,6 +143,9 @@ class SweepSession:
             self._tell(trial, run, reason)
         elif stopping and end.code in STOPPED:
             print(f"trial {trial.number} has saved", flush=True)
+        elif end.code == NO_ROOM:
+            self.full = f"the disk of trial {trial.number} is full or gone; the trial is kept"
+            print("".join(f"    | {line}\n" for line in end.said), end="", file=sys.stderr, flush=True)
         elif end.code in (1, 2):
             self._fail(trial, f"exit code {end.code}", end.said)
         else:

@@ -22,7 +22,7 @@ from typing import Any, Protocol, runtime_checkable
 from algos.common.disk import sync
 
 from ..runs.checkpoint import storing
-from ..runs.journal import parse_rows
+from ..runs.journal import name_damage, parse_row
 from .console import Console
 from .queue import WriteQueue
 
@@ -61,8 +61,8 @@ class Shown(Protocol):
 class Journal:
     """An append-only file of rows, one line of JSON each, written whole and at once.
 
-    Opening cuts it back to `start_iteration`: rows written after the checkpoint that the run resumes from, and a line
-    that a crash left incomplete, are dropped.
+    Opening cuts it back to `start_iteration`: rows written after the checkpoint that the run resumes from, and what a
+    crash spoiled behind the last row kept, are dropped. A damaged line before it stays as it is.
 
     Args:
         path: the file; created if missing.
@@ -73,7 +73,8 @@ class Journal:
     def __init__(self, path: Path, start_iteration: int, *, single: bool = True) -> None:
         self._single = single
         self.last_step: int | None = None  # of the last row kept
-        self._path = path
+        self.damaged: list[int] = []  # numbers, from 1, of lines before it that are no rows
+        self.path = path
         with storing(path):
             # Unbuffered: a row is in the kernel's hands once it is written.
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115
@@ -86,13 +87,13 @@ class Journal:
             StorageError: the disk is full or gone; a run without its truth must stop.
         """
         line = memoryview(_ENCODER.encode(row).encode() + b"\n")
-        with storing(self._path):
+        with storing(self.path):
             while line:
                 line = line[self._file.write(line) :]
 
     def sync(self) -> None:
         """Return once all rows are on the disk itself."""
-        with storing(self._path):
+        with storing(self.path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -100,23 +101,23 @@ class Journal:
             try:
                 self.sync()
             finally:
-                with storing(self._path):
+                with storing(self.path):
                     self._file.close()
 
     def _end_of(self, iteration: int) -> int:
-        end, last = 0, None
+        end, at, last = 0, 0, None
+        damaged: list[int] = []
         # Rows are in order of iteration, so all that follows the first one to drop goes with it.
-        with open(self._path, "rb") as lines:
-            for line in lines:
-                row = next(parse_rows([line]), None)
-                if (
-                    row is None
-                    or "step" not in row
-                    or row["iteration"] > iteration
-                    or (self._single and row["iteration"] == last)
-                ):
+        with open(self.path, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                row = parse_row(line)
+                at += len(line)
+                if row is None or "step" not in row:
+                    damaged.append(number)
+                    continue
+                if row["iteration"] > iteration or (self._single and row["iteration"] == last):
                     break
-                end += len(line)
+                end, self.damaged = at, list(damaged)
                 last, self.last_step = row["iteration"], row["step"]
         return end
 
@@ -141,6 +142,9 @@ class Tracker:
         self._iteration, self._step = start_iteration, self._metrics.last_step or 0
         self._console = console
         self._closed = False
+        for journal in self._journals():
+            if journal.damaged:
+                console.warn(f"{name_damage(journal.path, journal.damaged)}, and stays so; all rows around it are kept")
         first_step = 0 if self._metrics.last_step is None else self._metrics.last_step + 1
         self._queues = [(mirror, self._start(mirror, first_step)) for mirror in mirrors]
 

@@ -11,7 +11,7 @@ The peer's Box2D world remembers earlier episodes (Paddock's is new for each), a
 many of its episodes take another course: each side's own steps are counted, and steps/s are compared.
 
 With --native, ours are the native environments, on a pool of processes or on threads, whichever a pilot finds faster;
-and there is a second peer, EnvPool with one batched NumPy policy (scripts/bench/es_peers.py). The best peer counts.
+and there is a second peer, EnvPool with one batched NumPy policy (contenders/generation.py). The best peer counts.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from paddock.compute.dask.cluster import local  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.config.experiment import build_algorithm  # noqa: E402
 from scripts.bench import harness  # noqa: E402
-from scripts.bench.es_peers import describe_run, play_envpool, play_processes, start_processes  # noqa: E402
+from scripts.bench.contenders.generation import describe_run, play_envpool, play_processes, start_processes  # noqa: E402
 from scripts.bench.harness import Report  # noqa: E402
 
 TARGET, NATIVE_TARGET = 1.0, 10.0  # ours / best peer, environment steps/s

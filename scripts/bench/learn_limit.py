@@ -3,7 +3,7 @@
     python scripts/bench/learn_limit.py
 
 The limit is that of multiplications and additions that are instructions of their own: fused ones round once where two
-round twice, and give other bits. A small loop (scripts/bench/products.c) measures how many of them a core does at most,
+round twice, and give other bits. A small loop (src/products.c) measures how many of them a core does at most,
 at the width in use. The same file multiplies square matrices as the learner's layers are multiplied
 (envs/native/src/simd/product.h), and SciPy's BLAS, on one thread and with fused operations, multiplies them in turn.
 """
@@ -149,7 +149,7 @@ def built() -> Iterator[ctypes.CDLL]:
         source = [
             f"-DLANES={lanes}",
             f"-I{ROOT / 'envs' / 'native' / 'src'}",
-            str(Path(__file__).with_name("products.c")),
+            str(Path(__file__).with_name("src") / "products.c"),
         ]
         command = [str(compiler), *extension()["extra-compile-args"], *flags, *source]
         subprocess.run([*command, "-shared", "-fPIC", "-o", target], check=True)

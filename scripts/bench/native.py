@@ -4,7 +4,7 @@
 
 Native environments step as rollouts step them: actions are sent, a batch with the infos of ended episodes is received.
 Each contender plays at its best setting of its grid, found by a short pilot; then all play in turn, again and again, in
-processes of their own (scripts/bench/native_contenders.py). Actions are drawn beforehand, observations are not read,
+processes of their own (scripts/bench/contenders/compiled.py). Actions are drawn beforehand, observations are not read,
 episodes end and begin again in the measured time. What stands as Gymnasium's of our own games and of the sanity suite's
 tasks are their rules in Python. Who has one thread is bound to one core, and its rate is that of the
 processor time it took, threads of its library included; who has two threads is measured by the clock. Whole episodes
@@ -27,9 +27,9 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 from envs.native import library  # noqa: E402
 from scripts.bench import harness, native_split  # noqa: E402
+from scripts.bench.contenders.compiled import CONTENDERS, GAMES, ROWS, SANITY, WALKERS, WORLDS  # noqa: E402
+from scripts.bench.contenders.players import add_options, library_versions, play_row, players  # noqa: E402
 from scripts.bench.harness import BUSY, Report  # noqa: E402
-from scripts.bench.native_contenders import CONTENDERS, GAMES, ROWS, SANITY, WALKERS, WORLDS  # noqa: E402
-from scripts.bench.players import add_options, library_versions, play_row, players  # noqa: E402
 
 OURS = "native"
 FACTORS = {"EnvPool": 8.0, "Gymnasium": 15.0}  # ours / theirs on one core, of walkers
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     load, instructions = os.getloadavg()[0], library.widest()
     if load > BUSY:
         print(f"others are at work here (load {load:.1f}): trust no rate of two threads, and ratios more than rates")
-    with players({one.library for one in CONTENDERS.values()}, options.pufferlib, "native_contenders.py") as present:
+    with players({one.library for one in CONTENDERS.values()}, options.pufferlib, "compiled.py") as present:
         rows = {}
         for row in options.rows:
             playing = {k: c for k, c in CONTENDERS.items() if row in c.rows and not present[c.library].missing}

@@ -3,9 +3,9 @@
     python scripts/bench/native_split.py [SECONDS]
 
 The library is built once more, in a temporary folder, with counters between the parts of a step
-(scripts/bench/split.h). The arithmetic's limit is that of the vector instructions of the solver's 180 iterations alone:
+(src/split.h). The arithmetic's limit is that of the vector instructions of the solver's 180 iterations alone:
 those of a joint and of a contact are counted in the compiler's output, joints at a limit and contacts as they were, and
-a small loop measures how many such instructions the processor does in a cycle at most (scripts/bench/limit.c). Loads,
+a small loop measures how many such instructions the processor does in a cycle at most (src/limit.c). Loads,
 stores and waiting for results come on top of it.
 """
 
@@ -46,7 +46,7 @@ WIDTHS = {"baseline": (4, []), "avx2": (8, ["-mavx2"]), "avx512": (16, ["-mavx51
 ITERATIONS, JOINTS, CHAINS = 180, 4, 12  # of the solver; of a walker; of limit.c
 NUM_ENVS = 256
 SOURCES = ROOT / "envs" / "native" / "src"
-COUNTERS = f'-DPADDOCK_SPLIT="{ROOT / "scripts" / "bench" / "split.h"}"'
+COUNTERS = f'-DPADDOCK_SPLIT="{ROOT / "scripts" / "bench" / "src" / "split.h"}"'
 NO_ARITHMETIC = re.compile(
     r"v?(mov|broadcast|lea|k?mov|zeroupper|extract|insert|pextr|pinsr)|v?pbroadcast|call|ret|j|push"
 )
@@ -185,7 +185,7 @@ def _limit(folder: Path, width: str) -> tuple[dict[str, int] | None, float]:
         COUNTERS,
         f"-DLANES={lanes}",
         f"-I{SOURCES}",
-        str(ROOT / "scripts" / "bench" / "limit.c"),
+        str(ROOT / "scripts" / "bench" / "src" / "limit.c"),
     ]
     subprocess.run([*compile_, "-S", "-o", str(folder / "limit.s")], check=True)
     subprocess.run([*compile_, "-shared", "-fPIC", "-o", str(folder / "limit.so")], check=True)

@@ -29,7 +29,7 @@ from paddock.compute.dask.cluster import local  # noqa: E402
 from paddock.config.build import build  # noqa: E402
 from paddock.config.compose import compose_alone  # noqa: E402
 from scripts.bench.harness import Report, command_line, describe_machine, finish, in_turns, medians, versions  # noqa: E402
-from scripts.bench.naps import Naps  # noqa: E402
+from scripts.bench.loads.naps import Naps  # noqa: E402
 
 WORKERS = 4
 STEPS = (5, 10, 15, 20, 30, 40, 60, 80)  # of an episode, in each niche

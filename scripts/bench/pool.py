@@ -5,7 +5,7 @@
 overhead   the experiment of the Fiber paper (arXiv:2003.11164): 5 workers and tasks that sleep, a second for each
            worker in all, in tasks of 1 s to 1 ms. A pilot finds the best way of using each peer: chunks, views.
 scaling    2,048 tasks of an ES generation on 32 to 1,024 workers. The workers are real ones that share two processes
-           (scripts/bench/emulated_workers.py) and sleep as long as measured episodes of BipedalWalker take, or a second
+           (contenders/emulated_workers.py) and sleep as long as measured episodes of BipedalWalker take, or a second
            on average. What all these workers cost themselves is in the times, so the truth is better. Efficiency is the
            time of the same tasks handed out at no cost, in the same order, over the time that passed.
 memory     1,000 generations of 64 tasks and a broadcast on one pool: the driver, which holds the scheduler, and the
@@ -294,7 +294,7 @@ def emulated(workers: int) -> Iterator[Any]:
         while not file.exists() or not file.read_text():
             time.sleep(0.05)
         address = json.loads(file.read_text())["address"]
-        script = str(Path(__file__).with_name("emulated_workers.py"))
+        script = str(Path(__file__).with_name("contenders") / "emulated_workers.py")
         shares = [workers // HOSTS + (k < workers % HOSTS) for k in range(HOSTS)]
         hosts = [stack.enter_context(_process([sys.executable, script, address, str(share)])) for share in shares]
         for host in hosts:

@@ -8,6 +8,8 @@ prioritized                           a batch of 256 drawn by priorities from a 
 apex                                  steps/s of algo=apex with two workers, and in one process; how long it waits
 whole                                 steps/s of a core's own time, of algo=dqn with all that it does, by the numbers of
                                       environments and of steps of a rollout
+zeros                                 updates/s of a core's own time, of algo=dqn on MiniGrid's one-hot rows, with their
+                                      zeros and without
 
 Sides play in turns, in processes of their own (scripts/bench/peers/): both fill their replay from the same environment,
 which does nothing, and then only learn, 64 updates a call. Networks, batches and objectives are the same; targets are
@@ -65,6 +67,7 @@ UPDATES = {
 LEAST, ROWS_KEPT, QUICK_ROWS = 16, 10_000, 1000
 WHOLE, WHOLE_RATE = ((1, 10), (16, 16), (64, 32)), 80_000  # environments and steps of a rollout; on one core
 APEX_TIMES, APEX_IDLE = 1.5, 0.1  # steps/s with two workers / in one process; share of the time
+ZEROS, ZEROS_UPDATES, ZEROS_TIMES = "minigrid_doorkey", 1024, 2.5  # without them / with them
 MILLION, DRAWS, DRAW_S, CPPRB_TIMES = 1_000_000, 5000, 0.2e-3, 1.0
 
 
@@ -177,8 +180,33 @@ def bench_apex(name: str, options: argparse.Namespace) -> Report:
     return row | {"claims": [*claims, claim(f"{APEX_IDLE:.0%} / share that the learner waits", idle, 1.0)]}
 
 
+def bench_zeros(name: str, options: argparse.Namespace) -> Report:
+    """Updates/s of DQN on rows that are mostly zeros: all of them multiplied, and those that are none gathered."""
+    player, updates = Player(OUR_FILE), ZEROS_UPDATES // 8 if options.quick else ZEROS_UPDATES
+    title = f"DQN on {ZEROS}, 64-64, batches of 64, by the processor's time"
+    row: Report = {"title": title, "unit": "updates/s", "skipped": {}}
+    try:
+        sides: dict[str, Callable[[], Report]] = {
+            side: functools.partial(player.ask, zeros=ZEROS, whole=whole, updates=updates, seed=0)
+            for side, whole in (("with zeros", True), ("without", False))
+        }
+        runs = in_turns(options.repeats, sides)
+    finally:
+        player.close()
+    values = {run["value"] for every in runs.values() for run in every}
+    assert len(values) == 1, f"both ways learn the same: {values}"
+    rated = {title: [run | {"rate": run["steps"] / run["seconds"]} for run in every] for title, every in runs.items()}
+    row["contenders"] = {title: ppo.summarize(every) | {"setting": None} for title, every in rated.items()}
+    return row | {"claims": ppo.compare(row, "without", {"with zeros": ZEROS_TIMES})}
+
+
 Row = Callable[[str, argparse.Namespace], Report]
-OTHERS: dict[str, Row] = {"prioritized": bench_prioritized, "apex": bench_apex, "whole": bench_whole}
+OTHERS: dict[str, Row] = {
+    "prioritized": bench_prioritized,
+    "apex": bench_apex,
+    "whole": bench_whole,
+    "zeros": bench_zeros,
+}
 ROWS: dict[str, Row] = dict.fromkeys(RECIPES, bench_updates) | OTHERS
 
 

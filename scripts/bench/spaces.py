@@ -24,7 +24,7 @@ from gymnasium import Space, spaces  # noqa: E402
 from gymnasium.spaces.utils import flatdim, flatten  # noqa: E402
 
 from envs.spaces.layout import Layout  # noqa: E402
-from envs.spaces.structures import flatten as arrays_of  # noqa: E402
+from envs.spaces.views import flatten as arrays_of  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     Report,
     command_line,
@@ -35,7 +35,7 @@ from scripts.bench.harness import (  # noqa: E402
     seconds_of,
     versions,
 )
-from scripts.bench.peers.premade import SPACES as PREMADE  # noqa: E402
+from scripts.bench.loads.premade import SPACES as PREMADE  # noqa: E402
 
 NUM_ENVS, ROWS = 8, 4096
 PUFFERLIB = {"Spaces": 0.65, "MiniGrid": 0.65, "nested": 0.65, "NetHack": 0.75}  # ours over theirs, at most

@@ -5,7 +5,7 @@
 Each contender plays at its best setting of the same small grid, found by a short pilot; then all play in turn, again
 and again. Actions are drawn beforehand, observations are not read, and batches are not copied where a contender can do
 without. Episodes end and begin again in the measured time. The libraries play in processes of their own, one at a time
-(scripts/bench/contenders.py); what is not installed is left out, and said so.
+(scripts/bench/contenders/vectors.py); what is not installed is left out, and said so.
 
 Ours is to lead every peer that runs the same Python environment, in every row; EnvPool runs other code, in C++, and is
 there to look up to. On BipedalWalker ours is also to be 1.6 times as fast as one environment without any vector.
@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from scripts.bench import harness  # noqa: E402
-from scripts.bench.contenders import BARE, CONTENDERS, OURS, PEERS, ROWS  # noqa: E402
+from scripts.bench.contenders.players import add_options, library_versions, play_row, players  # noqa: E402
+from scripts.bench.contenders.vectors import BARE, CONTENDERS, OURS, PEERS, ROWS  # noqa: E402
 from scripts.bench.harness import BUSY, Report  # noqa: E402
-from scripts.bench.players import add_options, library_versions, play_row, players  # noqa: E402
 
 TARGET = 1.0  # ours / best peer that runs the same Python environment
 BARE_TARGET = {"BipedalWalker-v3": 1.6}  # ours / one environment

@@ -35,7 +35,7 @@ from scripts.bench.harness import (  # noqa: E402
     versions,
 )
 
-CROWD, BATTLE = "scripts.bench.peers.crowd:Crowd", "magent2.environments.battle_v4:parallel_env"
+CROWD, BATTLE = "scripts.bench.loads.crowd:Crowd", "magent2.environments.battle_v4:parallel_env"
 WORLDS = 8
 AT_MOST_US = {16: 0.6, 128: 0.35}  # a seat and step, by the number of seats
 FASTER = 1.5  # than PufferLib's, at least, in battles

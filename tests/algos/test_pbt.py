@@ -15,6 +15,7 @@ from conftest import Command, assert_same_run, call_main, deterministic
 from algos.common.keys import Stream, keyed_generator
 from algos.evolution.hyperparameters import Choices, Range
 from algos.evolution.pbt_tasks import LOST, play_round
+from algos.networks.inputs import spaces_of
 from algos.pbt import PBT, MembersLost, rank
 from algos.pool.protocol import Done, WorkerLost
 from algos.pool.serial import SerialPool
@@ -63,6 +64,7 @@ DQN = [  # whose replay fills a file in three rounds, and keeps less than two
     "algo.member.hidden=[8]",
     "checkpoint.every_s=0",
 ]
+SEATS = [*ONE, "env=tictactoe", "vec=serial", "algo.member.seat_feature=true", "algo.member.num_steps=8"]
 ES = [*ONE, "algo@algo.member=es", "~algo.explore.entropy_coef", "algo.member.population=4"]
 
 
@@ -238,10 +240,18 @@ def test_a_member_that_takes_over_nothing_learns_as_it_would_alone(words: list[s
     plan.close()
 
 
-@pytest.mark.parametrize("words", [[*A2C, "algo@algo.member=a2c"], [*ES, "algo.explore.learning_rate.low=0.001"]])
+@pytest.mark.parametrize(
+    "words", [[*A2C, "algo@algo.member=a2c"], [*ES, "algo.explore.learning_rate.low=0.001"], SEATS]
+)
 def test_members_may_learn_by_any_algorithm(words: list[str]) -> None:
     metrics, _ = advance(algorithm(*words), 2)
     assert np.isfinite(metrics[-1]["eval/return_mean"])
+
+
+def test_its_environment_is_what_its_members_see() -> None:
+    algo = algorithm(*SEATS)
+    member = algo.rounds.make({}, 0)
+    assert spaces_of(algo.env) == spaces_of(member.env) != spaces_of(replace(member.env, seat_feature=False))
 
 
 def test_the_policies_are_those_of_the_leader_and_of_the_best_ever() -> None:

@@ -16,6 +16,7 @@ from learned import advance, algorithm, leaves, parameters
 from algos.learning.learner import DenseLearner, Diverged
 from algos.learning.rollouts.rollout import Rollout
 from algos.networks.architecture import Weights
+from algos.pool.serial import SerialPool
 from algos.ppo import PPO
 from envs.errors import ConfigError
 from envs.vector import EnvError
@@ -81,6 +82,13 @@ def test_interrupted_after_any_yield_it_goes_on_the_same(variant: str) -> None:
 def test_the_policy_that_acts_is_the_policy_that_learns(variant: str) -> None:
     for row in advance(algorithm(*arguments(variant)), 4):
         assert abs(row["ppo/stale_kl"]) < 1e-6 and row["ppo/staleness"] == 0
+
+
+def test_actors_say_how_many_workers_they_could_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(SerialPool, "ask", lambda self, workers: asked.append(workers))
+    advance(algorithm(*arguments("actors", "algo.num_actors=3")), 2)
+    assert asked == [3]
 
 
 def test_a_policy_that_lags_behind_says_so() -> None:

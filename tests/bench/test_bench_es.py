@@ -10,8 +10,8 @@ import pytest
 
 from algos.evolution.population import play_members
 from algos.pool.serial import SerialPool
+from scripts.bench.contenders.generation import members, play_envpool, play_member, walker
 from scripts.bench.es import AnsweringPool, build_es, measure_driver
-from scripts.bench.es_peers import members, play_envpool, play_member, walker
 
 ROOT = Path(__file__).resolve().parents[2]
 

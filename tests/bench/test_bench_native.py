@@ -13,8 +13,7 @@ import pytest
 from compiled import native  # noqa: F401
 from conftest import ROOT
 
-from scripts.bench.native import QUICK_ROWS, judge, read_options, render, render_row
-from scripts.bench.native_contenders import (
+from scripts.bench.contenders.compiled import (
     BOARDS,
     CAP,
     CLASSIC,
@@ -27,8 +26,9 @@ from scripts.bench.native_contenders import (
     WORLDS,
     play,
 )
+from scripts.bench.contenders.players import summary
+from scripts.bench.native import QUICK_ROWS, judge, read_options, render, render_row
 from scripts.bench.native_split import PARTS, count_instructions, measure
-from scripts.bench.players import summary
 
 OURS = ["native", "native, 2 threads"]
 

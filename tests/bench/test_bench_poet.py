@@ -12,7 +12,7 @@ from scripts.bench.poet import TARGET, main, play_in_turns, play_ours
 
 
 def test_both_sides_do_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.bench.naps.STEP_S", 0.0)
+    monkeypatch.setattr("scripts.bench.loads.naps.STEP_S", 0.0)
     monkeypatch.setattr("scripts.bench.poet.STEPS", (2, 4, 8))
     played: list[tuple[int, int]] = []  # (lane, iteration) of every task
     play = scripts.bench.poet.play_members

@@ -80,6 +80,8 @@ class Scripted:
             return {"steps": request["draws"], "seconds": 1e-4 * request["draws"]}
         if "actors" in request:
             return {"steps": 900, "seconds": 1.0 if request["actors"] else 1.8, "idle": 0.05}
+        if "zeros" in request:
+            return {"steps": 100, "seconds": 3.0 if request["whole"] else 1.0, "value": 0.5}
         if "lanes" in request:
             return {"steps": 20_000 * request["rows"], "seconds": request["rows"] / request["lanes"]}
         rates = {bench.OUR_FILE: 300.0, bench.PEER_FILE: 100.0 * request["setting"]}
@@ -94,7 +96,7 @@ def test_rows_are_judged_and_who_is_missing_is_named(
 ) -> None:
     monkeypatch.setattr(bench, "Player", Scripted)
     monkeypatch.setattr(bench.ppo, "Player", Scripted)
-    report, rows = tmp_path / "report.json", ["sac", "td3", "prioritized", "apex", "whole"]
+    report, rows = tmp_path / "report.json", ["sac", "td3", "prioritized", "apex", "whole", "zeros"]
     assert bench.main(["--rows", *rows, "--repeats", "2", "--json", str(report)]) == 0
     told = capsys.readouterr().out
     assert "paddock / sb3: median 3.00 of 3.00 3.00; target 2.2 reached" in told
@@ -102,6 +104,7 @@ def test_rows_are_judged_and_who_is_missing_is_named(
     assert "0.2 ms / paddock: median 2.00 of 2.00 2.00; target 1 reached" in told
     assert "two workers / inline: median 1.80 of 1.80 1.80; target 1.5 reached" in told
     assert "10% / share that the learner waits: median 2.00 of 2.00 2.00; target 1 reached" in told
+    assert "without / with zeros: median 3.00 of 3.00 3.00; target 2.5 reached" in told
     assert "64 x 32 / 80,000 steps/s: median 16.00 of 16.00 16.00; target 1 reached" in told
     assert "cpprb                   left out: ModuleNotFoundError" in told
     assert json.loads(report.read_text())["rows"]["td3"]["unit"] == "updates/s"
@@ -148,6 +151,11 @@ def test_ape_x_plays_as_many_environments_with_workers_as_without(monkeypatch: p
     assert answer["steps"] in range(8000 - 512, 8000 + 513) and 0 <= answer["idle"] < 1
     paddock_replay.ape(actors=0, rows=1, seed=0)
     assert [(one.num_rows, one.plays_on_pool) for one in made] == [(16, True), (16, False)]
+
+
+def test_rows_with_their_zeros_and_without_learn_the_same() -> None:
+    made = [paddock_replay.gather(bench.ZEROS, whole=whole, updates=64, seed=1) for whole in (True, False)]
+    assert made[0]["value"] == made[1]["value"] and [one["steps"] for one in made] == [64, 64]
 
 
 def test_peers_answer_from_processes_of_their_own() -> None:

@@ -12,9 +12,9 @@ from conftest import ROOT
 from gymnasium.spaces import Box, Discrete
 from gymnasium.utils.env_checker import check_env
 
-from scripts.bench.contenders import BARE, CONTENDERS, OURS, PEERS, ROWS, Contender, draw, play
-from scripts.bench.players import players, summary
-from scripts.bench.uneven import Uneven
+from scripts.bench.contenders.players import players, summary
+from scripts.bench.contenders.vectors import BARE, CONTENDERS, OURS, PEERS, ROWS, Contender, draw, play
+from scripts.bench.loads.uneven import Uneven
 from scripts.bench.vec import NUM_ENVS, WORKERS, read_options, render, render_row, verdict
 
 PYTHON_ONLY = [BARE, "Gymnasium sync", "ours serial"]

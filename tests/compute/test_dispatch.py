@@ -2,8 +2,10 @@
 
 import asyncio
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +14,14 @@ from pool_tasks import Counter, square
 
 from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.pool.script import dump
+from paddock.compute.dask import dispatcher as dispatcher_module
+from paddock.compute.dask import membership
 from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.autoscale import IDLE_S, Bounds, Fleet
 from paddock.compute.dask.connection import WorkerConnection
 from paddock.compute.dask.dispatcher import SILENCE_S, Dispatcher
 from paddock.compute.dask.membership import Membership
+from paddock.compute.dask.worker_stderr import LONGEST_LINE, Echo
 
 SETTINGS: dict[str, Any] = {"needs": ONE_CPU, "retry_errors": 0, "renew_after": None}
 
@@ -256,6 +261,22 @@ def test_a_receiver_that_raises_keeps_no_other_from_its_ends(caplog: pytest.LogC
     assert "of the receiver" in caplog.text
 
 
+def test_a_pool_that_failed_ends_everything_by_what_it_failed_of_first() -> None:
+    async def fail_twice() -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        ends = Ends()
+        batch = dispatcher.open(square, ends, **SETTINGS)
+        batch.put(1)
+        dispatcher.failure = PoolError("lost the scheduler")  # as if it failed while the task was on its way
+        await _turns()
+        dispatcher.fail(PoolError("a fault that came of it"))
+        dispatcher.fail(PoolError("the pool is closed"))
+        return ends.done
+
+    (done,) = asyncio.run(fail_twice())
+    assert str(done.error) == "lost the scheduler"
+
+
 def test_a_fault_of_the_pool_itself_ends_what_is_open(caplog: pytest.LogCaptureFixture) -> None:
     async def stumble(beside: bool) -> list[Done]:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
@@ -305,6 +326,45 @@ def test_a_watch_that_cannot_go_on_ends_what_is_open() -> None:
     assert isinstance(done.error, PoolError)
 
 
+def test_a_suspended_process_has_not_lost_its_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "TICK_S", 0.01)
+    monkeypatch.setattr(membership, "ANSWER_S", 0.1)
+    monkeypatch.setattr(dispatcher_module, "SILENCE_S", 0.5)
+
+    async def watch() -> None:
+        worker: Any = FakeWorker("tcp://a")
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        asked = 0
+        silences: list[bool] = []
+        over = asyncio.Event()
+
+        async def ncores() -> dict[str, int]:
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                time.sleep(1.0)  # nothing of this process runs
+                await asyncio.sleep(0.05)  # and then the answer comes
+            return {}
+
+        def look() -> None:
+            silences.append(worker.silent)
+            if asked == 3:
+                over.set()
+
+        client: Any = SimpleNamespace(scheduler=SimpleNamespace(ncores=ncores), status="running")
+        members = Membership(client, dispatcher, None, None, {}, lambda worker: None, "nowhere", look)
+        dispatcher.workers[worker.address] = worker
+        worker.items[0] = dispatcher.open(square, Ends(), **SETTINGS)._item(1)
+        worker.heard = time.monotonic()
+        await members.open(1, timeout_s=60)
+        await over.wait()
+        await members.close()
+        assert dispatcher.failure is None
+        assert not any(silences)
+
+    asyncio.run(watch())
+
+
 # Objects
 
 
@@ -316,6 +376,57 @@ def test_a_call_is_refused_or_ends_however_its_pool_went() -> None:
     loop.close()
     with pytest.raises(PoolError, match="gone"):
         actor.call("add", 1)
+
+
+def test_a_call_that_an_object_is_closed_under_is_refused_and_goes_nowhere() -> None:
+    class Closing:
+        def __reduce__(self) -> Any:
+            held[0].close()  # as another thread does while the call is pickled
+            return int, ()
+
+    async def main() -> None:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        worker: Any = FakeWorker("tcp://a")
+        served = asyncio.ensure_future(dispatcher.serve(worker))
+        await _turns()
+        actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
+        held.append(actor)
+        value = actor.call("add", Closing())
+        await _turns()
+        assert str(_error(value)) == "the object was closed while a call of it was open"
+        assert (worker.items, worker.objects) == ({}, 0)
+        worker.end.set_result(None)
+        await served
+
+    held: list[ActorHandle] = []
+    asyncio.run(main())
+
+
+def test_objects_spread_over_workers_that_come_later() -> None:
+    async def main() -> None:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        workers: list[Any] = [FakeWorker(f"tcp://{name}") for name in "abc"]
+        served = [asyncio.ensure_future(dispatcher.serve(workers[0]))]
+        actors = [ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU) for _ in range(4)]
+        await _turns()
+        value = actors[0].call("add", 1)
+        await _turns()
+        assert [worker.objects for worker in workers] == [4, 0, 0]
+        for worker in workers[1:]:
+            served.append(asyncio.ensure_future(dispatcher.serve(worker)))
+            await _turns()
+        assert [worker.objects for worker in workers] == [2, 1, 1]
+        assert actors[0].worker is workers[0]  # which would have to begin its call again
+        for actor in actors:
+            actor.close()
+        await _turns()
+        assert isinstance(_error(value), PoolError)
+        assert [worker.objects for worker in workers] == [0, 0, 0]
+        for worker in workers:
+            worker.end.set_result(None)
+        await asyncio.gather(*served)
+
+    asyncio.run(main())
 
 
 def test_a_worker_is_not_idle_while_an_object_lives_there_and_waits_for_its_next_call() -> None:
@@ -343,6 +454,29 @@ def test_a_worker_is_not_idle_while_an_object_lives_there_and_waits_for_its_next
     asyncio.run(main())
 
 
+def test_a_call_made_while_all_workers_are_silent_is_sent_once_one_speaks_again() -> None:
+    async def fall_silent() -> Any:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        worker = FakeWorker("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(worker))
+        actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
+        dispatcher.open(square, Ends(), **SETTINGS).put(1)
+        await _turns()
+        worker.heard -= SILENCE_S + 0.1
+        dispatcher.watch()
+        value = actor.call("add", 1)
+        await _turns()
+        worker.heed(worker, [("alive",)])
+        worker.answer_all()
+        await _turns()
+        worker.end.set_result(None)
+        await serving
+        dispatcher.fail(PoolError("the call was never sent"))
+        return value()
+
+    assert asyncio.run(fall_silent()) == "done"
+
+
 async def _nobody(_: Any) -> list[Any]:
     return []
 
@@ -353,3 +487,29 @@ def _error(value: Callable[[], Any]) -> BaseException | None:
     except Exception as error:
         return error
     return None
+
+
+# What workers write
+
+
+def test_the_beginning_of_a_line_is_read_once_and_a_line_without_end_is_told_in_pieces(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    echo, errors = Echo(str(tmp_path)), tmp_path / "1"
+
+    def write(text: str) -> list[str]:
+        caplog.clear()
+        with open(errors, "a") as file:
+            file.write(text)
+        echo()
+        return [message.partition(": ")[2] for message in caplog.messages]
+
+    assert write("one\nbeg") == ["one"]
+    assert echo._read[errors] == 7  # it will not be read again
+    assert write("un") == []
+    assert write(", ended\nnext") == ["begun, ended"]
+    assert write("\n\n") == ["next"]
+    assert write("x" * LONGEST_LINE) == []
+    assert write("yz") == ["x" * LONGEST_LINE + "yz"]
+    assert write("end\n") == ["end"]

@@ -15,6 +15,7 @@ import pytest
 from conftest import ROOT, TINY, Command, call_main
 
 from paddock import COMMANDS
+from paddock.config.command import open_standard_files
 from paddock.runs import late
 from paddock.runs.checkpoint import Checkpoints
 
@@ -573,3 +574,14 @@ def test_workers_like_this_process_are_welcome(worker: Callable[..., str], dask:
     worker()
     assert call_main(*dask) == 0
     assert (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_no_other_file_gets_the_number_of_a_standard_one_that_the_shell_has_closed() -> None:
+    kept = os.dup(2)
+    os.close(2)
+    try:
+        open_standard_files()
+        assert os.path.samestat(os.fstat(2), os.stat(os.devnull)) and os.get_inheritable(2)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

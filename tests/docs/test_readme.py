@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from conftest import ROOT, call_main
 
 import paddock
 from envs.native.library import built
+from envs.sanity.bandit import BANDIT
+from envs.sanity.task import Bar
 from envs.vector import auto
 from paddock import serve
 from paddock.check import check_run, read_run
+from paddock.health import sanity
 
 pytestmark = pytest.mark.xdist_group("pages")  # what a process imports for one command serves the others
 
@@ -46,6 +50,8 @@ ONE_TRIAL = ["budget.iterations=1", "algo.eval_every=1", "algo.eval_episodes=1",
 TWO_MEMBERS = [*LITTLE, "algo.members=2", "algo.interval=1", "vec.num_envs=2", "algo.member.num_steps=4"]
 TINY_POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden=[4]", "algo.reproduce_every=1"]
 ONE_LESSON = ["tasks=[bandit]", "seeds=1", "compute=serial"]  # of the sanity suite
+# Whoever learns learns it: tests/sanity asks for more.
+AT_A_GLANCE = replace(BANDIT, steps=64, memoryless=Bar(), recurrent=Bar(), deterministic=Bar())
 ALWAYS_ADMIT = ["algo.reproduce_score=0", "algo.criterion_low=0", "algo.criterion_high=1000"]
 OUR_WORDS = {
     *("actor", "broadcast", "budget", "chunk", "Done", "driver", "encoding", "evaluation", "event", "experiment"),
@@ -89,6 +95,7 @@ def shrunk(words: Sequence[str]) -> list[str]:
         return [*ONE_TRIAL, *(["vec.num_envs=2"] if "ppo" in said else ["algo.eval_max_steps=20"])]
     place = [] if "compute=" in said else ["compute=serial"]
     place += ["compute.workers=1"] if "compute=dask" in said else []
+    place += ["vec=serial"] if "niche" in said else []
     if "pbt" in said:
         return [*TWO_MEMBERS, *place]
     if "ppo" in said:
@@ -200,7 +207,10 @@ def test_a_command_beside_the_run_works(
     if module == "paddock.serve" and words[0] != "status":
         words += ["serve.address=127.0.0.1:0"]
         monkeypatch.setattr(serve, "_wait", lambda server: 0)
-    words += ONE_LESSON if module == "paddock.sanity" else []
+    if module == "paddock.sanity":
+        words += ONE_LESSON
+        monkeypatch.setitem(sanity.TASKS, "bandit", AT_A_GLANCE)
+    words += ["episodes=2"] if "players=" in command and "episodes=" not in command else []
     monkeypatch.setattr(sys, "argv", [module, *words])
     assert importlib.import_module(module).main() == 0
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import Main, call_main
 
+import paddock
 from paddock.reports.data import Run
 from paddock.reports.histories import read_pictures
 from paddock.runs.folder import read_config
@@ -31,6 +32,16 @@ def turns(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in a world of two agents that take turns."""
     path = tmp_path_factory.mktemp("matches") / "turns"
     words = ["env.id=agents:Turns", "env.fresh=false", "budget.iterations=2", f"run.dir={path}"]
+    assert call_main(*SMALL, *words) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def league(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two policies that meet each other."""
+    path = tmp_path_factory.mktemp("matches") / "league"
+    who = "algo.opponents={keep: 3, every: 1, league: {main: {main@: 0.5}, exploiter: {main: 0.5}}}"
+    words = ["env.id=agents:Turns", "env.fresh=false", who, "budget.iterations=2", f"run.dir={path}"]
     assert call_main(*SMALL, *words) == 0
     return path
 
@@ -93,6 +104,22 @@ def test_all_meet_all_and_the_report_shows_it(turns: Path, main: Any) -> None:
     head, *rows = csv.reader(Path("m.csv").read_text().splitlines())
     assert head == ["player", "elo", "low", "high", "@2", "random"] and [row[0] for row in rows] == ["@2", "random"]
     assert rows[0][4] == rows[1][5] == "" and float(rows[0][5]) + float(rows[1][4]) == 1
+
+
+def test_all_policies_of_a_league_meet_and_each_has_a_curve(league: Path, main: Any) -> None:
+    assert main(league, f"matrix={league}/matches.json", "players=random", "episodes=2")[0] == 0
+    told = json.loads((league / "matches.json").read_text())
+    own = [f"{name}@{number}" for name in ("main", "exploiter") for number in (0, 1, 2)]
+    assert [player["name"] for player in told["players"]] == [*own, "random"]
+    _, pictures = read_pictures(Run(league, read_config(league), read_columns(league)))
+    curves: list[Any] = pictures["elo"]("ppo").axes[0].get_legend_handles_labels()[0]
+    assert [curve.get_label() for curve in curves] == ["main", "exploiter"]
+    assert [curve[0].get_xdata().tolist() for curve in curves] == [[0, 1, 2]] * 2
+    code, out, _ = main(league, "players=random", "episodes=2")
+    assert code == 0 and {line.split()[0] for line in out.splitlines() if "@2  " in line} == {"main@2", "exploiter@2"}
+    run = paddock.load(league)
+    members = [run.policy(of=name).policy.parameters for name in ("main", "exploiter")]
+    assert (members[0] != members[1]).any()
 
 
 BAD = {

@@ -37,7 +37,7 @@ TINY_POET = [
     "algo.eval_episodes=1",
     "budget.iterations=5",
 ]
-TINY_ES = ["compute=serial", "algo.population=4", "algo.hidden=[4]", "budget.iterations=2"]
+TINY_ES = ["compute=serial", "vec=serial", "algo.population=4", "algo.hidden=[4]", "budget.iterations=2"]
 Main = Callable[..., tuple[int, str, str]]
 
 
@@ -135,7 +135,8 @@ def test_a_sweep_over_niches_trains_on_each(poet: Path, main: Main) -> None:
 
 
 def test_ppo_trains_on_a_niche(poet: Path, main: Main) -> None:
-    small = ["algo.num_steps=16", "vec.num_envs=2", "algo.eval_episodes=1", "compute=serial", "budget.iterations=1"]
+    small = ["algo.num_steps=16", "vec=serial", "vec.num_envs=2", "algo.eval_episodes=1", "compute=serial"]
+    small += ["budget.iterations=1"]
     code, _, err = main("experiment=ppo_niche", *small, f"env.run={poet}", "env.niche=1", "run.dir=mine")
     assert (code, err) == (0, "")
 

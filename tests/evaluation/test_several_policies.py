@@ -1,10 +1,12 @@
 """Runs in which several policies learned: each acts, is told of, is written down and begun from by itself."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import Main
 
 import paddock
 from envs.errors import ConfigError
@@ -73,3 +75,21 @@ def test_a_run_begins_with_all_policies_of_another(run: Any, tmp_path: Path) -> 
     assert again.policy(of="one").iteration == 3
     with pytest.raises(ConfigError, match=r"init_from=.*it has policies other, one, and this run learns one for all"):
         paddock.run("algo=es", f"run.dir={tmp_path / 'es'}", f"init_from={run.path}", progress=False)
+
+
+class Mute:
+    """Acts for nobody in particular."""
+
+    def act(self, obs: Any, state: Any = None) -> Any:
+        raise AssertionError
+
+
+def test_runs_of_several_roles_play_matches(run: Any, call_command: Main, tmp_path: Path) -> None:
+    out = tmp_path / "matches.json"
+    code, said, _ = call_command("evaluate", run.path, f"matrix={out}", f"players=random,{run.path}", "episodes=6")
+    told = json.loads(out.read_text())
+    games = np.array(told["wins"]) + np.transpose(told["wins"]) + told["draws"]
+    assert code == 0 and (games == 3 * (1 - np.eye(3))).all() and "in pairs on exchanged sides, won together" in said
+    assert [player["name"] for player in told["players"]] == ["@3", "random", str(run.path)]
+    code, _, said = call_command("evaluate", run.path, "players=test_several_policies.Mute")
+    assert code == 2 and "Mute is one policy, and env.id=toy_worlds:Skirmish has agents of 2 roles" in said

@@ -14,6 +14,7 @@ from transitions import GAMMA, SETTINGS, World, assert_same, make
 
 from algos.learning.replay.batch import Batch
 from algos.learning.replay.errors import ReplayError
+from algos.learning.replay.streams import Reader
 from algos.learning.rollouts.rollout import Rollout
 from envs.errors import ConfigError
 from paddock.health.algo_checks import first_difference
@@ -358,3 +359,21 @@ def test_settings_out_of_range_and_draws_of_nothing_end_in_one_line(tmp_path: Pa
     replay.append(World(3, 0).play(2))
     with pytest.raises(ReplayError, match="none of 6 transitions"):
         replay.sample(0, 1, 4)
+
+
+def test_a_reader_beside_it_gathers_the_same_rows_in_any_parts(tmp_path: Path) -> None:
+    """Over several files that come and go, while the newest rows are written again."""
+    own, apart = make(tmp_path / "own", n_step=3), make(tmp_path / "apart", n_step=3, apart=True)
+    worlds, reader = (World(3, 5), World(3, 5)), None
+    for update in range(40):
+        for world, replay in zip(worlds, (own, apart), strict=True):
+            replay.append(world.play(17))
+        batch, rows = own.sample(update, 2, 12), apart.sample(update, 2, 12)
+        reader = reader or Reader(rows.streams)
+        parts = [reader.gather(rows.part(k, 3)) for k in range(3)]
+        for name, array in vars(batch).items():
+            np.testing.assert_array_equal(np.concatenate([vars(part)[name] for part in parts], 1), array)
+    names = sorted(path.name for path in (tmp_path / "apart").iterdir())
+    assert rows.extents["rows"][0] > 0 and len(names) > 4, names  # files that were let go of are there still
+    assert reader is not None
+    reader.close()

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from algos.evolution import population
 from algos.evolution.population import Problem, SearchDistribution, play_mean, play_pairs
 from algos.learning.episodes import Episodes, play
-from algos.learning.policy_episodes import Members, NativePlayer
+from algos.learning.players import Members
+from algos.learning.policy_episodes import NativePlayer
 from algos.networks.flat import MLP, Activation, Population
 from envs.errors import ConfigError
 from envs.native import library

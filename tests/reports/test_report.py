@@ -314,7 +314,7 @@ def test_rows_of_evaluations_alone_are_no_damage(tmp_path: Path) -> None:
     for wrong in ("\0\n", '\0\n{"iteration": 9, "step": 90}\n'):
         whole = (run / "metrics.jsonl").read_text()
         (run / "metrics.jsonl").write_text(whole + wrong)
-        assert list(gather([run]).notes) == ["a journal is damaged, and what follows is left out"]
+        assert list(gather([run]).notes) == ["metrics.jsonl: line 4 is damaged, and left out"]
         (run / "metrics.jsonl").write_text(whole)
 
 

@@ -10,6 +10,8 @@ import pytest
 from conftest import ROOT, TINY, rows
 
 from paddock.rerun import compare, explain
+from paddock.runs.folder import FolderError
+from paddock.runs.journal import read_rows
 
 
 def paddock(*arguments: str, where: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -78,6 +80,17 @@ def test_missing_and_further_lines_are_differences(copy: Path, tmp_path: Path) -
     found = compare(copy, other, 4)
     assert found is not None
     assert (found.journal, found.iteration, found.what) == ("events.jsonl", None, "0 lines were 1 the second time")
+
+
+def test_a_damaged_line_is_named_and_no_difference(copy: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(copy, tmp_path / "other")
+    lines = (copy / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (copy / "metrics.jsonl").write_bytes(b"".join([lines[0], b"\0" * 9 + b"\n", *lines[2:]]))
+    with pytest.raises(FolderError, match=r"metrics.jsonl: line 2 is damaged; mend it"):
+        compare(copy, other, 4)
+    with pytest.raises(FolderError, match=r"metrics.jsonl: line 2 is damaged; mend it"):
+        list(read_rows(copy / "metrics.jsonl", strict=True))
+    assert [row["iteration"] for row in read_rows(copy / "metrics.jsonl")] == [1, 3, 4]
 
 
 def test_what_was_not_the_same_around_the_runs_is_listed(copy: Path, tmp_path: Path) -> None:

@@ -98,13 +98,15 @@ def test_keys_of_several_types_and_of_taken_names(tmp_path: Path) -> None:
     assert frame["metric.state"].to_list() == [4.0, None]
 
 
-def test_runs_that_go_on_or_are_damaged_are_read_as_far_as_they_are_whole(tmp_path: Path) -> None:
+def test_runs_that_go_on_or_are_damaged_are_read_as_far_as_they_are_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     going = write(tmp_path / "going", [{"a": 1}, {"a": 2}], ended=False)
     with open(going / "metrics.jsonl", "a") as journal:
         journal.write('{"iteration": 3, "st')
     damaged = write(tmp_path / "damaged", [{"a": 1}, {"a": 2}, {"a": 3}])
     lines = (damaged / "metrics.jsonl").read_text().splitlines()
-    (damaged / "metrics.jsonl").write_text("\n".join([lines[0], "\0\0\0", lines[2]]) + "\n")
+    (damaged / "metrics.jsonl").write_text("\n".join(["5", lines[0], "\0\0\0", "{}", "[]", lines[2]]) + "\n")
     (damaged / "system.jsonl").write_text("[1]\n")
     (damaged / "config.yaml").write_text("a: [")
     (write(tmp_path / "empty") / "system.jsonl").unlink()
@@ -120,9 +122,18 @@ def test_runs_that_go_on_or_are_damaged_are_read_as_far_as_they_are_whole(tmp_pa
         "failed": "failed",
     }
     rows = [(Path(run).name, i, a) for run, i, a in read_metrics(tmp_path).select("run", "iteration", "a").iter_rows()]
-    assert rows == [("damaged", 1, 1.0), ("going", 1, 1.0), ("going", 2, 2.0)]
+    assert rows == [("damaged", 1, 1.0), ("damaged", 3, 3.0), ("going", 1, 1.0), ("going", 2, 2.0)]
     assert read_columns(going)["a"].tolist() == [1, 2]
-    assert read_columns(damaged)["a"].tolist() == [1]
+    caplog.clear()
+    assert read_columns(damaged)["a"].tolist() == [1, 3]
+    said = [
+        f"{damaged}/metrics.jsonl: lines 1, 3, 4 and 1 more are damaged, and left out",
+        f"{damaged}/system.jsonl: line 1 is damaged, and left out",
+    ]
+    assert caplog.messages == said
+    caplog.clear()
+    read_metrics(tmp_path)
+    assert caplog.messages == said
 
 
 def test_a_row_of_one_journal_alone_is_a_row(tmp_path: Path) -> None:

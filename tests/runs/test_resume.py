@@ -22,7 +22,7 @@ from conftest import TINY, Command, assert_same_run, call_main, kill_and_resume,
 import paddock.runs.checkpoint
 from algos.pool.late import LatePool
 from algos.pool.protocol import PoolError
-from envs.errors import ConfigError
+from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
 from paddock.runs.changes import changed_keys
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read, storing
@@ -257,7 +257,7 @@ def test_a_full_disk_ends_in_one_line_and_after_room_was_made_the_run_goes_on(
         code = call_main(*arguments(run, FEW), f"track={track}")
         err = capfd.readouterr().err
         said = [line for line in err.splitlines() if not line.startswith("warning: TensorBoard failed")]
-        assert code in (1, 2) and len(said) == 1, err
+        assert code == NO_ROOM and len(said) == 1, err
         assert said[0].startswith("paddock: ") and str(run) in said[0]
         assert "cannot be written (No space left on device); make room" in said[0]
         ballast.unlink()
@@ -270,7 +270,7 @@ def test_a_disk_that_is_full_from_the_start_is_named(
     small_disk: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (small_disk / "ballast").write_bytes(bytes(os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize))
-    assert call_main(*arguments(small_disk / "run", 5)) == 2
+    assert call_main(*arguments(small_disk / "run", 5)) == NO_ROOM
     err = capfd.readouterr().err
     assert err.count("\n") == 1 and f"run.dir={small_disk / 'run'} cannot be written (No space left" in err
 
@@ -286,7 +286,7 @@ def test_a_write_that_fails_is_one_line_and_loses_nothing(
         if fails == "journal":
 
             def write_some(journal: Journal, row: Any) -> None:
-                with storing(journal._path):
+                with storing(journal.path):
                     journal._file.write(b'{"iteration": 5, "st')
                     raise full
 
@@ -302,7 +302,7 @@ def test_a_write_that_fails_is_one_line_and_loses_nothing(
             patch.setattr("paddock.runs.checkpoint.write_atomically", refuse)
             patch.setattr("paddock.runs.folder.write_atomically", refuse)
         capfd.readouterr()
-        assert call_main(*arguments(run, 6)) == 1
+        assert call_main(*arguments(run, 6)) == NO_ROOM
     err = capfd.readouterr().err
     assert err.count("\n") == 1 and "No space left on device" in err and f"the run so far is in {run}" in err
     assert call_main(*arguments(run, FEW)) == 0

@@ -119,6 +119,21 @@ def test_a_real_run_runs_and_is_lost_when_it_is_killed(
     assert status(str(run))[0] == 1
 
 
+@pytest.mark.parametrize("job", [{}, {"job": 7}])
+def test_a_note_of_another_version_is_read_or_refused_in_a_line(
+    job: dict[str, Any], status: Main, queue: Callable[..., None], tmp_path: Path
+) -> None:
+    queue()
+    path = submitted(make_run(tmp_path / "runs/a"), "7") / "submission.json"
+    noted = json.loads(path.read_text())
+    path.write_text(json.dumps(noted | {"partition": "of a newer version"}))
+    assert read_submission(path.parent) == Submission(**noted)
+    path.write_text(json.dumps({name: value for name, value in noted.items() if name not in ("job", "code")} | job))
+    code, out, err = status("runs")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "a/submission.json does not say job; look with the version" in err
+
+
 def test_a_row_that_is_being_written_is_not_there_yet(status: Main, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 3, done="budget.iterations=3")
     with open(run / "metrics.jsonl", "a") as metrics:

@@ -107,13 +107,26 @@ def test_wall_time_stays_out_of_metrics_so_two_runs_have_the_same_bytes(tmp_path
     assert (tmp_path / "a/system.jsonl").read_bytes() != (tmp_path / "b/system.jsonl").read_bytes()
 
 
-def test_a_line_that_power_loss_spoiled_is_dropped_with_what_follows(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    good = b'{"iteration": 1, "step": 1}\n'
-    for spoiled in (b"\0" * 40 + b"\n", b"3\n", b"{}\n", b"\xff\n"):
-        path.write_bytes(good + spoiled + good)
-        Journal(path, 9).close()
-        assert path.read_bytes() == good
+@pytest.mark.parametrize("spoiled", [b"\0" * 40 + b"\n", b"3\n", b"{}\n", b"\xff\n", b'{"iteration": "2"}\n'])
+def test_what_power_loss_spoiled_behind_the_last_row_is_dropped_and_all_before_it_is_kept(
+    spoiled: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two, three = (b'{"iteration": %d, "step": %d}\n' % (i, 10 * i) for i in (1, 2, 3))
+    for journal in ("metrics.jsonl", "system.jsonl", "events.jsonl"):
+        (tmp_path / journal).write_bytes(one + spoiled + two + spoiled + three + spoiled)
+    said: list[str] = []
+    console = quiet()
+    monkeypatch.setattr(console, "warn", said.append)
+    tracker = Tracker(tmp_path, [], 2, console)
+    tracker.log(row(3), [{"iteration": 3, "step": 300}])
+    tracker.close()
+    assert (tmp_path / "metrics.jsonl").read_bytes().startswith(one + spoiled + two + b'{"iteration": 3, "step": 300')
+    assert (tmp_path / "events.jsonl").read_bytes() == one + spoiled + two + b'{"iteration": 3, "step": 300}\n'
+    assert (tmp_path / "system.jsonl").read_bytes().startswith(one + spoiled + two + b'{"iteration": 3')
+    assert said == [
+        f"{tmp_path / name}: line 2 is damaged, and stays so; all rows around it are kept"
+        for name in ("metrics.jsonl", "system.jsonl", "events.jsonl")
+    ]
 
 
 def test_events_are_lines_of_strict_json_and_cut_back_with_the_rows(tmp_path: Path) -> None:

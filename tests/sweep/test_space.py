@@ -1,11 +1,14 @@
 """Search spaces in Hydra's syntax: what they become, in which order, and what is refused."""
 
+from pathlib import Path
+
 import optuna
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from envs.errors import ConfigError
+from paddock.config.overrides import spell_run_dir
 from paddock.sweep.space import Parameter, corners, read_space, suggest
 from paddock.sweep.study import Constraint
 
@@ -57,6 +60,14 @@ def test_the_corners_meet_every_bound_and_every_choice() -> None:
 def test_quoted_texts_reach_the_command_as_they_were_written() -> None:
     _, parameters = read("name='a b','c'")
     assert suggest(optuna.trial.FixedTrial({"name": "'a b'"}), parameters) == ["name='a b'"]
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "lr=0.1", "schön", "日本", "it's", "x,y", "{a}", "[b]", "(c)", "d\\", "e\\'f", "a"]
+)
+def test_a_runs_folder_reaches_its_process_whatever_it_is_called(name: str) -> None:
+    override = OverridesParser.create().parse_override(spell_run_dir(Path("/runs") / name))
+    assert (override.key_or_group, override.value()) == ("run.dir", f"/runs/{name}")
 
 
 @pytest.mark.parametrize(

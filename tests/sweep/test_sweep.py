@@ -1,5 +1,6 @@
 """Sweeps, on real processes that get killed: what stands, what goes on, what is shared, what fails."""
 
+import errno
 import json
 import os
 import re
@@ -9,22 +10,26 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import optuna
 import psutil
 import pytest
-from conftest import ROOT, TINY, command_line, rows, wait_until
+from conftest import ROOT, TINY, call_main, command_line, rows, wait_until
 from optuna.trial import TrialState
 from own_package import write_package
 from run_folders import write, write_sweep
 from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
 
-from envs.errors import PaddockError
+from envs.errors import NO_ROOM, PaddockError
 from paddock.runs.loop import RunFailed
 from paddock.sweep.launchers import LocalKeys, _run_all, estimate_left_s
 from paddock.sweep.placement import End, Plan
 from paddock.sweep.study import open_study
+from paddock.sweep.sweeper import OptunaSweeper
 from paddock.sweep.trial import Note, Reporter
+from paddock.sweep.trials import SweepSession
 
 QUICK = ["compute=serial"]
 SWEEP = ["--multirun", "hydra/sweeper=optuna", "hydra.sweep.dir=sweep", "hydra.sweeper.sampler=random"]
@@ -92,15 +97,16 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_lost(desk: Desk) -> None:
-    # None is pruned before its thirtieth row: one that was below its tenth is still running when it is killed.
+    # None is pruned before its fifteenth row: one that was below its tenth is still running when it is killed.
     pruned = [PRUNED[0], "hydra.sweeper.options.median.n_warmup_steps=30"]
-    line = [SPACE, "budget.iterations=80", "hydra.sweeper.n_trials=12", *pruned]
+    line = [SPACE, "budget.iterations=50", "hydra.sweeper.n_trials=12", *pruned]
     running = lambda: [trial.number for trial in desk.trials() if trial.state == TrialState.RUNNING]  # noqa: E731
     half_way = lambda: any(2 < len(rows(desk.sweep / str(n))) < 10 for n in running())  # noqa: E731
+    sixth = desk.sweep / "5"  # looked for first: a study is read anew whenever it is asked
     halted: list[int] = []
     for _ in range(3):  # on a slow disk it may end before the kill all the same: then there is another
         process = desk.begin(*line)
-        wait_until(lambda: desk.count(*FINISHED) >= 5 and half_way(), 200)
+        wait_until(lambda: sixth.exists() and desk.count(*FINISHED) >= 5 and half_way(), 200)
         desk.kill(process)
         halted = [
             n for n in running() if rows(desk.sweep / str(n)) and not (desk.sweep / str(n) / "done.json").exists()
@@ -141,7 +147,7 @@ def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_los
     assert (code, err) == (0, "") and again.splitlines()[1].startswith("12 trials: ")
     study = re.search(r"^study: optuna (.*)", again, re.M)
     assert study is not None
-    asked = [str(Path(sys.executable).with_name("optuna")), *shlex.split(study[1]), "--format", "json"]
+    asked = [sys.executable, str(Path(sys.executable).with_name("optuna")), *shlex.split(study[1]), "--format", "json"]
     shown = subprocess.run(asked, cwd=desk.here, check=True, capture_output=True, text=True).stdout
     assert [trial["number"] for trial in json.loads(shown)] == [*range(12)]
 
@@ -216,7 +222,10 @@ def test_several_objectives_under_a_constraint(desk: Desk) -> None:
     assert any(value > 500 for value in steps.values())
 
 
-def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(desk: Desk) -> None:
+def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     wrong = {
         "algo.learning_rate=interval(-1, 1)": "algo.learning_rate=-1.0 must be positive",
         "algo.learning_rat=interval(0, 1)": "did you mean 'algo.learning_rate'?",
@@ -228,13 +237,17 @@ def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(desk: Desk)
     for arguments, says in wrong.items():
         key, _, rest = arguments.partition(") ")
         words = [f"{key})", *rest.split()] if rest else [arguments]
-        code, _, err = desk.call("budget.iterations=1", *words)
+        code = call_main(*TINY, *QUICK, *SWEEP, "budget.iterations=1", *words)
+        err = capfd.readouterr().err
         assert code == 2 and says in err and len(err.splitlines()) == 1, (arguments, err)
-    assert not desk.sweep.exists()
+    assert not (tmp_path / "sweep").exists()
 
 
-def test_a_folder_of_another_sweep_is_refused(desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=1"]
+def test_a_folder_of_another_sweep_is_refused(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(desk.here)
+    line = [SPACE, "budget.iterations=1", "hydra.sweeper.n_trials=1"]
     assert desk.call(*line)[0] == 0
     other = "hydra.sweeper.objectives=[minimize eval/return_mean]"
     [study] = optuna.study.get_all_study_names(open_study(desk.sweep)._storage)
@@ -242,7 +255,8 @@ def test_a_folder_of_another_sweep_is_refused(desk: Desk) -> None:
         "hydra.sweeper.seed=5": f"holds the sweep {study}, which this line is not",
         f"hydra.sweeper.study={study}": "holds a sweep with other objectives or storage",
     }.items():
-        code, _, err = desk.call(*line, other, extra)
+        code = call_main(*TINY, *QUICK, *SWEEP, *line, other, extra)
+        err = capfd.readouterr().err
         assert code == 2 and says in err and len(err.splitlines()) == 1
 
 
@@ -267,6 +281,61 @@ def test_reports_stand_at_equal_shares_of_the_budget_whatever_the_rollouts(desk:
     # After iteration 2 of 5, 40 % are spent, and after iteration 4 80 %.
     expected = {step: evaluated[2 if step <= 40 else 4] for step in range(1, 81)}
     assert trial.intermediate_values == expected
+
+
+def test_a_study_goes_on_whose_last_line_was_cut_off(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep")
+    journal = sweep / "study.journal"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]) + lines[-1][:30])  # as a full disk does, or a kill
+    study = open_study(sweep)
+    assert [trial.state for trial in study.get_trials()] == [TrialState.COMPLETE] * 2 + [TrialState.RUNNING]
+    for _ in range(2):
+        study.tell(study.ask(), 1.0)
+    assert [trial.state for trial in open_study(sweep).get_trials()[3:]] == [TrialState.COMPLETE] * 2
+
+
+def test_a_full_disk_ends_a_sweep_and_costs_no_trial(tmp_path: Path) -> None:
+    class Refused:
+        stays, slots = False, 1
+
+        def __init__(self) -> None:
+            self.started: list[str] = []
+
+        def start(self, plan: Plan) -> Any:
+            self.started.append(plan.run.name)
+            return SimpleNamespace(ended=lambda: End(NO_ROOM, ["paddock: no room"]))
+
+        def close(self) -> None:
+            pass
+
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    keys = {"parallel": 1, "n_trials": 9, "retries": 0, "on_failure": "continue"}
+    settings: Any = SimpleNamespace(**keys)
+    for _ in range(2):  # the same command again, on a disk that is still full
+        session = SweepSession(
+            open_study(sweep),
+            sweep,
+            settings,
+            target := Refused(),
+            lambda study, number: study.ask(),
+            lambda trial, run: ([], Plan([], run, [])),
+        )
+        assert session.run() is None and session.failed is None
+        assert session.full == "the disk of trial 1 is full or gone; the trial is kept"
+        assert target.started == ["1"] and open_study(sweep).get_trials()[1].state == TrialState.RUNNING
+
+
+def test_a_sweep_whose_own_folder_takes_nothing_more_ends_in_a_line(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    sweeper = OptunaSweeper()
+    sweeper._folder = tmp_path
+    with pytest.raises(
+        RunFailed, match=r"is stopped \(No space left on device\); mend that, and the same command goes"
+    ):
+        sweeper._run(SimpleNamespace(run=refuse))  # type: ignore[arg-type]
 
 
 def test_a_study_out_of_reach_costs_the_pruning_and_not_the_run(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
@@ -300,13 +369,15 @@ def test_an_evaluation_is_reported_at_the_share_of_the_policy_evaluated(tmp_path
 def test_runs_of_a_grid_side_by_side_are_those_of_one_after_the_other(desk: Desk) -> None:
     base = [sys.executable, "-m", "paddock", *TINY, "compute=serial", "budget.iterations=2", "--multirun", "seed=1,2,3"]
     outs = {}
+    here = desk.here / "schön"  # of which each run is told the path
+    here.mkdir()
     for folder, launcher in {"beside": "local", "after": "basic"}.items():
         command = [*base, f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
-        done = subprocess.run(command, cwd=desk.here, env=desk.environment, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=here, env=desk.environment, check=True, capture_output=True, text=True)
         outs[folder] = done.stdout
     assert all(out.endswith("3 done\n") for out in outs.values())
     for number in "012":
-        one, other = (desk.here / folder / number / "metrics.jsonl" for folder in outs)
+        one, other = (here / folder / number / "metrics.jsonl" for folder in outs)
         assert one.read_bytes() == other.read_bytes()
 
 

@@ -1,10 +1,11 @@
 """What algorithms that learn from replay have beside `parts`: transitions in files, and how many updates they owe."""
 
 import abc
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -14,7 +15,7 @@ from algos.learning.learner import is_dense
 from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.operators import Pace
-from algos.learning.offpolicy.parts import OffPolicy
+from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
 from algos.learning.replay.priorities import Priorities
 from algos.learning.replay.replay import Replay
 from algos.learning.replay.sequences import Sequences
@@ -39,6 +40,8 @@ class FromReplay(OffPolicy, abc.ABC):
     warmup: NonNegativeInt
     updates_per_step: PositiveFloat
     n_step: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
+    learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
+    microbatches: Annotated[int | None, POSITIVE_OR_NULL]
 
     drawn: ClassVar[str] = "transitions"  # what updates are of
     kept: ClassVar[tuple[str, ...]] = ("pace", "learner", "replay", "actors", "evaluation")
@@ -55,12 +58,18 @@ class FromReplay(OffPolicy, abc.ABC):
         with closing(self.replay), super().playing() as rollouts:
             yield rollouts
 
+    @property
+    def parts(self) -> int:
+        """Parts that each batch is cut into."""
+        return self.microbatches or self.learners
+
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""
+        cut = f", in {self.parts} microbatches on {self.learners} learners" if self.parts > 1 else ""
         return {
             **super().describe(),
             "learner": f"{self.updates_per_step:g} updates of {self.batch_size} {self.drawn} for each step, after "
-            f"{self.warmup:,} steps, on {self.device}",
+            f"{self.warmup:,} steps, on {self.device}{cut}",
             "replay": self.replay.describe(),
         }
 
@@ -101,12 +110,45 @@ class FromReplay(OffPolicy, abc.ABC):
             priorities=self._priorities(),
             sequences=sequences,
             stack=self.env.in_training().stack if architecture.inputs.plain else None,
+            apart=self.parts > 1,
         )
 
 
 def _obs_of(architecture: Architecture) -> np.dtype[Any]:
     """Return what one observation is kept as."""
     return np.dtype((architecture.inputs.dtype, architecture.inputs.shape))
+
+
+def learn_alone(settings: FromReplay) -> None:
+    """Raise ConfigError where several learners, or parts of batches, are asked for of a network that learns in C."""
+    keys = {"learners": settings.learners, "microbatches": settings.parts}
+    name, count = next(((name, count) for name, count in keys.items() if count > 1), ("", 1))
+    require(
+        count == 1,
+        f"algo.{name}={count} is for networks that learn in torch, and this one learns in C: use algo.threads={count}, "
+        "which changes no number, or algo.backend=torch",
+    )
+
+
+def learn_in_torch(settings: FromReplay, make: Callable[..., Any]) -> OffPolicyLearner:
+    """Return what learns in torch: one learner of whole batches, or as many of parts as there are to be.
+
+    Args:
+        make: makes one, given its device; can be pickled.
+    """
+    check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
+    learners, parts, batch = settings.learners, settings.parts, settings.batch_size
+    if parts == 1:
+        alone: OffPolicyLearner = make(device=settings.device)
+        return alone
+    several = f"algo.microbatches={parts} is not a multiple of algo.learners={learners}"
+    require(parts % learners == 0, f"{several}; try {-(-parts // learners) * learners}")
+    uneven = f"algo.batch_size={batch} is not a multiple of {parts}, the parts that learners share (algo.microbatches)"
+    require(batch % parts == 0, f"{uneven}; try {-(-batch // parts) * parts}")
+    # Torch takes a second to import, and dense networks never need it.
+    from algos.learning.offpolicy.learners.together import LearnersTogether
+
+    return LearnersTogether(make, parts, learners, settings.device)
 
 
 def make_actor_critic(
@@ -126,10 +168,9 @@ def make_actor_critic(
     given |= {"adam_epsilon": settings.adam_epsilon, "threads": settings.threads}
     place = settings.backend, settings.device, settings.precision
     if is_dense(architecture, *place, compiled=False, needs=needs):
+        learn_alone(settings)
         return DenseActorCritic(architecture, settings.seed, **given)
-    # Torch takes a second to import, and dense networks never need it.
     from algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
 
-    check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
-    given |= {"device": settings.device, "precision": settings.precision, **in_torch}
-    return TorchActorCritic(architecture, settings.seed, **given)
+    given |= {"precision": settings.precision, **in_torch}
+    return learn_in_torch(settings, partial(TorchActorCritic, architecture, settings.seed, **given))

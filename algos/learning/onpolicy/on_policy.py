@@ -14,7 +14,7 @@ import gymnasium
 from algos.common.keys import Stream, episode_seed
 from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
-from algos.learning.normalize import Normalization
+from algos.learning.onpolicy.normalize import Normalization
 from algos.learning.onpolicy.operators import Count
 from algos.learning.onpolicy.policy_learner import PolicyLearner
 from algos.learning.policy import Policy
@@ -71,7 +71,8 @@ class OnPolicy(abc.ABC):
         self._check()
         self.env = playable(seated(self.env, self.seat_feature), self.vec)
         self.vec.check(self.env.in_training())
-        self.parts = make_parts(self.env, self.policies, self._architecture)
+        self.frozen = Opponents(self.opponents)
+        self.parts = self.frozen.learning(make_parts(self.env, self.policies, self._architecture), self.env)
         single, several = self.parts.single, self.parts
         groups, staleness = self._groups, self._staleness
         config = RolloutConfig(
@@ -95,12 +96,12 @@ class OnPolicy(abc.ABC):
             )
             for k, part in enumerate(self.parts.each)
         ]
-        self.frozen = Opponents(self.opponents, self.weights())
+        self.frozen.begin(self.weights())
         meeting = self.frozen.add_to(config)
         acting = self.frozen.acting(self.weights())
         self.actors = Actors(meeting, self.pool, self.rollouts, self.num_actors, staleness, *acting)
         episodes = self.eval_episodes, self.eval_max_steps
-        self.evaluation = AsyncEvaluation(config, self.pool, *episodes, *self.weights())
+        self.evaluation = AsyncEvaluation(config, self.pool, *episodes, *self.weights(), against=self.frozen)
 
     @property
     def iteration(self) -> int:
@@ -204,7 +205,7 @@ class OnPolicy(abc.ABC):
 
     def version(self, iteration: int) -> Policy:
         """See `KeepsVersions`."""
-        return seat_parts(self.parts, self.env, [self.frozen.version(iteration)])
+        return seat_parts(self.parts, self.env, self.frozen.version(iteration))
 
     def initial_policy(self) -> Initial:
         """See `TakesPolicy`: the last policy."""

@@ -68,12 +68,17 @@ def scaled(
 def trained(
     lessons: Iterator[Sequence[Lesson]], count: Count, learn: Callable[[int, Lesson], dict[str, float]]
 ) -> Generator[Turn, None, None]:
-    """Let each policy learn its lesson: learn(number, lesson) gives its metrics."""
+    """Let each policy learn its lesson: learn(number, lesson) gives its metrics.
+
+    One of several whose agents came to no turn, or that met nobody, stays as it is.
+    """
     for each in lessons:
         metrics: dict[str, float] = {}
-        for k, lesson in enumerate(each):
-            metrics |= learn(k, lesson)
         rollouts = [lesson.rollout for lesson in each]
+        idle = [len(rollouts) > 1 and rollout.is_idle for rollout in rollouts]
+        for k, lesson in enumerate(each):
+            if not idle[k] or all(idle):
+                metrics |= learn(k, lesson)
         count.iteration += 1
         count.step += sum(rollout.steps for rollout in rollouts)
         count.episodes += sum(len(rollout.returns) for rollout in rollouts)

@@ -6,7 +6,7 @@ from typing import Any
 
 from algos.learning.episodes import Moments
 from algos.learning.learner import Learner
-from algos.learning.normalize import Normalization
+from algos.learning.onpolicy.normalize import Normalization
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Weights
 from algos.networks.initial import InitialPolicy

@@ -1,7 +1,7 @@
 """What off-policy updates learn from."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,4 +42,10 @@ class SequenceBatch:
     weight: Floats  # [B], of importance; 1 where all are drawn alike
 
 
-Drawn = Batch | SequenceBatch
+class Drawn(Protocol):
+    """What was drawn for updates: `Batch`, `SequenceBatch`, or the `Rows` that learners gather by themselves."""
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """Which rows, or sequences, they are [U, B]."""
+        ...

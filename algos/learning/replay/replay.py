@@ -19,11 +19,11 @@ from algos.common.draws import DrawBlocks
 from algos.learning.replay.errors import ReplayError
 from algos.learning.replay.priorities import Priorities, PriorityTree
 from algos.learning.replay.room import check_disk, memory_bytes, spell
-from algos.learning.replay.segments import Segments
 from algos.learning.replay.sequences import Sequences, SequenceWindows
-from algos.learning.replay.stacks import check_stacks, newest_of, row_of
+from algos.learning.replay.stacks import check_stacks, newest_of
+from algos.learning.replay.streams import Rows, Streams
 from algos.learning.replay.sum_tree import tree_bytes
-from algos.learning.replay.windows import GOES_ON, TERMINATED, Windows, make_row
+from algos.learning.replay.windows import GOES_ON, TERMINATED, Windows
 from algos.learning.replay.words import draw_words, scale_words
 from algos.learning.rollouts.rollout import Rollout
 from envs.errors import require
@@ -49,6 +49,7 @@ class Replay:
         priorities: Priorities | None = None,
         sequences: Sequences | None = None,
         stack: Stack | None = None,
+        apart: bool = False,
     ) -> None:
         """Touch no file.
 
@@ -62,6 +63,7 @@ class Replay:
             priorities: None draws all alike.
             sequences: which sequences are drawn, of rollouts of `period` steps; None: single transitions.
             stack: how observations are stacks of frames, of which each is stored once; None: they are stored whole.
+            apart: whether `sample` returns `Rows`, which learners gather by themselves.
 
         Raises:
             ConfigError: settings are out of range or do not go together.
@@ -72,19 +74,22 @@ class Replay:
         least = -(-(self._span + 1) // self._period) * self._period * num_envs
         given = f"capacity={capacity} is less than {least}, with n_step={n_step}"
         require(capacity >= least, f"{given} {self._span} steps and one more in each of {num_envs} environments")
-        self._folder, self._lanes, self._n_step, self._gamma, self._seed = folder, num_envs, n_step, gamma, seed
-        self._sequences, block = sequences, self._period * num_envs
+        self._folder, self._lanes, self._seed, self._apart = folder, num_envs, seed, apart
+        self._sequences, self._stack, block = sequences, stack, self._period * num_envs
         self._capacity = capacity // block * block
-        self._stack, self._ahead = stack, 0 if stack is None else (stack.frames - 1) * num_envs
-        most, frame = self._capacity + self._ahead + 2 * num_envs, row_of(obs, stack)
-        fields = {"obs": frame, "end": np.dtype(np.int64), "reward": np.dtype(np.float32), "action": action}
-        self._rows = Segments(folder, "rows", make_row(fields), most)
-        self._finals = Segments(folder, "finals", make_row({"obs": frame, "row": np.dtype(np.int64)}), most)
-        self._streams = {"rows": self._rows, "finals": self._finals}
-        if drawn.state_width:
-            state = {"state": np.dtype((np.float32, (drawn.state_width,)))}
-            most = self._capacity // self._period + 2 * num_envs
-            self._streams["states"] = Segments(folder, "states", make_row(state), most)
+        self._form = Streams(
+            folder=folder,
+            obs=obs,
+            action=action,
+            lanes=num_envs,
+            capacity=self._capacity,
+            n_step=n_step,
+            gamma=gamma,
+            sequences=sequences,
+            stack=stack,
+        )
+        self._streams = self._form.segments()
+        self._rows, self._finals = self._streams["rows"], self._streams["finals"]
         self._obs, self._action = obs, action
         leaves = self._capacity // self._period
         tree, memory = 0 if priorities is None else tree_bytes(leaves), memory_bytes()
@@ -165,7 +170,7 @@ class Replay:
         self._drop_finals(first)
         if len(finals):
             self._finals.put(finals, len(finals))
-        self._rows.drop(max(first - self._ahead, 0))
+        self._rows.drop(max(first - self._form.ahead, 0))
         self._rows.put(rows, pending + count - N)
         if "states" in self._streams:
             states = np.zeros(N, self._streams["states"].dtype)
@@ -188,7 +193,7 @@ class Replay:
             batch_size: B.
 
         Returns:
-            `Batch`, or of sequences `SequenceBatch`.
+            `Batch`, or of sequences `SequenceBatch`; `Rows` where learners gather them.
 
         Raises:
             ReplayError: there is nothing to be drawn, or a file is not as it was.
@@ -200,8 +205,12 @@ class Replay:
         windows, words = self._open(), self._draws[batch_size].take(first_update, updates)
         if self._priorities is None:
             ids = scale_words(words, self.count, self.first)
-            return windows.gather(ids, np.ones(ids.shape, np.float32))
-        return windows.gather(*self._priorities.draw(words, first_update, self.first))
+            weight = np.ones(ids.shape, np.float32)
+        else:
+            ids, weight = self._priorities.draw(words, first_update, self.first)
+        if not self._apart:
+            return windows.gather(ids, weight)
+        return Rows(self._form, {name: each.extent for name, each in self._streams.items()}, ids, weight)
 
     def set_priorities(self, ids: NDArray[np.int64], errors: NDArray[np.float32]) -> None:
         """Let rows be drawn by how far their values were from their targets, without a sign.
@@ -262,13 +271,7 @@ class Replay:
                 rows[: len(self._newest)] = self._newest
                 rows["obs"][len(self._newest) :] = newest_of(self._last_obs, self._stack)
                 self._rows.put(rows, 0)
-            rings = self._rows.ring, self._finals.ring
-            seen, how = (self._obs, self._stack), (self._n_step, self._gamma)
-            if self._sequences is None:
-                self._windows = Windows(*rings, self._lanes, *seen, *how)
-            else:
-                states = self._streams["states"].ring if "states" in self._streams else None
-                self._windows = SequenceWindows(*rings, states, self._lanes, self._sequences, *seen, *how)
+            self._windows = self._form.windows(self._streams)
         return self._windows
 
     @property

@@ -80,6 +80,11 @@ class Segments:
         return [self._file(number) for number, _, _ in self._pieces(self.begin, self.written)]
 
     @property
+    def extent(self) -> tuple[int, int]:
+        """The first row that is there, and the one behind the last."""
+        return self.begin, self.written
+
+    @property
     def is_open(self) -> bool:
         """Whether files are mapped."""
         return self._ring is not None
@@ -110,10 +115,25 @@ class Segments:
             number = self.begin // self.segment_rows
             self.begin = (number + 1) * self.segment_rows
             self._sums.pop(number, None)
-            if number in self._mapped:
-                self._mapped.discard(number)
-                self._close(number)
-                _map(self._address(number), self.segment_rows * self.dtype.itemsize, None)
+            self._unmap(number)
+
+    def show(self, begin: int, written: int) -> None:
+        """Map rows begin .. written - 1 that another process put, and no others, to be read as they are.
+
+        Raises:
+            ReplayError: a file is missing.
+        """
+        _ = self.ring
+        wanted = {number for number, _, _ in self._pieces(begin, written)}
+        for number in self._mapped - wanted:
+            self._unmap(number)
+        for number in wanted - self._mapped:
+            try:
+                self._files[number] = os.open(self._path(number), os.O_RDONLY)
+            except OSError as error:
+                raise ReplayError(f"replay {self._path(number)} cannot be opened ({error.strerror})") from error
+            self._map(number)
+            self._close(number)
 
     def save(self) -> None:
         """Put on the disk what was written since this was called last.
@@ -234,6 +254,12 @@ class Segments:
         with self._storing(number):
             _map(self._address(number), self.segment_rows * self.dtype.itemsize, self._files[number])
         self._mapped.add(number)
+
+    def _unmap(self, number: int) -> None:
+        if number in self._mapped:
+            self._mapped.discard(number)
+            self._close(number)
+            _map(self._address(number), self.segment_rows * self.dtype.itemsize, None)
 
     def _address(self, number: int) -> int:
         return int(self.ring.ctypes.data) + number % self._slots * self.segment_rows * self.dtype.itemsize

@@ -139,6 +139,7 @@ def play_on_pool(
     config: RolloutConfig, pool: Pool, actors: int, versions: Versions, start: ResumePoint, first: int
 ) -> Source:
     """Play rollouts in `actors` shares, each by an object on a worker; one that is lost goes on elsewhere."""
+    pool.ask(actors)
     workers = [pool.stateful(functools.partial(RolloutWorker, config, index)) for index in range(actors)]
     iteration = first
     try:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.episodes import own_metrics
+from algos.learning.episode_metrics import own_metrics
 from algos.learning.returns import finished_turns
 from algos.learning.rollouts.resume_point import ResumePoint, side_by_side
 from envs.errors import require
@@ -59,6 +59,11 @@ class Rollout:
         what = f"in {len(found)} steps of a rollout no agent's turn came to its end"
         require(bool(found.any()), f"{what}, so there is nothing to learn from; raise algo.num_steps")
         return found
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody's turn came to its end."""
+        return self.acts is not None and not finished_turns(self.terminated, self.truncated, self.acts).any()
 
     @property
     def seen(self) -> NDArray[Any]:

@@ -4,23 +4,22 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from algos.common.threads import one_thread
-from algos.learning.episodes import play
+from algos.learning.episodes import Episodes, play
+from algos.learning.players import RowByRow, drawn_in_seat
 from algos.learning.policy import Policy
-from algos.learning.policy_episodes import Alone, drawn_in_seat
+from algos.learning.policy_episodes import exact_task, open_env
 from algos.learning.seated import SeatedPolicy
-from algos.learning.selfplay.sides import sides_of
+from algos.learning.selfplay.sides import are_alike, sides_of
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool
 from envs.spec import EnvSpec
-from envs.vector.serial import SerialVectorEnv
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +34,7 @@ class Players:
     policies: tuple[Policy, ...]
     drawn: tuple[bool, ...]  # of each, whether its actions are drawn, if it can draw
     max_steps: int  # of the world, after which an episode is cut off
+    native: bool = False  # in native environments, even where their numbers are others; see `Performance`
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,10 @@ class Games:
 
 @dataclass(frozen=True)
 class Results:
-    """What P players came to against each other; who did not meet has zeros."""
+    """What P players came to against each other; who did not meet has zeros.
+
+    Where sides differ, a game and the one with sides exchanged count as one, in which returns are of both.
+    """
 
     wins: NDArray[np.int64]  # [P, P], games in which the row's player had the greater return than the column's
     draws: NDArray[np.int64]  # [P, P], games in which both had the same
@@ -72,25 +75,57 @@ def play_match(players: Players, first: int, second: int, seeds: Sequence[int]) 
 
     A game depends on its players, its seed and who sits where alone. Actions that are drawn depend on seed and seat.
     """
+    played, seated = _play(players, (first, second), [*seeds, *seeds], [False] * len(seeds) + [True] * len(seeds))
+    returns = np.stack([_own(played, seated == player).returns for player in range(2)], axis=1)
+    return Games(returns, played.lengths)
+
+
+def play_against(players: Players, seeds: Sequence[int], first: int) -> Episodes:
+    """Play player 0 against player 1, with sides exchanged from game to game; the lives are player 0's alone.
+
+    Args:
+        seeds: of games `first`, `first` + 1, ... of more.
+    """
+    swapped = [(first + k) % 2 == 1 for k in range(len(seeds))]
+    played, seated = _play(players, (0, 1), seeds, swapped)
+    return _own(played, seated == 0)
+
+
+def _play(
+    players: Players, two: tuple[int, int], seeds: Sequence[int], swapped: Sequence[bool]
+) -> tuple[Episodes, NDArray[np.intp]]:
+    """Play a game from each seed.
+
+    Returns:
+        All lives, and which of the two played in each seat of each game, [G, A].
+    """
     env, seats = players.env, np.zeros(players.env.seats, np.intp)
     for number, side in enumerate(sides_of(env)):
         seats[list(side)] = number % 2
-    twice = [*seeds, *seeds]
+    seated = seats ^ np.array(swapped, np.intp)[:, None]
 
     def policy_of(episode: int, seat: int) -> Any:
-        who = (first, second)[int(seats[seat]) ^ (episode >= len(seeds))]
+        who = two[seated[episode, seat]]
         policy: Any = players.policies[who]
         policy = policy.at(seat) if isinstance(policy, SeatedPolicy) else policy
-        return drawn_in_seat(policy, twice[episode], seat) if players.drawn[who] else policy
+        return drawn_in_seat(policy, seeds[episode], seat) if players.drawn[who] else policy
 
-    with one_thread(), closing(SerialVectorEnv(env, 1, AutoresetMode.DISABLED, packed=True)) as venv:
-        played = play(venv, Alone(env, policy_of, 1), twice, cap=players.max_steps)
-    returns = np.zeros((len(twice), 2))
-    for game, (lives, whose) in enumerate(zip(played.lives, played.seats, strict=True)):
-        for player in range(2):
-            mine = seats ^ (game >= len(seeds)) == player
-            returns[game, player] = lives[mine[whose]].sum() / mine.sum()
-    return Games(returns, played.lengths)
+    with one_thread(), closing(open_env(env, exact_task(env, players.native), 1)) as venv:
+        played = play(venv, RowByRow(env, policy_of, 1), seeds, cap=players.max_steps, metrics=env.metrics)
+    return played, seated
+
+
+def _own(played: Episodes, mine: NDArray[np.bool_]) -> Episodes:
+    """Return the lives in these seats [G, A] of games alone, and as returns their means over those seats."""
+    kept = [own[whose] for own, whose in zip(mine, played.seats, strict=True)]
+    lives, seats = ([of[k] for of, k in zip(each, kept, strict=True)] for each in (played.lives, played.seats))
+    returns = np.array([each.sum() for each in lives]) / mine.sum(axis=1)
+    return replace(played, returns=returns, lives=lives, seats=seats)
+
+
+def scores(env: EnvSpec, returns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return by what two players' games [G, 2] are won: their returns, of both sides together where these differ."""
+    return returns if are_alike(env) else np.asarray(returns.reshape(2, -1, 2).mean(axis=0))
 
 
 def play_share(task: Task) -> Games:
@@ -123,7 +158,7 @@ def play_all(
             what = "games of players %d and %d were lost: %s: %s"
             log.warning(what, i, j, type(done.error).__name__, done.error)
             continue
-        mine, others = done.value.returns.T
+        mine, others = scores(players.env, done.value.returns).T
         wins[i, j], wins[j, i] = (mine > others).sum(), (others > mine).sum()
         draws[i, j] = draws[j, i] = (mine == others).sum()
         returns[i, j], returns[j, i] = mine.mean(), others.mean()

@@ -13,12 +13,14 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from algos.learning.seated import SeatedPolicy
 from algos.networks.heads import make_head
-from algos.networks.inputs import Inputs, masked_paths, spaces_of
+from algos.networks.inputs import Inputs, masked_paths, spaces_of, spaces_of_role
 from envs.errors import ConfigError
 from envs.masks import MASK
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
+from envs.worlds.roles import Role
 
 Acted = tuple[NDArray[Any], dict[str, NDArray[Any]], Any]
 
@@ -27,8 +29,9 @@ Acted = tuple[NDArray[Any], dict[str, NDArray[Any]], Any]
 class Random:
     """Takes any action that is legal, all as likely; of numbers without bounds a standard normal one."""
 
-    def __init__(self, env: EnvSpec) -> None:
-        observations, actions = spaces_of(env)
+    def __init__(self, env: EnvSpec, role: Role | None = None) -> None:
+        """Play what agents of an environment see and do, or those of one role of several."""
+        observations, actions = spaces_of(env) if role is None else spaces_of_role(env, role)
         self._inputs = Inputs(observations, make_head(actions, masked=masked_paths(observations)))
         self._generator: np.random.Generator | None = None
 
@@ -53,6 +56,14 @@ class Random:
                 action[:, start + bounded] = generator.uniform(low[bounded], high[bounded], (len(obs), len(bounded)))
             start += leaf.components
         return head.to_env(action), {}, None
+
+
+def random_player(env: EnvSpec) -> Random | SeatedPolicy:
+    """Return who plays at random in an environment, in all roles that it has."""
+    if len(env.roles) == 1:
+        return Random(env)
+    role_of = [next(k for k, role in enumerate(env.roles) if seat in role.seats) for seat in range(env.seats)]
+    return SeatedPolicy(env, [Random(env, role) for role in env.roles], role_of)
 
 
 @dataclass(frozen=True)

@@ -19,3 +19,9 @@ def sides_of(env: EnvSpec) -> tuple[tuple[int, ...], ...]:
     if len(teams) == 1:
         return tuple((seat,) for seat in range(env.seats))
     return tuple(map(tuple, teams.values()))
+
+
+def are_alike(env: EnvSpec) -> bool:
+    """Return whether all sides of a world have as many agents of the same roles: one game then tells who is better."""
+    role_of = {seat: role.name for role in env.roles for seat in role.seats}
+    return len({tuple(sorted(role_of[seat] for seat in side)) for side in sides_of(env)}) == 1

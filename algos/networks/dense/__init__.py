@@ -31,10 +31,10 @@ def make_backend(shape: DenseShape, threads: int) -> DenseBackend:
         return PlainDense(shape)
 
 
-def make_q_backend(shape: DenseShape, threads: int) -> QBackend:
-    """Return what learns action values with networks of a shape: C where it was built, else NumPy."""
+def make_q_backend(shape: DenseShape, threads: int, sparse: bool) -> QBackend:
+    """Return what learns action values, of sparse rows or of others: C where it was built, else NumPy."""
     try:
-        return CompiledQ(shape, threads)
+        return CompiledQ(shape, threads, sparse)
     except ConfigError as error:
         _tell(str(error))
         return PlainQ(shape)

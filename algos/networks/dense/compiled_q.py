@@ -12,13 +12,15 @@ from algos.networks.dense.compiled import describe_network, floats, limit_thread
 from algos.networks.dense.q import REPORTED, QSteps, QVectors, Transitions
 from algos.networks.dense.shape import MOMENTUM_DECAY, VARIANCE_DECAY, DenseShape, Floats
 from envs.errors import require
+from envs.native.forward import Sparse
 
 _POINTER = ctypes.c_void_p
 
 
 class _Update(ctypes.Structure):
     _fields_ = (
-        *((name, _POINTER) for name in ("observation", "following", "action", "reward", "discount", "weight")),
+        *((name, _POINTER) for name in ("observation", "following", "sparse", "following_sparse")),
+        *((name, _POINTER) for name in ("action", "reward", "discount", "weight")),
         *((name, _POINTER) for name in ("rates", "deviations", "taus", "distance", "report")),
         *((name, ctypes.c_int64) for name in ("updates", "rows")),
         *((name, ctypes.c_float) for name in ("huber", "max_norm", "epsilon", "momentum_decay", "variance_decay")),
@@ -29,12 +31,17 @@ class _Update(ctypes.Structure):
 class CompiledQ:
     """`QBackend` in C, on so many threads, which change no number. The vectors stay there from call to call."""
 
-    def __init__(self, shape: DenseShape, threads: int) -> None:
-        """Raises ConfigError where there is no library for this processor, or no memory."""
+    def __init__(self, shape: DenseShape, threads: int, sparse: bool = False) -> None:
+        """Args:
+            sparse: whether all observations are sparse rows; else none is.
+
+        Raises:
+            ConfigError: there is no library for this processor, or no memory.
+        """
         self._library, self._set = library.load(), library.widest().encode()
-        self._shape, self._threads = shape, limit_threads(threads)
+        self._shape, self._threads, self._sparse = shape, limit_threads(threads), sparse
         network, _kept = describe_network(shape)
-        self._learner = self._library.q_open(self._set, ctypes.byref(network))
+        self._learner = self._library.q_open(self._set, ctypes.byref(network), sparse)
         require(bool(self._learner), f"no memory for action values of {shape.policy}")
         weakref.finalize(self, self._library.q_close, self._set, self._learner)
 
@@ -66,9 +73,14 @@ class CompiledQ:
         report, distance = np.zeros((U, len(REPORTED))), np.empty((U, B), np.float32)
         actions = np.ascontiguousarray(transitions.action, np.int32)
         assert actions.shape == (U, B) and (actions.view(np.uint32) < shape.outputs).all(), "actions are numbers of it"
+        apart = transitions.sparse, transitions.next_sparse
+        assert all((each is not None) == self._sparse for each in apart), "all observations are sparse rows, or none"
+        shown = [None if each is None else Sparse.of(each) for each in apart]
+        rows = [
+            floats(each, U * B, shape.row_of(transitions.sparse))
+            for each in (transitions.observation, transitions.next_observation)
+        ]
         kept: list[NDArray[Any]] = [
-            floats(transitions.observation, U * B, shape.width),
-            floats(transitions.next_observation, U * B, shape.width),
             actions,
             *(floats(each, U, B) for each in (transitions.reward, transitions.discount, transitions.weight)),
             *(floats(each, U) for each in (steps.rates, steps.deviations, steps.taus)),
@@ -76,6 +88,8 @@ class CompiledQ:
             report,
         ]
         update = _Update(
+            *(array.ctypes.data for array in rows),
+            *(None if each is None else ctypes.addressof(each) for each in shown),
             *(array.ctypes.data for array in kept),
             U,
             B,

@@ -13,7 +13,7 @@ from envs.errors import ConfigError, require
 from envs.native import library as environments
 
 FOLDER = Path(__file__).parent
-ABI = 5  # DENSE_ABI of dense.h
+ABI = 6  # DENSE_ABI of dense.h
 # What fingerprint.c computes; after a change of the arithmetic that is meant, scripts/native_fingerprint.py prints it.
 RECORDED = 0xEB0B6FE34D1BBE06
 
@@ -22,7 +22,7 @@ _FUNCTIONS = {  # result, then arguments
     "fingerprint_dense": (ctypes.c_uint64, ctypes.c_char_p),
     "evaluate_dense": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
     "update_dense": (ctypes.c_int, ctypes.c_char_p, _POINTER, _POINTER),
-    "q_open": (_POINTER, ctypes.c_char_p, _POINTER),
+    "q_open": (_POINTER, ctypes.c_char_p, _POINTER, ctypes.c_int),
     "q_close": (None, ctypes.c_char_p, _POINTER),
     "q_load": (None, ctypes.c_char_p, _POINTER, _POINTER),
     "q_save": (None, ctypes.c_char_p, _POINTER, _POINTER),

@@ -16,6 +16,7 @@ from algos.networks.dense.plain_chains import (
     forbid,
     gradient_norm,
     in_order,
+    rows_of,
     scale_down,
     split,
 )
@@ -85,7 +86,7 @@ class PlainDense:
             own[: shape.log_stds] = np.float32(-objective.entropy_coef) if total is None else ZERO
             for row in pulls[among]:
                 own[: shape.log_stds] += row
-            part = [[_part(x, among) for x in chain] for chain in values]
+            part = [[rows_of(x, among) for x in chain] for chain in values]
             differentiate(shape, chains, part, by_out[among], by_value[among], self._layers(own))
             total = own if total is None else total + own
             report += in_order(told[:, among])
@@ -203,10 +204,6 @@ def _scale(advantage: Floats, objective: Surrogate) -> tuple[np.float32, np.floa
     difference = advantage - mean
     variance = in_order((difference * difference)[None])[0] / (count - 1)
     return np.float32(mean), np.float32(np.sqrt(variance)) + np.float32(1e-8)
-
-
-def _part(x: Any, among: slice) -> Any:
-    return x.pick(np.arange(len(x))[among]) if isinstance(x, SparseRows) else x[among]
 
 
 def _clamp(x: Floats, low: np.float32, high: np.float32) -> Floats:

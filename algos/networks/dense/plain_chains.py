@@ -147,6 +147,11 @@ def cut(count: int) -> list[slice]:
     return [slice(first, last) for first, last in itertools.pairwise(borders)]
 
 
+def rows_of(x: Any, among: slice) -> Any:
+    """Return some rows of an array, or of sparse rows."""
+    return x.pick(np.arange(len(x))[among]) if isinstance(x, SparseRows) else x[among]
+
+
 def in_order(terms: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sums of [S, B] over B, from the first to the last."""
     return np.asarray(np.cumsum(terms, axis=1)[:, -1])

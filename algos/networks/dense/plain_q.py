@@ -14,11 +14,13 @@ from algos.networks.dense.plain_chains import (
     forbid,
     gradient_norm,
     in_order,
+    rows_of,
     scale_down,
     split,
 )
 from algos.networks.dense.q import REPORTED, QSteps, QVectors, Transitions
 from algos.networks.dense.shape import AdamState, DenseShape, Floats
+from envs.spaces.sparse import SparseRows
 
 
 class PlainQ:
@@ -63,8 +65,10 @@ class PlainQ:
         shape, parameters = self._shape, self._adam.parameters
         B = transitions.reward.shape[1]
         rows, chains = slice(u * B, u * B + B), split(parameters, shape.chains)
-        target = self._find_targets(transitions, u, transitions.next_observation[rows], steps.double)
-        values = compute(shape, chains, transitions.observation[rows])
+        both = transitions.sparse, transitions.next_sparse
+        sparse, next_sparse = (None if each is None else rows_of(each, rows) for each in both)
+        target = self._find_targets(transitions, u, transitions.next_observation[rows], next_sparse, steps.double)
+        values = compute(shape, chains, transitions.observation[rows], sparse)
         out, action = values[1][-1], transitions.action[u]
         worth = _worth(out, values[2][-1] if shape.value else None, action)
         error = worth - target
@@ -82,7 +86,7 @@ class PlainQ:
         sums = np.zeros(3)
         for among in cut(B):
             own = np.zeros(len(parameters), np.float32)
-            part = [[x[among] for x in chain] for chain in values]
+            part = [[rows_of(x, among) for x in chain] for chain in values]
             by_value = by[among, None] if shape.value else None
             differentiate(shape, chains, part, by_out[among], by_value, split(own, shape.chains))
             gradient = own if gradient is None else gradient + own
@@ -90,15 +94,17 @@ class PlainQ:
         assert gradient is not None
         return gradient, sums / B, size
 
-    def _find_targets(self, transitions: Transitions, u: int, observation: Floats, double: bool) -> Floats:
+    def _find_targets(
+        self, transitions: Transitions, u: int, observation: Floats, sparse: SparseRows | None, double: bool
+    ) -> Floats:
         """reward + discount * what the best next action is worth, which may be anything where that is 0, [B]."""
         shape, reward, discount = self._shape, transitions.reward[u], transitions.discount[u]
         if not discount.any():
             return reward
-        _, (*_, out), (*_, value) = compute(shape, split(self._targets, shape.chains), observation)
+        _, (*_, out), (*_, value) = compute(shape, split(self._targets, shape.chains), observation, sparse)
         choosing = out
         if double:
-            _, (*_, choosing), _ = compute(shape, split(self._adam.parameters, shape.chains), observation)
+            _, (*_, choosing), _ = compute(shape, split(self._adam.parameters, shape.chains), observation, sparse)
         choosing = forbid(shape, observation, choosing)
         best, top = np.zeros(len(out), np.int64), choosing[:, 0]
         for j in range(1, shape.outputs):

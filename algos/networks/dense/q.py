@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.networks.dense.shape import Floats
+from envs.spaces.sparse import SparseRows
 
 REPORTED = ("loss", "q_mean", "target_mean", "gradient_norm")
 
@@ -25,12 +26,14 @@ class QVectors:
 class Transitions:
     """What U updates learn from, B transitions each."""
 
-    observation: Floats  # [U * B, width]
-    next_observation: Floats  # [U * B, width]
+    observation: Floats  # [U * B, width]; where the numbers are sparse what is legal alone, [U * B, W] or [U * B, 0]
+    next_observation: Floats  # likewise
     action: NDArray[np.int32]  # [U, B]
     reward: Floats  # [U, B]
     discount: Floats  # [U, B], of what the next observation is worth
     weight: Floats  # [U, B], of the losses
+    sparse: SparseRows | None = None  # the numbers of observations, where almost all are 0
+    next_sparse: SparseRows | None = None  # and of those that follow
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from envs.errors import require
 from envs.native.functions import quick_tangent
 from envs.spaces.layout import Layout
 from envs.spaces.parts import dotted
-from envs.spaces.structures import flatten
+from envs.spaces.views import flatten
 
 
 def make_head(

@@ -3,15 +3,12 @@
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from importlib.metadata import version
 from typing import Any
 
 from envs.errors import require
+from envs.native.originals import ELSEWHERE
 from envs.spec import EnvSpec
 from envs.tasks.snake import Rules
-
-ELSEWHERE = "choose vec=serial or vec=multiprocess"
-EXACT = "1.27.0"  # of PettingZoo, whose numbers the C code has
 
 
 class NoSettings(ctypes.Structure):
@@ -35,29 +32,24 @@ class WorldFamily:
         row_bytes: of what a seat sees.
         settings: of the constructor's arguments.
         keywords: the arguments that change pictures alone.
-        exact: whether the numbers are those of what is installed.
+        original: the package that it is of; None: it is ours.
     """
 
     name: str
     row_bytes: int
     settings: Callable[[Mapping[str, Any]], ctypes.Structure]
     keywords: tuple[str, ...]
-    exact: Callable[[], bool]
-
-
-def is_exact() -> bool:
-    """Whether the numbers of the PettingZoo that is installed are those of the C code."""
-    return version("pettingzoo") == EXACT
+    original: str | None
 
 
 WORLDS = {  # by id
     "pettingzoo.classic.connect_four_v3:env": WorldFamily(
-        "connect4", 91, lambda _: NoSettings(), ("screen_scaling",), is_exact
+        "connect4", 91, lambda _: NoSettings(), ("screen_scaling",), "pettingzoo"
     ),
     "pettingzoo.classic.tictactoe_v3:env": WorldFamily(
-        "tictactoe", 27, lambda _: NoSettings(), ("screen_height",), is_exact
+        "tictactoe", 27, lambda _: NoSettings(), ("screen_height",), "pettingzoo"
     ),
-    "envs.tasks.snake:Snake": WorldFamily("snake", 121, lambda rules: SnakeSettings(**rules), (), lambda: True),
+    "envs.tasks.snake:Snake": WorldFamily("snake", 121, lambda rules: SnakeSettings(**rules), (), None),
 }
 
 

@@ -4,13 +4,12 @@ The numbers are those of minigrid 3.2.0 to the bit: the map that a seed draws, w
 """
 
 import ctypes
-from importlib.metadata import version
 from typing import Any
 
 from envs.errors import require
+from envs.native.originals import ELSEWHERE
 from envs.spec import EnvSpec
 
-EXACT = "3.2.0"  # of minigrid, whose numbers the C code has
 PREFIX = "MiniGrid-"  # of ids
 CHOICES = "envs.bindings.minigrid.Choices"  # a wrapper that changes a space and no number
 LEAVES = {"direction": 0, "image": 8}  # of an observation, and where in a row they begin
@@ -37,11 +36,6 @@ class GridSettings(ctypes.Structure):
             *("key_in_box", "blocked", "keys_last"),
         )
     )
-
-
-def is_exact() -> bool:
-    """Whether the numbers of the minigrid that is installed are those of the C code."""
-    return version("minigrid") == EXACT
 
 
 def task_name(settings: GridSettings) -> str:
@@ -149,4 +143,4 @@ class _Reader:
             self._check(inside, f"agent_room={env.agent_room}, num_quarters={env.num_quarters}")
 
     def _check(self, fits: bool, what: str) -> None:
-        require(fits, f"env.id={self._id}: {what}: no native version; choose vec=serial or vec=multiprocess")
+        require(fits, f"env.id={self._id}: {what}: no native version; {ELSEWHERE}")

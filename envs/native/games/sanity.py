@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from envs.errors import require
+from envs.native.originals import ELSEWHERE
 
 MOST = 2**20  # steps of an episode
 DIGITS = 32  # bits of `struct lesson`
 PASSWORD, NUMBERS, DISTANCE, ARMS = 5, 8, 3, 10  # sizes of observations and of choices in C
-ELSEWHERE = "choose vec=serial or vec=multiprocess"
 
 
 class SanitySettings(ctypes.Structure):

@@ -83,6 +83,23 @@ class Place:
         """Return what a server offers; raises as `call` does."""
         return Offer.read(address, self.call(address, "Describe", {"protocol": PROTOCOL}, CALL_S))
 
+    def offers(self) -> list[Offer]:
+        """Return what the servers offer, which is the same at all.
+
+        Raises:
+            ConfigError: it is not, or one refuses.
+            EnvError: one cannot be reached.
+        """
+
+        def ask(address: str) -> Offer:
+            offer: Offer = self.try_for(lambda number: self.describe(address), "no server answers")
+            return offer
+
+        offers = [ask(address) for address in self.addresses]
+        for other in offers[1:]:
+            offers[0].check_same(other)
+        return offers
+
     def try_for(self, attempt: Callable[[int], Any], why: str) -> Any:
         """Return what an attempt gives, given its number, that does not raise Lost.
 
@@ -102,24 +119,6 @@ class Place:
                     ) from None
             time.sleep(delay * jitter.uniform(0.5, 1.0))
             delay = min(2 * delay, LONGEST_S)
-
-
-def find_offers(place: Place) -> list[Offer]:
-    """Return what servers offer, which is the same at all.
-
-    Raises:
-        ConfigError: it is not, or one refuses.
-        EnvError: one cannot be reached.
-    """
-
-    def ask(address: str) -> Offer:
-        offer: Offer = place.try_for(lambda number: place.describe(address), "no server answers")
-        return offer
-
-    offers = [ask(address) for address in place.addresses]
-    for other in offers[1:]:
-        offers[0].check_same(other)
-    return offers
 
 
 class Wire:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from envs.remote.client.journal import Journal, Order
 from envs.remote.client.link import Link
-from envs.remote.client.place import Place, find_offers
+from envs.remote.client.place import Place
 from envs.remote.frames import Cursor, Kind, count_rows
 from envs.remote.values import decode
 from envs.spec import EnvSpec
@@ -67,7 +67,7 @@ class RemoteVectorEnv(VectorEnv):
             EnvError: a server cannot be reached.
         """
         self._links = []
-        offers = find_offers(place)
+        offers = place.offers()
         if spec is not None:
             offers[0].check_serves(spec)
         layouts = offers[0].layouts() if agents is None else offers[0].layouts().pick(agents)

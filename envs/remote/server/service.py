@@ -94,7 +94,7 @@ class EnvironmentServer:
         own = grpc.method_handlers_generic_handler(guard.SERVICE, calls)
         self._server.add_generic_rpc_handlers((own, Health(self._going).handler()))
         self.address = guard.bind(self._server, address, tls)
-        if address.startswith("unix:/"):
+        if address.startswith("unix:"):
             os.chmod(address.removeprefix("unix:"), 0o600)
         self.sessions = Sessions(spec, vec, layouts, settings, self._going)
         self._server.start()
@@ -119,7 +119,7 @@ class EnvironmentServer:
         self._server.stop(0).wait(5.0)
         self._threads.shutdown(wait=False)
         self.sessions.join()
-        if self.address.startswith("unix:/"):
+        if self.address.startswith("unix:"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.address.removeprefix("unix:"))
 

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 import grpc
 import numpy as np
 
+from envs.errors import PaddockError
 from envs.remote.frames import ORDERS, QUIET, Frame, Kind, join, read_rows
 from envs.remote.server.seats import CalledAway, SeatsVectorEnv
 from envs.remote.server.steps import Steps, Turn
 from envs.remote.server.stream import Stream
-from envs.remote.values import Garbled, Unsayable
+from envs.remote.values import Garbled
 from envs.spec import EnvSpec
-from envs.vector.contract import EnvError, VectorEnv, VectorMisuse, WaitsForFirst
+from envs.vector.contract import VectorEnv, VectorMisuse, WaitsForFirst
 from envs.vector.storage import Layouts
 
 log = logging.getLogger("envs.remote")
@@ -160,7 +161,9 @@ class Session:
             self._accept(seq, frame, quiet)
             try:
                 self._steps.send(frame, rows)
-            except VectorMisuse as error:
+            except Garbled:
+                raise
+            except PaddockError as error:
                 yield from self._fail([seq], error)
                 return
             self._turns.append(Turn(seq, rows, quiet))
@@ -172,7 +175,9 @@ class Session:
             self.venv.replaying = quiet
         try:
             answer = self._steps.do(seq, frame, quiet)
-        except (EnvError, VectorMisuse, Unsayable) as error:
+        except Garbled:
+            raise
+        except PaddockError as error:
             self._accept(seq, frame, quiet)
             yield from self._fail([seq], error)
             return
@@ -198,7 +203,7 @@ class Session:
             before, stream.wake = stream.wake, self.venv.call_away
             try:
                 first = self.venv.wait_for_first([turn.rows for turn in self._turns], stream.has_news)
-            except EnvError as error:
+            except PaddockError as error:
                 yield from self._fail_turns(error)
                 return
             finally:
@@ -216,7 +221,7 @@ class Session:
         except VectorMisuse as error:
             yield from self._fail([turn.seq], error)
             return
-        except EnvError as error:
+        except PaddockError as error:
             self._turns.append(turn)
             yield from self._fail_turns(error)
             return

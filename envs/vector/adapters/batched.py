@@ -13,7 +13,8 @@ from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError, provide, require, resolve
-from envs.spec import REFUSALS, EnvSpec
+from envs.making import REFUSALS
+from envs.spec import EnvSpec
 from envs.vector.adapters.lockstep import LockStepVectorEnv
 from envs.vector.attributes import load_attributes, save_attributes
 from envs.vector.contract import Batch, VectorMisuse, check_open, keyed_seed, read_episodes, read_mask

@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError, nearest, require
-from envs.spaces.structures import select
+from envs.spaces.views import select
 from envs.spec import EnvSpec
 from envs.vector.adapters.batched import check_whole
 from envs.vector.buffers import Buffer

@@ -86,7 +86,7 @@ class Coordinator:
         self._next_look = 0.0
         for job in jobs:
             buffers.at_work[job.number] = IDLE
-            processes.append(WorkerProcess(job))
+            processes.append(WorkerProcess(job, timeout_s))
             self._watch(job.number, STARTING)
         for job in jobs:
             self._answer(job.number)
@@ -193,7 +193,8 @@ class Coordinator:
         self._watch(w, ASKED)
         self._buffers.order[w] = LISTEN
         self._buffers.go[w].post()
-        self._processes[w].send(message)
+        if not self._processes[w].send(message):
+            self._fail(w, self._processes[w].hang(self._buffers.at_work[w], self._timeout_s))
 
     def _answer(self, w: int, demand: bool = True) -> Any:
         """What a worker says to what it was told; raises what it died of, and what it raised if that is no answer."""
@@ -362,7 +363,7 @@ class Coordinator:
         self._buffers.state[w] = WORKING
         self._buffers.at_work[w] = IDLE
         self._queue[w].clear()
-        self._processes[w] = WorkerProcess(self._jobs[w])
+        self._processes[w] = WorkerProcess(self._jobs[w], self._timeout_s)
         self._watch(w, STARTING)
         self._answer(w)
         for message in self._revive(w):

@@ -1,9 +1,10 @@
 """A worker process as its parent sees it: started, talked to, questioned when it hangs, ended."""
 
-import contextlib
 import os
 import pickle
 import signal
+import socket
+import struct
 import time
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from envs.vector.multiprocess.worker import WorkerJob
 LAST_LINES = 30  # of a worker's last words, in an error
 MAIN = "envs.vector.multiprocess.worker:main"
 CLOSE_S = 1.0  # for processes to end by themselves
+MOST_S = 1e9  # a longer wait has no form in the socket's option
 ANSWER_S = 1.0  # for a process that hangs to say where
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
 
@@ -26,11 +28,12 @@ ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "
 class WorkerProcess:
     """One worker; nothing of it outlives it, and it does not outlive its parent."""
 
-    def __init__(self, job: WorkerJob) -> None:
+    def __init__(self, job: WorkerJob, timeout_s: float) -> None:
         """Start the process; it tells through the shared buffers when its environments are built.
 
         Args:
             job: without its file descriptor `log`, which is made here.
+            timeout_s: for which a message that the connection does not hold may stand still half-way.
 
         Raises:
             ConfigError: the recipe cannot be pickled.
@@ -53,11 +56,21 @@ class WorkerProcess:
         except OSError as error:
             self._log.close()
             raise _not_started(job, error) from error
+        seconds = min(max(timeout_s, 0.001), MOST_S)
+        timeval = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+        with socket.socket(fileno=os.dup(self.child.connection.fileno())) as end:
+            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                end.setsockopt(socket.SOL_SOCKET, option, timeval)
 
-    def send(self, message: Any) -> None:
-        """Send something; a dead process does not get it."""
-        with contextlib.suppress(ConnectionError):
+    def send(self, message: Any) -> bool:
+        """Send something, which a dead process does not get; returns False where one that lives took it not in time."""
+        try:
             self.child.connection.send_bytes(cloudpickle.dumps(message))
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            pass  # as whoever waits for its answer will find
+        return True
 
     def receive(self, timeout_s: float) -> Any:
         """What the process said.
@@ -69,7 +82,7 @@ class WorkerProcess:
             if not self.child.connection.poll(timeout_s):
                 raise EOFError
             return pickle.loads(self.child.connection.recv_bytes())
-        except ConnectionError as error:
+        except OSError as error:  # also where it died in the midst of saying it
             raise EOFError from error
 
     def death(self, at_work: int) -> EnvError:

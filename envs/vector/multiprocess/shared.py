@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,7 +106,7 @@ class Semaphore:
         """Use the semaphore in this memory [CACHE_LINE]; `initialize` makes it one."""
         self._memory = memory
         self._address = ctypes.c_void_p(memory.ctypes.data)
-        self._init, self._post, self._try, self._wait, self._yield = _library()
+        self._init, self._post, self._try, self._wait, self._yield, self._now = _library()
         self._usual_s = 0.0  # how long this process has waited of late
 
     def initialize(self) -> None:
@@ -133,7 +134,7 @@ class Semaphore:
                 if take(address) == 0:
                     self._note(begun)
                     return True
-        until = time.time() + timeout_s
+        until = self._now() + timeout_s
         deadline = _Timespec(int(until), int(until % 1 * 1e9))
         taken = self._wait(address, ctypes.byref(deadline)) == 0
         self._note(begun)
@@ -145,10 +146,21 @@ class Semaphore:
         self._usual_s += 0.1 * (waited - self._usual_s)
 
 
-def _library() -> tuple[Any, Any, Any, Any, Any]:
+def _library() -> tuple[Any, Any, Any, Any, Any, Callable[[], float]]:
     # PyDLL keeps the interpreter's lock, which is right for what returns at once; CDLL lets other threads run.
     quick, slow = ctypes.PyDLL(None), ctypes.CDLL(None)
     quick.sem_init.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint]
     quick.sem_post.argtypes = quick.sem_trywait.argtypes = [ctypes.c_void_p]
-    slow.sem_timedwait.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    return quick.sem_init, quick.sem_post, quick.sem_trywait, slow.sem_timedwait, slow.sched_yield
+    common = quick.sem_init, quick.sem_post, quick.sem_trywait
+    try:
+        sleep = slow.sem_clockwait
+    except AttributeError:  # before glibc 2.30, and in musl
+        slow.sem_timedwait.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        return *common, slow.sem_timedwait, slow.sched_yield, time.time
+    sleep.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+
+    def wait(address: Any, deadline: Any) -> Any:
+        # By a clock that nobody sets: one that jumps would end waits at once, or make them last for hours.
+        return sleep(address, time.CLOCK_MONOTONIC, deadline)
+
+    return *common, wait, slow.sched_yield, time.monotonic

@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from envs.making import close_all
 from envs.spec import EnvSpec
 from envs.vector.contract import (
     Batch,
@@ -79,7 +80,7 @@ class MultiprocessVectorEnv(VectorEnv):
         layouts = Layouts.of_seats(spec, seats)
         rows, space, action_space = num_envs * layouts.seats, layouts.observation_space, layouts.action_space
         describe(self, probe, space, rows, autoreset, action_space, layouts.role_seats)
-        probe.close()
+        close_all([probe], spec.id)
         self.batch_size = batch_size * layouts.seats
 
         size = size_of(layouts, rows, workers)

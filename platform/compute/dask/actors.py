@@ -103,13 +103,15 @@ class ActorPlacement:
         if actor.worker is not None:
             actor.worker.send("drop", actor.key)
             actor.worker.objects -= 1
-        error = PoolError("the object was closed while a call of it was open")
-        finish((item, Ended(item, error=error)) for item in list(actor.items.values()))
+        finish((item, Ended(item, error=_closed())) for item in list(actor.items.values()))
 
     def call(self, actor: ActorHandle, item: Item) -> None:
         """Send a call to its object."""
         if actor.failure is not None:
             finish([(item, Ended(item, error=actor.failure))])
+            return
+        if actor not in self._actors:  # another thread closed it meanwhile
+            finish([(item, Ended(item, error=_closed()))])
             return
         actor.items[item.index] = item
         if actor.worker is None:
@@ -118,8 +120,24 @@ class ActorPlacement:
             self._send(actor, actor.worker, item)
 
     def settle(self) -> None:
-        """Find a worker for the objects that have none."""
+        """Find a worker for the objects that have none, and let others move to workers that have fewer objects."""
         self._move([actor for actor in self._actors if actor.worker is None])
+        while (actor := self._crowded()) is not None:
+            self._move([actor])
+
+    def _crowded(self) -> ActorHandle | None:
+        """An object that would have more of a worker elsewhere; of such, one without an open call if there is one."""
+        for actor in sorted(self._actors, key=lambda actor: bool(actor.items)):
+            here = actor.worker
+            if here is not None and any(
+                (other.objects + 1) / other.threads < here.objects / here.threads
+                for other in self._fitting(actor.needs)
+            ):
+                return actor
+        return None
+
+    def _fitting(self, needs: Needs) -> list[WorkerConnection]:
+        return [worker for worker in self._workers.values() if worker.usable and worker.parallel(needs)]
 
     def leave(self, worker: WorkerConnection) -> None:
         """Move a worker's objects elsewhere."""
@@ -137,7 +155,7 @@ class ActorPlacement:
                 if actor.worker.address in self._workers:
                     actor.worker.send("drop", actor.key)
             others = [other.worker for other in self._actors if other is not actor]
-            fitting = [worker for worker in self._workers.values() if worker.usable and worker.parallel(actor.needs)]
+            fitting = self._fitting(actor.needs)
             worker = min(fitting, key=lambda worker: others.count(worker) / worker.threads, default=None)
             actor.worker = worker
             if worker is not None:
@@ -153,3 +171,7 @@ class ActorPlacement:
         worker.share(item.blobs)
         worker.send("call", actor.key, number, item.data, as_tuple(actor.needs), self._timeout_s)
         self._workers.place(worker)
+
+
+def _closed() -> PoolError:
+    return PoolError("the object was closed while a call of it was open")

@@ -117,10 +117,15 @@ class Dispatcher:
         finally:
             self._run(self._lose, worker)
 
-    def watch(self) -> None:
-        """Give the work of silent workers to others; called about once a second."""
+    def watch(self, suspended_s: float = 0.0) -> None:
+        """Give the work of silent workers to others; called about once a second.
+
+        Args:
+            suspended_s: since the last call, in which this process did not run and so heard nobody.
+        """
         now = time.monotonic()
         for worker in list(self.workers.values()):
+            worker.heard = min(worker.heard + suspended_s, now)
             quiet_s = now - worker.heard
             if worker.items and not worker.silent and quiet_s > SILENCE_S:
                 worker.silent = True
@@ -138,13 +143,13 @@ class Dispatcher:
         self._feed()
 
     def fail(self, error: PoolError) -> None:
-        """End everything that is open with this error."""
-        self.failure = self.failure or error
+        """End everything that is open with this error, or with the one that the pool failed by before."""
+        failure = self.failure = self.failure or error
         items = [item for worker in self.workers.values() for item in worker.items.values()]
         items += [*self.placement.open_calls(), *self._given_up]
         for batch in self._batches:
             items += drain(batch.waiting)
-        finish((item, Ended(item, error=error)) for item in items)
+        finish((item, Ended(item, error=failure)) for item in items)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run a coroutine beside everything else; its exception fails the pool."""
@@ -251,7 +256,7 @@ class Dispatcher:
     # Ends come in
 
     def _heed(self, worker: WorkerConnection, messages: Sequence[tuple[Any, ...]]) -> None:
-        worker.silent = False
+        spoke_again, worker.silent = worker.silent, False
         for operation, *arguments in messages:
             if operation == "ends":
                 finish(self._judge(worker, *end) for end in arguments[0])
@@ -265,6 +270,8 @@ class Dispatcher:
                 worker.leaving = True
                 self.placement.leave(worker)
         self.workers.place(worker)
+        if spoke_again:
+            self.placement.settle()
         self._feed()
 
     def _judge(

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from distributed import Client
@@ -61,6 +61,7 @@ class Membership:
         self._announced: int | None = None
         self._seen = 0
         self._task: asyncio.Task[None] | None = None
+        self._suspended_s = 0.0  # since the last look, in which this process did not run
         self._greeting = asyncio.Semaphore(GREETED)
 
     async def open(self, workers: int, timeout_s: float) -> None:
@@ -100,8 +101,7 @@ class Membership:
         while self._dispatcher.failure is None:
             try:
                 scheduler: Any = self._client.scheduler
-                async with asyncio.timeout(ANSWER_S):
-                    present = await scheduler.ncores()
+                present = await self._answer(scheduler.ncores())
                 if self._client.status not in ("running", "newly-created"):
                     raise OSError("connection lost")
             except (OSError, TimeoutError, AttributeError) as error:
@@ -112,7 +112,8 @@ class Membership:
                     self._known[address] = asyncio.ensure_future(self._join(address))
             for address in set(self._refused) - set(present):
                 del self._refused[address]
-            self._dispatcher.watch()
+            self._dispatcher.watch(self._suspended_s)
+            self._suspended_s = 0.0
             self._look()
             self._announce()
             if self._fleet is not None:
@@ -124,7 +125,34 @@ class Membership:
                     return
                 except Exception as error:  # of whatever starts and ends workers; those there are go on
                     log.warning("the number of workers could not be changed: %s", error)
+            begun = time.monotonic()
             await asyncio.sleep(TICK_S if self._dispatcher.workers else TICK_S / 10)
+            self._ran_since(begun)
+
+    async def _answer(self, question: Coroutine[Any, Any, Any]) -> Any:
+        """What the scheduler answers.
+
+        Raises:
+            TimeoutError: nothing within ANSWER_S in which this process ran: one that was stopped has lost nobody.
+        """
+        asking, left_s = asyncio.ensure_future(question), ANSWER_S
+        try:
+            while left_s > 0:
+                begun = time.monotonic()
+                await asyncio.wait([asking], timeout=TICK_S)
+                left_s -= self._ran_since(begun)
+                if asking.done():
+                    return asking.result()
+            raise TimeoutError
+        finally:
+            asking.cancel()
+
+    def _ran_since(self, begun: float) -> float:
+        """Of a time in which nothing took longer than a tick, the seconds in which this process ran; notes the rest."""
+        passed = time.monotonic() - begun
+        ran = min(passed, 2 * TICK_S)
+        self._suspended_s += passed - ran
+        return ran
 
     async def _join(self, address: str) -> None:
         try:

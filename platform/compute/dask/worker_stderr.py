@@ -12,6 +12,7 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 PREFIX = "paddock-errors-"
+LONGEST_LINE = 1 << 16  # bytes that wait for the end of their line
 
 
 @contextlib.contextmanager
@@ -52,6 +53,7 @@ class Echo:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self._read: dict[Path, int] = {}  # bytes of each file
+        self._begun: dict[Path, list[bytes]] = {}  # a line's, whose end has not come
 
     def __call__(self) -> None:
         """Log the lines that have come since the last call."""
@@ -59,10 +61,20 @@ class Echo:
             try:
                 with open(path, "rb") as file:
                     file.seek(self._read.get(path, 0))
-                    whole, newline, _ = file.read().rpartition(b"\n")
+                    come = file.read()
             except OSError:  # somebody tidies up temporary files
                 continue
-            self._read[path] = self._read.get(path, 0) + len(whole) + len(newline)
+            self._read[path] = self._read.get(path, 0) + len(come)
+            begun = self._begun.setdefault(path, [])
+            whole, newline, rest = come.rpartition(b"\n")
+            if newline:
+                whole = b"".join([*begun, whole])
+                begun.clear()
+            if rest:
+                begun.append(rest)
+            if not newline and sum(map(len, begun)) > LONGEST_LINE:
+                whole = b"".join(begun)
+                begun.clear()
             for line in whole.decode(errors="replace").splitlines():
                 if line.strip():
                     log.info("worker process %s: %s", path.name, line)

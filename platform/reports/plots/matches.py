@@ -30,15 +30,25 @@ def read_matches(run: Path, config: Mapping[str, Any], columns: Mapping[str, Any
 
 
 def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
-    """Ratings with 95 % intervals: of a run's own policies over its iterations, of others as lines across."""
+    """Ratings with 95 % intervals: of a run's own policies over its iterations, of others as lines across.
+
+    Of a league each policy has a curve of its own.
+    """
     figure = new_figure(9, 4.5)
     ax = figure.subplots()
     own, others = _own(matches), [k for k, player in enumerate(matches["players"]) if player["iteration"] is None]
-    x, elo, low, high = (np.array([matches["players"][k][name] for k in own]) for name in ("iteration", *RATING))
-    ax.errorbar(x, elo, (elo - low, high - elo), fmt="o-", color=COLORS[0], markersize=4, linewidth=1.6, elinewidth=0.9)
-    strangers = [k for k in range(len(matches["players"])) if k not in own and k not in others]
+    styles: dict[str, Any] = {"markersize": 4, "linewidth": 1.6, "elinewidth": 0.9}
+    for number, (population, which) in enumerate(own.items()):
+        x, elo, low, high = (np.array([matches["players"][k][name] for k in which]) for name in ("iteration", *RATING))
+        ax.errorbar(
+            x, elo, (elo - low, high - elo), fmt="o-", color=COLORS[number % len(COLORS)], label=population, **styles
+        )
+    if len(own) > 1:
+        ax.legend(frameon=False, fontsize="small")
+    ours = {k for which in own.values() for k in which}
+    strangers = [k for k in range(len(matches["players"])) if k not in ours and k not in others]
     for number, k in enumerate([*others, *strangers]):
-        player, color = matches["players"][k], COLORS[1 + number % (len(COLORS) - 1)]
+        player, color = matches["players"][k], COLORS[(len(own) + number) % len(COLORS)]
         ax.axhspan(player["low"], player["high"], color=color, alpha=0.08, linewidth=0)
         ax.axhline(player["elo"], color=color, linewidth=1.2, linestyle="--")
         ax.annotate(
@@ -89,9 +99,14 @@ def _number_cells(ax: Axes, points: np.ndarray[Any, Any]) -> None:
             ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=color)
 
 
-def _own(matches: Mapping[str, Any]) -> list[int]:
-    """Return the players that are the run's own, in the order of their iterations."""
-    return [k for k, player in enumerate(matches["players"]) if player["name"] == f"@{player['iteration']}"]
+def _own(matches: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the players that are the run's own, in the order of their iterations, by their policies' names."""
+    own: dict[str, list[int]] = {}
+    for k, player in enumerate(matches["players"]):
+        population = player.get("population", "")
+        if player["name"] == f"{population}@{player['iteration']}":
+            own.setdefault(population, []).append(k)
+    return own
 
 
 RATING = ("elo", "low", "high")

@@ -152,10 +152,43 @@ def ape(actors: int, rows: int, seed: int) -> dict[str, Any]:
     return {"steps": found[-1]["step"] - first, "seconds": seconds, "idle": waited / seconds}
 
 
+def gather(zeros: str, whole: bool, updates: int, seed: int) -> dict[str, Any]:
+    """Make updates of DQN on an environment whose observations are mostly zeros, 64 a call.
+
+    Args:
+        zeros: the environment's choice in conf/env.
+        whole: multiply by the zeros too, as a network of any numbers does.
+
+    Returns:
+        Updates, the processor's seconds, and the mean value of the last batch, which is the same.
+    """
+    values = {"vec.num_envs": 16, "algo.num_steps": 16, "algo.warmup": 2000, "algo.row_every": 2000, "seed": seed}
+    words = ["algo=dqn", f"env={zeros}", "vec=native", f"algo.eval_every={NEVER}"]
+    words += [f"{name}={value}" for name, value in values.items()]
+    config: Any = OmegaConf.to_container(compose_alone(words), resolve=True)
+    with tempfile.TemporaryDirectory() as folder, closing(SerialPool()) as pool:
+        algorithm = build_algorithm(config, pool, folder=Path(folder))
+        with closing(algorithm.plan()) as plan:
+            next(plan)
+            architecture = algorithm.learner.architecture
+            assert architecture.inputs.sparse is not None, f"{zeros} has few zeros"
+            if whole:
+                vars(architecture.inputs)["sparse"] = None  # in place of the property that was cached
+            learner = algorithm._learner(architecture)
+            batch = algorithm.replay.sample(0, AT_ONCE, algorithm.batch_size)
+            learner.update(batch, algorithm.rate)
+            started = time.process_time()
+            for _ in range(updates // AT_ONCE):
+                report, _ = learner.update(batch, algorithm.rate)
+            seconds = time.process_time() - started
+    return {"steps": updates // AT_ONCE * AT_ONCE, "seconds": seconds, "value": float(report[-1, 1])}
+
+
 MADE: dict[str, Callable[..., dict[str, Any]]] = {
     "draws": prioritized,
     "lanes": play,
     "actors": ape,
+    "zeros": gather,
 }  # by their own keys
 
 

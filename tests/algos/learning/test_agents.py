@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from learned import advance, algorithm, assert_same, followed, leaves, parameters, played, weights
 
-from algos.learning.episodes import summarize
+from algos.learning.episode_metrics import summarize
 from algos.learning.policy_episodes import Performance, perform
 from algos.learning.rollouts.collector import Collector, RolloutConfig
 from algos.learning.rollouts.resume_point import ResumePoint

@@ -216,7 +216,10 @@ def test_values_keep_float32_under_bfloat16() -> None:
 
 @pytest.mark.slow
 @needs_compiler
-def test_a_compiled_network_learns_as_an_eager_one_whichever_size_comes_first() -> None:
+def test_a_compiled_network_learns_as_an_eager_one_whichever_size_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Torch would first compile and start a program for each set of vector instructions, and takes longer for that than
+    # for the network. Scalar code is another program too.
+    monkeypatch.setattr("torch._inductor.config.cpp.vec_isa_ok", False)
     small = {"shared": True, "hidden": [8], "minibatch_size": 60}
     eager, compiled = make(**small), make(**small, compiled=True)
     advance(eager, 2), advance(compiled, 2)

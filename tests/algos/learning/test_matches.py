@@ -9,10 +9,10 @@ import pytest
 from test_agents import config  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
 from algos.learning.seated import SeatedPolicy
-from algos.learning.selfplay.matches import Players, play_all, play_match
+from algos.learning.selfplay.matches import Players, play_against, play_all, play_match, scores
 from algos.learning.selfplay.ratings import rate
-from algos.learning.selfplay.scripted import CONNECT4, TICTACTOE, Perfect, Random, TwoPly
-from algos.learning.selfplay.sides import sides_of
+from algos.learning.selfplay.scripted import CONNECT4, TICTACTOE, Perfect, Random, TwoPly, random_player
+from algos.learning.selfplay.sides import are_alike, sides_of
 from algos.networks.inputs import spaces_of
 from algos.pool.protocol import Done, WorkerLost
 from algos.pool.serial import SerialPool
@@ -75,6 +75,36 @@ def test_a_player_of_several_policies_has_the_right_one_in_each_seat() -> None:
     np.testing.assert_array_equal(whole.returns[:8], slow.returns[:8])
     np.testing.assert_array_equal(whole.returns[8:], fast.returns[8:])
     assert (slow.returns[:8] != fast.returns[:8]).any() and (slow.returns[8:] != fast.returns[8:]).any()
+
+
+class Heard:
+    """Notes who of two players acts for which role, and in which game."""
+
+    def __init__(self, player: str, role: str, heard: list[tuple[str, str]]) -> None:
+        self._who, self._heard = (player, role), heard
+
+    def act(self, obs: Any, state: Any = None) -> Any:
+        self._heard.append(self._who)
+        return (np.zeros((len(obs), 2), np.float32) if self._who[1] == "other" else np.zeros(len(obs), int)), {}, None
+
+
+def test_players_of_several_roles_have_one_side_each_and_two_games_count_as_one() -> None:
+    env = EnvSpec("toy_worlds:Skirmish", {"kinds": 2}, (), None, fresh=False)
+    heard: list[tuple[str, str]] = []
+    each = [SeatedPolicy(env, [Heard(name, role, heard) for role in ("other", "one")], [0, 1, 1, 0]) for name in "ab"]
+    for first, second, expected in ((0, 1, {("a", "other"), ("b", "one")}), (1, 0, {("b", "other"), ("a", "one")})):
+        heard.clear()
+        play_match(players(*each, env=env), first, second, [3])
+        games = heard.copy()
+        heard.clear()
+        play_against(players(each[first], each[second], env=env), [3], 0)
+        assert set(heard) == expected and games[: len(heard)] == heard and set(games) - set(heard)
+    assert not are_alike(env) and are_alike(TURNS) and are_alike(spec("toy_worlds:Skirmish"))
+    # From two seeds, then with sides exchanged: 3 + 1 to 2 + 1 in the first, 0 + 4 to 4 + 0 in the second.
+    returns = np.array([[3.0, 2], [0, 4], [1, 1], [4, 0]])
+    assert scores(env, returns).tolist() == [[2, 1.5], [2, 2]] and scores(TURNS, returns) is returns
+    results = play_all(players(*each, random_player(env), env=env), [(0, 1), (0, 2)], range(4), SerialPool())
+    assert results.games.tolist() == [[0, 4, 4], [4, 0, 0], [4, 0, 0]]
 
 
 class Backwards(SerialPool):

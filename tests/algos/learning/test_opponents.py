@@ -8,12 +8,18 @@ import pytest
 from learned import advance, algorithm, leaves, parameters
 from test_agents import MORTALS, SMALL, TURNS  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
-from algos.learning.selfplay.opponents import Draw
+from algos.common.keys import Stream, episode_seed
+from algos.learning.selfplay.matches import Players, play_match
+from algos.learning.selfplay.meetings import Draw, Settings
 from algos.networks.actor import ActorPolicy
 from algos.networks.multiagent.versions import VersionsActor, stack
 from envs.errors import ConfigError
 
 AGAINST = "algo.opponents={keep: 3, every: 2, newest: 0.4}"
+LEAGUE = (
+    "algo.opponents={keep: 2, every: 2, "
+    "league: {main: {main: 0.3, main@: 0.2, exploiter@: 0.1}, exploiter: {main: 0.4}}}"
+)
 VARIANTS = {
     "turns": TURNS,
     "mortals": [*MORTALS, "algo.groups=2"],
@@ -21,11 +27,12 @@ VARIANTS = {
     "actors": [*TURNS, "algo.rollouts=actors", "vec.num_envs=2", "algo.staleness=0"],
     "lstm": [*TURNS, "algo.lstm=true"],
     "a2c": [*TURNS, "algo=a2c"],
+    "league": [*TURNS, "algo.rollouts=prefetch"],
 }
 
 
-def build(variant: str, *more: str, against: str = AGAINST) -> Any:
-    words = [*SMALL, *VARIANTS[variant], against, *more]
+def build(variant: str, *more: str, against: str | None = None) -> Any:
+    words = [*SMALL, *VARIANTS[variant], against or (LEAGUE if variant == "league" else AGAINST), *more]
     if variant == "a2c":
         words = [word for word in words if "normalize" not in word and "minibatch" not in word and word != "algo=ppo"]
     return algorithm(*words)
@@ -53,8 +60,14 @@ def test_worker_processes_change_no_number() -> None:
 def test_playing_itself_alone_is_playing_without_opponents() -> None:
     with_them = build("turns", against="algo.opponents={keep: 2, every: 1, newest: 1}")
     without = algorithm(*SMALL, *TURNS)
-    assert advance(with_them, 4) == advance(without, 4)
+    learned, expected = ([_trained(row) for row in advance(one, 4)] for one in (with_them, without))
+    assert learned == expected
     np.testing.assert_array_equal(parameters(with_them), parameters(without))
+
+
+def _trained(row: dict[str, float]) -> dict[str, float]:
+    """What a row tells of training; evaluations are against others."""
+    return {key: value for key, value in row.items() if not key.startswith("eval/")}
 
 
 def test_nobody_learns_from_what_opponents_do() -> None:
@@ -81,7 +94,7 @@ def test_nobody_learns_from_what_opponents_do() -> None:
 
 
 def test_who_plays_depends_on_world_and_episode_alone_and_sides_alternate() -> None:
-    draw = Draw(7, 0.25, 3, ((0, 2), (1, 3)))
+    draw = Draw(7, ((0, (0,), 0.25), (0, (1, 2, 3), 0.75)), ((0, 2), (1, 3)))
     worlds, episodes = (grid.ravel() for grid in np.meshgrid(np.arange(20), np.arange(200)))
     seats = draw(worlds, episodes)
     order = np.random.default_rng(1).permutation(len(worlds))
@@ -95,6 +108,91 @@ def test_who_plays_depends_on_world_and_episode_alone_and_sides_alternate() -> N
     np.testing.assert_array_equal(second[~alone, 0] > 0, (worlds + episodes)[~alone] % 2 == 0)
     counts = np.bincount(seats.max(axis=1)[~alone], minlength=4)[1:]
     assert (abs(counts / counts.sum() - 1 / 3) < 4 * (2 / 9 / counts.sum()) ** 0.5).all()
+
+
+class Deaf:
+    """A learner that learns nothing."""
+
+    def __init__(self, team: Any) -> None:
+        self.first, self.at_work = team.first, team.at_work
+
+    def learn(self, *lesson: Any) -> dict[str, float]:
+        return {}
+
+
+def test_policies_of_a_league_never_move_each_others_parameters() -> None:
+    def learned(*deaf: int) -> list[np.ndarray]:
+        one = build("league", "algo.rollouts=inline")
+        for k in deaf:
+            one.learning[k].team = Deaf(one.learning[k].team)
+        advance(one, 1)
+        return [each.learner.parameters() for each in one.learning]
+
+    (main, exploiter), (main_alone, drawn), (first, exploiter_alone) = learned(), learned(1), learned(0)
+    np.testing.assert_array_equal(main, main_alone)
+    np.testing.assert_array_equal(exploiter, exploiter_alone)
+    assert (main != first).any() and (exploiter != drawn).any() and (first != drawn).any()
+
+
+def test_who_meets_nobody_stays_as_it_is_and_is_nothing_to_the_others() -> None:
+    league = "algo.opponents={keep: 1, every: 1, league: {main: {main: 1}, exploiter: {main: 0}}}"
+    with_one, without = build("turns", against=league), algorithm(*SMALL, *TURNS)
+    drawn = with_one.learning[1].learner.parameters()
+    rows, _ = advance(with_one, 3), advance(without, 3)
+    np.testing.assert_array_equal(with_one.learning[0].learner.parameters(), parameters(without))
+    np.testing.assert_array_equal(with_one.learning[1].learner.parameters(), drawn)
+    assert not any(key.startswith("ppo/exploiter/") for row in rows for key in row)
+
+
+def test_a_league_is_met_as_its_shares_say_and_by_the_newest_where_they_say_so() -> None:
+    settings = Settings.of(
+        {"keep": 2, "every": 1, "league": {"a": {"a": 0.1, "a@": 0.2, "b@": 0.3}, "b": {"a": 0.25, "a@": 0.15}}}
+    )
+    # Parts: a and b as they learn, then a as it is now and two versions, then two versions of b.
+    expected = (0, (0,), 0.1), (0, (3, 4), 0.2), (0, (5, 6), 0.3), (1, (2,), 0.25), (1, (3, 4), 0.15)
+    assert settings.drawn == expected
+    worlds, episodes = (grid.ravel() for grid in np.meshgrid(np.arange(10), np.arange(800)))
+    seats = Draw(3, settings.drawn, ((0,), (1,)))(worlds, episodes)
+    met = np.sort(seats, axis=1)
+    for learner, others, share in expected:
+        for other in others:
+            found = ((met == sorted((learner, other))).all(axis=1)).mean()
+            each = share / len(others)
+            assert abs(found - each) < 4 * (each * (1 - each) / len(met)) ** 0.5
+    one = build("league", "algo.rollouts=inline")
+    advance(one, 3)
+    newest, older = one.weights(), one.frozen.version(2)
+    *learning, main, exploiter = one.frozen.acting(newest)
+    assert learning == newest and one.versions == [0, 2]
+    wanted = newest[0], one.frozen.version(0)[0], older[0]
+    np.testing.assert_array_equal(main.parameters, [weights.parameters for weights in wanted])
+    np.testing.assert_array_equal(exploiter.parameters[1], older[1].parameters)
+
+
+def test_evaluations_are_games_of_each_policy_against_its_first_version_on_sides_in_turn() -> None:
+    one = build("league", "algo.rollouts=inline", "algo.eval_episodes=6")
+    plan, parts = one.plan(), one.parts.each
+    for _ in range(2):
+        next(plan)
+    now = one.weights()
+    for _ in range(2):
+        row = next(plan)
+    plan.close()
+    seeds = [episode_seed(one.seed, Stream.EVALUATION, 2, k) for k in range(6)]
+    for k, name in enumerate(one.names):
+        two = tuple(ActorPolicy(parts[k].architecture, of[k]) for of in (now, one.frozen.version(0)))
+        games = play_match(Players(one.env, two, (False, True), 1000), 0, 1, seeds).returns[:, 0]
+        mine = [games[6 * (k % 2) + k] for k in range(6)]  # the second six are on exchanged sides
+        assert row[f"eval/{name}/return_mean"] == np.mean(mine)
+        assert row[f"eval/{name}/return_std"] == pytest.approx(np.std(mine))
+    assert one.policy_iteration("best") == 2 and one.evaluation.best_return == row["eval/return_mean"]
+    one.evaluation.start(*one.weights())
+    mean = one.evaluation.finish()["eval/return_mean"]
+    one.evaluation.best, one.evaluation.best_return = now, mean
+    one.evaluation.start(*one.weights())
+    one.evaluation.finish()
+    assert one.policy_iteration("best") == 4  # of equals the newest
+    assert row["eval/return_mean"] == row["eval/main/return_mean"] and row["eval/lives"] == row["eval/episodes"] == 6
 
 
 def test_versions_are_spread_over_the_run() -> None:
@@ -124,10 +222,10 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
     one.learner.architecture.inputs.layout.fields(obs)["action_mask"][:] = 1
     one.learner.architecture.inputs.layout.fields(obs)["moved"][:] = np.arange(6)
     for number in one.versions:
-        again, then = ActorPolicy(policies[0].architecture, one.frozen.version(number)), policies[number]
+        again, then = ActorPolicy(policies[0].architecture, *one.frozen.version(number)), policies[number]
         np.testing.assert_array_equal(again.outputs(obs)[0], then.outputs(obs)[0])
     actor, head = VersionsActor(policies[0].architecture, 3), policies[0].architecture.head
-    actor.load(stack([one.frozen.version(number) for number in one.versions]))
+    actor.load(stack([one.frozen.version(number)[0] for number in one.versions]))
     noise = head.draw(np.random.default_rng(0), (6,))
     state = np.zeros((6, policies[0].architecture.state_width), np.float32)
     actions, after = actor.choose(obs, state, noise, np.array([2, -1, 0, 1, 2, -1]))
@@ -153,6 +251,10 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
             [AGAINST, "algo.policies={a: first, b: second}"],
             "opponents: 2 policies learn in this world, each of some of",
         ),
+        (
+            [LEAGUE, "algo.policies={a: first, b: second}"],
+            "opponents: 2 policies learn in this world, each of some of",
+        ),
         ([AGAINST, "env.id=CartPole-v1"], "env.id=CartPole-v1 has one agent, which has nobody to play against"),
     ],
 )
@@ -160,3 +262,23 @@ def test_bad_settings_are_refused_in_one_line(words: list[str], said: str) -> No
     with pytest.raises(ConfigError) as error:
         algorithm(*SMALL, *TURNS, *words)
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "league, said",
+    [
+        ({"a": {"a": 0.5}}, "league: shares sum to 0.5, not 1; they are of all episodes together"),
+        ({"a": {"a": 2}}, "league.a.a=2 must lie in [0, 1]"),
+        ({"a": {"a": "half"}}, "league.a.a='half' has the wrong type; allowed: a number"),
+        ({"main": {"man@": 1}}, "main meets 'man@', which is neither a policy of the league nor its earlier versions"),
+        ({"a": 1}, "league={a: 1}: a must have a share for each it meets; such as {main"),
+        ("main", "league=main must say whom each policy meets; such as {main"),
+        ({"a/b": {"a/b": 1}}, "'a/b' is no name for a policy; use letters"),
+    ],
+)
+def test_a_league_that_says_nothing_clear_is_refused_in_one_line(league: Any, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Settings.of({"keep": 1, "every": 2, "league": league})
+    assert str(error.value).startswith("opponents.") and said in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match=r"opponents.newest and opponents.league both say who meets whom"):
+        Settings.of({"keep": 1, "every": 2, "newest": 1, "league": {"a": {"a": 1}}})

@@ -18,7 +18,7 @@ from learned import assert_same, followed, played, weights
 
 from algos.learning.async_evaluation import evaluate_on_worker
 from algos.learning.episodes import Moments
-from algos.learning.normalize import Normalization
+from algos.learning.onpolicy.normalize import Normalization
 from algos.learning.rollouts.actors import Actors, play_on_pool
 from algos.learning.rollouts.collector import Collector, RolloutConfig, playable
 from algos.learning.rollouts.resume_point import ResumePoint
@@ -149,8 +149,8 @@ def test_what_differs_in_training_differs_in_rollouts_and_not_in_whole_episodes(
     of = replace(of, env=playable(replace(of.env, training={"max_episode_steps": 5}), of.vec))
     (rollout,), _ = Collector(of).collect([weights(of)], ResumePoint.first(4, of.architecture), 0)
     assert set(rollout.lengths) == {5} and len(rollout.lengths) == 32
-    seeds: Any = SerialPool().broadcast([weights(of)])
-    whole = evaluate_on_worker(of, 1000, (seeds, 0, 3))
+    playing: Any = SerialPool().broadcast(([weights(of)], []))
+    whole = evaluate_on_worker(of, 1000, (playing, 0, 0, 3))
     assert whole.lengths.min() > 5
     other = {"wrappers": [{"_target_": "gymnasium.wrappers.TimeAwareObservation"}]}
     with pytest.raises(ConfigError, match=r"env\.training changes the spaces to"):

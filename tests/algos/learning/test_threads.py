@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from algos.common import threads
 from algos.common.threads import one_thread
 from algos.learning import async_evaluation
 from algos.learning.async_evaluation import AsyncEvaluation
@@ -49,6 +50,15 @@ def test_one_thread_is_kept_until_the_last_that_asked_for_it_has_left() -> None:
         assert blas_threads() == {2}
 
 
+def test_what_is_kept_does_not_grow_with_what_comes_and_goes_while_somebody_stays() -> None:
+    with one_thread():
+        for _ in range(9):
+            with one_thread():
+                pass
+        assert len(threads._limits) == 1
+    assert not threads._limits
+
+
 def test_nested_one_threads_are_one() -> None:
     with threadpool_limits(2):
         with one_thread():
@@ -61,9 +71,9 @@ def test_nested_one_threads_are_one() -> None:
 def test_evaluation_in_this_process_changes_no_threads_beside_the_learner(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[threading.Thread] = []
 
-    def evaluate(config: Any, max_steps: int, task: tuple[Any, int, int]) -> Episodes:
+    def evaluate(config: Any, max_steps: int, task: tuple[Any, int, int, int]) -> Episodes:
         seen.append(threading.current_thread())
-        return ones(task[2] - task[1])
+        return ones(task[3] - task[2])
 
     monkeypatch.setattr(async_evaluation, "evaluate_on_worker", evaluate)
     weights: Any = SimpleNamespace(version=3)
@@ -88,8 +98,9 @@ class SlowPool(SerialPool):
         self.may_end.append(may_end := threading.Event())
         self.begun.release()
         may_end.wait(20)
-        for index, (weights, first, last) in enumerate(tasks):
-            yield Done(index, ones(last - first, weights.value[0].version))
+        for index, (shared, _, first, last) in enumerate(tasks):
+            weights, _ = shared.value
+            yield Done(index, ones(last - first, weights[0].version))
 
 
 def test_an_evaluation_that_is_given_up_holds_nobody_up_and_says_nothing_to_the_next(

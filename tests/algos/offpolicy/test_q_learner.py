@@ -12,10 +12,11 @@ from gymnasium import spaces
 from torch import nn
 
 from algos.learning.learner import Diverged
+from algos.learning.offpolicy.learners.learner import prepare_rows
 from algos.learning.offpolicy.learners.objectives import QObjective
 from algos.learning.offpolicy.learners.q_learner import DenseQLearner
 from algos.learning.replay.batch import Batch
-from algos.networks.actor import DenseActor
+from algos.networks.actor import DenseActor, as_features
 from algos.networks.architecture import Architecture
 from algos.networks.dense import compiled
 from algos.networks.dense.compiled_q import CompiledQ
@@ -60,12 +61,12 @@ def make(arch: Architecture, objective: QObjective = USUAL, backend: Any = None,
     for name in ("parameters", "targets"):
         shaken[name] = shaken[name] + generator.normal(0, 0.2, len(shaken[name])).astype(np.float32)
     learner._backend = backend or learner._backend
-    learner._rows = lambda obs: obs.reshape(-1, obs.shape[-1])  # type: ignore[method-assign]
+    learner._see = lambda obs: (obs.reshape(-1, obs.shape[-1]), None)  # type: ignore[method-assign]
     learner.load_state_dict({**shaken, "updates": 0})
     return learner
 
 
-def backends(arch: Architecture, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Any]]:
+def backends(arch: Architecture, monkeypatch: pytest.MonkeyPatch, sparse: bool = False) -> Iterator[tuple[str, Any]]:
     """Every way to compute it that there is here; the first is NumPy's."""
     shape = DenseShape.of(arch) if arch.shared else replace(DenseShape.of(arch), value=())
     yield "NumPy", PlainQ(shape)
@@ -73,7 +74,7 @@ def backends(arch: Architecture, monkeypatch: pytest.MonkeyPatch) -> Iterator[tu
     for name in library.available():
         monkeypatch.setenv(library.CHOICE, name)
         for threads in (1, 2, 3):
-            yield f"{name}, {threads} threads", CompiledQ(shape, threads)
+            yield f"{name}, {threads} threads", CompiledQ(shape, threads, sparse)
 
 
 def every_bit(learner: DenseQLearner, *told: np.ndarray) -> bytes:
@@ -289,6 +290,59 @@ def test_it_sees_rows_of_dictionaries_as_numbers_and_what_is_legal() -> None:
     learner.load_state_dict(expected.state_dict())
     told = learner.update(replace(batch, obs=packed[0], next_obs=packed[1]), 0.003)
     assert every_bit(learner, *told) == every_bit(expected, *expected.update(batch, 0.003))
+
+
+BOARDS: dict[str, dict[str, spaces.Space]] = {
+    "choices": {"board": spaces.MultiDiscrete([11] * 9)},
+    "choices and a mask": {"action_mask": spaces.MultiBinary(CHOICES), "board": spaces.MultiDiscrete([11] * 9)},
+    "choices and numbers": {"board": spaces.MultiDiscrete([11] * 9), "speed": spaces.Box(-9, 9, (2,), np.float32)},
+}
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["plain", "dueling"])
+@pytest.mark.parametrize("name", BOARDS)
+def test_rows_without_their_zeros_give_the_bits_of_whole_ones(
+    name: str,
+    shared: bool,
+    native: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layout, head = Layout.of(spaces.Dict(BOARDS[name]), {}, ()), make_head(spaces.Discrete(CHOICES))
+    given: dict[str, Any] = {"hidden": (20, 7), "activation": "relu", "shared": shared, "encoder": "mlp"}
+    arch = Architecture.for_spaces(layout, head, lstm=False, initial_log_std=0.0, **given)
+    assert arch.inputs.sparse is not None
+    generator, (U, B) = np.random.default_rng(4), (3, 150)
+    seen = []
+    for _ in range(2):
+        rows = layout.zeros(U * B)
+        fields = layout.fields(rows)
+        fields["board"][...] = generator.integers(0, 11, (U * B, 9))
+        if "speed" in fields:
+            fields["speed"][...] = generator.standard_normal((U * B, 2))
+        if "action_mask" in fields:
+            fields["action_mask"][...] = (1, 0, 1, 1)
+        seen.append(rows.reshape(U, B, *rows.shape[1:]))
+    batch = replace(draw(architecture(), updates=U, rows=B), obs=seen[0], next_obs=seen[1])
+
+    objective = QObjective(double=True, huber=0.5, tau=0.3, target_every=1, max_grad_norm=1.0)
+    found: dict[str, bytes] = {}
+    for whole in (True, False):
+        for kind, backend in backends(arch, monkeypatch, sparse=not whole):
+            learner = make(arch, objective, backend)
+            if whole:
+                learner._see = lambda obs: (as_features(prepare_rows(arch, obs)), None)  # type: ignore[method-assign]
+            else:
+                del learner._see
+            # Twice: the second time, weights are not touched that the first one touched.
+            told: list[Any] = [*learner.update(batch, 0.003), *learner.update(part_of(batch, slice(1, 2)), 0.001)]
+            found[f"{kind}, {'whole' if whole else 'sparse'}"] = every_bit(learner, *told)
+    first = next(iter(found.values()))
+    assert len(found) > 2 and [kind for kind, bits in found.items() if bits != first] == []
+
+
+def part_of(batch: Batch, updates: slice) -> Batch:
+    """Some updates of a batch, by their first seven transitions."""
+    return Batch(*(each[updates, :7] for each in vars(batch).values()))
 
 
 # Targets and the network that acts

@@ -3,6 +3,7 @@
 import re
 import shutil
 import socket
+import stat
 import subprocess
 import threading
 from contextlib import closing
@@ -199,6 +200,15 @@ def test_a_fork_of_a_client_is_refused(serve: Any) -> None:
         with pytest.raises(VectorMisuse, match="before this process was forked"):
             venv.step(np.zeros(N, np.int64))
         venv._links[0]._pid -= 1
+
+
+@pytest.mark.parametrize("folder", ["", "."])
+def test_a_socket_on_this_machine_is_its_owners_alone(
+    serve: Any, tmp_path: Path, monkeypatch: Any, folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    serve(COUNTING, address=f"unix:{folder or tmp_path}/env")
+    assert stat.S_IMODE((tmp_path / "env").stat().st_mode) == 0o600
 
 
 def test_addresses_of_every_kind(serve: Any, tmp_path: Path, monkeypatch: Any, undisturbed: str) -> None:

@@ -14,7 +14,7 @@ from remote_servers import (
     serve_fixture,  # noqa: F401
 )
 
-from envs.vector import EnvError, VectorMisuse
+from envs.vector import EnvError, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
@@ -55,6 +55,16 @@ def test_an_environment_that_does_not_come_back_is_named(serve: Any) -> None:
         serve(spec, address=servers[0].address)
         with pytest.raises(EnvError, match=r"environment 0 \(Forgetful-v0\) did not come back .*env.fresh=true"):
             venv.step(np.zeros(N, np.int64))
+
+
+def test_an_environment_that_cannot_be_made_again_is_named(serve: Any) -> None:
+    spec = env_spec("Exhausted-v0", fresh=True, max_episode_steps=3)
+    server = serve(spec, Serial(num_envs=1))
+    with closing(remote(server.address, num_envs=1).make(spec)) as venv:
+        venv.begin(1)
+        with pytest.raises(EnvError, match="refused by Exhausted-v0: there are no more licences"):
+            for _ in range(9):
+                venv.step(np.zeros(1, np.int64))
 
 
 def test_an_info_that_cannot_be_said_is_named(serve: Any) -> None:

@@ -64,8 +64,8 @@ def play_jointly(address: str, parts: Sequence[Sequence[str]], hooks: Any = None
         done = [pool.submit(play, world, hook) for world, hook in zip(worlds, hooks, strict=True)]
         for failed in [one for one in wait(done, 60, FIRST_EXCEPTION)[0] if one.exception()]:
             for world in worlds:
-                world._venv._links[0]._place = replace(world._venv._links[0]._place, wait_s=0.0)
-                world._venv._links[0]._wire.close()  # the others go too
+                world._served.open()._links[0]._place = replace(world._served.open()._links[0]._place, wait_s=0.0)
+                world._served.open()._links[0]._wire.close()  # type: ignore[union-attr]  # the others go too
             failed.result()
         told = [one.result() for one in done]
         assert not any(world.timed for world in worlds)
@@ -195,6 +195,24 @@ def test_who_is_missing_for_too_long_is_stood_in_for_and_all_are_told(policy: An
         assert infos["final_info"]["episode"]["l"].tolist() == [1]
 
 
+def test_a_late_client_is_told_that_the_world_began_anew(serve: Any) -> None:
+    server = serve(LIVES, Serial(num_envs=1), late="noop", late_s=0.01)
+    parts = parts_of(LIVES, 2)
+    with ExitStack() as stack:
+        worlds = [RemoteParallelEnv(server.address, world="game", agents=part) for part in parts]
+        for world in worlds:
+            stack.enter_context(closing(world))
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda world: world.reset(seed=0), worlds))
+        quick, late = worlds
+        while not quick.over:
+            quick.step({agent: action_of(agent, quick.action_space(agent), 0, 0) for agent in quick.acting})
+        quick.reset(seed=1)
+        with pytest.raises(EnvError, match="began anew without this client"):
+            late.step({agent: action_of(agent, late.action_space(agent), 0, 0) for agent in late.acting})
+        late.reset(seed=1)
+
+
 def test_who_waits_has_no_clock() -> None:
     world = World()
     world.begin(None, 3)
@@ -237,11 +255,11 @@ def test_seats_that_there_are_not_are_refused(serve: Any, agents: Any, named: st
 def test_a_seat_is_one_clients_and_a_world_of_one_agent_has_none_to_share(serve: Any) -> None:
     address = serve(LIVES, Serial(num_envs=1)).address
     with closing(RemoteParallelEnv(address, world="game", agents=["one_1"])) as world:
-        world._venv = world._open()
+        world._served.open()
         with pytest.raises(ConfigError, match="one_1 is another client's in world game; free are other_0, one_2"):
-            RemoteParallelEnv(address, world="game", agents=["one_1", "one_2"])._open()
+            RemoteParallelEnv(address, world="game", agents=["one_1", "one_2"])._served.open()
         with pytest.raises(EnvError, match="1 of 1 environments"):
-            RemoteParallelEnv(address, world="another", agents=["one_1"], wait_s=0.0)._open()
+            RemoteParallelEnv(address, world="another", agents=["one_1"], wait_s=0.0)._served.open()
     with pytest.raises(ConfigError, match=r"agents=.* are seats of a joint world; name one by world"):
         RemoteParallelEnv(address, agents=["one_1"])
 

@@ -20,6 +20,8 @@ from envs.vector import Multiprocess, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
+from envs.remote.client.place import Place  # noqa: E402
+from envs.remote.offer import Offer  # noqa: E402
 from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from envs.remote.single import RemoteEnv, make  # noqa: E402
 
@@ -160,6 +162,20 @@ def test_a_wrong_action_is_one_clear_line(serve: Any, actions: Any, named: str) 
         with pytest.raises(VectorMisuse, match=named) as caught:
             world.step(actions)
         assert "\n" not in str(caught.value)
+
+
+def test_a_server_is_asked_once_what_it_offers(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    describe = Place.describe
+
+    def count(place: Place, address: str) -> Offer:
+        asked.append(address)
+        return describe(place, address)
+
+    monkeypatch.setattr(Place, "describe", count)
+    for spec in (CARTPOLE, WORLDS["lives"]):
+        make(serve(spec, Serial(num_envs=1)).address).close()
+    assert len(asked) == 2
 
 
 def test_one_agent_and_several_have_a_class_each(serve: Any) -> None:

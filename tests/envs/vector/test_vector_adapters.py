@@ -406,6 +406,26 @@ def test_infos_of_any_form_go_side_by_side_whoever_spoke_first() -> None:
             assert infos["at"][2] is None and infos["at"][3] == 5 and plain(infos["_at"]) == [True, True, False, True]
 
 
+@pytest.mark.parametrize("first", [1, 1.5, None, {"y": 2}], ids=str)
+@pytest.mark.parametrize("second", [3, 4.5, None, {"z": 4}], ids=str)
+def test_an_info_whose_key_is_the_mask_of_another_is_refused_in_one_line(first: Any, second: Any) -> None:
+    for one, two in (("x", "_x"), ("_x", "x")):
+        named = "an info has 'x' and '_x', .*; rename one of them"
+        with pytest.raises(EnvError, match=named):
+            add_info({}, {one: first, two: second}, 0, 2)
+        added: dict[str, Any] = {}
+        add_info(added, {one: first}, 0, 2)
+        with pytest.raises(EnvError, match=named):
+            add_info(added, {two: second}, 1, 2)
+        of_workers = [{}, {}]  # type: list[dict[str, Any]]
+        add_info(of_workers[0], {one: first}, 0, 1)
+        add_info(of_workers[1], {two: second}, 0, 1)
+        merged: dict[str, Any] = {}
+        merge_infos(merged, of_workers[0], np.array([0]), 2)
+        with pytest.raises(EnvError, match=named):
+            merge_infos(merged, of_workers[1], np.array([1]), 2)
+
+
 def test_an_info_may_use_the_name_of_what_every_episode_has() -> None:
     class Told(gymnasium.Wrapper):
         def step(self, action: Any) -> Any:

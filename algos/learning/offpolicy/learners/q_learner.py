@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.learner import plain_weights
-from algos.learning.offpolicy.learners.learner import check_report, prepare_rows
+from algos.learning.learner import plain_weights, see
+from algos.learning.offpolicy.learners.learner import UNCHANGED, check_report
 from algos.learning.offpolicy.learners.objectives import QObjective
 from algos.learning.replay.batch import Batch, Floats
-from algos.networks.actor import as_features
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense import make_q_backend
 from algos.networks.dense.draw import draw_uniform
 from algos.networks.dense.q import REPORTED, QSteps, QVectors, Transitions
 from algos.networks.dense.shape import DenseShape, adam_scales
+from envs.spaces.sparse import SparseRows
 
 
 class DenseQLearner:
@@ -40,7 +40,7 @@ class DenseQLearner:
         shape = shape if architecture.shared else replace(shape, value=())
         generator = np.random.default_rng(seed % 2**63)
         theta = np.concatenate([draw_uniform(sizes, generator) for sizes in shape.chains])
-        self._backend = make_q_backend(shape, threads)
+        self._backend = make_q_backend(shape, threads, sparse=architecture.inputs.sparse is not None)
         self._backend.load(QVectors(theta, theta, np.zeros_like(theta), np.zeros_like(theta)))
 
     def update(self, batch: Batch, rate: float) -> tuple[NDArray[np.float64], Floats]:
@@ -53,16 +53,17 @@ class DenseQLearner:
             objective.double, objective.huber, objective.max_grad_norm, self._epsilon, rates, deviations, taus
         )
         action = batch.action.reshape(batch.reward.shape).astype(np.int32)
-        rows = self._rows(batch.obs), self._rows(batch.next_obs)
-        given = Transitions(*rows, action, batch.reward, batch.discount, batch.weight)
+        (rows, sparse), (next_rows, next_sparse) = self._see(batch.obs), self._see(batch.next_obs)
+        told = batch.reward, batch.discount, batch.weight
+        given = Transitions(rows, next_rows, action, *told, sparse, next_sparse)
         report, distance = self._backend.update(given, steps)
         check_report(report, self.reported, self.updates)
         self.updates += U
         return report, distance
 
-    def _rows(self, obs: NDArray[Any]) -> Floats:
-        """Observations [U, B, ...] as a network sees them [U * B, width]."""
-        return as_features(prepare_rows(self.architecture, obs))
+    def _see(self, obs: NDArray[Any]) -> tuple[Floats, SparseRows | None]:
+        """Observations [U, B, ...] as a network sees them, U * B rows."""
+        return see(self.architecture, obs.reshape(-1, *self.architecture.inputs.shape), UNCHANGED)
 
     def at_work(self) -> AbstractContextManager[Any]:
         """See `OffPolicyLearner.at_work`."""

@@ -5,7 +5,7 @@ Kuznetsov et al. 2020 (arXiv:2005.04269).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from algos.common.draws import NormalBlocks
 from algos.common.keys import Stream
 from algos.learning.learner import plain_weights
 from algos.learning.offpolicy.learners.learner import check_report
+from algos.learning.offpolicy.learners.microbatches import WHOLE, Microbatches
 from algos.learning.offpolicy.learners.torch_batch import TorchBatch, check_place
 from algos.learning.offpolicy.learners.torch_returns import Quantiles, quantile_loss
 from algos.learning.replay.batch import Batch, Floats
@@ -86,6 +87,7 @@ class TorchActorCritic:
         objective: ActorCriticObjective,
         quantiles: int | None = None,
         drop: int = 0,
+        microbatches: Microbatches = WHOLE,
         device: str,
         precision: str,
         adam_epsilon: float,
@@ -101,6 +103,7 @@ class TorchActorCritic:
             quantiles: of the returns, which the critics of a soft policy learn in place of their mean; None: there are
                 none.
             drop: so many for each critic are left out of targets, the greatest of all critics' together.
+            microbatches: how batches are cut, and which parts this learner computes.
             precision: float32, or bfloat16: all but last layers in mixed precision.
             threads: of its arithmetic on a CPU, which may change last bits.
 
@@ -111,7 +114,7 @@ class TorchActorCritic:
         self.architecture, self.updates = architecture, 0
         self.reported: tuple[str, ...] = REPORTED if objective.soft else REPORTED[:3]
         self._objective, self._threads = objective, threads
-        self._device = torch.device(device)
+        self._device, self._microbatches = torch.device(device), microbatches
         self._noise = NormalBlocks(seed, Stream.UPDATE)
         head = architecture.head
         self._chooses = bool(head.columns)
@@ -146,16 +149,22 @@ class TorchActorCritic:
 
     def update(self, batch: Batch, rate: float) -> tuple[NDArray[np.float64], Floats]:
         """See `OffPolicyLearner.update`."""
-        objective, first, (U, B) = self._objective, self.updates, batch.reward.shape
-        noise = self._noise.take((objective.draws, B, self._actions), first, U)
+        return self.learn([batch], rate)
+
+    def learn(self, parts: Sequence[Batch], rate: float) -> tuple[NDArray[np.float64], Floats]:
+        """See `LearnsOfParts.learn`."""
+        objective, first, (U, size), cut = self._objective, self.updates, parts[0].reward.shape, self._microbatches
+        drawn = self._noise.take((objective.draws, size * cut.count, self._actions), first, U)
+        noise = torch.from_numpy(drawn).to(self._device)
+        given = [TorchBatch.of(part, self.architecture, self._device).split() for part in parts]
         reports, errors = [], []
-        given = TorchBatch.of(batch, self.architecture, self._device)
-        for each, drawn in zip(given.split(), torch.from_numpy(noise).to(self._device), strict=True):
+        for u, own in enumerate(zip(*given, strict=True)):
             alpha = self._alpha()
-            told, error = self._learn_critics(each, alpha, drawn[0], rate)
+            mine = [noise[u, :, k * size : (k + 1) * size] for k in cut.own]
+            told, error = self._learn_critics(own, alpha, [each[0] for each in mine], rate)
             self.updates += 1
             if self.updates % objective.actor_every == 0:
-                self._told = self._learn_actor(each.obs, alpha, drawn[-1], rate)
+                self._told = self._learn_actor(own, alpha, [each[-1] for each in mine], rate)
             if self.updates % objective.target_every == 0:
                 follow(self._critic_targets, self._vectors["critics"].theta, objective.tau)
                 follow(self._actor_targets, self._vectors["actor"].theta, objective.tau)
@@ -171,8 +180,18 @@ class TorchActorCritic:
             return self._vectors["log_alpha"].theta[0].exp()
         return torch.tensor(policy.alpha if isinstance(policy, SoftPolicy) else 0.0, device=self._device)
 
-    def _learn_critics(self, batch: TorchBatch, alpha: Tensor, noise: Tensor, rate: float) -> tuple[Tensor, Tensor]:
+    def _learn_critics(
+        self, parts: Sequence[TorchBatch], alpha: Tensor, noise: Sequence[Tensor], rate: float
+    ) -> tuple[Tensor, Tensor]:
         """Let the critics take a step; returns the loss and the mean value [2], and distances from targets [B]."""
+        vector = self._vectors["critics"]
+        each = (self._lose_values(part, alpha, drawn) for part, drawn in zip(parts, noise, strict=True))
+        told, error = self._microbatches.join(vector.gradient, each)
+        vector.descend(rate, None)
+        return told, error
+
+    def _lose_values(self, batch: TorchBatch, alpha: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Leave the critics' gradient in its vector; returns as `_learn_critics`."""
         with torch.no_grad():
             moves = self._moves(batch.next_obs, noise)
             following = torch.stack([critic(batch.next_obs, moves.action) for critic in self._target_critics])
@@ -197,7 +216,7 @@ class TorchActorCritic:
             losses = [quantile_loss(each, target, self._quantiles.levels, self._quantiles.huber) for each in values]
             loss = (batch.weight * torch.stack(losses)).mean() / self._quantiles.count
             error = values.mean(2) - target.mean(1)
-        self._descend("critics", self.critics, loss, rate)
+        self._differentiate("critics", self.critics, loss)
         return torch.stack([loss, values.mean()]).detach(), error.detach().abs().mean(0)
 
     def _moves(self, obs: Tensor, noise: Tensor) -> Moves:
@@ -222,9 +241,21 @@ class TorchActorCritic:
         action, logprob = squashed(out, noise)
         return Moves(action, torch.ones_like(logprob).unsqueeze(1), logprob.unsqueeze(1))
 
-    def _learn_actor(self, obs: Tensor, alpha: Tensor, noise: Tensor, rate: float) -> Tensor:
+    def _learn_actor(self, parts: Sequence[TorchBatch], alpha: Tensor, noise: Sequence[Tensor], rate: float) -> Tensor:
         """Let the actor take a step, and alpha; returns the actor's loss and the entropy [2]."""
-        policy = self._objective.policy
+        vector, policy = self._vectors["actor"], self._objective.policy
+        each = (self._lose_worth(part.obs, alpha, drawn) for part, drawn in zip(parts, noise, strict=True))
+        told, _ = self._microbatches.join(vector.gradient, each)
+        vector.descend(rate, None)
+        if isinstance(policy, SoftPolicy) and policy.learned:
+            own = self._vectors["log_alpha"]
+            own.gradient.fill_(told[2])
+            own.descend(rate, None)
+        return told[:2].double()
+
+    def _lose_worth(self, obs: Tensor, alpha: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Leave the actor's gradient in its vector; returns loss, entropy, log alpha's gradient [3], and no rows."""
+        policy, excess = self._objective.policy, alpha.new_zeros(())
         if isinstance(policy, DeterministicPolicy):
             loss = -self.critics[0](obs, self.actor.policy(obs).tanh()).squeeze(1)
             logprob = torch.zeros_like(loss)
@@ -234,12 +265,9 @@ class TorchActorCritic:
             worth = known.amin(0) if self._quantiles.levels is None else known.mean((0, 2)).unsqueeze(1)
             loss = (share * (alpha * logs - worth)).sum(1)
             logprob = (share * logs).sum(1)
-        self._descend("actor", self.actor, loss.mean(), rate)
-        if isinstance(policy, SoftPolicy) and policy.learned:
-            own = self._vectors["log_alpha"]
-            own.gradient.fill_(-(logprob.detach().mean() + self._target_entropy(policy, obs)))
-            own.descend(rate, None)
-        return torch.stack([loss.mean(), -logprob.mean()]).detach().double()
+            excess = -(logprob.detach().mean() + self._target_entropy(policy, obs))
+        self._differentiate("actor", self.actor, loss.mean())
+        return torch.stack([loss.mean(), -logprob.mean(), excess]).detach(), loss.new_zeros(0)
 
     def _target_entropy(self, policy: SoftPolicy, obs: Tensor) -> Tensor | float:
         """That of the policy; where not all choices are legal, the same share of the most that there can be."""
@@ -249,11 +277,10 @@ class TorchActorCritic:
         most = legal.sum(1).clamp(min=1).log().mean()
         return policy.target_entropy * most / math.log(max(legal.shape[1], 2))
 
-    def _descend(self, name: str, network: nn.Module, loss: Tensor, rate: float) -> None:
-        """Take a step by the gradients of one network alone."""
+    def _differentiate(self, name: str, network: nn.Module, loss: Tensor) -> None:
+        """Leave the gradients of one network alone in their vector."""
         self._vectors[name].gradient.zero_()
         loss.backward(inputs=[parameter for parameter in network.parameters() if parameter.numel()])
-        self._vectors[name].descend(rate, None)
 
     def at_work(self) -> AbstractContextManager[None]:
         """See `OffPolicyLearner.at_work`: with its threads."""

@@ -1,6 +1,6 @@
 """Q learning in torch: networks of every kind, on every device, and the distribution of returns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from algos.common.keys import Stream, keyed_generator
 from algos.learning.learner import plain_weights
 from algos.learning.offpolicy.learners.learner import check_report
+from algos.learning.offpolicy.learners.microbatches import WHOLE, Microbatches
 from algos.learning.offpolicy.learners.objectives import QObjective
 from algos.learning.offpolicy.learners.torch_batch import TorchBatch, check_place
 from algos.learning.offpolicy.learners.torch_returns import Atoms, Quantiles, Returns
@@ -78,6 +79,7 @@ class TorchQLearner:
         *,
         quantiles: int | None = None,
         noisy_sigma: float | None = None,
+        microbatches: Microbatches = WHOLE,
         device: str,
         precision: str,
         adam_epsilon: float,
@@ -89,6 +91,7 @@ class TorchQLearner:
             quantiles: of the returns, which are learned in place of their mean; None: there are none. Where the
                 architecture has a support, how likely each of its atoms is is learned.
             noisy_sigma: see `NoisyNetworks`; None: the network has no noise.
+            microbatches: how batches are cut, and which parts this learner computes.
             precision: float32, or bfloat16: encoders in mixed precision, all after them in float32.
             threads: of its arithmetic on a CPU, which may change last bits.
 
@@ -98,6 +101,7 @@ class TorchQLearner:
         check_place(device, precision)
         self.architecture = architecture
         self._objective, self._threads, self._device = objective, threads, torch.device(device)
+        self._microbatches = microbatches
         self._returns: Returns = Quantiles.of(quantiles, objective.huber, self._device)
         if architecture.support is not None:
             self._returns = Atoms(architecture.support)
@@ -121,21 +125,34 @@ class TorchQLearner:
 
     def update(self, batch: Batch, rate: float) -> tuple[NDArray[np.float64], Floats]:
         """See `OffPolicyLearner.update`."""
-        first, reports, errors = self.updates, [], []
-        for each in TorchBatch.of(batch, self.architecture, self._device).split():
+        return self.learn([batch], rate)
+
+    def learn(self, parts: Sequence[Batch], rate: float) -> tuple[NDArray[np.float64], Floats]:
+        """See `LearnsOfParts.learn`."""
+        first, reports, errors, gradient = self.updates, [], [], self._learned.vector.gradient
+        given = [TorchBatch.of(part, self.architecture, self._device).split() for part in parts]
+        for own in zip(*given, strict=True):
             if self._noisy is not None:
                 self._noisy.shake(self.updates)
-            loss, told, error = self._lose(each)
-            self._learned.vector.gradient.zero_()
-            loss.backward()
-            if self._noisy is not None:
-                self._noisy.gather()
+            told, error = self._microbatches.join(gradient, map(self._differentiate, own))
             norm = self._learned.descend(rate, self._objective.max_grad_norm)
-            reports.append(torch.stack([*told, norm]))
+            reports.append(torch.cat([told, norm[None]]))
             errors.append(error)
         report = torch.stack(reports).cpu().numpy().astype(np.float64)
         check_report(report, self.reported, first)
         return report, torch.stack(errors).cpu().numpy()
+
+    def _differentiate(self, batch: TorchBatch) -> tuple[Tensor, Tensor]:
+        """Leave the gradient in its vector; returns what is reported but its norm, and distances from targets [B]."""
+        loss, told, error = self._lose(batch)
+        if self._noisy is None:
+            self._learned.vector.gradient.zero_()
+            loss.backward()
+        else:
+            self._noisy.forget()
+            loss.backward()
+            self._noisy.gather()
+        return torch.stack(told), error
 
     def _lose(self, batch: TorchBatch) -> tuple[Tensor, list[Tensor], Tensor]:
         """The loss, what is reported but the norm, and how far values were from their targets [B]."""

@@ -1,6 +1,6 @@
 """Q learning of recurrent networks in torch, from sequences (R2D2: Kapturowski et al. 2019)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from algos.learning.learner import plain_weights
 from algos.learning.offpolicy.learners.learner import check_report, prepare_rows
+from algos.learning.offpolicy.learners.microbatches import WHOLE, Microbatches
 from algos.learning.offpolicy.learners.objectives import QObjective
 from algos.learning.offpolicy.learners.torch_batch import check_place, to_device
 from algos.learning.offpolicy.learners.torch_returns import huber
@@ -50,6 +51,7 @@ class TorchRecurrentQ:
         burn_in: int,
         dueling: bool,
         rescale: float | None,
+        microbatches: Microbatches = WHOLE,
         device: str,
         precision: str,
         adam_epsilon: float,
@@ -60,6 +62,7 @@ class TorchRecurrentQ:
         Args:
             burn_in: first steps of a sequence, that are not learned from.
             rescale: epsilon of `rescaled`; None: values are as they are.
+            microbatches: how batches are cut, and which parts this learner computes.
             precision: float32, or bfloat16: the encoder in mixed precision, all behind it in float32.
             threads: of its arithmetic on a CPU, which may change last bits.
 
@@ -69,6 +72,7 @@ class TorchRecurrentQ:
         check_place(device, precision)
         self.architecture = architecture
         self._objective, self._threads, self._device = objective, threads, torch.device(device)
+        self._microbatches = microbatches
         self._burn_in, self._dueling, self._rescale = burn_in, dueling, rescale
         self.network = ActorCritic(architecture, seed)
         draw_layers(self.network, np.random.default_rng(seed % 2**63))
@@ -85,14 +89,22 @@ class TorchRecurrentQ:
 
     def update(self, batch: SequenceBatch, rate: float) -> tuple[NDArray[np.float64], Floats]:
         """See `OffPolicyLearner.update`; the distance of a sequence is the greatest of its steps, and their mean."""
+        return self.learn([batch], rate)
+
+    def learn(self, parts: Sequence[SequenceBatch], rate: float) -> tuple[NDArray[np.float64], Floats]:
+        """See `LearnsOfParts.learn`."""
+        told, surprise = self._microbatches.join(self._learned.vector.gradient, map(self._differentiate, parts))
+        norm = self._learned.descend(rate, self._objective.max_grad_norm)
+        report = torch.cat([told, norm[None]])[None].cpu().numpy().astype(np.float64)
+        check_report(report, self.reported, self.updates - 1)
+        return report, surprise[None].cpu().numpy()
+
+    def _differentiate(self, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
+        """Leave the gradient in its vector; returns what is reported but its norm, and sequences' distances [B]."""
         loss, told, error = self._lose(batch)
         self._learned.vector.gradient.zero_()
         loss.backward()
-        norm = self._learned.descend(rate, self._objective.max_grad_norm)
-        report = torch.stack([*told, norm])[None].cpu().numpy().astype(np.float64)
-        check_report(report, self.reported, self.updates - 1)
-        surprise = PRIORITY_OF_GREATEST * error.amax(0) + (1 - PRIORITY_OF_GREATEST) * error.mean(0)
-        return report, surprise[None].cpu().numpy()
+        return torch.stack(told), PRIORITY_OF_GREATEST * error.amax(0) + (1 - PRIORITY_OF_GREATEST) * error.mean(0)
 
     def _lose(self, batch: SequenceBatch) -> tuple[Tensor, list[Tensor], Tensor]:
         """The loss, what is reported but the norm, and how far values were from their targets [length, B]."""

@@ -24,7 +24,10 @@ int update_dense(const char *set, const struct network *network, const struct up
     return find_dense(set)->update(network, update);
 }
 
-struct q_learner *q_open(const char *set, const struct network *network) { return find_dense(set)->q->open(network); }
+struct q_learner *q_open(const char *set, const struct network *network, int sparse)
+{
+    return find_dense(set)->q->open(network, sparse);
+}
 
 void q_close(const char *set, struct q_learner *learner) { find_dense(set)->q->close(learner); }
 

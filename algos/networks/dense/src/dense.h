@@ -10,7 +10,7 @@
 
 #include "simd/sparse.h"
 
-#define DENSE_ABI 5 /* goes up with every change that library.py must know of */
+#define DENSE_ABI 6 /* goes up with every change that library.py must know of */
 #define CHAINS 3
 #define MOST_PARTS 16   /* that a minibatch is cut into */
 #define BLOCK 32        /* rows that are computed together, and the fewest of a part */
@@ -64,6 +64,7 @@ struct vectors {
 /* U updates of it, one after another, by B transitions each: Q learning of Mnih et al. 2015, and Adam. */
 struct q_update {
     const float *observation, *following; /* [U, B, ...]; following: what was led to */
+    const struct sparse *sparse, *following_sparse; /* their numbers, of a learner that was opened for them */
     const int32_t *action;                /* [U, B] */
     const float *reward, *discount, *weight; /* [U, B]; discount: 0 where an episode terminated */
     const float *rates, *deviations;         /* [U], of Adam */
@@ -80,7 +81,8 @@ struct q_update {
 struct q_learner;
 
 struct q_set {
-    struct q_learner *(*open)(const struct network *network); /* NULL: no memory */
+    /* `sparse`: of observations whose numbers lie apart, as above; NULL: no memory. */
+    struct q_learner *(*open)(const struct network *network, int sparse);
     void (*close)(struct q_learner *learner);
     void (*load)(struct q_learner *learner, const struct vectors *given);
     void (*save)(const struct q_learner *learner, const struct vectors *onto); /* all but parameters may be NULL */

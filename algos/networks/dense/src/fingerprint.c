@@ -112,7 +112,7 @@ static uint64_t learn_recorded_q(const struct dense_set *set, const struct netwo
     static const float copies[Q_UPDATES] = {0, 1, 0}, shares[Q_UPDATES] = {0.125f, 0, 0.25f};
     const int count = Q_UPDATES * Q_ROWS, choices = network->masked ? width - network->sizes[0] : 3;
     struct inputs_of_q *in = calloc(1, sizeof *in);
-    struct q_learner *learner = set->q->open(network);
+    struct q_learner *learner = set->q->open(network, 0);
     struct inputs inputs = {KEY};
     int failed = !in || !learner;
     if (!failed) {

@@ -99,14 +99,13 @@ static void load_connect4(void *group, const void *settings, int lane, const voi
 
 static const struct task connect4_task = {
     .name = "connect4",
+    .kind = KIND_BOARD,
     .lanes = LANES,
     .actions = 1,
     .choices = C4_COLUMNS,
     .row_bytes = C4_COLUMNS + 2 * C4_FIELDS,
     .group_bytes = LANES * sizeof(struct connect4),
     .saved_bytes = sizeof(struct saved_connect4),
-    .open = open_game,
-    .close = close_game,
     .seats = two_seats,
     .drawless = 1,
     .start_worlds = start_connect4,

@@ -46,14 +46,13 @@ void load_snakes(void *group, const void *settings, int lane, const void *saved)
 #ifdef LANES
 static const struct task snake_task = {
     .name = "snake",
+    .kind = KIND_BOARD,
     .lanes = LANES,
     .actions = 1,
     .choices = 4,
     .row_bytes = SEEN * SEEN,
     .group_bytes = LANES * sizeof(struct snakes),
     .saved_bytes = sizeof(struct snakes),
-    .open = open_game,
-    .close = close_game,
     .seats = count_snakes,
     .start_worlds = start_snakes,
     .step_worlds = step_snakes,

@@ -84,14 +84,13 @@ static void load_tictactoe(void *group, const void *settings, int lane, const vo
 
 static const struct task tictactoe_task = {
     .name = "tictactoe",
+    .kind = KIND_BOARD,
     .lanes = LANES,
     .actions = 1,
     .choices = T3_FIELDS,
     .row_bytes = 3 * T3_FIELDS,
     .group_bytes = LANES * sizeof(struct tictactoe),
     .saved_bytes = sizeof(struct saved_tictactoe),
-    .open = open_game,
-    .close = close_game,
     .seats = two_seats,
     .drawless = 1,
     .start_worlds = start_tictactoe,

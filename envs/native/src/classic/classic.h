@@ -99,14 +99,6 @@ INLINE void load_classic(struct classic_group *group, int lane, const void *save
     group->marked = (group->marked & ~(1u << lane)) | (unsigned)(all[numbers] != 0) << lane;
 }
 
-static int open_classic(void *group, const void *settings)
-{
-    (void)group, (void)settings;
-    return 0;
-}
-
-static void close_classic(void *group) { (void)group; }
-
 /* Saving, loading and the task itself, for a task that has start_... and step_... of its own. */
 #define CLASSIC_TASK(which, numbers, shown, most_choices)                                                              \
     static void save_##which(const void *group, int lane, void *saved)                                                 \
@@ -120,14 +112,13 @@ static void close_classic(void *group) { (void)group; }
     }                                                                                                                  \
     static const struct task which##_task = {                                                                          \
         .name = #which,                                                                                                \
+        .kind = KIND_CLASSIC,                                                                                          \
         .lanes = LANES,                                                                                                \
         .observations = shown,                                                                                         \
         .actions = 1,                                                                                                  \
         .choices = most_choices,                                                                                       \
         .group_bytes = sizeof(struct classic_group),                                                                   \
         .saved_bytes = (numbers + 1) * sizeof(double),                                                                 \
-        .open = open_classic,                                                                                          \
-        .close = close_classic,                                                                                        \
         .start = start_##which,                                                                                        \
         .step = step_##which,                                                                                          \
         .save = save_##which,                                                                                          \

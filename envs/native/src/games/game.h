@@ -17,9 +17,6 @@
 
 static inline int bounded(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
-int open_game(void *group, const void *settings); /* there is nothing to open, and nothing to close */
-void close_game(void *group);
-
 #define BYTE_GAME_DECLARED(game)                                                                                       \
     void start_##game(void *, const void *, struct generator *, unsigned, unsigned char *);                            \
     unsigned step_##game(                                                                                              \
@@ -69,14 +66,13 @@ void close_game(void *group);
 #define BYTE_GAME_TASK(game, most_choices, bytes)                                                                      \
     static const struct task game##_task = {                                                                           \
         .name = #game,                                                                                                 \
+        .kind = KIND_GAME,                                                                                             \
         .lanes = LANES,                                                                                                \
         .actions = 1,                                                                                                  \
         .choices = most_choices,                                                                                       \
         .row_bytes = bytes,                                                                                            \
         .group_bytes = LANES * sizeof(struct game),                                                                    \
         .saved_bytes = sizeof(struct game),                                                                            \
-        .open = open_game,                                                                                             \
-        .close = close_game,                                                                                           \
         .start_rows = start_##game,                                                                                    \
         .step_rows = step_##game,                                                                                      \
         .save = save_##game,                                                                                           \

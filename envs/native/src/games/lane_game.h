@@ -56,14 +56,13 @@
     }                                                                                                                  \
     static const struct task game##_task = {                                                                           \
         .name = #game,                                                                                                 \
+        .kind = KIND_GAME,                                                                                             \
         .lanes = LANES,                                                                                                \
         .observations = shown,                                                                                         \
         .actions = 1,                                                                                                  \
         .choices = most_choices,                                                                                       \
         .group_bytes = LANES * sizeof(type),                                                                           \
         .saved_bytes = sizeof(type),                                                                                   \
-        .open = open_game,                                                                                             \
-        .close = close_game,                                                                                           \
         .start = start_##game,                                                                                         \
         .step = step_##game,                                                                                           \
         .save = save_##game,                                                                                           \

@@ -9,14 +9,13 @@
 #define GRID_TASK(which, most_choices)                                                                                 \
     static const struct task which##_task = {                                                                          \
         .name = #which,                                                                                                \
+        .kind = KIND_GRID,                                                                                             \
         .lanes = LANES,                                                                                                \
         .actions = 1,                                                                                                  \
         .choices = most_choices,                                                                                       \
         .row_bytes = GRID_ROW,                                                                                         \
         .group_bytes = LANES * sizeof(struct grid),                                                                    \
         .saved_bytes = sizeof(struct grid),                                                                            \
-        .open = open_game,                                                                                             \
-        .close = close_game,                                                                                           \
         .start_rows = start_grids,                                                                                     \
         .step_rows = step_grids,                                                                                       \
         .save = save_grid,                                                                                             \

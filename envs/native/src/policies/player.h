@@ -61,7 +61,7 @@ static struct player *open_player(const struct rollout *rollout)
     player->other = aligned_zeros(widest * sizeof(vf));
     player->group = aligned_zeros(rollout->task->group_bytes);
     if ((player->parameters || !own) && player->one && player->other && player->group &&
-        !rollout->task->open(player->group, rollout->settings))
+        !open_group(rollout->task, player->group, rollout->settings))
         return player;
     close_player(player);
     return NULL;
@@ -176,7 +176,7 @@ static int play_lanes(const struct rollout *rollout, int64_t *next)
         end_episodes(player, rollout, ended);
         deal_episodes(player, rollout, next);
     }
-    rollout->task->close(player->group);
+    close_group(rollout->task, player->group);
     close_player(player);
     return 0;
 }

@@ -45,7 +45,7 @@ static struct row_player *open_row_player(const struct rollout *rollout)
     player->group = aligned_alloc(64, (task->group_bytes + 63) / 64 * 64);
     if (player->group) memset(player->group, 0, task->group_bytes);
     if (player->memory && player->rows && player->group && !open_expanded(&player->expanded, rollout->features, LANES) &&
-        !task->open(player->group, rollout->settings))
+        !open_group(task, player->group, rollout->settings))
         return player;
     close_row_player(player);
     return NULL;
@@ -123,7 +123,7 @@ static int play_rows(const struct rollout *rollout, int64_t *next)
         step_row_player(player, rollout);
         deal_rows(player, rollout, next);
     }
-    rollout->task->close(player->group);
+    close_group(rollout->task, player->group);
     close_row_player(player);
     return 0;
 }

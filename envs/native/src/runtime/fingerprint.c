@@ -140,8 +140,6 @@ static uint64_t play_grids(const struct task *task)
     return hashed;
 }
 
-static int is_game(const struct task *task) { return task->open == open_game && task->start_rows != start_grids; }
-
 /* A game of our own, or a task of the sanity suite. */
 static uint64_t play_game(const struct task *task)
 {
@@ -208,7 +206,7 @@ static uint64_t run_recorded_networks(const struct set *set)
         hashed = hash(hashed, output, sizeof output);
     }
     for (const struct task *const *task = set->tasks; hashed && *task; task++) {
-        if ((*task)->poses || (*task)->row_bytes || is_game(*task)) continue;
+        if ((*task)->kind != KIND_CLASSIC) continue;
         const int choices = (*task)->choices;
         hashed = play_networks(*task, parameters, SLOTS, !choices, choices ? HEAD_DISCRETE : HEAD_BOUNDED, hashed);
         if (hashed && !choices) hashed = play_networks(*task, parameters, 1, 0, HEAD_CLIPPED, hashed);
@@ -348,7 +346,7 @@ static uint64_t play_recorded_policies(const struct set *set)
     struct inputs inputs = {KEY};
     for (int i = 0; i < MOST_PARAMETERS; i++) parameters[i] = next_number(&inputs);
     for (const struct task *const *task = set->tasks; hashed && *task; task++) {
-        if ((*task)->poses || (*task)->row_bytes || is_game(*task)) continue;
+        if ((*task)->kind != KIND_CLASSIC) continue;
         const int first = (*task)->choices ? DRAWN_CHOICE : DRAWN_CLIPPED;
         const int last = (*task)->choices ? DRAWN_CHOICE : DRAWN_TANH;
         for (int drawn = first; hashed && drawn <= last; drawn++)
@@ -369,7 +367,12 @@ uint64_t fingerprint(const char *set_name, const char *part)
     if (set && !strcmp(part, "steps")) return play_recorded_policies(set);
     const struct task *task = find_task(set_name, part);
     if (!task) return 0;
-    if (task->seats) return play_boards(task);
-    if (is_game(task)) return play_game(task);
-    return task->row_bytes ? play_grids(task) : task->poses ? play_walkers(task) : play_classic(task);
+    switch (task->kind) {
+    case KIND_CLASSIC: return play_classic(task);
+    case KIND_WALKER: return play_walkers(task);
+    case KIND_GRID: return play_grids(task);
+    case KIND_GAME: return play_game(task);
+    case KIND_BOARD: return play_boards(task);
+    }
+    return 0;
 }

@@ -46,6 +46,8 @@ struct seat_rows {
     uint8_t *alive, *acts; /* acts: awaits an action; those of a seat that does not are never to be looked at */
 };
 
+enum kind { KIND_CLASSIC, KIND_WALKER, KIND_GRID, KIND_GAME, KIND_BOARD }; /* of tasks, by the settings they take */
+
 /* One task at one width. A group is the state of `lanes` environments; its memory is aligned to 64 bytes and zeroed
  * before `open`. Masks have bit i for lane i. Observations and actions lie lane by lane: row k of lane i is [k * lanes +
  * i], aligned to 64 bytes, and a choice is a float as well. What is outside a mask is neither read nor changed.
@@ -59,8 +61,9 @@ struct task {
     int choices;        /* of a discrete action; 0: continuous */
     size_t row_bytes;   /* 0: observations are floats */
     size_t group_bytes;
-    size_t saved_bytes; /* what `save` writes for one environment */
-    int (*open)(void *group, const void *settings); /* 0, or -1: no memory */
+    size_t saved_bytes; /* what `save` writes for one environment; envs/native/library.py has all up to here */
+    enum kind kind;
+    int (*open)(void *group, const void *settings); /* 0, or -1: no memory; NULL: there is nothing to open, nor to close */
     void (*close)(void *group);
     /* Begin an episode in every lane of the mask, drawing from that lane's generator as Gymnasium's reset does. */
     void (*start)(void *group, const void *settings, struct generator *generators, unsigned mask, float *observation);
@@ -90,5 +93,15 @@ struct task {
     void (*poses)(const void *group, int lane, float poses[5][3]);
     const struct ground *(*ground)(const void *group, int lane);
 };
+
+static inline int open_group(const struct task *task, void *group, const void *settings)
+{
+    return task->open ? task->open(group, settings) : 0;
+}
+
+static inline void close_group(const struct task *task, void *group)
+{
+    if (task->close) task->close(group);
+}
 
 #endif

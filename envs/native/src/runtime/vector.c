@@ -56,7 +56,7 @@ void vector_close(struct vector *vector)
 {
     if (!vector) return;
     if (vector->crew) close_crew(vector->crew);
-    for (int g = 0; g < vector->num_groups; g++) vector->task->close(group_at(vector, g));
+    for (int g = 0; g < vector->num_groups; g++) close_group(vector->task, group_at(vector, g));
     free(vector->groups);
     free(vector->generators);
     free(vector->clock);
@@ -94,7 +94,7 @@ struct vector *vector_open(
         failed = !(vector->crew = open_crew(threads < num_groups ? threads : num_groups));
     /* Only groups that are open are closed again. */
     for (; !failed && vector->num_groups < num_groups; vector->num_groups++)
-        if (task->open(group_at(vector, vector->num_groups), settings)) failed = 1;
+        if (open_group(task, group_at(vector, vector->num_groups), settings)) failed = 1;
     if (!failed) return vector;
     vector_close(vector);
     return NULL;

@@ -280,6 +280,7 @@ static const struct ground *ground_of_walker(const void *memory, int number)
 
 static const struct task walker_task = {
     .name = "walker",
+    .kind = KIND_WALKER,
     .lanes = WAYS * LANES,
     .observations = WALKER_OBSERVATIONS,
     .actions = WALKER_ACTIONS,

@@ -33,12 +33,12 @@ static void close_q(struct q_learner *learner)
     free(learner);
 }
 
-static struct q_learner *open_q(const struct network *network)
+static struct q_learner *open_q(const struct network *network, int sparse)
 {
     struct q_learner *learner = zeros(sizeof *learner);
     if (!learner) return NULL;
     learner->network = *network;
-    if (!open_model(&learner->model, &learner->network, 0) && !open_descent(&learner->descent, &learner->model.plan, 1))
+    if (!open_model(&learner->model, &learner->network, sparse) && !open_descent(&learner->descent, &learner->model.plan, 1))
         return learner;
     close_q(learner);
     return NULL;
@@ -72,10 +72,21 @@ static float worth_of(const struct model *model, const float *output, const floa
     return *value + (output[action] - sum / (float)model->outputs);
 }
 
+/* Let `count` rows from `first` on be what is computed. */
+static void take_block(
+    struct values *values, int64_t *order, const float *rows, const struct sparse *sparse, int64_t first, int count
+)
+{
+    const size_t row = values->model->row;
+    memcpy(values->input, rows + first * row, count * row * sizeof *rows);
+    for (int b = 0; b < count; b++) order[b] = first + b;
+    values->pass.sparse = sparse, values->pass.order = order;
+}
+
 /* The targets of `count` rows from `first` on: reward + discount * what the best next action is worth. Where the
  * discount is 0, that may be anything. */
 static void find_q_targets(
-    const struct q_work *work, const struct values *values, int64_t first, int count, float *targets
+    const struct q_work *work, struct values *values, int64_t *order, int64_t first, int count, float *targets
 )
 {
     const struct q_update *update = work->update;
@@ -87,7 +98,7 @@ static void find_q_targets(
         followed |= update->discount[first + b] != 0;
     }
     if (!followed) return;
-    memcpy(values->input, update->following + first * model->row, (size_t)count * model->row * sizeof(float));
+    take_block(values, order, update->following, update->following_sparse, first, count);
     const float *output = given_by(values, POLICY, &wide), *value = given_by(values, VALUE, &value_wide);
     if (update->double_q) {
         compute(values, descent->parameters, count, 1);
@@ -128,19 +139,20 @@ static void lose_q(
 }
 
 /* The gradient of rows first .. last - 1. */
-static void learn_q_part(struct q_work *work, const struct values *values, int part, int64_t first, int64_t last)
+static void learn_q_part(struct q_work *work, struct values *values, int part, int64_t first, int64_t last)
 {
-    const struct model *model = values->model;
     const struct descent *descent = &work->learner->descent;
     const struct q_update *update = work->update;
     const float share = 1.0f / (float)update->rows;
     float *gradient = descent->gradient[part], targets[BLOCK];
-    memset(gradient, 0, model->plan.parameters * sizeof *gradient);
+    int64_t order[BLOCK];
+    clear_part(descent, part);
+    values->pass.touched = descent->touched[part];
     work->sums[part] = (struct q_sums){0};
     for (int64_t start = first; start < last; start += BLOCK) {
         const int count = last - start < BLOCK ? (int)(last - start) : BLOCK;
-        find_q_targets(work, values, start, count, targets);
-        memcpy(values->input, update->observation + start * model->row, (size_t)count * model->row * sizeof(float));
+        find_q_targets(work, values, order, start, count, targets);
+        take_block(values, order, update->observation, update->sparse, start, count);
         compute(values, descent->parameters, count, 1);
         lose_q(update, values, start, count, targets, share, &work->sums[part]);
         differentiate(values, descent->back, count, gradient);

@@ -1,6 +1,6 @@
 """Who runs in scripts/bench/native.py: the same random actions through compiled environments, and through Gymnasium's.
 
-As scripts/bench/contenders.py, and with its protocol: `python scripts/bench/native_contenders.py LIBRARY` plays one
+As vectors.py beside it, and with its protocol: `python scripts/bench/contenders/compiled.py LIBRARY` plays one
 library. Who has one thread is bound to one core, with the threads of its library.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from scripts.bench.contenders import BATCHES, Advance, Row, Setting, bare, envpool_pool, measure, row, serve
+from scripts.bench.contenders.vectors import BATCHES, Advance, Row, Setting, bare, envpool_pool, measure, row, serve
 
 WALKERS = ("BipedalWalker-v3", "BipedalWalkerHardcore-v3")
 CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")

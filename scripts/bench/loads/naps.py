@@ -53,7 +53,7 @@ class Naps:
 
     def env_spec(self, encoding: Mapping[str, Any], ground: int | None) -> EnvSpec:
         """The environment; it draws nothing."""
-        return EnvSpec("scripts.bench.naps:bench/Nap-v0", dict(encoding), (), None, fresh=False)
+        return EnvSpec("scripts.bench.loads.naps:bench/Nap-v0", dict(encoding), (), None, fresh=False)
 
 
 gymnasium.register("bench/Nap-v0", f"{__name__}:Nap")

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from scripts.bench.contenders import Setting
+from scripts.bench.contenders.vectors import Setting
 from scripts.bench.harness import ROOT, Report
 
 START_S, ANSWER_S = 60.0, 60.0  # a library that needs longer is left out
@@ -76,7 +76,7 @@ class Player:
 
 
 @contextmanager
-def players(libraries: set[str], pufferlib: str, script: str = "contenders.py") -> Iterator[dict[str, Player]]:
+def players(libraries: set[str], pufferlib: str, script: str = "vectors.py") -> Iterator[dict[str, Player]]:
     """Players of these libraries, in processes that run the script; they are gone afterwards."""
     with ExitStack() as stack:
         started = {}

@@ -1,4 +1,4 @@
-"""Many Dask workers in one process, for scripts/bench/pool.py: python scripts/bench/emulated_workers.py ADDRESS COUNT
+"""Many Dask workers in one process, for scripts/bench/pool.py: python emulated_workers.py ADDRESS COUNT
 
 Each is a whole worker, with its own connections to the scheduler and to drivers and a thread of its own for tasks; only
 the interpreter is shared, which suffices for tasks that sleep.
@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 import dask
 from distributed import Worker

@@ -1,6 +1,6 @@
 """Who runs in scripts/bench/vec.py: the same random actions through each library's own vector environments.
 
-Each library plays in a process of its own, maybe by another interpreter: `python scripts/bench/contenders.py LIBRARY`
+Each library plays in a process of its own, maybe by another interpreter: `python vectors.py LIBRARY`
 reads one request a line and answers each with a line of JSON. An interpreter for PufferLib needs gymnasium and what the
 rows need, and none of Paddock's other packages.
 """
@@ -26,7 +26,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from envs.spec import EnvSpec
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BATCHES = 64  # of actions, drawn before the clock starts and played in turn
 DISTRIBUTIONS = {
     "gymnasium": ("gymnasium", "numpy", "minigrid", "Box2D", "ale-py"),
@@ -71,8 +71,8 @@ ROWS = {
         kwargs={"frameskip": 1, "repeat_action_probability": 0.0},
         wrappers=[ATARI],
     ),
-    "Uneven-v0": row("scripts.bench.uneven:bench/Uneven-v0", kwargs={"sleep_s": 0.0}),
-    "Uneven-v0, sleeping": row("scripts.bench.uneven:bench/Uneven-v0", kwargs={"sleep_s": 0.0001}),
+    "Uneven-v0": row("scripts.bench.loads.uneven:bench/Uneven-v0", kwargs={"sleep_s": 0.0}),
+    "Uneven-v0, sleeping": row("scripts.bench.loads.uneven:bench/Uneven-v0", kwargs={"sleep_s": 0.0001}),
 }
 
 

@@ -1,0 +1,116 @@
+"""Who plays episodes step by step: networks of a population, one policy on all rows at once, policies row by row."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.common.keys import Stream, keyed_generator
+from algos.learning.policy import Drawing
+from algos.networks.flat import Population
+from algos.networks.inputs import blanks, row_of
+from envs.native.networks import Normalizer
+from envs.spec import EnvSpec
+
+
+class Members:
+    """Networks of a population, one in each row: `load(e)` gives the parameters [P] that play episode e."""
+
+    def __init__(
+        self, population: Population, load: Callable[[int], NDArray[np.float32]], normalizer: Normalizer | None
+    ) -> None:
+        self._inputs = inputs = population.mlp.inputs
+        self.shape: tuple[int, ...] = (inputs.width,) if inputs.plain else ()
+        self.dtype = np.dtype(np.float32) if inputs.plain else inputs.dtype
+        self._population = population
+        self._load = load
+        self._normalizer = normalizer
+
+    def start(self, row: int, episode: int, seat: int = 0) -> None:
+        """See `Players.start`."""
+        self._population.load(row, self._load(episode))
+
+    def forget(self, row: int) -> None:
+        """See `Players.forget`: nothing is remembered."""
+
+    def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+        """See `Players.act`."""
+        numbers = self._inputs.numbers(obs)
+        normalized = numbers if self._normalizer is None else self._normalizer(numbers)
+        return self._population.act(normalized, self._inputs.legal(obs))
+
+    def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """See `Players.numbers`."""
+        return self._inputs.numbers(obs)
+
+
+class EveryRow:
+    """One policy in every row, acting on all at once."""
+
+    def __init__(self, env: EnvSpec, policy: Any) -> None:
+        row = row_of(env)
+        self.shape, self.dtype = row.shape, row.base
+        self._blanks = blanks(env) if env.seats > 1 and len(env.roles) > 1 else None
+        self._policy = policy
+        self._state: Any = None
+
+    def start(self, row: int, episode: int, seat: int) -> None:
+        """See `Players.start`."""
+        self.forget(row)
+
+    def forget(self, row: int) -> None:
+        """See `Players.forget`."""
+        if self._state is not None:
+            self._state[row] = 0
+
+    def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
+        """See `Players.act`."""
+        if self._blanks is not None and acts is not None:  # nobody's row may stand for another role's
+            obs[~acts] = np.tile(self._blanks, len(obs) // len(self._blanks))[~acts]
+        actions, _, state = self._policy.act(obs, self._state)
+        state = None if state is None else state.copy()
+        if state is not None and acts is not None:
+            state[~acts] = 0 if self._state is None else self._state[~acts]
+        self._state = state
+        return actions
+
+    def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """See `Players.numbers`."""
+        return obs
+
+
+class RowByRow:
+    """A policy in every row, each as if it were alone: `policy_of(episode, seat)` plays the seat in the episode."""
+
+    def __init__(self, env: EnvSpec, policy_of: Callable[[int, int], Any], slots: int) -> None:
+        row = row_of(env)
+        self.shape, self.dtype = row.shape, row.base
+        self._policy_of = policy_of
+        self._policies: list[Any] = [None] * (slots * env.seats)
+        self._states: list[Any] = [None] * len(self._policies)
+
+    def start(self, row: int, episode: int, seat: int) -> None:
+        """See `Players.start`."""
+        self._policies[row], self._states[row] = self._policy_of(episode, seat), None
+
+    def forget(self, row: int) -> None:
+        """See `Players.forget`."""
+        self._states[row] = None
+
+    def act(self, obs: NDArray[Any], acts: NDArray[np.bool_] | None) -> NDArray[Any]:
+        """See `Players.act`."""
+        actions: list[Any] = [None] * len(self._policies)
+        wanted = range(len(actions)) if acts is None else np.flatnonzero(acts).tolist()
+        for row in wanted:
+            actions[row], _, self._states[row] = self._policies[row].act(obs[row : row + 1], self._states[row])
+        return np.concatenate([actions[wanted[0]] if action is None else action for action in actions])
+
+    def numbers(self, obs: NDArray[Any]) -> NDArray[Any]:
+        """See `Players.numbers`."""
+        return obs
+
+
+def drawn_in_seat(policy: Any, seed: int, seat: int) -> Any:
+    """Return a policy with actions drawn as those of the episode of a seed, in a seat; as it is if it cannot draw."""
+    return policy.drawing(keyed_generator(seed, Stream.ACTION, 0, seat)) if isinstance(policy, Drawing) else policy

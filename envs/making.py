@@ -1,0 +1,147 @@
+"""Make an environment by its id, wrap it, and look at what it is; what goes wrong in that ends in one line."""
+
+import functools
+import logging
+import re
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+from gymnasium.error import DependencyNotInstalled, NamespaceNotFound, UnregisteredEnv
+from gymnasium.wrappers import TimeLimit
+
+from envs.errors import ConfigError, PaddockError, closest, provide, require, resolve
+from envs.stacks import Stack, find_stack
+from envs.worlds.adapter import Adapter, find_owner
+from envs.worlds.limit import Limited
+from envs.worlds.make import call_factory, names_factory
+from envs.worlds.roles import Seats, seats_of
+
+log = logging.getLogger(__name__)
+
+REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError)  # how constructors refuse their arguments
+
+
+class CannotBeMade(ConfigError):
+    """An environment's constructor raised what is no refusal of its arguments; the text ends in its traceback."""
+
+    details = True
+
+
+@dataclass(frozen=True)
+class Made:
+    """What an environment says of itself, once one was made.
+
+    Attributes:
+        seats: who sits there, in order.
+        limited: whether something truncates its episodes.
+        metadata: such as `render_modes`.
+        stack: how observations are stacks of frames; None where they are none, or it is not known.
+        takes_signals: whether it has a method `receive_signal(key, value)`.
+    """
+
+    seats: Seats
+    limited: bool
+    metadata: Mapping[str, Any]
+    stack: Stack | None
+    takes_signals: bool
+
+
+def make_by_id(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -> Any:
+    """Return what is registered by an id, or what the factory gives that it names.
+
+    Raises:
+        ConfigError: unknown id, missing package, or arguments the constructor refuses.
+    """
+    limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    try:
+        if names_factory(id):
+            return call_factory(id, kwargs)
+        return gymnasium.make(id, disable_env_checker=True, **limit, **kwargs)
+    except NamespaceNotFound as error:
+        remedy = "install and name the package that has it, as in `pip install ale-py` and env.id=ale_py:ALE/Pong-v5"
+        raise ConfigError(f"env.id={id} is not a registered Gymnasium environment; {remedy}") from error
+    except UnregisteredEnv as error:
+        newest = {re.sub(r"-v\d+$", "", known): known for known in gymnasium.registry}
+        close = closest(re.sub(r"-v\d+$", "", id), newest)
+        hint = f"did you mean '{newest[close]}'?" if close else "gymnasium.pprint_registry() lists those there are"
+        raise ConfigError(f"env.id={id} is not a registered Gymnasium environment; {hint}") from error
+    except DependencyNotInstalled as error:
+        raise ConfigError(f"env.id={id} needs a package that is not installed: {_one_line(error)}") from error
+    except ImportError as error:
+        cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error  # Gymnasium's own has no name
+        raise ConfigError(f"env.id={id} cannot be imported ({_one_line(cause)}); {provide(cause)}") from error
+    except REFUSALS as error:
+        raise ConfigError(f"env.kwargs={kwargs} is refused by {id}: {_one_line(error)}") from error
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"env.id={id}: {_one_line(error)}") from error
+
+
+def wrap(env: Any, wrapper: dict[str, Any]) -> Any:
+    """Return an environment in a wrapper, given by `_target_` and its arguments; ConfigError where that refuses."""
+    target = wrapper.pop("_target_")
+    wrapping = resolve(target, "env.wrappers: _target_")
+    try:
+        wrapped = wrapping(env, **wrapper)
+    except REFUSALS as error:
+        raise ConfigError(f"env.wrappers: {target} refuses {wrapper}: {_one_line(error)}") from error
+    alike = isinstance(wrapped, gymnasium.Env) or not isinstance(env, gymnasium.Env)
+    require(alike, f"env.wrappers: {target} does not give an environment; name a wrapper")
+    return wrapped
+
+
+def look(make: Callable[[], Any], id: str, what: str) -> Made:
+    """Return what an environment says that is made for the purpose.
+
+    Args:
+        id: its name, for the log.
+        what: "X cannot be made with Y", for the case that its constructor raises what is no refusal.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        env = make()
+    except PaddockError:
+        raise
+    except Exception as error:
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        raise CannotBeMade(f"{what}: {type(error).__name__}: {_one_line(error)}\n{trace}") from error
+    try:
+        return Made(
+            seats=seats_of(env),
+            limited=_is_limited(env),
+            metadata=dict(getattr(env, "metadata", {})),
+            stack=find_stack(env),
+            takes_signals=find_owner(env, "receive_signal") is not None,
+        )
+    finally:
+        close_all([env], id)
+
+
+def close_all(envs: Iterable[Any], id: str) -> None:
+    """Close environments; where one raises, which costs nobody anything any more, a line of the log says so."""
+    for env in envs:
+        try:
+            env.close()
+        except Exception as error:
+            _warn(f"env.id={id} raised in close: {type(error).__name__}: {_one_line(error)}")
+
+
+@functools.cache  # once
+def _warn(text: str) -> None:
+    log.warning("%s", text)
+
+
+def _is_limited(env: Any) -> bool:
+    while isinstance(env, gymnasium.Wrapper | Adapter):
+        if isinstance(env, TimeLimit | Limited):
+            return True
+        env = env.inner if isinstance(env, Adapter) else env.env
+    return False
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,176 @@
+"""Several learners of one replay, by the laws they obey: no number depends on how many there are, and none is lost."""
+
+import copy
+import multiprocessing
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import psutil
+import pytest
+import torch
+from conftest import alive, command_line, deterministic
+
+from algos.learning import distributed
+from algos.learning.distributed import LearnerLost
+from algos.learning.offpolicy.learners.microbatches import Microbatches
+from algos.learning.torch_learner import DistributedContext
+from algos.networks.training import computing_with
+from algos.pool.serial import SerialPool
+from envs.errors import ConfigError
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm, read_plain
+
+SMALL = [
+    *("vec.num_envs=4", "algo.num_steps=4", "algo.hidden=[8]", "algo.row_every=16", "algo.eval_every=1000"),
+    *("algo.capacity=96", "algo.warmup=32", "algo.batch_size=8", "env.max_episode_steps=9"),
+]
+Q = ["algo=dqn", "env=cartpole", "algo.backend=torch", "algo.target_every=3", "algo.epsilon_steps=100"]
+VARIANTS = {
+    "rainbow": [
+        *Q,
+        "algo.priority_exponent=0.6",
+        "algo.n_step=3",
+        "algo.atoms=7",
+        "algo.noisy_sigma=0.4",
+        "algo.updates_per_step=0.3",
+    ],
+    "sac": ["algo=sac", "env=pendulum", "algo.backend=torch", "algo.updates_per_step=0.3"],
+    "choices": ["algo=sac", "env=cartpole", "algo.updates_per_step=0.3"],
+    "td3": ["algo=td3", "env=pendulum", "algo.backend=torch", "algo.updates_per_step=0.3"],
+    "r2d2": [
+        *("algo=r2d2", "env=cartpole", "algo.burn_in=2", "algo.sequence_length=4", "algo.n_step=2"),
+        *("algo.updates_per_step=0.1", "algo.warmup=48", "algo.target_every=3"),
+    ],
+}
+
+
+class Thread:
+    """A `ChildProcess` that is a thread here: it says and hears the same, and starts at once."""
+
+    def __init__(self, function: str, message: bytes, **others: Any) -> None:
+        assert function.endswith(":follow")
+        self.connection, theirs = multiprocessing.Pipe()
+        self.popen = SimpleNamespace(pid=1, poll=lambda: None)
+        self.thread = threading.Thread(target=distributed.follow, args=(theirs,))
+        self.thread.start()
+        self.connection.send(cloudpickle.loads(message))
+
+    def kill(self) -> None:
+        self.thread.join()
+
+
+def algorithm(variant: str, folder: Path, *more: str) -> Any:
+    words = {word.partition("=")[0]: word for word in [*SMALL, *VARIANTS[variant], *more]}
+    return build_algorithm(read_plain(compose_alone([*words.values()])), SerialPool(), folder=folder)
+
+
+def advance(algo: Any, rows: int) -> list[dict[str, float]]:
+    plan = algo.plan()
+    found = [deterministic(next(plan)) for _ in range(rows)]
+    plan.close()
+    return found
+
+
+def parameters(algo: Any) -> bytes:
+    return algo.policy().parameters.tobytes()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_one_learner_and_two_give_the_same_bits(variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "ChildProcess", Thread)
+    one, two, whole = (
+        algorithm(variant, tmp_path / str(k), *words)
+        for k, words in enumerate((["algo.microbatches=4"], ["algo.microbatches=4", "algo.learners=2"], []))
+    )
+    expected = advance(one, 9)
+    assert expected[-1]["train/updates"] > 5 and expected[4]["train/updates"] > 0
+    assert advance(two, 9) == expected
+    assert parameters(two) == parameters(one)
+    alone = advance(whole, 5)
+    # Parts add up to the whole, but for rounding, which two chaotic lives tell sooner or later.
+    assert alone[4] == pytest.approx(expected[4], rel=1e-3, abs=1e-4)
+
+
+def others() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if alive(each) and "distributed" in command_line(each)]
+
+
+def test_a_process_may_be_added_or_lost_between_two_rows(tmp_path: Path) -> None:
+    """In processes: two learners, one of which is killed; and one goes on from a state of theirs to the same bits."""
+    whole = algorithm("rainbow", tmp_path / "whole", "algo.microbatches=2")
+    expected = advance(whole, 9)
+    two = algorithm("rainbow", tmp_path / "run", "algo.learners=2")
+    plan = two.plan()
+    assert [deterministic(next(plan)) for _ in range(6)] == expected[:6]
+    state = copy.deepcopy(two.state_dict())
+    (other,) = others()
+    other.kill()
+    with pytest.raises(LearnerLost, match=rf"learner 2 of 2 \(process {other.pid}, cpu\) was killed by SIGKILL; start"):
+        next(plan)
+    assert others() == []
+    one = algorithm("rainbow", tmp_path / "run", "algo.microbatches=2")
+    one.load_state_dict(state)
+    assert advance(one, 3) == expected[6:]
+    assert parameters(one) == parameters(whole)
+
+
+def test_parts_are_added_up_in_their_order_whoever_made_them() -> None:
+    """By numbers whose sum depends on it: (1 + 2^-24) + 2^-24 is 1 in float32, and 1 + (2^-24 + 2^-24) is not."""
+    told = [1.0, 2.0**-24, 2.0**-24, -1.0]
+    with computing_with(1):
+        gradient = torch.zeros(1)
+
+        def make(k: int) -> tuple[torch.Tensor, torch.Tensor]:
+            gradient.fill_(4 * told[k])
+            return torch.tensor([told[k], 2.0]), torch.tensor([k + 0.5])
+
+        everyone = torch.tensor([[4 * x, x, 2.0, k + 0.5] for k, x in enumerate(told)])
+        for rank, count in ((0, 1), (0, 2), (1, 2), (3, 4)):
+            heard: list[torch.Tensor] = []
+
+            def gather(ours: torch.Tensor, heard: list[torch.Tensor] = heard) -> torch.Tensor:
+                heard.append(ours)
+                return everyone
+
+            cut = Microbatches(4, DistributedContext(rank, count, all_gather=gather))
+            means, rows = cut.join(gradient, map(make, cut.own))
+            torch.testing.assert_close(heard[0], everyone[cut.own.start : cut.own.stop], rtol=0, atol=0)
+            assert gradient.tolist() == [0.0] and means.tolist() == [0.0, 2.0]
+            assert rows.tolist() == [0.5, 1.5, 2.5, 3.5]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["algo.learners=0"], "algo.learners=0 must be between 1 and 64"),
+        (["algo.microbatches=0"], "algo.microbatches=0 must be positive, or null"),
+        (["algo.learners=3"], "algo.batch_size=8 is not a multiple of 3, .*; try 9"),
+        (["algo.learners=2", "algo.microbatches=3"], "algo.microbatches=3 is not a multiple of algo.learners=2; try 4"),
+        (["algo.learners=2", "algo.backend=auto", "algo.atoms=null", "algo.noisy_sigma=null"], "use algo.threads=2"),
+        (["algo.learners=2", "algo.backend=dense", "algo.atoms=null", "algo.noisy_sigma=null"], "algo.backend=torch"),
+    ],
+)
+def test_learners_that_have_nothing_to_share_are_one_line(words: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        algorithm("rainbow", Path("unused"), *words)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_shared_is_said_of_a_run(tmp_path: Path) -> None:
+    told = algorithm("r2d2", tmp_path, "algo.learners=2", "algo.microbatches=4").describe()["learner"]
+    assert told.endswith("on cpu, in 4 microbatches on 2 learners")
+    assert not (tmp_path / "replay").exists()
+
+
+def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    algo = algorithm("choices", tmp_path, "algo.microbatches=2")
+    advance(algo, 4)
+    rows = algo.replay.sample(0, 1, 8)
+    next(tmp_path.rglob("rows-*.npy")).unlink()
+    with pytest.raises(Exception, match=r"replay .*rows-\d+.npy cannot be opened \(No such file or directory\)"):
+        algo.learner.update(rows, 1e-3)
+    assert np.array_equal(rows.part(1, 2).ids, rows.ids[:, 4:])
