@@ -13,7 +13,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from algos.learning.learner import is_dense
-from algos.learning.offpolicy.from_replay import learn_alone, learn_in_torch
+from algos.learning.offpolicy.from_replay import learn_in_torch, needs_of_parts
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.learners.q_learner import DenseQLearner
 from algos.learning.offpolicy.learners.q_learning import QLearning
@@ -53,9 +53,8 @@ class DQN(QLearning):
     def _learner(self, architecture: Architecture) -> OffPolicyLearner:
         settings: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
         given = {name: getattr(self, name) for name in ("quantiles", "atoms", "noisy_sigma")}
-        needs = [f"algo.{name}={value}" for name, value in given.items() if value]
+        needs = [f"algo.{name}={value}" for name, value in given.items() if value] + needs_of_parts(self)
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
-            learn_alone(self)
             return DenseQLearner(architecture, self.objective, self.seed, **settings)
         # Torch takes a second to import, and dense networks never need it.
         from algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner

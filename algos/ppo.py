@@ -181,14 +181,14 @@ class PPO(OnPolicy):
 
     def _team(self, architecture: Architecture, seed: int) -> Any:
         """The learner, or several as one; see `Alone`."""
-        if self.learners == 1 and is_dense(architecture, self.backend, self.device, self.precision, self.compiled):
+        needs = [f"algo.learners={self.learners}"] if self.learners > 1 else []
+        if is_dense(architecture, self.backend, self.device, self.precision, self.compiled, needs):
             learner = DenseLearner(architecture, seed, adam_epsilon=self.adam_epsilon, threads=self.threads)
             return Alone(learner, self._update, self.device)
         # Torch takes a second to import, and dense networks never need it.
         from algos.learning.distributed import Learners, check_learners
         from algos.learning.torch_learner import TorchLearner, check_compiler, check_device
 
-        require(self.backend != "dense", "backend=dense is for learners=1; use backend=auto")
         check_device(self.device)
         check_learners(self.learners, self.device)
         if self.compiled:

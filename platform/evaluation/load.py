@@ -41,7 +41,7 @@ def load(run: Path) -> tuple[Any, Progress]:
 
 def _at_home(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with all that computes on the CPU, in this process."""
-    ours = {"device": "cpu", "compiled": False, "learners": 1, "threads": 1}
+    ours = {"device": "cpu", "compiled": False, "learners": 1, "microbatches": 1, "threads": 1}
     algo = {
         key: ours.get(key, value) if type(value) is type(ours.get(key)) else value
         for key, value in config["algo"].items()

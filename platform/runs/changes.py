@@ -5,8 +5,8 @@ from typing import Any
 
 # These decide where and for how long a run computes and who watches, and not what: they may change when it goes on.
 CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume", "dry_run")
-# These choose a processor, and change last bits at most: a run may go on where there is no GPU or compiler.
-PROCESSORS = ("algo.device", "algo.compiled", "algo.member.device", "algo.member.compiled")
+# These choose processors, and change last bits at most: a run may go on where there are fewer GPUs, or no compiler.
+PROCESSORS = tuple(f"algo.{member}{key}" for member in ("", "member.") for key in ("device", "compiled", "learners"))
 
 
 def computation(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -208,9 +208,16 @@ def test_what_is_not_dense_or_too_wide_is_left_to_torch(words: list[str]) -> Non
     assert not isinstance(algorithm(*arguments("inline", *words)).learner, DenseLearner)
 
 
-@pytest.mark.parametrize("words", [["algo.lstm=true"], ["algo.precision=bfloat16"], ["algo.learners=2"]])
-def test_what_is_not_dense_cannot_be_asked_to_be(words: list[str]) -> None:
-    with pytest.raises(ConfigError, match="backend=dense is for"):
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["algo.lstm=true"], "backend=dense is for"),
+        (["algo.precision=bfloat16"], "backend=dense is for"),
+        (["algo.learners=2"], "algo.learners=2: this is learned in torch alone"),
+    ],
+)
+def test_what_is_not_dense_cannot_be_asked_to_be(words: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
         algorithm(*arguments("inline", "algo.backend=dense", *words))
 
 

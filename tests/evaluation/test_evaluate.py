@@ -264,6 +264,15 @@ def test_no_machine_needs_what_training_had(
     library.load.cache_clear()
 
 
+def test_what_learned_in_parts_on_gpus_plays_without_any(tmp_path: Path) -> None:
+    run, sizes = tmp_path / "run", ["vec.num_envs=2", "algo.hidden=[8]", "algo.warmup=8", "algo.row_every=8"]
+    words = ["algo=dqn", "env=cartpole", "vec=serial", "compute=serial", *sizes, "algo.capacity=64"]
+    assert call_main(*words, "algo.backend=torch", "budget.steps=16", f"run.dir={run}") == 0
+    parts = {"device": "cuda", "backend": "auto", "learners": 2, "microbatches": 4}
+    theirs = copy_run(run, tmp_path / "theirs", algo=parts)
+    assert evaluate(theirs, episodes=3).returns.tolist() == evaluate(run, episodes=3).returns.tolist()
+
+
 WALK = ["env=bipedal", "env.max_episode_steps=80", "vec=serial", "vec.num_envs=2", "compute=serial"]
 WALKERS = {
     "es": [*TINY, "algo.population=2", "algo.initial_std=0.5", *WALK],

@@ -213,7 +213,7 @@ def test_a_run_goes_on_without_the_layout_or_the_compiler_it_began_with_and_says
     ]
     assert call_main(*small, "vec=native", "budget.iterations=1", f"run.dir={run}") == 0
     config = yaml.safe_load((run / "config.yaml").read_text())
-    config["algo"] |= {"device": "cuda:7", "compiled": True}
+    config["algo"] |= {"device": "cuda:7", "compiled": True, "learners": 2}
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     without_library(monkeypatch)
     capsys.readouterr()
@@ -222,6 +222,7 @@ def test_a_run_goes_on_without_the_layout_or_the_compiler_it_began_with_and_says
     assert [line.partition(":")[2].strip() for line in err if "last bits" in line] == [
         "algo.compiled was True and is now False: from here on numbers may differ in their last bits",
         "algo.device was cuda:7 and is now cpu: from here on numbers may differ in their last bits",
+        "algo.learners was 2 and is now 1: from here on numbers may differ in their last bits",
         "vec was native and is now serial, with arithmetic of their own: from here on numbers may differ in their last "
         "bits",
     ]

@@ -119,15 +119,10 @@ def _obs_of(architecture: Architecture) -> np.dtype[Any]:
     return np.dtype((architecture.inputs.dtype, architecture.inputs.shape))
 
 
-def learn_alone(settings: FromReplay) -> None:
-    """Raise ConfigError where several learners, or parts of batches, are asked for of a network that learns in C."""
-    keys = {"learners": settings.learners, "microbatches": settings.parts}
-    name, count = next(((name, count) for name, count in keys.items() if count > 1), ("", 1))
-    require(
-        count == 1,
-        f"algo.{name}={count} is for networks that learn in torch, and this one learns in C: use algo.threads={count}, "
-        "which changes no number, or algo.backend=torch",
-    )
+def needs_of_parts(settings: FromReplay) -> list[str]:
+    """Return which settings ask for several learners, or parts of batches, as `is_dense` takes them."""
+    keys = {"learners": settings.learners, "microbatches": settings.microbatches or 1}
+    return [f"algo.{name}={count}" for name, count in keys.items() if count > 1]
 
 
 def learn_in_torch(settings: FromReplay, make: Callable[..., Any]) -> OffPolicyLearner:
@@ -167,8 +162,7 @@ def make_actor_critic(
     given: dict[str, Any] = {"critic_hidden": architecture.hidden, "objective": objective}
     given |= {"adam_epsilon": settings.adam_epsilon, "threads": settings.threads}
     place = settings.backend, settings.device, settings.precision
-    if is_dense(architecture, *place, compiled=False, needs=needs):
-        learn_alone(settings)
+    if is_dense(architecture, *place, compiled=False, needs=[*needs, *needs_of_parts(settings)]):
         return DenseActorCritic(architecture, settings.seed, **given)
     from algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
 

@@ -17,6 +17,7 @@ from conftest import alive, command_line, deterministic
 from algos.learning import distributed
 from algos.learning.distributed import LearnerLost
 from algos.learning.offpolicy.learners.microbatches import Microbatches
+from algos.learning.offpolicy.learners.together import LearnersTogether
 from algos.learning.torch_learner import DistributedContext
 from algos.networks.training import computing_with
 from algos.pool.serial import SerialPool
@@ -150,14 +151,20 @@ def test_parts_are_added_up_in_their_order_whoever_made_them() -> None:
         (["algo.microbatches=0"], "algo.microbatches=0 must be positive, or null"),
         (["algo.learners=3"], "algo.batch_size=8 is not a multiple of 3, .*; try 9"),
         (["algo.learners=2", "algo.microbatches=3"], "algo.microbatches=3 is not a multiple of algo.learners=2; try 4"),
-        (["algo.learners=2", "algo.backend=auto", "algo.atoms=null", "algo.noisy_sigma=null"], "use algo.threads=2"),
-        (["algo.learners=2", "algo.backend=dense", "algo.atoms=null", "algo.noisy_sigma=null"], "algo.backend=torch"),
+        (["algo.learners=2", "algo.backend=dense"], "algo.learners=2: this is learned in torch alone"),
+        (["algo.microbatches=2", "algo.backend=dense"], "algo.microbatches=2: this is learned in torch alone"),
     ],
 )
 def test_learners_that_have_nothing_to_share_are_one_line(words: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         algorithm("rainbow", Path("unused"), *words)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("variant", ["choices", "sac"])
+def test_what_is_shared_is_left_to_torch(variant: str) -> None:
+    for words in (["algo.learners=2"], ["algo.microbatches=2"]):
+        assert isinstance(algorithm(variant, Path("unused"), "algo.backend=auto", *words).learner, LearnersTogether)
 
 
 def test_what_is_shared_is_said_of_a_run(tmp_path: Path) -> None:
