@@ -25,6 +25,7 @@ from .runs.results import find_runs, read_columns
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ def draw(runs: Sequence[Run], x: str = "step", y: Sequence[str] | None = None) -
     for metric in metrics:
         require(metric in known, f"y={metric} is not a metric of these runs; {nearest(metric, known)}")
         group, _, name = metric.rpartition("/")
-        panels.setdefault(group if name.isdigit() else name, []).append(metric)
+        panels.setdefault(group if name.isdecimal() else name, []).append(metric)
 
     below = -(-len(groups) // 2) if len(groups) > MOST_INSIDE and len(panels) == 1 else 0  # rows of names
     figure = new_figure(8, 1.5 + 3 * len(panels) + 0.2 * below)
@@ -126,11 +127,11 @@ def draw(runs: Sequence[Run], x: str = "step", y: Sequence[str] | None = None) -
         left_out = _draw_panel(ax, groups, x, shown)
         require(bool(ax.lines), f"no number of {' and '.join(shown)} has been logged yet; wait, or choose another y=")
         missing |= {run.path: None for run in left_out}
-        ax.set_ylabel(SPOKEN.get(name, shown[0] if len(shown) == 1 else name))
+        ax.set_ylabel(SPOKEN.get(name, shown[0] if len(shown) == 1 else name), parse_math=False)
         if not below and len(groups) * len(shown) > 1:
-            ax.legend(frameon=False, fontsize="small")
+            _spell_out(ax.legend(frameon=False, fontsize="small"))
     if below:
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+        _spell_out(figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small"))
     cut = f": the best {MOST_GROUPS} of {len(every)} groups" if len(every) > MOST_GROUPS else ""
     several = any(len(group) > 1 for group in groups.values())
     axes[0].set_title(_title(groups) + cut, pad=20 if several else None)
@@ -173,6 +174,12 @@ def _draw_panel(ax: Axes, groups: Mapping[str, list[Run]], x: str, metrics: Sequ
         draw_group(ax, lines, color, ", ".join(parts) + seeds, zorder=3 - k / len(series))
     open_axes(ax)
     return missing
+
+
+def _spell_out(legend: Legend) -> None:
+    """Let names be what they are, also where folders have a `$` in theirs."""
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def _default_metrics(groups: Sequence[list[Run]]) -> list[str]:

@@ -20,6 +20,7 @@ from paddock.plot import draw, label_groups, plot
 from paddock.reports.curves import EXPLAINED
 from paddock.reports.data import Run, find_repeats, group_by_seed, sort_groups
 from paddock.reports.drawing import COLORS, GREY
+from paddock.reports.plots.matches import draw_elo, draw_points
 from paddock.reports.statistics import interquartile_mean, interval
 from paddock.runs.folder import read_config
 from paddock.runs.results import read_columns
@@ -207,6 +208,17 @@ def test_runs_are_told_apart_by_what_differs(tmp_path: Path) -> None:
     assert labels(env__id=["A-v1", "B-v1"]) == ["A-v1", "B-v1"]
     many = labels(algo__a=[1, 2], algo__b=[1, 2], algo__c=[1, 2], algo__d=[1, 2])
     assert [Path(label).parent for label in many] == [tmp_path, tmp_path]
+
+
+def test_names_that_look_like_formulas_are_drawn_as_they_are(tmp_path: Path) -> None:
+    apart = ({f"algo__{key}": k for key in "abcd"} for k in range(2))
+    runs = [write(tmp_path / f"{k}$x_$", returns(2), **changes) for k, changes in enumerate(apart)]
+    plot(runs, tmp_path / "curves.svg")
+    assert (tmp_path / "curves.svg").exists()
+    player = {"iteration": None, "elo": 0.0, "low": -1.0, "high": 1.0}
+    matches = {"players": [{**player, "name": run.name} for run in runs], "points": [[None, 0.5], [0.5, None]]}
+    for draw in (draw_elo, draw_points):
+        draw(matches, "").savefig(tmp_path / "matches.svg")
 
 
 def test_metrics_of_one_name_share_a_panel(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
             fontsize="small",
             color=color,
             annotation_clip=False,
+            parse_math=False,  # a run's folder may be called anything
         )
     open_axes(ax)
     mark_whole(ax.xaxis)
@@ -83,8 +84,8 @@ def draw_points(matches: Mapping[str, Any], title: str) -> Figure:
     figure.colorbar(image, label="share of points: a win 1, a draw 1/2")
     if n <= LEGIBLE:
         _number_cells(ax, points)
-    ax.set_xticks(range(n), names, rotation=90, fontsize="small")
-    ax.set_yticks(range(n), names, fontsize="small")
+    ax.set_xticks(range(n), names, rotation=90, fontsize="small", parse_math=False)
+    ax.set_yticks(range(n), names, fontsize="small", parse_math=False)
     ax.set_xlabel("against")
     ax.tick_params(length=0, colors="black")
     ax.spines[:].set_color(GREY)
