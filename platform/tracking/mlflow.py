@@ -40,9 +40,9 @@ def mirror(inbox: Inbox) -> None:
     os.environ |= retries
 
     # A resumed run writes rows again, and MLflow would show them twice.
-    known = {metric.step for metric in client.get_metric_history(run, "iteration")}
+    known = {int(metric.value) for metric in client.get_metric_history(run, "iteration")}
     for rows in inbox.batches(BATCH_ROWS):
-        metrics = [metric for row in rows if row["step"] not in known for metric in _metrics(row)]
+        metrics = [metric for row in rows if row["iteration"] not in known for metric in _metrics(row)]
         for start in range(0, len(metrics), BATCH_METRICS):
             client.log_batch(run, metrics=metrics[start : start + BATCH_METRICS])
     try:
