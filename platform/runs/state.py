@@ -69,18 +69,24 @@ def find_runs(folder: Path) -> list[Path]:
     if not runs:
         raise ConfigError(f"there is no run in {folder}; a run's folder holds config.yaml")
     return sorted(
-        runs, key=lambda run: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(run))]
+        runs, key=lambda run: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(run))]
     )
 
 
 def read_run_states(runs: Sequence[Path]) -> list[RunState]:
     """Where each run stands; Slurm is asked once, if one of them was submitted and has not ended by itself."""
-    submissions = {run: read_submission(run) for run in runs}
+    submissions, wrong = dict[Path, Submission | None](), dict[Path, str]()
+    for run in runs:
+        try:
+            submissions[run] = read_submission(run)
+        except FolderError as error:  # of one run, which hides no other
+            submissions[run], wrong[run] = None, str(error)
     queue = ask_queue([submission.job for submission in submissions.values() if submission])
     run_states = []
     for run in runs:
         metrics, updated_s = last_metrics(run)
         state, why = _state(run, submissions[run], queue)
+        why = wrong.get(run, why) if state == "lost" else why
         run_states.append(RunState(run, state, why, metrics, _progress(run, metrics), updated_s, submissions[run]))
     return run_states
 

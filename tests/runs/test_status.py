@@ -120,7 +120,7 @@ def test_a_real_run_runs_and_is_lost_when_it_is_killed(
 
 
 @pytest.mark.parametrize("job", [{}, {"job": 7}])
-def test_a_note_of_another_version_is_read_or_refused_in_a_line(
+def test_a_note_of_another_version_is_read_or_named_beside_its_run(
     job: dict[str, Any], status: Main, queue: Callable[..., None], tmp_path: Path
 ) -> None:
     queue()
@@ -129,9 +129,10 @@ def test_a_note_of_another_version_is_read_or_refused_in_a_line(
     path.write_text(json.dumps(noted | {"partition": "of a newer version"}))
     assert read_submission(path.parent) == Submission(**noted)
     path.write_text(json.dumps({name: value for name, value in noted.items() if name not in ("job", "code")} | job))
+    make_run(tmp_path / "runs/²", done="budget.iterations=3")
     code, out, err = status("runs")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "a/submission.json does not say job; look with the version" in err
+    assert (code, err) == (1, "") and out.splitlines()[-1] == "1 lost, 1 done"
+    assert "a/submission.json does not say job; look with the version" in out
 
 
 def test_a_row_that_is_being_written_is_not_there_yet(status: Main, tmp_path: Path) -> None:
