@@ -249,6 +249,8 @@ class Coordinator:
             except EOFError:
                 self._fail(w, self._processes[w].death(self._buffers.at_work[w]))
                 return
+            except EnvError as error:
+                state, said = FAILED, error
         if isinstance(task, str):
             self._answers[w] = said
         elif state == FAILED:

@@ -77,13 +77,20 @@ class WorkerProcess:
 
         Raises:
             EOFError: it died, or said no more in time.
+            EnvError: what its environments say is nothing here.
         """
         try:
             if not self.child.connection.poll(timeout_s):
                 raise EOFError
-            return pickle.loads(self.child.connection.recv_bytes())
+            message = self.child.connection.recv_bytes()
         except OSError as error:  # also where it died in the midst of saying it
             raise EOFError from error
+        try:
+            return pickle.loads(message)
+        except Exception as error:  # of whatever an info is made of
+            why = f"what its environments say cannot be unpickled ({type(error).__name__}: {error})"
+            text = f"worker {self._job.number}: {why}; have them say plain data"
+            raise EnvError(" ".join(text.split())) from error
 
     def death(self, at_work: int) -> EnvError:
         """How the process ended, at work on which environment, with its last words."""

@@ -620,6 +620,16 @@ def test_a_fault_names_its_environment_and_its_cause(make: Any, fault: str) -> N
     assert not any(process.is_running() for process in processes)
 
 
+def test_an_info_that_is_nothing_here_is_named(make: Any) -> None:
+    vec = make(multiprocess(), faulty("jam"))
+    vec.reset(seed=100)
+    vec.step(np.zeros(N, int))
+    with pytest.raises(EnvError, match=r"worker 2: .* cannot be unpickled \(TypeError: .*\); have them say plain data"):
+        vec.step(np.zeros(N, int))
+    vec.reset(seed=0)
+    assert vec.step(np.zeros(N, int))[1].tolist() == [1.0] * N
+
+
 def test_a_worker_that_is_stopped_while_it_is_told_much_is_given_up(make: Any) -> None:
     vec = make(multiprocess(timeout_s=1.0), samples("start"))
     (first, *_) = workers_of(vec)
