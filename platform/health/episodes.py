@@ -81,8 +81,10 @@ def _outside(space: gymnasium.Space[Any], value: Any, at: str) -> str:
             return (
                 f"the observation{where} has keys {sorted(map(str, value))}, and {sorted(map(str, space))} are declared"
             )
+        parts = {f"{at}[{key!r}]": (part, value[key]) for key, part in space.items()}
         return next(
-            _outside(part, value[key], f"{at}[{key!r}]") for key, part in space.items() if value[key] not in part
+            (_outside(part, one, where) for where, (part, one) in parts.items() if one not in part),
+            f"the observation{where} is a {type(value).__name__}, and a dict is declared",
         )
     if isinstance(space, gymnasium.spaces.Tuple) and isinstance(value, tuple) and len(value) == len(space):
         return next(_outside(part, value[k], f"{at}[{k}]") for k, part in enumerate(space) if value[k] not in part)

@@ -49,8 +49,8 @@ def play_world(world: World, seed: int, most: int) -> Generator[None, None, Epis
         lives["left"] += len(before - set(living) - flagged)
         lives["strayed"] += sum(agent not in before and bool(reward) for agent, reward in paid.items())
         lives["waited"] += len(before) - len(acting)
-        lives["lowest"] = min(lives["lowest"], *map(float, paid.values()))
-        lives["highest"] = max(lives["highest"], *map(float, paid.values()))
+        lives["lowest"] = min([lives["lowest"], *map(float, paid.values())])
+        lives["highest"] = max([lives["highest"], *map(float, paid.values())])
         rewards.append(float(sum(paid.values())))
         if not living:
             ended = "terminated" if any(terminated.values()) else "truncated"

@@ -6,16 +6,19 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import toy_worlds
 from conftest import ROOT
 from gymnasium import spaces
 
 from envs.spec import EnvSpec
 from paddock.health.env_checks import check_env
+from paddock.health.world_checks import play_world
 
 
 class Walk(gymnasium.Env[Any, Any]):
@@ -57,7 +60,8 @@ class Walk(gymnasium.Env[Any, Any]):
         at = np.array([self._at], np.float64 if self.fault == "doubles" else np.float32)
         if self.fault == "out of bounds" and self._at > 5:
             at[0] = 1000
-        return {"at": at, "gear": 0} if self.fault != "lacks a part" else {"at": at}
+        seen = {"at": at, "gear": 0} if self.fault != "lacks a part" else {"at": at}
+        return MappingProxyType(seen) if self.fault == "no dict" else seen
 
 
 gymnasium.register(id="paddock-test/Walk-v0", entry_point=f"{__name__}:Walk")
@@ -89,6 +93,7 @@ def test_an_environment_without_a_fault_is_well() -> None:
         ),
         ("out of bounds", "steps", "the observation at ['at'] holds 1000.0, which is out of its bounds"),
         ("lacks a part", "steps", "the observation has keys ['at'], and ['at', 'gear'] are declared"),
+        ("no dict", "steps", "the observation is a mappingproxy, and a dict is declared"),
         ("raises", "steps", "step 3 on seed 0 raised ValueError: no road"),
         ("no number", "steps", "step 1 on seed 0: the reward is nan"),
         ("forgets nothing", "history", "the episode on seed 0 differs from its reset on; set env.fresh=true"),
@@ -101,6 +106,17 @@ def test_an_environment_without_a_fault_is_well() -> None:
 def test_a_fault_is_named(fault: str, line: str, message: str) -> None:
     lines = found(fault)
     assert lines[line].startswith("FAIL ") and message in lines[line], lines
+
+
+def test_a_world_that_pays_nobody_is_played() -> None:
+    world = toy_worlds.Scripted("ab", [{"agents": "ab"}, {"terminated": "ab"}])
+    step = world.step
+    world.step = lambda actions: (told := step(actions))[:1] + ({},) + told[2:]  # type: ignore[method-assign]
+    playing = play_world(world, seed=0, most=5)
+    with pytest.raises(StopIteration) as ended:
+        while True:
+            next(playing)
+    assert (ended.value.value.ended, ended.value.value.rewards) == ("terminated", (0.0, 0.0))
 
 
 def test_bounds_of_what_varies_in_size_are_proposed_and_do() -> None:
