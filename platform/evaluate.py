@@ -64,7 +64,7 @@ Of a run in a world, matches of two, on every side in turn, by actions that are 
 
 
 def _read_words(text: str) -> list[str]:
-    return list(dict.fromkeys(text.strip("[]").replace(" ", "").split(",")))
+    return list(dict.fromkeys(word.strip() for word in text.strip("[]").split(",")))
 
 
 def _read_bool(text: str) -> bool:

@@ -88,6 +88,12 @@ def test_a_run_plays_against_each_and_the_same_again(turns: Path, main: Any) -> 
     ]
 
 
+def test_a_player_may_be_called_anything(turns: Path, main: Any) -> None:
+    Path("its twin").symlink_to(turns)
+    code, out, _ = main(turns, "players=random, its twin", "episodes=2")
+    assert code == 0 and "its twin" in out
+
+
 def test_all_meet_all_and_the_report_shows_it(turns: Path, main: Any) -> None:
     code, out, _ = main(
         turns, f"matrix={turns}/matches.json", "players=random,test_evaluate_matches.Last", "episodes=4"

@@ -287,6 +287,14 @@ def test_a_run_without_numbers_is_left_out_and_named(
     assert [record.getMessage().split()[0] for record in caplog.records] == [str(new), str(null)]
 
 
+@pytest.mark.parametrize("text", ["[", '{"wins": []}'])
+def test_matches_that_are_damaged_are_named(text: str, tmp_path: Path, main: Main) -> None:
+    run = write(tmp_path / "run", returns(1, 2))
+    (run / "matches.json").write_text(text)
+    code, out, err = main(run)
+    assert (code, out, err.count("\n")) == (2, "", 1) and "run/matches.json tells of no matches; delete it" in err
+
+
 # Bad input
 
 BAD = {

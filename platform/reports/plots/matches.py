@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...runs.folder import FolderError
 from ..drawing import COLORS, GREY, mark_whole, new_figure, open_axes
 
 if TYPE_CHECKING:
@@ -23,10 +24,18 @@ def read_matches(run: Path, config: Mapping[str, Any], columns: Mapping[str, Any
     """Return what `paddock.evaluate` has written of matches into a run's folder, if it has.
 
     Raises:
-        ValueError: the file is damaged.
+        FolderError: the file is damaged.
     """
     path = run / MATCHES
-    return dict(json.loads(path.read_text())) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        matches = json.loads(path.read_text())
+    except ValueError:
+        matches = None
+    if not isinstance(matches, dict) or not {"players", "points"} <= matches.keys():
+        raise FolderError(f"{path} tells of no matches; delete it, or write it again: paddock.evaluate RUN matrix={path}")
+    return matches
 
 
 def draw_elo(matches: Mapping[str, Any], title: str) -> Figure:
