@@ -45,6 +45,7 @@ QUICK = [*LITTLE, "algo.population=4"]  # one iteration of whatever it is
 FEW_STEPS = [*LITTLE, "algo.num_steps=8", "vec.num_envs=4"]
 ONE_PASS = ["algo.minibatch_size=16", "algo.epochs=1"]
 FEW_UPDATES = [*FEW_STEPS, "algo.warmup=32", "algo.batch_size=8", "algo.row_every=32", "algo.eval_every=32"]
+PPO = re.compile("ppo(?!nents)")  # and no opponents
 SHORT_SEQUENCES = ["algo.sequence_length=8", "algo.burn_in=4", "algo.warmup=128"]
 ONE_TRIAL = ["budget.iterations=1", "algo.eval_every=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=1"]
 TWO_MEMBERS = [*LITTLE, "algo.members=2", "algo.interval=1", "vec.num_envs=2", "algo.member.num_steps=4"]
@@ -92,13 +93,13 @@ def shrunk(words: Sequence[str]) -> list[str]:
     if "slurm" in said:
         return ["dry_run=true"]
     if re.search("sweep", said):
-        return [*ONE_TRIAL, *(["vec.num_envs=2"] if "ppo" in said else ["algo.eval_max_steps=20"])]
+        return [*ONE_TRIAL, *(["vec.num_envs=2"] if PPO.search(said) else ["algo.eval_max_steps=20"])]
     place = [] if "compute=" in said else ["compute=serial"]
     place += ["compute.workers=1"] if "compute=dask" in said else []
     place += ["vec=serial"] if "niche" in said else []
     if "pbt" in said:
         return [*TWO_MEMBERS, *place]
-    if "ppo" in said:
+    if PPO.search(said):
         return [*FEW_STEPS, *ONE_PASS, *place]
     if "pqn" in said:
         return [*FEW_STEPS, *ONE_PASS, "algo.row_every=32", *place]

@@ -217,8 +217,8 @@ def test_names_that_look_like_formulas_are_drawn_as_they_are(tmp_path: Path) -> 
     assert (tmp_path / "curves.svg").exists()
     player = {"iteration": None, "elo": 0.0, "low": -1.0, "high": 1.0}
     matches = {"players": [{**player, "name": run.name} for run in runs], "points": [[None, 0.5], [0.5, None]]}
-    for draw in (draw_elo, draw_points):
-        draw(matches, "").savefig(tmp_path / "matches.svg")
+    for picture in (draw_elo, draw_points):
+        picture(matches, "").savefig(tmp_path / "matches.svg")
 
 
 def test_metrics_of_one_name_share_a_panel(tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ def read_matches(run: Path, config: Mapping[str, Any], columns: Mapping[str, Any
     except ValueError:
         matches = None
     if not isinstance(matches, dict) or not {"players", "points"} <= matches.keys():
-        raise FolderError(f"{path} tells of no matches; delete it, or write it again: paddock.evaluate RUN matrix={path}")
+        raise FolderError(
+            f"{path} tells of no matches; delete it, or write it again: paddock.evaluate RUN matrix={path}"
+        )
     return matches
 
 
