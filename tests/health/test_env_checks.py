@@ -111,7 +111,7 @@ def test_a_fault_is_named(fault: str, line: str, message: str) -> None:
 def test_a_world_that_pays_nobody_is_played() -> None:
     world = toy_worlds.Scripted("ab", [{"agents": "ab"}, {"terminated": "ab"}])
     step = world.step
-    world.step = lambda actions: ((told := step(actions))[0], {}, *told[2:])  # type: ignore[method-assign]
+    world.step = lambda actions: ((told := step(actions))[0], {}, *told[2:])
     playing = play_world(world, seed=0, most=5)
     with pytest.raises(StopIteration) as ended:
         while True:
