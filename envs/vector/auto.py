@@ -24,7 +24,7 @@ from envs.vector.recipes import Multiprocess, Native, NumEnvs, Serial
 
 Layout = Serial | Multiprocess | Native
 
-ROUNDS = 5  # in each of which every layout steps for
+ROUNDS = 5  # at most, in each of which every layout that may still be the fastest steps for
 ROUND_S = 0.2  # seconds
 SIMPLER = 0.97  # share of the best at which the process itself is preferred to worker processes
 
@@ -124,7 +124,7 @@ def _find_native(spec: EnvSpec) -> NativeTask | None:
 
 
 def time_layouts(spec: EnvSpec, layouts: Sequence[Layout]) -> list[Timing]:
-    """Step each layout with random actions, in turn, for some rounds."""
+    """Step each layout with random actions, in turn, for some rounds, and no more once one of them is behind."""
     rates: list[list[float]] = [[] for _ in layouts]
     with contextlib.ExitStack() as stack:
         venvs = []
@@ -136,13 +136,30 @@ def time_layouts(spec: EnvSpec, layouts: Sequence[Layout]) -> list[Timing]:
         actions = [venvs[0].action_space.sample() for _ in range(64)]
         for venv in venvs:
             _steps_per_s(venv, actions, ROUND_S / 4)  # until caches and workers are warm
+        left = list(range(len(layouts)))
         for _ in range(ROUNDS):
-            for venv, found in zip(venvs, rates, strict=True):
-                found.append(_steps_per_s(venv, actions, ROUND_S))
+            for number in left:
+                rates[number].append(_steps_per_s(venvs[number], actions, ROUND_S))
+            left = in_the_running(rates, left)
+            if len(left) == 1:
+                break
     return [
         Timing(layout, statistics.median(found), min(found), max(found))
         for layout, found in zip(layouts, rates, strict=True)
     ]
+
+
+def in_the_running(rates: Sequence[Sequence[float]], among: Sequence[int]) -> list[int]:
+    """Those layouts that may still be the fastest: all after one round, then those whose best meets the leader's worst.
+
+    Args:
+        rates: of each layout, steps/s of the rounds so far.
+        among: numbers of the layouts that took part in the last round.
+    """
+    if any(len(rates[number]) < 2 for number in among):
+        return list(among)
+    leader = max(among, key=lambda number: statistics.median(rates[number]))
+    return [number for number in among if max(rates[number]) >= SIMPLER * min(rates[leader])]
 
 
 def fastest(timings: Sequence[Timing]) -> Layout:

@@ -9,7 +9,7 @@ from conftest import Command, call_main, env_spec
 
 from envs.errors import ConfigError
 from envs.vector import Auto, Multiprocess, Serial
-from envs.vector.auto import Timing, as_section, fastest, time_layouts
+from envs.vector.auto import Timing, as_section, fastest, in_the_running, time_layouts
 from paddock.config.build import build
 
 CARTPOLE = env_spec("CartPole-v1")
@@ -46,6 +46,23 @@ def test_the_fastest_is_taken_and_never_one_more_than_5_percent_slower(
 ) -> None:
     assert fastest([Timing(layout, rate, rate, rate) for layout, rate in rates.items()]) == taken
     assert rates[taken] >= 0.95 * max(rates.values())
+
+
+@pytest.mark.parametrize(
+    ("rates", "left"),
+    [
+        ([[100.0], [10.0]], [0, 1]),  # one round may have been disturbed
+        ([[100.0, 90.0], [80.0, 89.0]], [0, 1]),  # 89 is within three per cent of the leader's worst
+        ([[100.0, 90.0], [80.0, 85.0]], [0]),
+        ([[100.0, 20.0], [80.0, 85.0]], [0, 1]),  # who leads was disturbed once, and behind nobody for that
+        ([[100.0, 90.0, 95.0], [10.0, 12.0], [99.0, 90.0, 80.0]], [0, 2]),  # the second was out after two rounds
+    ],
+)
+def test_a_layout_is_timed_no_further_once_its_best_is_behind_the_leaders_worst(
+    rates: list[list[float]], left: list[int]
+) -> None:
+    among = [number for number, found in enumerate(rates) if len(found) == max(map(len, rates))]
+    assert in_the_running(rates, among) == left
 
 
 def test_every_layout_is_timed_and_comes_back_from_the_configuration() -> None:
