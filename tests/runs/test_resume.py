@@ -24,6 +24,7 @@ from algos.pool.late import LatePool
 from algos.pool.protocol import PoolError
 from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
+from envs.vector import auto
 from paddock.runs.changes import changed_keys
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read, storing
 from paddock.runs.folder import FolderError, FolderInUse, RunFolder
@@ -189,6 +190,7 @@ def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_vec_auto_chose_before_is_chosen_anew_where_it_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(auto, "ROUND_S", 0.001)  # whatever is fastest
     walk = ["algo=es", "env=bipedal", "env.max_episode_steps=20", "algo.population=2", "algo.eval_episodes=1"]
     run = [*walk, "compute=serial", "vec.num_envs=1", f"run.dir={tmp_path / 'run'}"]
     assert call_main(*run, "budget.iterations=1") == 0
