@@ -46,7 +46,8 @@ struct seat_rows {
     uint8_t *alive, *acts; /* acts: awaits an action; those of a seat that does not are never to be looked at */
 };
 
-enum kind { KIND_CLASSIC, KIND_WALKER, KIND_GRID, KIND_GAME, KIND_BOARD }; /* of tasks, by the settings they take */
+/* Of tasks, by the settings they take; one that says none has no fingerprint. */
+enum kind { KIND_CLASSIC = 1, KIND_WALKER, KIND_GRID, KIND_GAME, KIND_BOARD };
 
 /* One task at one width. A group is the state of `lanes` environments; its memory is aligned to 64 bytes and zeroed
  * before `open`. Masks have bit i for lane i. Observations and actions lie lane by lane: row k of lane i is [k * lanes +
