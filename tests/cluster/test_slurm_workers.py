@@ -108,7 +108,7 @@ def test_jobs_whose_time_is_up_retire_without_a_loss_while_more_come_with_the_wo
     assert len(first) == 1
     both = wait_until(lambda: jobs(slurm) if len(jobs(slurm)) == 2 else None)
     assert first < both
-    wait_until(lambda: slurm.state(*first) == "COMPLETED", timeout_s=90)
+    wait_until(lambda: slurm.state(*first) == "COMPLETED", timeout_s=90, say=lambda: slurm.state(*first))
     lasted_s = time.monotonic() - began
     new = wait_until(lambda: jobs(slurm) - both)
     wait_until(lambda: any("Registered to" in said(run, job) for job in new))
