@@ -80,8 +80,9 @@ class Jobs(SLURMCluster):
 
 
 def _cluster(recipe: SlurmKeys, folder: Path | None) -> Jobs:
-    # A worker retires while there is time to finish what it runs, and not all of them in the same minute.
-    margin_s = max(5, min(recipe.walltime_s // 10, 600))
+    # A worker retires while there is time to finish what it runs, and not all of them in the same minute. Its lifetime
+    # begins when it has imported what it needs, which takes ten seconds of a job on a busy machine.
+    margin_s = max(10, min(recipe.walltime_s // 10, 600))
     lifetime_s = recipe.walltime_s - 2 * margin_s
     extra = ["--lifetime", f"{lifetime_s}s", "--lifetime-stagger", f"{margin_s // 2}s"]
     extra += ["--preload", "algos.pool.worker", "--preload-nanny", "algos.pool.worker", "--no-dashboard"]
