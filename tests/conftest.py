@@ -1,6 +1,7 @@
 """What several test files share: the command, its processes, and waiting for them without sleeping blindly."""
 
 import contextlib
+import gc
 import importlib
 import json
 import logging
@@ -53,6 +54,17 @@ def fork_server() -> Iterator[None]:
     """Have every Python process forked that a test starts, and what those start, but for tests marked `real_start`."""
     with forkserver.installed():
         yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Have the garbage collector leave alone what is imported and collected, from the beginning to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

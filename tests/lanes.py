@@ -28,8 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out, and under pytest-xdist group and sort."""
-    kept = [item for item in items if _wanted(config, item)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (kept if _wanted(config, item) else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
     items[:] = kept
     if not hasattr(config, "workerinput"):
         return
