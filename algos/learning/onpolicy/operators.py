@@ -19,6 +19,7 @@ from algos.common.timing import Clock
 from algos.learning.learner import check_rollout
 from algos.learning.onpolicy.policy_learner import PolicyLearner, tell_of
 from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
+from envs.errors import require
 
 
 @dataclass
@@ -70,14 +71,21 @@ def trained(
 ) -> Generator[Turn, None, None]:
     """Let each policy learn its lesson: learn(number, lesson) gives its metrics.
 
-    One of several whose agents came to no turn, or that met nobody, stays as it is.
+    One whose agents came to the end of no turn, or that met nobody, stays as it is, and has no metrics to tell.
+
+    Raises:
+        ConfigError: nobody came to the end of a turn in the first rollout of all.
     """
     for each in lessons:
         metrics: dict[str, float] = {}
         rollouts = [lesson.rollout for lesson in each]
-        idle = [len(rollouts) > 1 and rollout.is_idle for rollout in rollouts]
+        idle = [rollout.is_idle for rollout in rollouts]
+        # Later on it is chance who comes to a turn; the first one shows that rollouts are too short for any.
+        what = f"in {len(rollouts[0].reward)} steps of a rollout no agent's turn came to its end"
+        remedy = "so there is nothing to learn from; raise algo.num_steps"
+        require(count.iteration > 0 or not all(idle), f"{what}, {remedy}")
         for k, lesson in enumerate(each):
-            if not idle[k] or all(idle):
+            if not idle[k]:
                 metrics |= learn(k, lesson)
         count.iteration += 1
         count.step += sum(rollout.steps for rollout in rollouts)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from algos.learning.episode_metrics import own_metrics
 from algos.learning.returns import finished_turns
 from algos.learning.rollouts.resume_point import ResumePoint, side_by_side
-from envs.errors import require
 
 
 @dataclass(frozen=True)
@@ -48,22 +47,14 @@ class Rollout:
         return len(self.reward) * len(self.start.length)
 
     def learned_from(self) -> NDArray[np.bool_] | None:
-        """Return which rows acted and saw what came of it, [T, N]; None: all.
-
-        Raises:
-            ConfigError: none did.
-        """
-        if self.acts is None:
-            return None
-        found = finished_turns(self.terminated, self.truncated, self.acts)
-        what = f"in {len(found)} steps of a rollout no agent's turn came to its end"
-        require(bool(found.any()), f"{what}, so there is nothing to learn from; raise algo.num_steps")
-        return found
+        """Return which rows acted and saw what came of it, [T, N]; None: all."""
+        return None if self.acts is None else finished_turns(self.terminated, self.truncated, self.acts)
 
     @property
     def is_idle(self) -> bool:
         """Whether nobody's turn came to its end."""
-        return self.acts is not None and not finished_turns(self.terminated, self.truncated, self.acts).any()
+        learned = self.learned_from()
+        return learned is not None and not learned.any()
 
     @property
     def seen(self) -> NDArray[Any]:

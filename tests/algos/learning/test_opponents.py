@@ -144,6 +144,24 @@ def test_who_meets_nobody_stays_as_it_is_and_is_nothing_to_the_others() -> None:
     assert not any(key.startswith("ppo/exploiter/") for row in rows for key in row)
 
 
+@pytest.mark.parametrize("backend", ["dense", "torch"])
+def test_a_rollout_in_which_nobody_of_a_league_ends_a_turn_teaches_nobody_and_the_run_goes_on(backend: str) -> None:
+    # In three steps of one world the second rollout ends the turns of frozen opponents alone.
+    words = "algo.rollouts=inline", "vec.num_envs=1", "algo.num_steps=3", f"algo.backend={backend}"
+    undisturbed, first, again = (build("league", *words) for _ in range(3))
+    rows = advance(first, 1)
+    before = [each.learner.parameters() for each in first.learning]
+    again.load_state_dict(first.state_dict())
+    rows += advance(again, 1)
+    told = [any(key.startswith("ppo/") for key in row) for row in rows]
+    assert told == [True, False]
+    for each, parameters_before in zip(again.learning, before, strict=True):
+        np.testing.assert_array_equal(each.learner.parameters(), parameters_before)
+    rows += advance(again, 2)
+    assert advance(undisturbed, 4) == rows and leaves(again.state_dict()) == leaves(undisturbed.state_dict())
+    assert "ppo/main/entropy" in rows[2]
+
+
 def test_a_league_is_met_as_its_shares_say_and_by_the_newest_where_they_say_so() -> None:
     settings = Settings.of(
         {"keep": 2, "every": 1, "league": {"a": {"a": 0.1, "a@": 0.2, "b@": 0.3}, "b": {"a": 0.25, "a@": 0.15}}}
