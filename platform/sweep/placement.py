@@ -62,13 +62,15 @@ def plan_job(
         run: the folder of the run; None for what the configuration says.
         copy_of: where a path of this machine lies for the job; None for the path itself.
     """
-    config = load_job(loader, sweep, overrides, number)
-    HydraConfig.instance().set_config(config)
-    run = (run or Path(config.run.dir or config.hydra.runtime.output_dir)).absolute()
+    if run is None:
+        config = load_job(loader, sweep, overrides, number)
+        HydraConfig.instance().set_config(config)
+        run = Path(config.run.dir or config.hydra.runtime.output_dir)
+    run = run.absolute()
     flags = hydra_parser().parse_intermixed_args()
     folder = flags.config_dir and str(copy_of(Path(flags.config_dir).absolute()) or flags.config_dir)
     named = {"--config-path": flags.config_path, "--config-name": flags.config_name, "--config-dir": folder}
-    kept = [item for item in config.hydra.overrides.hydra if item.lstrip("+").startswith("hydra.searchpath=")]
+    kept = [item for item in sweep.hydra.overrides.hydra if item.lstrip("+").startswith("hydra.searchpath=")]
     kept += [item for item in overrides if not item.startswith(LEFT_OUT)]
     command = [sys.executable, "-u", "-m", "paddock", *(word for pair in named.items() if pair[1] for word in pair)]
     return Plan(overrides, run, [*command, *kept, spell_run_dir(run)])

@@ -66,7 +66,7 @@ def suggest(trial: BaseTrial, parameters: Sequence[Parameter]) -> list[str]:
 def corners(parameters: Sequence[Parameter]) -> list[list[str]]:
     """A few points of the space that meet every bound and every choice, for a check of all before any is tried."""
     most = max([2, *(len(parameter.texts) for parameter in parameters)])
-    points = []
+    points: list[list[str]] = []
     for number in range(2 * most):
         values: dict[str, Any] = {}
         for parameter in parameters:
@@ -75,7 +75,9 @@ def corners(parameters: Sequence[Parameter]) -> list[list[str]]:
                 values[parameter.name] = distribution.high if number >= most else distribution.low
             elif isinstance(distribution, CategoricalDistribution):
                 values[parameter.name] = distribution.choices[number % len(distribution.choices)]
-        points.append(suggest(FixedTrial(values), parameters))
+        point = suggest(FixedTrial(values), parameters)
+        if point not in points:
+            points.append(point)
     return points
 
 

@@ -34,6 +34,7 @@ from paddock.sweep.trials import SweepSession
 QUICK = ["compute=serial"]
 SWEEP = ["--multirun", "hydra/sweeper=optuna", "hydra.sweep.dir=sweep", "hydra.sweeper.sampler=random"]
 SPACE = "algo.learning_rate=tag(log, interval(1e-3, 0.3))"
+PACED = ["env=gymnasium", "env.id=mine:Paced-v0"]  # an iteration takes most of a second while `Desk.slow` is there
 PRUNED = ["hydra.sweeper.options.median.n_startup_trials=2", "hydra.sweeper.options.median.n_warmup_steps=10"]
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
@@ -43,7 +44,7 @@ class Desk:
 
     def __init__(self, here: Path) -> None:
         self.here = here
-        self.sweep = here / "sweep"
+        self.sweep, self.slow = here / "sweep", here / "slow"
         write_package(here)
         self.environment = os.environ | {"PYTHONPATH": str(ROOT)}
         self.started: list[psutil.Process] = []
@@ -97,22 +98,27 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_lost(desk: Desk) -> None:
-    # None is pruned before its fifteenth row: one that was below its tenth is still running when it is killed.
-    pruned = [PRUNED[0], "hydra.sweeper.options.median.n_warmup_steps=30"]
-    line = [SPACE, "budget.iterations=50", "hydra.sweeper.n_trials=12", *pruned]
-    running = lambda: [trial.number for trial in desk.trials() if trial.state == TrialState.RUNNING]  # noqa: E731
-    half_way = lambda: any(2 < len(rows(desk.sweep / str(n))) < 10 for n in running())  # noqa: E731
-    sixth = desk.sweep / "5"  # looked for first: a study is read anew whenever it is asked
+    # None is pruned before its sixth row: one that was slowed down before is still running when it is killed.
+    pruned = [PRUNED[0], "hydra.sweeper.options.median.n_warmup_steps=50"]
+    line = [*PACED, SPACE, "budget.iterations=10", "hydra.sweeper.n_trials=12", "hydra.sweeper.parallel=2", *pruned]
+
+    def under_way() -> list[int]:
+        runs = {n: desk.sweep / str(n) for n in range(12)}
+        return [n for n, run in runs.items() if 0 < len(rows(run)) < 6 and not (run / "done.json").exists()]
+
     halted: list[int] = []
     for _ in range(3):  # on a slow disk it may end before the kill all the same: then there is another
         process = desk.begin(*line)
-        wait_until(lambda: sixth.exists() and desk.count(*FINISHED) >= 5 and half_way(), 200)
+        wait_until((desk.sweep / "6").exists, 200)  # of seven that began, two go on
+        desk.slow.touch()
+        wait_until(lambda: under_way() and desk.count(*FINISHED) >= 5, 200)
         desk.kill(process)
         halted = [
-            n for n in running() if rows(desk.sweep / str(n)) and not (desk.sweep / str(n) / "done.json").exists()
+            n for n in range(12) if rows(desk.sweep / str(n)) and not (desk.sweep / str(n) / "done.json").exists()
         ]
         if halted:
             break
+    desk.slow.unlink()
     stood = {trial.number: (trial.state, trial.values, trial.params) for trial in desk.trials()}
     cut = {n: (desk.sweep / str(n) / "metrics.jsonl").read_bytes() for n in halted}
     kept = {
@@ -154,20 +160,21 @@ def test_killed_at_five_of_twelve_and_run_again_twelve_finish_and_nothing_is_los
 
 @pytest.mark.parametrize("storage", ["null", "sqlite:///study.db"])
 def test_two_processes_share_a_study(storage: str, desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=4", "hydra.sweeper.pruner=none"]
+    line = [SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=none"]
     line += [f"hydra.sweeper.storage={storage.replace('study', f'{desk.here}/study')}"]
     sweeps = [desk.begin(*line, "hydra.sweeper.parallel=1") for _ in range(2)]
     outs = [sweep.communicate(timeout=240) for sweep in sweeps]
     assert [sweep.returncode for sweep in sweeps] == [0, 0], outs
-    assert [trial.state for trial in desk.trials()] == [TrialState.COMPLETE] * 4
+    assert [trial.state for trial in desk.trials()] == [TrialState.COMPLETE] * 3
     starts = [re.findall(r"^trial (\d+) starts", out, re.M) for out, _ in outs]
-    assert all(starts) and sorted(starts[0] + starts[1]) == [str(n) for n in range(4)]
+    assert all(starts) and sorted(starts[0] + starts[1]) == ["0", "1", "2"]
 
 
 def test_ctrl_c_saves_the_trials_and_the_same_command_goes_on(desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=60", "hydra.sweeper.n_trials=2", "hydra.sweeper.pruner=none"]
+    line = [*PACED, SPACE, "budget.iterations=6", "hydra.sweeper.n_trials=2", "hydra.sweeper.pruner=none"]
+    desk.slow.touch()
     process = desk.begin(*line)
-    wait_until(lambda: all(len(rows(desk.sweep / n)) > 2 for n in "01"), 120)
+    wait_until(lambda: all(rows(desk.sweep / n) for n in "01"), 120)
     family = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
@@ -175,6 +182,8 @@ def test_ctrl_c_saves_the_trials_and_the_same_command_goes_on(desk: Desk) -> Non
     assert "the same command goes on" in out
     assert not any(member.is_running() for member in family)
     before = {n: (desk.sweep / n / "metrics.jsonl").read_bytes() for n in "01"}
+    assert all(content.count(b"\n") < 6 for content in before.values())
+    desk.slow.unlink()
     code, out, err = desk.call(*line)
     assert (code, err) == (0, "") and out.count("goes on: ") == 2
     assert all((desk.sweep / n / "metrics.jsonl").read_bytes().startswith(before[n]) for n in "01")
@@ -203,12 +212,12 @@ def test_a_trial_without_its_metric_fails_and_says_so(desk: Desk) -> None:
 
 
 def test_a_trial_shorter_than_the_time_between_evaluations_has_its_last_one(desk: Desk) -> None:
-    line = [SPACE, "budget.iterations=2", "algo.eval_every=10", "hydra.sweeper.n_trials=2"]
+    line = [SPACE, "budget.iterations=2", "algo.eval_every=10", "hydra.sweeper.n_trials=1"]
     code, _, err = desk.call(*line)
     assert (code, err) == (0, "")
-    for trial in desk.trials():
-        last = rows(desk.sweep / str(trial.number))[-1]
-        assert (last["eval/of_iteration"], last["eval/return_mean"]) == (2, trial.value)
+    [trial] = desk.trials()
+    last = rows(desk.sweep / "0")[-1]
+    assert (last["eval/of_iteration"], last["eval/return_mean"]) == (2, trial.value)
 
 
 def test_several_objectives_under_a_constraint(desk: Desk) -> None:
@@ -244,18 +253,15 @@ def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(
 
 
 def test_a_folder_of_another_sweep_is_refused(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(desk.here)
-    line = [SPACE, "budget.iterations=1", "hydra.sweeper.n_trials=1"]
-    assert desk.call(*line)[0] == 0
+    monkeypatch.chdir(write_sweep(tmp_path / "sweep", trials=1).parent)
     other = "hydra.sweeper.objectives=[minimize eval/return_mean]"
-    [study] = optuna.study.get_all_study_names(open_study(desk.sweep)._storage)
     for extra, says in {
-        "hydra.sweeper.seed=5": f"holds the sweep {study}, which this line is not",
-        f"hydra.sweeper.study={study}": "holds a sweep with other objectives or storage",
+        "hydra.sweeper.seed=5": "holds the sweep s, which this line is not",
+        "hydra.sweeper.study=s": "holds a sweep with other objectives or storage",
     }.items():
-        code = call_main(*TINY, *QUICK, *SWEEP, *line, other, extra)
+        code = call_main(*TINY, *QUICK, *SWEEP, SPACE, "budget.iterations=1", other, extra)
         err = capfd.readouterr().err
         assert code == 2 and says in err and len(err.splitlines()) == 1
 
@@ -338,15 +344,16 @@ def test_a_sweep_whose_own_folder_takes_nothing_more_ends_in_a_line(tmp_path: Pa
         sweeper._run(SimpleNamespace(run=refuse))  # type: ignore[arg-type]
 
 
-def test_a_study_out_of_reach_costs_the_pruning_and_not_the_run(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    assert desk.call(SPACE, "budget.iterations=2", "hydra.sweeper.n_trials=1")[0] == 0
-    study = open_study(desk.sweep)
-    trial = study.ask()
-    run = desk.sweep / str(trial.number)
+def test_a_study_out_of_reach_costs_the_pruning_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    trial = open_study(sweep).ask()
+    run = sweep / str(trial.number)
     Note(trial.number, "me").write(run)
     reporter = Reporter(run, Note(trial.number, "me"))
-    (desk.sweep / "study.journal").rename(desk.here / "gone")
-    (desk.sweep / "study.journal").mkdir()
+    (sweep / "study.journal").rename(tmp_path / "gone")
+    (sweep / "study.journal").mkdir()
     for percent in (10, 20):
         assert reporter.judge({"iteration": 1, "step": 1, "eval/return_mean": 1.0}, percent / 100) is None
     assert caplog.text.count("out of reach") == 1
@@ -437,27 +444,33 @@ def test_runs_side_by_side_have_their_share_of_cores_and_a_gpu_each(tmp_path: Pa
 def test_trials_on_dask_workers_outlive_their_workers(desk: Desk, scheduler: str, worker: Callable[..., str]) -> None:
     for _ in range(2):
         worker()
-    line = [SPACE, "budget.iterations=60", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=none"]
+    line = [*PACED, SPACE, "budget.iterations=6", "hydra.sweeper.n_trials=3", "hydra.sweeper.pruner=none"]
+    desk.slow.touch()
     process = desk.begin(*line, "hydra/launcher=dask", f"hydra.launcher.address={scheduler}")
-    wait_until(lambda: len(rows(desk.sweep / "0")) > 3, 120)
+    wait_until(lambda: rows(desk.sweep / "0"), 120)
     [victim] = [p for p in psutil.process_iter() if f"run.dir={desk.sweep}/0" in command_line(p)]
     parent = victim.parent()
     assert parent is not None
     parent.kill()
+    assert len(rows(desk.sweep / "0")) < 6
+    desk.slow.unlink()
     _, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert desk.count(TrialState.COMPLETE) == 3
-    assert [row["iteration"] for row in rows(desk.sweep / "0")] == [*range(1, 61)]
+    assert [row["iteration"] for row in rows(desk.sweep / "0")] == [*range(1, 7)]
 
 
 @pytest.mark.slurm
 def test_trials_in_slurms_queue_go_on_without_the_sweep(desk: Desk, slurm: Slurm) -> None:  # noqa: F811
     desk.environment |= slurm.environment
-    line = [SPACE, "budget.iterations=40", "hydra.sweeper.n_trials=3", "hydra/launcher=slurm", *PRUNED]
+    line = [*PACED, SPACE, "budget.iterations=6", "hydra.sweeper.n_trials=3", "hydra/launcher=slurm", *PRUNED]
     line += ["hydra.launcher.max_parallel=2"]
+    desk.slow.touch()
     process = desk.begin(*line)
     wait_until(lambda: rows(desk.sweep / "0"))
     desk.kill(process)
+    assert len(rows(desk.sweep / "0")) < 6
+    desk.slow.unlink()
     submitted = json.loads((desk.sweep / "0" / "submission.json").read_text())["job"]
     code, _, err = desk.call(*line)
     assert (code, err) == (0, "")
