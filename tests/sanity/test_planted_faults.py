@@ -130,20 +130,20 @@ def test_without_a_fault_a_task_passes(algo: str, task: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["algo=ppo", "seeds=1"],
+        ["algo=ppo", "seeds=1", "compute=serial"],  # one after the other: workers are none of its business
         *(
             pytest.param(words, marks=pytest.mark.nightly)
             for words in (
-                ["algo=ppo"],
-                ["algo=ppo", "algo.lstm=true"],
-                *([f"algo={algo}"] for algo in ("a2c", "es", "dqn", "pqn", "td3", "ddpg")),
-                *([f"algo={algo}", "seeds=1"] for algo in ("sac", "r2d2")),  # which learn in torch
+                ["algo=ppo", "compute=local"],
+                ["algo=ppo", "algo.lstm=true", "compute=local"],
+                *([f"algo={algo}", "compute=local"] for algo in ("a2c", "es", "dqn", "pqn", "td3", "ddpg")),
+                *([f"algo={algo}", "seeds=1", "compute=local"] for algo in ("sac", "r2d2")),  # which learn in torch
             )
         ),
     ],
     ids=" ".join,
 )
 def test_what_is_sound_passes_every_task(words: list[str], call_command: Main) -> None:
-    code, out, err = call_command("sanity", *words, "compute=local")
+    code, out, err = call_command("sanity", *words)
     print(out)
     assert (code, err) == (0, "")
