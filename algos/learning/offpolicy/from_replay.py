@@ -24,7 +24,7 @@ from algos.learning.rollouts.rollout import Rollout
 from algos.networks.architecture import Architecture
 from algos.networks.dense.actor_critic import ActorCriticObjective
 from envs.errors import require
-from envs.ranges import NonNegativeInt, PositiveFloat, PositiveInt, Range
+from envs.ranges import NonNegativeInt, PositiveInt, Range
 
 AT_ONCE = 64  # updates that one call is for, where nothing that they find changes what is drawn next,
 AT_ONCE_BYTES = 1 << 26  # and observations that they are drawn with
@@ -38,7 +38,7 @@ class FromReplay(OffPolicy, abc.ABC):
     capacity: PositiveInt
     batch_size: PositiveInt
     warmup: NonNegativeInt
-    updates_per_step: PositiveFloat
+    updates_per_step: Annotated[float, Range("must be at least 1e-6", low=1e-6)]
     n_step: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
     learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
     microbatches: Annotated[int | None, POSITIVE_OR_NULL]

@@ -203,6 +203,7 @@ def test_the_warm_up_draws_every_action_alike(kind: Any) -> None:
         (["algo=dqn", "algo.atoms=1"], "atoms=1 must be at least 2"),
         (["algo=dqn", "algo.atoms=51", "algo.v_min=3", "algo.v_max=3"], "algo.v_min=3 must be below algo.v_max=3"),
         (["algo=dqn", "algo.updates_per_step=0"], "updates_per_step"),
+        (["algo=dqn", "algo.updates_per_step=4e-7"], "updates_per_step=4e-07 must be at least 1e-6"),
         (["algo=pqn", "env=pendulum"], "algo=pqn takes one choice"),
         (
             ["algo=pqn", "algo.minibatch_size=100", "vec.num_envs=8"],
