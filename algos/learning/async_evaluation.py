@@ -119,8 +119,7 @@ class AsyncEvaluation:
             raise self._playing.error
         ends, names = self._playing.ends, self._config.env.metrics
         each = [
-            Episodes.join([ends[share] for share in sorted(ends) if share[0] == k], len(names))
-            for k in range(max(len(self._first), 1))
+            Episodes.join([ends[share] for share in sorted(ends) if share[0] == k], len(names)) for k in self._games
         ]
         told = summarize(each[0], names, self.best_return, self._evaluated[0].version, self._max_steps)
         return told | self._tell_each(each) if told else {}
@@ -149,6 +148,11 @@ class AsyncEvaluation:
         """The other side of each policy's games; none: the policies play all sides."""
         return [] if self._against is None else self._against.first
 
+    @property
+    def _games(self) -> range:
+        """Groups of games: one for each policy where each meets another side, else one of all together."""
+        return range(max(len(self._first), 1))
+
     def _tell_each(self, each: Sequence[Episodes]) -> dict[str, float]:
         """Return what the lives of each of several policies came to, in its own games or in those of all together."""
         metrics: dict[str, float] = {}
@@ -169,8 +173,7 @@ class AsyncEvaluation:
             natively = not self._first and NativePlayer.exact(config.env, network, native_anyway=anyway) is not None
             size = min(FULL if natively else COMPANY, self._episodes)  # short tasks hold up few others
             shared, first = self._pool.broadcast((weights, self._first)), range(0, self._episodes, size)
-            games = range(max(len(self._first), 1))
-            tasks = [(shared, k, start, min(start + size, self._episodes)) for k in games for start in first]
+            tasks = [(shared, k, start, min(start + size, self._episodes)) for k in self._games for start in first]
             play_task = functools.partial(evaluate_on_worker, self._config, self._max_steps)
             for done in self._pool.imap_unordered(play_task, tasks):
                 if playing.given_up:
