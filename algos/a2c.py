@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from algos.learning.learner import Alone, Batch, DenseLearner, Learner, check_report, check_values, is_dense
+from algos.learning.learner import Batch, DenseLearner, Learner, SingleLearner, check_report, check_values, is_dense
 from algos.learning.onpolicy.on_policy import OnPolicy
 from algos.learning.onpolicy.operators import Lesson, checked, published, report, scaled, trained
 from algos.learning.returns import n_step
@@ -58,13 +58,17 @@ class A2C(OnPolicy):
         told["policy_loss"] = -float(batch.pick(advantage * values.logprob).mean())
         return {f"a2c/{name}": told[name] for name in TOLD}
 
-    def _team(self, architecture: Architecture, seed: int) -> Alone:
+    def _team(self, architecture: Architecture, seed: int) -> SingleLearner:
         if is_dense(architecture, "auto", "cpu", "float32", compiled=False):
-            return Alone(DenseLearner(architecture, seed, adam_epsilon=ADAM_EPSILON, threads=1), self._update, "cpu")
+            return SingleLearner(
+                DenseLearner(architecture, seed, adam_epsilon=ADAM_EPSILON, threads=1), self._update, "cpu"
+            )
         from algos.learning.torch_learner import TorchLearner  # a second to import, and dense networks never need it
 
         options: dict[str, Any] = {"device": "cpu", "precision": "float32", "compiled": False}
-        return Alone(TorchLearner(architecture, seed, adam_epsilon=ADAM_EPSILON, **options), self._update, "cpu")
+        return SingleLearner(
+            TorchLearner(architecture, seed, adam_epsilon=ADAM_EPSILON, **options), self._update, "cpu"
+        )
 
     def _network(self) -> dict[str, Any]:
         plain = {"activation": "tanh", "shared": False, "lstm": False, "initial_log_std": 0.0}

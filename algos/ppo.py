@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from algos.common.keys import Stream, keyed_generator
 from algos.learning.flow import minibatches
 from algos.learning.learner import (
-    Alone,
     Backend,
     Batch,
     BatchValues,
     DenseLearner,
     Learner,
+    SingleLearner,
     check_report,
     check_values,
     is_dense,
@@ -180,11 +180,11 @@ class PPO(OnPolicy):
         return batch, float(batch.pick(ratio - 1 - difference).mean())
 
     def _team(self, architecture: Architecture, seed: int) -> Any:
-        """The learner, or several as one; see `Alone`."""
+        """The learner, or several as one; see `SingleLearner`."""
         needs = [f"algo.learners={self.learners}"] if self.learners > 1 else []
         if is_dense(architecture, self.backend, self.device, self.precision, self.compiled, needs):
             learner = DenseLearner(architecture, seed, adam_epsilon=self.adam_epsilon, threads=self.threads)
-            return Alone(learner, self._update, self.device)
+            return SingleLearner(learner, self._update, self.device)
         # Torch takes a second to import, and dense networks never need it.
         from algos.learning.distributed import Learners, check_learners
         from algos.learning.torch_learner import TorchLearner, check_compiler, check_device

@@ -263,7 +263,7 @@ def slope_of(head: Head, action: Floats) -> Floats:
     return total
 
 
-class Alone:
+class SingleLearner:
     """One learner that learns by itself, with the face of `distributed.Learners`."""
 
     def __init__(self, learner: Learner, update: Callable[..., Any], device: str) -> None:

@@ -262,7 +262,7 @@ class OnPolicy(abc.ABC):
 
     @abc.abstractmethod
     def _team(self, architecture: Architecture, seed: int) -> Any:
-        """What learns a policy, drawn from a seed; see `learner.Alone`."""
+        """What learns a policy, drawn from a seed; see `learner.SingleLearner`."""
 
     def _check(self) -> None:
         check_fields(self)

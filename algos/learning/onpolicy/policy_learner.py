@@ -18,7 +18,7 @@ class PolicyLearner:
 
     Attributes:
         name: of the policy; "" of one that acts for all.
-        team: the learner, or several as one; see `learner.Alone`.
+        team: the learner, or several as one; see `learner.SingleLearner`.
         clip: deviations that normalized observations are clipped to.
     """
 
