@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ROOT, TINY, assert_same_run, rows, wait_until
+from conftest import ROOT, TINY, assert_same_run, call_main, rows, wait_until
 from own_package import write_package
 from slurm_cluster import CPUS, Slurm, slurm  # noqa: F401, a fixture
 
@@ -21,19 +21,19 @@ from envs.native import library
 from paddock.slurm.snapshot import MAX_MB, find_tree
 
 SMALL = [*TINY, "env=gymnasium", "env.id=mine:Paced-v0", "env.max_episode_steps=50", "compute=serial"]
+Call = Callable[..., tuple[int, str, str]]  # exit code, standard output and error
 SUBMIT = ["--multirun", "hydra/launcher=slurm", "hydra.sweep.dir=sweep"]
 
 
 class Desk:
-    """The house or a copy of it, and a working directory beside it in a repository of its own."""
+    """A copy of the house, and a working directory beside it in a repository of its own."""
 
-    def __init__(self, folder: Path, copied: bool) -> None:
-        self.house, self.here = folder / "house" if copied else ROOT, folder / "here"
-        if copied:
-            tree = find_tree(ROOT, "paddock.py", folder)
-            assert tree is not None
-            tree.copy(self.house)
-            subprocess.run(["git", "init", "-q"], cwd=self.house, check=True)
+    def __init__(self, folder: Path) -> None:
+        self.house, self.here = folder / "house", folder / "here"
+        tree = find_tree(ROOT, "paddock.py", folder)
+        assert tree is not None
+        tree.copy(self.house)
+        subprocess.run(["git", "init", "-q"], cwd=self.house, check=True)
         self.here.mkdir()
         write_package(self.here)
         subprocess.run(["git", "init", "-q"], cwd=self.here, check=True)
@@ -62,13 +62,18 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path, copied=True)
+    return Desk(tmp_path)
 
 
 @pytest.fixture
-def uncopied(tmp_path: Path) -> Desk:
-    """For what ends before code is submitted."""
-    return Desk(tmp_path, copied=False)
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    """For what ends before code is submitted: the command in this process, in a working directory of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        return call_main(*TINY, "compute=serial", *words), *capfd.readouterr()
+
+    return call
 
 
 @pytest.fixture
@@ -240,27 +245,27 @@ def log(run: Path) -> str:
     ],
 )
 def test_bad_input_is_one_line_before_anything_is_written(
-    arguments: list[str], parts: list[str], uncopied: Desk
+    arguments: list[str], parts: list[str], call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uncopied.environment["PATH"] = str(Path(sys.executable).parent)
-    code, out, err = uncopied.call("paddock", *SMALL, *SUBMIT, "seed=1,2", *arguments)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    code, out, err = call(*SUBMIT, "seed=1,2", *arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert all(part in err for part in parts), err
-    assert not (uncopied.here / "sweep").exists()
+    assert not Path("sweep").exists()
 
 
-def test_without_multirun_nothing_starts_here_instead(uncopied: Desk) -> None:
-    code, out, err = uncopied.call("paddock", *SMALL, "hydra/launcher=slurm")
+def test_without_multirun_nothing_starts_here_instead(call: Call) -> None:
+    code, out, err = call("hydra/launcher=slurm")
     assert (code, out) == (2, "")
     assert "add --multirun" in err
 
 
-def test_a_dry_run_shows_the_commands_and_needs_no_slurm(uncopied: Desk) -> None:
-    uncopied.environment["PATH"] = str(Path(sys.executable).parent)
-    code, out, _ = uncopied.call("paddock", *SMALL, *SUBMIT, "seed=1,2", "dry_run=true")
+def test_a_dry_run_shows_the_commands_and_needs_no_slurm(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    code, out, _ = call(*SUBMIT, "seed=1,2", "dry_run=true")
     lines = out.splitlines()
     assert (code, len(lines)) == (0, 2)
-    assert "seed=2" in lines[1] and lines[1].endswith(f"run.dir={uncopied.here}/sweep/1")
+    assert "seed=2" in lines[1] and lines[1].endswith(f"run.dir={Path.cwd()}/sweep/1")
 
 
 def test_a_copy_of_the_code_is_code_alone(tmp_path: Path) -> None:
