@@ -7,10 +7,11 @@ and races in a program of C, as the interpreter has some of its own.
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from compiled import BATCHES, COMPILER, LEARNING, NATIVE, extension, native  # noqa: F401, a fixture
+from compiled import BATCHES, COMPILER, DENSE, LANES, LEARNING, NATIVE, extension, native  # noqa: F401, a fixture
 from conftest import ROOT
 
 from envs.native import library
@@ -178,6 +179,10 @@ int main(int count, char **words)
 """
 TASKS = ["cartpole", "pendulum", "acrobot", "mountain_car", "mountain_car_continuous", "walker"]
 TASKS += ["connect4", "tictactoe", "snake"]
+NO_SET = {  # the header, and what stands in for a set of instructions that is not built
+    LANES: ("simd/sets.h", "const struct set *const {}_set;"),
+    LEARNING: ("dense.h", "const struct dense_set *const {}_dense;"),
+}
 pytestmark = pytest.mark.xdist_group("native_sanitized")  # the library is built once
 
 
@@ -186,17 +191,17 @@ def widest() -> list[str]:
     return [name for name in library.SETS if library.load().has_set(name.encode())][:1]
 
 
-def compile_all(folder: Path, flags: list[str], sets: list[str], *more: Path) -> list[str]:
-    """Objects of the C code as pyproject.toml builds it, but with these flags, and of these sets of instructions."""
+def compile_all(folder: Path, flags: Sequence[str], sets: list[str], *more: Path, name: str = LANES) -> list[str]:
+    """Objects of a library as pyproject.toml builds it, but with these flags, and of these sets of instructions."""
     assert COMPILER is not None
-    module = extension()
+    module, (header, none) = extension(name), NO_SET[name]
     sources = [ROOT / source for source in module["sources"]]
     lacking = [source for source in sources if source.stem in library.SETS and source.stem not in sets]
     stubs = folder / "lacking.c"
-    lines = ['#include "simd/sets.h"', *(f"const struct set *const {one.stem}_set;" for one in lacking)]
-    stubs.write_text("\n".join([*lines, ""]))
+    stubs.write_text("\n".join([f'#include "{header}"', *(none.format(one.stem) for one in lacking), ""]))
     kept = [stubs, *more, *(source for source in sources if source not in lacking)]
-    command = [COMPILER, *module["extra-compile-args"], "-O1", "-g1", *flags, "-fPIC", f"-I{NATIVE / 'src'}", "-c"]
+    folders = [f"-I{part / 'src'}" for part in (NATIVE, DENSE)]
+    command = [COMPILER, *module["extra-compile-args"], "-O1", "-g1", *flags, "-fPIC", *folders, "-c"]
     targets = [str(folder / f"{source.stem}.o") for source in kept]
     running = [subprocess.Popen([*command, str(one), "-o", to]) for one, to in zip(kept, targets, strict=True)]
     assert not any([process.wait() for process in running])
@@ -218,7 +223,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     folder = tmp_path_factory.mktemp("checked")
     if not links(folder, *CHECKED):
         pytest.skip("there is no C compiler (cc, gcc) with sanitizers for addresses and undefined behaviour")
-    objects = compile_all(folder, list(CHECKED), widest())
+    objects = compile_all(folder, CHECKED, widest())
     target = str(folder / f"_lanes{library.EXTENSION_SUFFIXES[0]}")
     assert COMPILER is not None
     subprocess.run([COMPILER, "-shared", "-pthread", *CHECKED, *objects, "-o", target], check=True)
@@ -388,10 +393,8 @@ def test_learning_touches_nothing_but_its_own(flags: tuple[str, ...], tmp_path: 
     if not links(tmp_path, *flags):
         pytest.skip(f"there is no C compiler (cc, gcc) with {' '.join(flags)}, or it does not run here")
     assert COMPILER is not None
-    program, module = tmp_path / "program", extension(LEARNING)
+    program = tmp_path / "program"
     program.with_suffix(".c").write_text(LEARNING_PROGRAM)
-    sources = [*(ROOT / source for source in module["sources"]), program.with_suffix(".c")]
-    folders = [f"-I{NATIVE / 'src'}", f"-I{ROOT / 'algos/networks/dense/src'}"]
-    command = [COMPILER, *module["extra-compile-args"], "-O1", "-g1", *flags, *folders, "-o", program, *sources, "-lm"]
-    subprocess.run(list(map(str, command)), check=True)
+    objects = compile_all(tmp_path, flags, widest(), program.with_suffix(".c"), name=LEARNING)
+    subprocess.run([COMPILER, *flags, "-pthread", "-o", program, *objects, "-lm"], check=True)
     assert run([program, *widest()]) == "learned\n"
