@@ -49,6 +49,19 @@ Main = Callable[..., tuple[int, str, str]]  # calls a command: exit code, standa
 CERTIFICATES = {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}  # in the folder of the fixture
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have pytest-xdist's processes forked, so that libraries are imported once for all of them."""
+    if session.config.pluginmanager.hasplugin("dsession"):
+        server = contextlib.ExitStack()
+        server.enter_context(forkserver.installed())
+        session.config.add_cleanup(server.close)
+    # Pytest adds its handlers to each logger that does not propagate, and Dask silences those of its own and Bokeh's.
+    for logger in logging.Logger.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
+
+
 @pytest.fixture(scope="session", autouse=True)
 def fork_server() -> Iterator[None]:
     """Have every Python process forked that a test starts, and what those start, but for tests marked `real_start`."""

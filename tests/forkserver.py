@@ -1,6 +1,6 @@
 """Python processes for tests, forked from a server that has imported their libraries once: a start costs 0.1 s, not 3.
 
-`install` has `subprocess` and `multiprocessing` of this process ask the server wherever they would start this Python as
+`installed` has `subprocess` and `multiprocessing` of this process ask the server where they would start this Python as
 `python [-B] [-P] (-m MODULE | -c CODE | FILE) ...`, also by way of os.execv. What comes is the caller's own child: its
 pid, its process group, its signals, its exit code and the death of its parent are real. To that end the server forks
 twice, and the second child loses the first as its parent while the caller is the nearest subreaper (prctl(2)). Such a
@@ -205,8 +205,11 @@ def real_starts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Have this process's Python children forked, where the system is Linux; the server imports meanwhile."""
-    if sys.platform != "linux":
+    """Have this process's Python children forked, where the system is Linux; the server imports meanwhile.
+
+    A process that was forked itself, as pytest-xdist's are, has a server already.
+    """
+    if sys.platform != "linux" or (_server is not None and _server.owner == os.getpid()):
         yield
         return
     # OpenBLAS wakes its threads in every fork, to wait for work in a loop on the cores of the others.
