@@ -7,9 +7,8 @@ from typing import Any
 
 import optuna
 import yaml
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 
+from paddock.sweep.study import open_storage
 from paddock.sweep.trial import Note
 
 CONFIG: dict[str, Any] = {"algo": {"name": "es", "rate": 0.5, "hidden": [8]}, "env": {"id": "CartPole-v1"}, "seed": 0}
@@ -37,8 +36,7 @@ def write_sweep(folder: Path, trials: int = 3) -> Path:
     sweep: dict[str, Any] = {"study": "s", "storage": None, "objectives": objectives, "constraints": []}
     sweep |= {"pruner": "median", "pruner_options": {}, "fixed": ["algo=es"], "command": command}
     (folder / "sweep.json").write_text(json.dumps(sweep))
-    storage = JournalStorage(JournalFileBackend(str(folder / "study.journal")))
-    study = optuna.create_study(study_name="s", storage=storage, direction="maximize")
+    study = optuna.create_study(study_name="s", storage=open_storage(folder, None), direction="maximize")
     for k in range(trials):
         study.enqueue_trial({"algo.rate": k / 10, "algo.kind": "a"})
         trial = study.ask()

@@ -312,6 +312,9 @@ def test_a_stopped_worker_is_not_waited_for(two: DaskPool, monkeypatch: pytest.M
     stopped = int(wait_until(lambda: next(tmp_path.glob("began-0-*"), None)).name.split("-")[2])
     os.kill(stopped, signal.SIGSTOP)
     try:
+        # A thread on another core goes on for a moment, and might yet see that it may.
+        threads = Path(f"/proc/{stopped}/task")
+        wait_until(lambda: all(" T " in stat.read_text().rpartition(")")[2][:3] for stat in threads.glob("*/stat")))
         (tmp_path / "go").touch()
         reader.join(60)
         assert values(got) == [0, 1]
