@@ -47,10 +47,13 @@ def test_steps_counted_are_those_after_the_first_update(env: str) -> None:
 
 
 def test_shares_of_the_time_add_up() -> None:
-    answer = paddock_ppo.train(TINY, [], updates=5, seed=1)
-    assert set(answer["split"]) == {"env", "policy", "learn", "wait"}
-    assert sum(answer["split"].values()) == pytest.approx(1, abs=0.1)
-    assert all(share > 0 for share in answer["split"].values())
+    row = {"system/env_s": 1.0, "system/policy_s": 2.0, "system/wait_s": 4.0, "system/learn_s": 6.0}
+    shares = {"env": 0.1, "policy": 0.2, "learn": 0.6}
+    assert paddock_ppo.split([row, row], 20.0, beside=False) == pytest.approx(shares | {"wait": 0.1})
+    assert paddock_ppo.split([row, row], 20.0, beside=True) == pytest.approx(shares | {"wait": 0.4})
+    measured = paddock_ppo.train(TINY, [], updates=5, seed=1)["split"]
+    assert set(measured) == {"env", "policy", "learn", "wait"}
+    assert all(share > 0 for share in measured.values()) and sum(measured.values()) <= 1
 
 
 def test_stable_baselines_weighs_the_squared_error_as_we_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,6 +132,10 @@ def games(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme") / "games"
     short = [*FEW_STEPS, *ONE_PASS, "compute=serial"]
     assert call_main("experiment=ppo_tictactoe", *short, f"run.dir={folder}") == 0
+    played = [str(folder), "players=random", f"matrix={folder / 'matches.json'}", "episodes=2"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["paddock.evaluate", *played])
+        assert importlib.import_module("paddock.evaluate").main() == 0
     return folder
 
 
