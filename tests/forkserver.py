@@ -449,19 +449,22 @@ def _serve(sock: socket.socket, bare_path: list[str]) -> Callable[[], None]:
             os.waitpid(between, 0)  # only now the caller is the parent
             os.write(may_go, b".")
             os.close(may_go)
+            os.read(told, 1)  # whoever asks for the group of its child must not be told this one's
             os.close(told)
             sock.sendall(pid)
             continue
         if _fork_quietly():
             os._exit(0)
-        # Before the caller knows of it: whoever asks for the group of its child must not be told its own.
+        os.write(tell, struct.pack("q", os.getpid()))
+        os.close(may_go)
+        os.read(go, 1)
+        # Not before the process in between has ended: a group that loses its last parent outside of it is orphaned,
+        # and Linux hangs up an orphaned group's stopped processes and lets them go on.
         if request.new_session:
             os.setsid()
         else:
             os.setpgid(0, request.process_group)
-        os.write(tell, struct.pack("q", os.getpid()))
-        os.close(may_go)
-        os.read(go, 1)
+        os.write(tell, b".")
         parent = os.getpid()
         ours, theirs = socket.socketpair()
         sock.detach()  # closed with all the others, and its number taken again
