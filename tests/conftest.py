@@ -69,6 +69,16 @@ def fork_server() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """Take back the variables that a test leaves, or a library it imported: with some of them no start is a fork."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before:
+        del os.environ[name]
+    os.environ.update(before)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Have the garbage collector leave alone what is imported and collected, from the beginning to the end."""
