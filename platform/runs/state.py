@@ -127,6 +127,17 @@ def ask_queue(jobs: Sequence[str], timeout_s: float = 60.0) -> Queue | None:
     return {row[0]: (row[1], row[2], row[3]) for row in rows if len(row) == 4}
 
 
+def ask_exit_code(job: str, timeout_s: float = 60.0) -> int | None:
+    """The exit code of a job; None where Slurm has forgotten it, or does not answer in time."""
+    try:
+        command = ["scontrol", "--oneliner", "show", "job", job]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    code = re.search(r"\bExitCode=(\d+):", answer.stdout)
+    return int(code[1]) if code else None
+
+
 def log_tail(submission: Submission, lines: int) -> list[str]:
     """The last lines that a job printed, from all its sessions."""
     return tail(Path(submission.log))[-lines:] if lines else []

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from envs.errors import ConfigError, require
+from envs.errors import NO_ROOM, ConfigError, require
 from envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, Range, check_fields
 
 from .. import CONF
@@ -33,6 +33,7 @@ from ..runs.state import (
     WAITING,
     WRONG,
     Submission,
+    ask_exit_code,
     ask_queue,
     log_tail,
     read_run_states,
@@ -237,23 +238,27 @@ class SlurmTarget:
         self._launcher = launcher
         self.slots = slots
 
-    def start(self, plan: Plan) -> "_Queued":
+    def start(self, plan: Plan) -> "Queued":
         """Submit a run, unless its job of before is still in the queue."""
         if _find_alive(plan.run) is None:
             self._launcher.submit([plan])
-        return _Queued(plan.run)
+        return Queued(plan.run)
 
     def close(self) -> None:
         """Jobs stay in the queue."""
 
 
-class _Queued:
+class Queued:
+    """A run in the queue; see `placement.Running`."""
+
     def __init__(self, run: Path) -> None:
+        """Look after the run in a folder, which says how it was submitted."""
         self._run = run
         self._pause_s = LOOK_S[0]
         self._look_at = time.monotonic() + self._pause_s
 
     def ended(self) -> End | None:
+        """How it ended; Slurm is asked now and then."""
         if time.monotonic() < self._look_at:
             return None
         self._pause_s = min(1.2 * self._pause_s, LOOK_S[1])
@@ -261,10 +266,14 @@ class _Queued:
         [run_state] = read_run_states([self._run])
         if run_state.state in ALIVE:
             return None
-        said = log_tail(run_state.submission, SHOWN) if run_state.submission else []
-        return End({"done": 0, "failed": 1}.get(run_state.state, -1), said or [run_state.why])
+        submission, code = run_state.submission, {"done": 0, "failed": 1}.get(run_state.state, -1)
+        said = log_tail(submission, SHOWN) if submission else []
+        if code and submission and ask_exit_code(submission.job) == NO_ROOM:  # its folder had no room to say so
+            code = NO_ROOM
+        return End(code, said or [run_state.why])
 
     def stop(self) -> None:
+        """Cancel its job, which lets it save."""
         submission = read_submission(self._run)
         if submission is not None:
             subprocess.run(["scancel", submission.job], capture_output=True)

@@ -1,6 +1,7 @@
 """Runs submitted to a real Slurm: left alone, gone on with after the time limit, cancelled, failed; what they run."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -16,9 +17,11 @@ from slurm_cluster import CPUS, Slurm, slurm  # noqa: F401, a fixture
 
 from algos.learning.replay import library as replay_library
 from algos.networks.dense import library as dense_library
-from envs.errors import ConfigError
+from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
 from paddock.slurm.snapshot import MAX_MB, find_tree
+from paddock.slurm.submit import Queued
+from paddock.sweep.placement import End
 
 SMALL = [*TINY, "env=gymnasium", "env.id=mine:Paced-v0", "env.max_episode_steps=50", "compute=serial"]
 Call = Callable[..., tuple[int, str, str]]  # exit code, standard output and error
@@ -172,6 +175,27 @@ def test_failed_jobs_say_why(clustered: Desk) -> None:
     assert "Absent" in out and "gearbox jammed" in out
     code, out, _ = clustered.call("paddock.status", "sweep/0", "log=3")
     assert out.count("    | ") == 3
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("code, taken_for", [(NO_ROOM, NO_ROOM), (3, -1)])
+def test_a_sweep_learns_that_a_job_ended_for_want_of_room(
+    code: int,
+    taken_for: int,
+    slurm: Slurm,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whose folder cannot say so: a trial is kept for when there is room, and no process of it was lost."""
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    output = tmp_path / "job.log"
+    job = slurm.call("sbatch", "--parsable", f"--output={output}", f"--wrap=echo no room; exit {code}").strip()
+    noted = {"job": job, "name": "wrap", "submitted": "", "command": "", "code": None, "log": str(output)}
+    (tmp_path / "submission.json").write_text(json.dumps(noted))
+    (tmp_path / "config.yaml").touch()
+    wait_until(lambda: slurm.state(job) == "FAILED")
+    assert wait_until(Queued(tmp_path).ended) == End(taken_for, ["no room"])
 
 
 @pytest.mark.slurm
