@@ -139,7 +139,8 @@ def test_a_run_that_ends_without_the_goal_counts_as_never() -> None:
     assert run["rate"] == math.inf
     assert run["steps"] == 2 * 8 * 32
     assert run["process_s"] > 0
-    assert sum(run["split"].values()) == pytest.approx(1, abs=0.2)
+    assert all(share >= 0 for share in run["split"].values())
+    assert 0 < sum(run["split"].values()) <= 1  # the rest is between iterations
 
 
 @pytest.mark.parametrize(("ratio", "code"), [(1.0, 0), (0.99, 1)])

@@ -9,13 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import distributed.comm
 import pytest
 from pool_tasks import Counter, square
 
 from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.pool.script import dump
+from paddock.compute.dask import connection, membership
 from paddock.compute.dask import dispatcher as dispatcher_module
-from paddock.compute.dask import membership
 from paddock.compute.dask.actors import ActorHandle
 from paddock.compute.dask.autoscale import IDLE_S, Bounds, Fleet
 from paddock.compute.dask.connection import WorkerConnection
@@ -513,3 +514,21 @@ def test_the_beginning_of_a_line_is_read_once_and_a_line_without_end_is_told_in_
     assert write("x" * LONGEST_LINE) == []
     assert write("yz") == ["x" * LONGEST_LINE + "yz"]
     assert write("end\n") == ["end"]
+
+
+def test_a_worker_stopped_before_its_greeting_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads nothing, not even a greeting that no buffer holds."""
+    monkeypatch.setattr(connection, "GREETING_S", 1.0)
+
+    async def greet() -> None:
+        stopped = asyncio.Event()
+
+        async def handle(comm: Any) -> None:
+            await stopped.wait()
+
+        async with distributed.comm.listen("tcp://127.0.0.1:0", handle) as listener:
+            with pytest.raises(TimeoutError):
+                await connection.greet(listener.contact_address, {}, {"experiment": bytes(64_000_000)})
+            stopped.set()
+
+    asyncio.run(asyncio.wait_for(greet(), 60))
