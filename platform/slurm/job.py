@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
+from submitit import JobEnvironment
 from submitit.core.utils import DelayedSubmission
 
 from envs.process import name_signal
@@ -16,6 +17,7 @@ from envs.process import name_signal
 POLL_S = 0.1
 HEARD_S = 1.0  # within which a signal that Slurm sends to every process of a job has reached them all
 PATIENCE_S = 600.0  # how long a run that was told to stop, and has, waits for Slurm to end its job
+ANSWER_S = 30.0  # within which Slurm says what a job's state is
 MARGIN_S = 15.0  # of the time before the limit, what putting the job into the queue again may take
 STOPPED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after its last iteration; before its first
 
@@ -70,6 +72,9 @@ class SlurmJob:
             # A run that reached its budget just now finds that out when it is gone on with.
             if code not in (0, -signal.SIGKILL, *STOPPED):
                 _leave(code)
+        # Put into the queue again while scancel ends it, it would come back.
+        if _is_being_ended():
+            _leave(STOPPED[0])
         return DelayedSubmission(SlurmJob(self.command, self.signal_delay_s, self.endless))
 
     def _stop(self, child: subprocess.Popen[bytes]) -> int:
@@ -102,6 +107,16 @@ def _exit_code(child: subprocess.Popen[bytes]) -> int | None:
     if ended is None:
         return None
     return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _is_being_ended() -> bool:
+    """Whether Slurm is ending this job already; False where it does not say."""
+    command = ["squeue", "-h", "-j", JobEnvironment().job_id, "-o", "%T"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return said.stdout.strip() == "COMPLETING"
 
 
 def _leave(code: int) -> NoReturn:

@@ -19,6 +19,7 @@ from algos.learning.replay import library as replay_library
 from algos.networks.dense import library as dense_library
 from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
+from paddock.slurm.queue import submit_commands
 from paddock.slurm.snapshot import MAX_MB, find_tree
 from paddock.slurm.submit import Queued
 from paddock.sweep.placement import End
@@ -211,6 +212,40 @@ def test_a_cancelled_run_saves_and_a_cancelled_job_is_lost(clustered: Desk, slur
     assert (code, out.splitlines()[-1]) == (1, "1 stopped, 1 lost")
     assert "    SIGTERM" in out and "    CANCELLED: its job never started" in out
     assert max((runs[0] / "checkpoints").glob("*.npz")).stem.endswith(str(len(rows(runs[0]))))
+
+
+@pytest.mark.slurm
+def test_a_job_that_is_cancelled_at_its_time_limit_does_not_come_back(
+    slurm: Slurm,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for key, value in slurm.environment.items():
+        monkeypatch.setenv(key, value)
+    command = [sys.executable, "-c", LINGERING, str(tmp_path)]
+    parameters = {"time": 5, "signal_delay_s": 60, "setup": [f"export PYTHONPATH={ROOT}"]}
+    [job] = submit_commands(tmp_path / "jobs", [command], parameters, 3, "slurm", endless=True)
+    wait_until((tmp_path / "begun").exists)
+    slurm.call("scancel", "--signal=USR2", job.job_id)  # as before the time limit
+    wait_until((tmp_path / "told").exists)
+    slurm.call("scancel", job.job_id)
+    wait_until(lambda: slurm.state(job.job_id) not in ("RUNNING", "COMPLETING"), say=lambda: slurm.state(job.job_id))
+    assert slurm.state(job.job_id) == "CANCELLED"
+
+
+# Takes three seconds to end when it is told to.
+LINGERING = """
+import pathlib, signal, sys, time
+folder = pathlib.Path(sys.argv[1])
+def end(number, frame):
+    (folder / "told").touch()
+    time.sleep(3)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+(folder / "begun").touch()
+while True:
+    time.sleep(1)
+"""
 
 
 @pytest.mark.slurm
