@@ -107,7 +107,7 @@ class PQN(OffPolicy):
         return Update(ids, reported, distance)
 
     def _head(self) -> Head:
-        return one_choice(self.env.spaces[1], self.group)
+        return one_choice(self.action_space, self.group)
 
     def _exploration(self, num_envs: int) -> EpsilonGreedy:
         return EpsilonGreedy(0, self.epsilon_start, self.epsilon_end, self.epsilon_steps, ladder=0)

@@ -28,6 +28,7 @@ class SAC(FromReplay):
     """The algorithm: its settings (conf/algo/sac.yaml explains each), its parts, and its state."""
 
     group = "sac"
+    takes_worlds = True
 
     tau: UnitFloat
     target_every: PositiveInt
@@ -51,7 +52,7 @@ class SAC(FromReplay):
                 self.pace.clock.lap("loop")
 
     def _head(self) -> Head:
-        space = self.env.spaces[1]
+        space = self.action_space
         return make_head(space) if isinstance(space, spaces.Discrete) else LeafHead.for_replay(space, "soft", "sac")
 
     def _exploration(self, num_envs: int) -> OwnNoise:

@@ -23,6 +23,7 @@ class TD3(FromReplay):
     """The algorithm: its settings (conf/algo/td3.yaml explains each), its parts, and its state."""
 
     group = "td3"
+    takes_worlds = True
 
     tau: UnitFloat
     actor_every: PositiveInt
@@ -43,7 +44,7 @@ class TD3(FromReplay):
                 self.pace.clock.lap("loop")
 
     def _head(self) -> Head:
-        return LeafHead.for_replay(self.env.spaces[1], "tanh", "td3")
+        return LeafHead.for_replay(self.action_space, "tanh", "td3")
 
     def _exploration(self, num_envs: int) -> AddedNoise:
         return AddedNoise(self.warmup, self.sigma)

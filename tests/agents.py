@@ -59,6 +59,16 @@ class Mortals:
         pass
 
 
+class Sizes(Mortals):
+    """The same, told how large a number is to be: above 0, or not."""
+
+    def action_space(self, agent: str) -> spaces.Space:
+        return spaces.Box(-1, 1, (1,), np.float32)
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        return super().step({agent: int(action[0] > 0) for agent, action in actions.items()})
+
+
 class Turns:
     """Two agents that move in turn, seeing how many were moved; who comes to the limit wins 1 of the other."""
 

@@ -133,7 +133,9 @@ class AsyncEvaluation:
 
     def state_dict(self) -> dict[str, Any]:
         """The weights under evaluation, which a resumed run plays again, and the best so far."""
-        judged, best = (self._parts.by_name([vars(one) for one in each]) for each in (self._evaluated, self.best))
+        judged, best = (
+            self._parts.by_name([one.state_dict() for one in each]) for each in (self._evaluated, self.best)
+        )
         return {"running": self._running, "judged": judged, "best": {"return": self.best_return, "weights": best}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

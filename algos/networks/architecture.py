@@ -129,6 +129,11 @@ class Weights:
     mean: NDArray[np.float32]  # [O] of observations, or [0] where they are not normalized
     std: NDArray[np.float32]  # [O] or [0]
     clip: float  # deviations
+    steps: int | None = None  # actions before it, where they are not as many in each rollout
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it is made of again, without what is not known."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     @property
     def normalizer(self) -> Normalizer | None:

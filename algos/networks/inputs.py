@@ -237,6 +237,13 @@ def blank(layout: Layout) -> NDArray[Any]:
     return rows
 
 
+def offer(layout: Layout, rows: NDArray[Any]) -> None:
+    """Let all actions be legal in rows [R] where none is, as to agents who wait; in place."""
+    for leaf in masks(layout):
+        legal = numbers_of(leaf, layout.octets(rows))
+        legal[~legal.reshape(len(rows), -1).any(axis=1)] = 1
+
+
 def row_of(env: EnvSpec) -> np.dtype[Any]:
     """Return what rows of observations are made of, of one agent, of a role, or of several roles."""
     if env.seats == 1 or len(env.roles) == 1:

@@ -92,12 +92,17 @@ class FromReplay(OffPolicy, abc.ABC):
     def _replay(self, architecture: Architecture) -> Replay:
         head, sequences, lanes = architecture.head, self._sequences(architecture.state_width), self.num_rows
         span = self.n_step if sequences is None else sequences.span(self.n_step)
-        drawn = self.warmup - (span - 1) * lanes
+        turns = self.env.seats > 1
+        # Agents may wait for their next turn, each after the last of the n that a transition has.
+        drawn = self.warmup - (span - 1 + turns) * lanes
         require(drawn >= 1, f"algo.warmup={self.warmup} leaves nothing to draw; raise it by {1 - drawn} or more")
         require(
             self.batch_size <= self.capacity,
             f"algo.capacity={self.capacity} is less than algo.batch_size={self.batch_size}; raise it",
         )
+        most = (self.num_steps + self.n_step) * lanes
+        holds = f"algo.capacity={self.capacity} is less than {most}, algo.num_steps and algo.n_step of all agents"
+        require(not turns or self.capacity >= most, f"{holds}; raise it")
         return Replay(
             self.folder,
             obs=_obs_of(architecture),
@@ -109,8 +114,9 @@ class FromReplay(OffPolicy, abc.ABC):
             seed=self.seed,
             priorities=self._priorities(),
             sequences=sequences,
-            stack=self.env.in_training().stack if architecture.inputs.plain else None,
+            stack=self.env.in_training().stack if architecture.inputs.plain and not turns else None,
             apart=self.parts > 1,
+            turns=turns,
         )
 
 

@@ -23,7 +23,7 @@ from algos.learning.learner import check_rollout
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.replay.batch import Drawn, Floats
 from algos.learning.replay.replay import Replay
-from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics
+from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
 
 
 @dataclass
@@ -77,7 +77,7 @@ def count(rollouts: Iterator[Rollout], pace: Pace) -> Generator[Rollout, None, N
     for rollout in rollouts:
         pace.clock.lap("wait")
         check_rollout(rollout)
-        pace.step += rollout.reward.size
+        pace.step += rollout.steps
         pace.rollouts += 1
         pace.episodes += len(rollout.returns)
         yield rollout
@@ -145,10 +145,11 @@ def report(
     with closing(turns):
         rollouts: list[Played] = []
         reports: list[NDArray[np.float64]] = []
-        passed = pace.step // every
+        passed, stray_reward = pace.step // every, 0.0
         for turn in turns:
             rollouts.append(Played.join([turn.rollout]))  # without the transitions, which the replay has
             reports += [update.report for update in turn.updates]
+            stray_reward += turn.rollout.stray_reward
             if pace.step // every == passed:
                 continue
             played = Played.join(rollouts)
@@ -158,9 +159,10 @@ def report(
                 "step": pace.step,
                 "train/episodes": pace.episodes,
                 "train/updates": pace.updates,
+                **world_metrics(turn.rollout, pace.rollouts, stray_reward),
                 **episode_metrics(played, metrics),
                 **dict(zip(told, means, strict=False)),
             }
-            rollouts, reports, passed = [], [], pace.step // every
+            rollouts, reports, passed, stray_reward = [], [], pace.step // every, 0.0
             pace.clock.lap("learn")
             yield row, played

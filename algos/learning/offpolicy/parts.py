@@ -7,9 +7,10 @@ those that learn from replay have beside it is in `from_replay`.
 import abc
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
+import gymnasium
 import numpy as np
 
 from algos.common.timing import Clock
@@ -26,6 +27,7 @@ from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import Activation
 from algos.networks.heads import Head
 from algos.networks.initial import InitialPolicy
+from algos.networks.inputs import seated, spaces_of
 from algos.networks.support import Support
 from algos.pool.protocol import Pool
 from envs.errors import require
@@ -33,6 +35,7 @@ from envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat, check_fiel
 from envs.spec import EnvSpec
 from envs.vector import Vec
 
+WORLDS = "algo=dqn, sac, td3, ppo, a2c and es take worlds (docs/agents.md)"
 POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 ACTING = ("parameters", "targets", "actor_parameters", "target_actor")  # vectors of learners that begin with what acts
 
@@ -59,6 +62,7 @@ class OffPolicy(abc.ABC):
     network: Mapping[str, Any] | None
     hidden: tuple[int, ...]
     activation: Activation
+    seat_feature: bool = False  # runs that were made before agents learned from replay have none
     device: str
     backend: Backend
     precision: Literal["float32", "bfloat16"]
@@ -69,18 +73,23 @@ class OffPolicy(abc.ABC):
     eval_max_steps: PositiveInt
 
     evaluations: int = field(init=False, default=0)
+    action_space: gymnasium.Space[Any] = field(init=False)  # of an agent
 
     group: ClassVar[str]  # of the metrics of updates
     learns_values: ClassVar[bool] = False  # outputs of what acts are action values
+    takes_worlds: ClassVar[bool] = False  # environments of several agents
     kept: ClassVar[tuple[str, ...]] = ("pace", "learner", "actors", "evaluation")  # what states are made of
     policy_names = ("last", "best")
 
     def __post_init__(self) -> None:
         check_fields(self)
-        self.env = playable(self.env, self.vec)
+        self.env = playable(seated(self.env, self.seat_feature), self.vec)
+        several = f"algo={self.group} takes environments of one agent, and env.id={self.env.id} has {self.env.seats}"
+        require(self.takes_worlds or self.env.seats == 1, f"{several}; {WORLDS}")
         self.vec.check(self.env.in_training())
+        observations, self.action_space = spaces_of(self.env)
         architecture = Architecture.for_spaces(
-            self.env.observations,
+            observations,
             self._head(),
             encoder=self.encoder,
             network=self.network,
@@ -111,8 +120,8 @@ class OffPolicy(abc.ABC):
 
     @property
     def num_rows(self) -> int:
-        """Environments of all actors."""
-        return self.vec.num_envs * self._num_actors
+        """Environments of all actors, or their agents."""
+        return self.vec.num_envs * self._num_actors * self.env.seats
 
     @property
     def plays_on_pool(self) -> bool:
@@ -260,4 +269,5 @@ class OffPolicy(abc.ABC):
             weights = Weights(
                 weights.version, np.zeros_like(weights.parameters), weights.mean, weights.std, weights.clip
             )
-        return weights
+        # Agents wait and die, so that rollouts differ in their actions.
+        return weights if self.env.seats == 1 else replace(weights, steps=self.pace.step)

@@ -123,7 +123,7 @@ def report(
         each = zip(names, turn.rollouts, strict=True) if len(names) > 1 else ()
         row = {
             **{metric: getattr(count, name) for metric, name in counted.items()},
-            **world_metrics(turn.rollouts, count.iteration),
+            **world_metrics(turn.rollouts[0], count.iteration, sum(one.stray_reward for one in turn.rollouts)),
             **episode_metrics(played, metrics),
             **{
                 key: value

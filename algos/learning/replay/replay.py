@@ -5,7 +5,8 @@ row (t + 1) N + n, and is stored once; those that truncated steps led to are a s
 `Segments`, so a checkpoint points to files, and a run that is killed at any moment goes on with the same bits.
 
 What is drawn is a transition at any row, or a sequence of steps from a grid on (`Sequences`), where the policy's memory
-is kept as a third stream.
+is kept as a third stream. Where several agents share a world, rows are their turns instead, whole transitions in the
+order in which they ended (`Turns`).
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from algos.learning.replay.sequences import Sequences, SequenceWindows
 from algos.learning.replay.stacks import check_stacks, newest_of
 from algos.learning.replay.streams import Rows, Streams
 from algos.learning.replay.sum_tree import tree_bytes
+from algos.learning.replay.turns import Transitions, Turns
 from algos.learning.replay.windows import GOES_ON, TERMINATED, Windows
 from algos.learning.replay.words import draw_words, scale_words
 from algos.learning.rollouts.rollout import Rollout
@@ -50,6 +52,7 @@ class Replay:
         sequences: Sequences | None = None,
         stack: Stack | None = None,
         apart: bool = False,
+        turns: bool = False,
     ) -> None:
         """Touch no file.
 
@@ -64,13 +67,19 @@ class Replay:
             sequences: which sequences are drawn, of rollouts of `period` steps; None: single transitions.
             stack: how observations are stacks of frames, of which each is stored once; None: they are stored whole.
             apart: whether `sample` returns `Rows`, which learners gather by themselves.
+            turns: whether lanes are seats of worlds, which wait and die: neither is in rows; no `sequences` or `stack`.
 
         Raises:
             ConfigError: settings are out of range or do not go together.
         """
         require(n_step >= 1, f"n_step={n_step} must be at least 1")
+        assert not turns or (sequences is None and stack is None)
+        kinds: dict[str, Any] = {"n_step": n_step, "gamma": gamma}
+        self._turns = Turns(obs, action, lanes=num_envs, **kinds) if turns else None
+        if turns:  # rows follow no others
+            num_envs, kinds["n_step"] = 1, 1
         drawn = sequences or Sequences(period=1, burn_in=0, length=1, state_width=0)
-        self._period, self._span = drawn.period, drawn.span(n_step)
+        self._period, self._span = drawn.period, drawn.span(kinds["n_step"])
         least = -(-(self._span + 1) // self._period) * self._period * num_envs
         given = f"capacity={capacity} is less than {least}, with n_step={n_step}"
         require(capacity >= least, f"{given} {self._span} steps and one more in each of {num_envs} environments")
@@ -83,13 +92,13 @@ class Replay:
             action=action,
             lanes=num_envs,
             capacity=self._capacity,
-            n_step=n_step,
-            gamma=gamma,
             sequences=sequences,
             stack=stack,
+            turns=turns,
+            **kinds,
         )
         self._streams = self._form.segments()
-        self._rows, self._finals = self._streams["rows"], self._streams["finals"]
+        self._rows = self._streams["rows"]
         self._obs, self._action = obs, action
         leaves = self._capacity // self._period
         tree, memory = 0 if priorities is None else tree_bytes(leaves), memory_bytes()
@@ -100,7 +109,7 @@ class Replay:
         # The newest step of each lane is written again with the one after it, which tells whether its episode went on.
         self._newest = np.zeros(0, self._rows.dtype)
         self._last_obs = np.zeros((0, *obs.shape), obs.base)
-        self._windows: Windows | SequenceWindows | None = None  # of mapped rows
+        self._windows: Windows | SequenceWindows | Transitions | None = None  # of mapped rows
         self._draws: dict[int, DrawBlocks] = {}  # by batch size
 
     @property
@@ -145,6 +154,9 @@ class Replay:
         Raises:
             ReplayError: the disk refuses.
         """
+        if self._turns is not None:
+            self._append_turns(self._turns.finish(rollout))
+            return
         T, N = rollout.reward.shape
         count = T * N
         assert self._lanes == N, (self._lanes, N)
@@ -162,14 +174,15 @@ class Replay:
         made["reward"] = rollout.reward.reshape(count)
         made["end"] = np.where(rollout.terminated, TERMINATED, GOES_ON).reshape(count)
         rows["obs"][-N:] = newest_of(rollout.last_obs, self._stack)
+        stream = self._streams["finals"]
         if len(finals):
-            rows["end"][finals["row"] - (self.steps - pending)] = 1 + self._finals.settled + np.arange(len(finals))
+            rows["end"][finals["row"] - (self.steps - pending)] = 1 + stream.settled + np.arange(len(finals))
         offered, new = self.first + self.count, self.steps // self._period
         self.steps += count
         first = self.steps - self.size
         self._drop_finals(first)
         if len(finals):
-            self._finals.put(finals, len(finals))
+            stream.put(finals, len(finals))
         self._rows.drop(max(first - self._form.ahead, 0))
         self._rows.put(rows, pending + count - N)
         if "states" in self._streams:
@@ -183,6 +196,18 @@ class Replay:
         if self._priorities is not None:
             drawable = max(offered, self.first), self.first + self.count
             self._priorities.enter(new, drawable, self.steps // self._period)
+
+    def _append_turns(self, rows: Array) -> None:
+        """Store transitions, which are whole."""
+        count, new = len(rows), self.steps
+        assert count <= self._capacity, (count, self._capacity)
+        self._open()
+        self.steps += count
+        self._rows.drop(self.first)
+        if count:
+            self._rows.put(rows, count)
+        if self._priorities is not None:
+            self._priorities.enter(new, (new, self.steps), self.steps)
 
     def sample(self, first_update: int, updates: int, batch_size: int) -> Any:
         """Draw batches; each depends on its update's number and on what may be drawn now.
@@ -233,15 +258,15 @@ class Replay:
         """
         for stream in self._streams.values():
             stream.save()
-        priorities = {}
+        others: dict[str, Any] = {} if self._turns is None else {"turns": self._turns.state_dict()}
         if self._priorities is not None:
-            priorities = {"priorities": self._priorities.state_dict(self.size // self._period)}
+            others["priorities"] = self._priorities.state_dict(self.size // self._period)
         return {
             "steps": self.steps,
             "newest": self._newest.view(np.uint8).reshape(-1, self._rows.dtype.itemsize),
             "last_obs": self._last_obs,
             **{name: stream.state_dict() for name, stream in self._streams.items()},
-            **priorities,
+            **others,
             "attachments": [name for stream in self._streams.values() for name in stream.names],
         }
 
@@ -251,6 +276,8 @@ class Replay:
         self.steps = int(state["steps"])
         self._newest = np.ascontiguousarray(state["newest"]).view(self._rows.dtype).reshape(-1)
         self._last_obs = state["last_obs"]
+        if self._turns is not None:
+            self._turns.load_state_dict(state["turns"])
         for name, stream in self._streams.items():
             stream.load_state_dict(state[name])
         if self._priorities is not None:
@@ -262,11 +289,11 @@ class Replay:
         for stream in self._streams.values():
             stream.close()
 
-    def _open(self) -> Windows | SequenceWindows:
+    def _open(self) -> Windows | SequenceWindows | Transitions:
         """Map the files that there are, and write what may be another process's behind them."""
         if self._windows is None:
             self.check_room()
-            if self.steps:
+            if self.steps and self._turns is None:
                 rows = np.zeros(len(self._newest) + self._lanes, self._rows.dtype)
                 rows[: len(self._newest)] = self._newest
                 rows["obs"][len(self._newest) :] = newest_of(self._last_obs, self._stack)
@@ -285,20 +312,20 @@ class Replay:
 
         Among them those of the steps before this rollout whose episodes were given up, and others begun.
         """
-        N, before = self._lanes, len(self._newest)
+        N, before, stream = self._lanes, len(self._newest), self._streams["finals"]
         given_up = np.flatnonzero((rollout.start.length[:before] == 0) & (self._newest["end"] == GOES_ON))
         if not len(given_up) and not len(rollout.final_at):
-            return np.zeros(0, self._finals.dtype)
+            return np.zeros(0, stream.dtype)
         at = np.concatenate([self.steps - N + given_up, self.steps + rollout.final_at @ np.array([N, 1])])
         order = np.argsort(at)
-        finals = np.zeros(len(at), self._finals.dtype)
+        finals = np.zeros(len(at), stream.dtype)
         finals["row"] = at[order]
         finals["obs"] = newest_of(np.concatenate([self._last_obs[given_up], rollout.final_obs]), self._stack)[order]
         return finals
 
     def _drop_finals(self, first: int) -> None:
         """Let go of files of which all rows led to what comes before `first`."""
-        finals = self._finals
+        finals = self._streams["finals"]
         while (end := finals.begin + finals.segment_rows) <= finals.settled:
             if finals.ring["row"][(end - 1) % finals.ring_rows] >= first:
                 return

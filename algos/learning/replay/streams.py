@@ -12,6 +12,7 @@ from algos.learning.replay.batch import Batch, Floats, SequenceBatch
 from algos.learning.replay.segments import Segments
 from algos.learning.replay.sequences import Sequences, SequenceWindows
 from algos.learning.replay.stacks import row_of
+from algos.learning.replay.turns import Transitions, row_of_turns
 from algos.learning.replay.windows import Windows, make_row
 from envs.stacks import Stack
 
@@ -29,6 +30,7 @@ class Streams:
     gamma: float
     sequences: Sequences | None  # that are drawn; None: single transitions are
     stack: Stack | None  # of frames, each of which is stored once; None: observations are stored whole
+    turns: bool = False  # whether rows are turns of several agents, whole transitions
 
     @property
     def ahead(self) -> int:
@@ -37,6 +39,8 @@ class Streams:
 
     def segments(self) -> dict[str, Segments]:
         """Make each stream, by its name; no file is touched."""
+        if self.turns:
+            return {"rows": Segments(self.folder, "rows", row_of_turns(self.obs, self.action), self.capacity)}
         lanes, frame = self.lanes, row_of(self.obs, self.stack)
         fields = {"obs": frame, "end": np.dtype(np.int64), "reward": np.dtype(np.float32), "action": self.action}
         rows, finals = make_row(fields), make_row({"obs": frame, "row": np.dtype(np.int64)})
@@ -47,8 +51,10 @@ class Streams:
             made["states"] = Segments(self.folder, "states", state, self.capacity // self.sequences.period + 2 * lanes)
         return made
 
-    def windows(self, segments: Mapping[str, Segments]) -> Windows | SequenceWindows:
+    def windows(self, segments: Mapping[str, Segments]) -> Windows | SequenceWindows | Transitions:
         """Return what gathers from streams, whose files are mapped by now."""
+        if self.turns:
+            return Transitions(segments["rows"].ring, self.obs, self.action)
         rings = segments["rows"].ring, segments["finals"].ring
         seen, how = (self.obs, self.stack), (self.n_step, self.gamma)
         if self.sequences is None:

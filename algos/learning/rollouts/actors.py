@@ -98,7 +98,7 @@ class Actors:
     def state_dict(self) -> dict[str, Any]:
         """Where the environments stand, and the older weights that rollouts to come are played by."""
         by_name = self._parts.by_name
-        older = {str(k): by_name([vars(one) for one in each]) for k, each in enumerate(self._weights[:-1])}
+        older = {str(k): by_name([one.state_dict() for one in each]) for k, each in enumerate(self._weights[:-1])}
         return {"start": self._start.state_dict(self._parts), "older": older}
 
     def load_state_dict(self, state: Mapping[str, Any], *newest: Weights) -> None:

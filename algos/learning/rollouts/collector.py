@@ -118,7 +118,7 @@ class Collector:
         if not self.is_at(start):
             start = self._envs.enter(start, iteration)
         self._at = None  # until the rollout is whole
-        noise, state = self._draw(iteration, weights[0].version), start.state.copy()
+        noise, state = self._draw(iteration, weights[0]), start.state.copy()
         if self._player is not None:
             self._player.load(weights[0])
             steps = self._player.play(noise[0])
@@ -160,7 +160,7 @@ class Collector:
         mine = self._parts.mine(k, who)  # the others' memory is nothing to it
         return replace(point, state=state if mine is None else np.where(mine[:, None], state, 0))
 
-    def _draw(self, iteration: int, version: int) -> list[NDArray[np.float32]]:
+    def _draw(self, iteration: int, weights: Weights) -> list[NDArray[np.float32]]:
         """Return the noise of a rollout's actions, of each part by keys of its own."""
         config, worlds, drawn = self._config, self._config.vec.num_envs, []
         for k, part in enumerate(self._parts.each):
@@ -169,7 +169,9 @@ class Collector:
             if config.exploration is None:
                 drawn.append(head.draw(generator, lead))
                 continue
-            step = version * config.num_steps * self._num_rows * config.num_actors
+            step = weights.steps
+            if step is None:  # every rollout has as many
+                step = weights.version * config.num_steps * self._num_rows * config.num_actors
             drawn.append(config.exploration.draw(head, generator, lead, step, self._index * self._num_rows))
         return drawn
 

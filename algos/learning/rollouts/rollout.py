@@ -132,10 +132,9 @@ def episode_metrics(rollout: Rollout | Played, names: Sequence[str]) -> dict[str
     }
 
 
-def world_metrics(rollouts: Sequence[Rollout], count: int) -> dict[str, float]:
-    """What is told of several agents beside their steps, after so many rollouts such as these of all policies."""
-    if rollouts[0].acts is None:
+def world_metrics(rollout: Rollout, count: int, stray_reward: float) -> dict[str, float]:
+    """What is told of several agents beside their steps, after so many rollouts such as this one."""
+    if rollout.acts is None:
         return {}
-    stray_reward = sum(rollout.stray_reward for rollout in rollouts)
     stray = {"train/stray_reward": stray_reward} if stray_reward else {}
-    return {"train/world_steps": count * rollouts[0].world_steps, **stray}
+    return {"train/world_steps": count * rollout.world_steps, **stray}

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.networks.actor import Actor
+from algos.networks.inputs import offer
 from algos.networks.multiagent.parts import Parts
 from algos.networks.multiagent.versions import VersionsActor
 from envs.native.steps import Steps
@@ -166,6 +167,8 @@ class Trace:
         if self._finals:
             kind = self.obs.dtype if self._parts.wide is None else self._parts.wide[0]
             final_obs = self._parts.narrow(self._k, np.array([final for *_, final in self._finals], kind))
+            if explored and self.acts is not None:  # the best action there is asked for, of who waited too
+                offer(self._parts.each[self._k].architecture.inputs.layout, final_obs)
         return Steps(
             obs=self.obs,
             action=self.action,

@@ -125,7 +125,7 @@ class Opponents:
 
     def state_dict(self) -> dict[str, Any]:
         """All versions, as plain data under a name of their own; nothing where there are none."""
-        each = [{str(k): vars(weights) for k, weights in enumerate(places)} for places in self._places]
+        each = [{str(k): weights.state_dict() for k, weights in enumerate(places)} for places in self._places]
         return {FROZEN: self._by_name(each)} if each else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

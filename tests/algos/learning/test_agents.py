@@ -228,8 +228,3 @@ def test_agents_that_share_a_policy_do_different_things_once_they_see_their_seat
     assert seated.env.roles[0].observation_space.shape == (4,)
     with pytest.raises(ConfigError, match=r"env.id=CartPole-v1 has one agent; leave it at false"):
         algorithm("algo=ppo", "env=cartpole", "algo.seat_feature=true")
-
-
-def test_a_world_is_refused_in_one_line_by_what_learns_from_replay() -> None:
-    with pytest.raises(ConfigError, match="world of 4 agents"):
-        algorithm("algo=dqn", "env=gymnasium", *MORTALS)

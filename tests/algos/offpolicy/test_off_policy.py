@@ -55,6 +55,7 @@ VARIANTS = {
     "choices": ["algo=sac", "env=cartpole", "env.max_episode_steps=9", "algo.updates_per_step=0.3"],
     "td3": ["algo=td3", *PENDULUM],
     "ddpg": ["algo=ddpg", *PENDULUM, "vec=native"],
+    "agents": [*("algo=dqn", "env=relay", "algo.n_step=2", "algo.priority_exponent=0.6", "algo.epsilon_steps=100")],
     "r2d2": [*RECURRENT, "algo.epsilon_ladder=true", "env.max_episode_steps=9"],
     "pqn": [*PARALLEL, "algo.layer_norm=false", "env.max_episode_steps=9"],
     "normed": [*PARALLEL, "algo.rollouts=actors", "algo.q_lambda=0.9", "algo.reward_scale=0.1"],

@@ -41,7 +41,7 @@ class QLearning(FromReplay):
         return QObjective(self.double, self.huber, self.tau, self.target_every, self.max_grad_norm)
 
     def _head(self) -> Head:
-        return one_choice(self.env.spaces[1], self.group)
+        return one_choice(self.action_space, self.group)
 
     def _exploration(self, num_envs: int) -> EpsilonGreedy:
         ladder = num_envs if self.epsilon_ladder else 0
