@@ -64,7 +64,11 @@ class LearnerLost(PaddockError):
 
 
 class Learners:
-    """The first learner, and the processes of the others while they work."""
+    """The first learner, and the processes of the others while they work.
+
+    Attributes:
+        count: how many there are.
+    """
 
     def __init__(self, make: Make, update: Update, count: int, device: str) -> None:
         """Build the first learner; no process is started.
@@ -76,7 +80,7 @@ class Learners:
         """
         self._make = make
         self._update = update
-        self._count = count
+        self.count = count
         self._devices = [f"cuda:{rank}" if count > 1 and device == "cuda" else device for rank in range(count)]
         self._others: list[_Process] = []
         self._group: Any = None
@@ -86,14 +90,14 @@ class Learners:
     def describe(self) -> str:
         """How many, and where."""
         first, last = self._devices[0], self._devices[-1]
-        return f"{self._count}, on {first}" + (f" to {last}" if last != first else "")
+        return f"{self.count}, on {first}" + (f" to {last}" if last != first else "")
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
         """The others' processes run in this context, from the first learner's present state on."""
         try:
             with self.first.at_work():
-                if self._count > 1:
+                if self.count > 1:
                     self._start()
                 yield
         finally:
@@ -124,12 +128,12 @@ class Learners:
         with tempfile.TemporaryDirectory(prefix="paddock-learners-") as folder:
             meeting = os.path.join(folder, "meeting")
             for rank, device in enumerate(self._devices[1:], 1):
-                post = Post(rank, self._count, device, meeting, self._make, self._update, state)
+                post = Post(rank, self.count, device, meeting, self._make, self._update, state)
                 self._others.append(_Process(post))
             for other in self._others:
                 self._hear(other, START_S)
             with self._blaming():
-                self._group = meet(meeting, 0, self._count, self._devices[0])
+                self._group = meet(meeting, 0, self.count, self._devices[0])
             for other in self._others:
                 self._hear(other)
 

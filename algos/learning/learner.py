@@ -266,6 +266,8 @@ def slope_of(head: Head, action: Floats) -> Floats:
 class SingleLearner:
     """One learner that learns by itself, with the face of `distributed.Learners`."""
 
+    count = 1
+
     def __init__(self, learner: Learner, update: Callable[..., Any], device: str) -> None:
         """Args:
         update: update(learner, *lesson), what a lesson does to it.

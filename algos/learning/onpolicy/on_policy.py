@@ -85,17 +85,11 @@ class OnPolicy(abc.ABC):
             self.fused,
             policies=None if single else several,
         )
-        actors = self.num_actors if self.rollouts == "actors" else 1
-        self.learning = [
-            PolicyLearner(
-                part.name,
-                # Each of several policies is drawn by itself; the first one as if it were alone.
-                self._team(part.architecture, episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed),
-                self._normalization(self.vec.num_envs * actors * len(part.seats), part.architecture),
-                self._clip,
-            )
-            for k, part in enumerate(self.parts.each)
-        ]
+        # Each of several policies is drawn by itself; the first one as if it were alone.
+        self.learning = [self._drawn(k, 0 if k else None) for k in range(len(self.parts.each))]
+        if self.frozen.starts_anew:
+            count = self.learning[0].team.count
+            require(count == 1, f"opponents.fresh: algo.learners={count} cannot begin anew together; set it to 1")
         self.frozen.begin(self.weights())
         meeting = self.frozen.add_to(config)
         acting = self.frozen.acting(self.weights())
@@ -139,9 +133,10 @@ class OnPolicy(abc.ABC):
 
     def publish(self) -> None:
         """Let actors play the weights as they are now."""
-        newest = self.weights()
-        self.frozen.observe(newest)
-        self.actors.publish(*self.frozen.acting(newest))
+        self.frozen.observe(self.weights())
+        for k in self.frozen.begins_anew(self.iteration):
+            self.learning[k].begin_anew(self._drawn(k, self.iteration))
+        self.actors.publish(*self.frozen.acting(self.weights()))
 
     def finish(self, row: dict[str, float], played: Played) -> dict[str, float]:
         """Add to a row what evaluation and the clock have to tell, and start an evaluation where one is due."""
@@ -239,6 +234,14 @@ class OnPolicy(abc.ABC):
     def _newest(self) -> Sequence[Weights]:
         """The weights that were published last, without those of opponents."""
         return self.actors.newest[: len(self.learning)]
+
+    def _drawn(self, k: int, iteration: int | None) -> PolicyLearner:
+        """Return a policy as it is drawn by the run's seed alone, or by its number and an iteration too."""
+        part, actors = self.parts.each[k], self.num_actors if self.rollouts == "actors" else 1
+        seed = self.seed if iteration is None else episode_seed(self.seed, Stream.INITIAL, iteration, k)
+        rows = self.vec.num_envs * actors * len(part.seats)
+        normalization = self._normalization(rows, part.architecture)
+        return PolicyLearner(part.name, self._team(part.architecture, seed), normalization, self._clip)
 
     def _describe(self, one: PolicyLearner) -> str:
         architecture = one.learner.architecture

@@ -55,6 +55,11 @@ class PolicyLearner:
         if initial.seen is not None:
             self.normalization.seen = Moments(*initial.seen)
 
+    def begin_anew(self, fresh: "PolicyLearner") -> None:
+        """Be one that has learned nothing yet: its parameters, its optimizer and its normalization."""
+        self.learner.load_state_dict(fresh.learner.state_dict())
+        self.normalization.load_state_dict(fresh.normalization.state_dict())
+
 
 def tell_of(name: str, metrics: Mapping[str, float]) -> dict[str, float]:
     """Return metrics under a policy's name: `group/NAME/metric`; of one that acts for all as they are."""

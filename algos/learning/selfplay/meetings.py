@@ -20,7 +20,7 @@ from envs.ranges import PositiveInt, check_fields
 
 LEARNER, FROZEN = "learner", "opponents"  # names of the parts, where one policy learns
 EARLIER = "@"  # behind a policy's name: its earlier versions
-KEYS = ("keep", "every", "newest", "league")
+KEYS = ("keep", "every", "newest", "league", "fresh")
 SUCH_AS = "such as opponents={keep: 10, every: 20, newest: 0.8}"
 
 
@@ -42,6 +42,7 @@ class Settings:
     every: PositiveInt  # iterations from one version that is kept to the next
     names: tuple[str, ...]  # of the policies; "" of one alone
     meetings: tuple[Meeting, ...]
+    fresh: tuple[int, ...] = ()  # iterations after which each policy begins anew; 0: never; (): none does
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -55,7 +56,7 @@ class Settings:
         """
         for key, value in given.items():
             require(key in KEYS, f"opponents.{key} is not a key of opponents; {nearest(str(key), KEYS)}")
-            if key != "league":
+            if key not in ("league", "fresh"):
                 allowed = "a number" if key == "newest" else "a whole number"
                 _check_number(f"opponents.{key}", value, allowed, whole=key != "newest")
         missing = [key for key in ("keep", "every") if key not in given]
@@ -70,7 +71,7 @@ class Settings:
                 newest = given["newest"]
                 require(0 <= newest <= 1, f"newest={newest} must lie in [0, 1]")
                 names, meetings = ("",), (Meeting(0, 0, False, newest), Meeting(0, 0, True, 1 - newest))
-            return cls(given["keep"], given["every"], names, meetings)
+            return cls(given["keep"], given["every"], names, meetings, _read_fresh(given.get("fresh"), names))
         except ConfigError as error:
             raise ConfigError(f"opponents.{error}") from error
 
@@ -155,6 +156,22 @@ def _read_league(league: Any) -> tuple[tuple[str, ...], tuple[Meeting, ...]]:
     total = sum(meeting.share for meeting in meetings)
     require(abs(total - 1) < 1e-6, f"league: shares sum to {total:g}, not 1; they are of all episodes together")
     return names, tuple(meetings)
+
+
+def _read_fresh(fresh: Any, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Return after how many iterations each policy of a league begins anew, 0 for never."""
+    if fresh is None:
+        return ()
+    what = f"fresh={_spell(fresh)}"
+    such = "such as {exploiter: 200} beside league"
+    fits = isinstance(fresh, Mapping) and bool(fresh)
+    require(fits and len(names) > 1, f"{what} must say after how many iterations whom of a league begins anew; {such}")
+    for name, iterations in fresh.items():
+        known = f"fresh: '{name}' is no policy of the league that may begin anew"
+        require(str(name) in names[1:], f"{known}: its first is the run's; {nearest(str(name), names[1:])}")
+        _check_number(f"fresh.{name}", iterations, "a whole number", whole=True)
+        require(iterations >= 1, f"fresh.{name}={iterations} must be at least 1")
+    return tuple(int(fresh.get(name, 0)) for name in names)
 
 
 def _check_number(name: str, value: Any, allowed: str, *, whole: bool) -> None:

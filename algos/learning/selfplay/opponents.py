@@ -78,7 +78,10 @@ class Opponents:
         for k, name in enumerate(settings.names):
             met = [one for one in settings.meetings if one.learner == k]
             shares = ", ".join(f"{whom(settings.names, one)} in {one.share:.0%}" for one in met)
-            told[f"{name} meets"] = f"{shares} of episodes"
+            anew = settings.fresh[k] if settings.fresh else 0
+            told[f"{name} meets"] = f"{shares} of episodes" + (
+                f", and begins anew every {anew} iterations" if anew else ""
+            )
         return told
 
     def begin(self, first: Sequence[Weights]) -> None:
@@ -89,6 +92,16 @@ class Opponents:
         """Keep the policies after an iteration, if it is the turn of that one."""
         for places, weights in zip(self._places, newest, strict=False):
             self._keep(places, weights)
+
+    @property
+    def starts_anew(self) -> bool:
+        """Whether a policy begins anew now and then."""
+        return self._settings is not None and bool(self._settings.fresh)
+
+    def begins_anew(self, iteration: int) -> list[int]:
+        """Return the numbers of the policies that begin anew after so many iterations."""
+        fresh = () if self._settings is None else self._settings.fresh
+        return [k for k, apart in enumerate(fresh) if apart and iteration % apart == 0]
 
     def _keep(self, places: list[Weights], newest: Weights) -> None:
         apart = 0 if self._settings is None else self._settings.every

@@ -20,6 +20,7 @@ LEAGUE = (
     "algo.opponents={keep: 2, every: 2, "
     "league: {main: {main: 0.3, main@: 0.2, exploiter@: 0.1}, exploiter: {main: 0.4}}}"
 )
+FRESH = LEAGUE.replace("league:", "fresh: {exploiter: 2}, league:")
 VARIANTS = {
     "turns": TURNS,
     "mortals": [*MORTALS, "algo.groups=2"],
@@ -28,11 +29,12 @@ VARIANTS = {
     "lstm": [*TURNS, "algo.lstm=true"],
     "a2c": [*TURNS, "algo=a2c"],
     "league": [*TURNS, "algo.rollouts=prefetch"],
+    "fresh": [*TURNS, "algo.rollouts=prefetch"],
 }
 
 
 def build(variant: str, *more: str, against: str | None = None) -> Any:
-    words = [*SMALL, *VARIANTS[variant], against or (LEAGUE if variant == "league" else AGAINST), *more]
+    words = [*SMALL, *VARIANTS[variant], against or {"league": LEAGUE, "fresh": FRESH}.get(variant, AGAINST), *more]
     if variant == "a2c":
         words = [word for word in words if "normalize" not in word and "minibatch" not in word and word != "algo=ppo"]
     return algorithm(*words)
@@ -162,6 +164,35 @@ def test_a_rollout_in_which_nobody_of_a_league_ends_a_turn_teaches_nobody_and_th
     assert "ppo/main/entropy" in rows[2]
 
 
+@pytest.mark.parametrize("backend", ["dense", "torch"])
+def test_an_exploiter_begins_anew_and_what_it_was_is_kept(backend: str) -> None:
+    words = "algo.rollouts=inline", f"algo.backend={backend}"
+    fresh, other = build("fresh", *words), build("league", *words)
+    drawn, plan, against = [fresh.learning[1].learner.parameters()], fresh.plan(), other.plan()
+    for iteration in range(1, 5):
+        next(plan)
+        next(against)
+        main, exploiter = (one.learner.parameters() for one in fresh.learning)
+        if iteration == 2:
+            # Until then both runs are the same, and main goes on.
+            np.testing.assert_array_equal(main, other.learning[0].learner.parameters())
+            was = fresh.frozen.version(2)[1].parameters
+            np.testing.assert_array_equal(was, other.learning[1].learner.parameters())
+        if iteration % 2:
+            assert all((exploiter != before).any() for before in drawn)
+            continue
+        anew = fresh._drawn(1, iteration)
+        for name, leaf in leaves(anew.learner.state_dict()).items():
+            assert leaves(fresh.learning[1].learner.state_dict())[name] == leaf
+        assert leaves(fresh.learning[1].normalization.state_dict()) == leaves(anew.normalization.state_dict())
+        assert all((exploiter != before).any() for before in drawn)
+        np.testing.assert_array_equal(fresh.actors.newest[1].parameters, exploiter)
+        drawn.append(exploiter)
+    plan.close()
+    against.close()
+    assert "and begins anew every 2 iterations" in fresh.describe()["exploiter meets"]
+
+
 def test_a_league_is_met_as_its_shares_say_and_by_the_newest_where_they_say_so() -> None:
     settings = Settings.of(
         {"keep": 2, "every": 1, "league": {"a": {"a": 0.1, "a@": 0.2, "b@": 0.3}, "b": {"a": 0.25, "a@": 0.15}}}
@@ -273,6 +304,10 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
             [LEAGUE, "algo.policies={a: first, b: second}"],
             "opponents: 2 policies learn in this world, each of some of",
         ),
+        (
+            [FRESH, "algo.backend=torch", "algo.learners=2"],
+            "algo.opponents.fresh: algo.learners=2 cannot begin anew together; set it to 1",
+        ),
         ([AGAINST, "env.id=CartPole-v1"], "env.id=CartPole-v1 has one agent, which has nobody to play against"),
     ],
 )
@@ -280,6 +315,25 @@ def test_bad_settings_are_refused_in_one_line(words: list[str], said: str) -> No
     with pytest.raises(ConfigError) as error:
         algorithm(*SMALL, *TURNS, *words)
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "fresh, said",
+    [
+        ({"main": 3}, "fresh: 'main' is no policy of the league that may begin anew: its first is the run's; "),
+        ({"exploter": 3}, "'exploter' is no policy of the league that may begin anew"),
+        ({"exploiter": 0}, "fresh.exploiter=0 must be at least 1"),
+        ({"exploiter": 1.5}, "fresh.exploiter=1.5 has the wrong type; allowed: a whole number"),
+        (3, "fresh=3 must say after how many iterations whom of a league begins anew; such as {exploiter: 200}"),
+    ],
+)
+def test_who_begins_anew_is_said_clearly_or_refused_in_one_line(fresh: Any, said: str) -> None:
+    league = {"main": {"main": 0.5}, "exploiter": {"main": 0.5}}
+    with pytest.raises(ConfigError) as error:
+        Settings.of({"keep": 1, "every": 2, "league": league, "fresh": fresh})
+    assert str(error.value).startswith("opponents.") and said in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match=r"opponents.fresh=.* must say after how many iterations whom of a league"):
+        Settings.of({"keep": 1, "every": 2, "newest": 1, "fresh": {"exploiter": 2}})
 
 
 @pytest.mark.parametrize(
