@@ -27,6 +27,7 @@ WORLDS: dict[str, list[str]] = {  # of several agents
     "battle": ["magent2"],
     "connect4": ["pettingzoo", "pygame"],
     "foraging": ["lbforaging"],
+    "holdem": ["pettingzoo", "pygame", "rlcard"],
     "mpe_speaker_listener": ["mpe2"],
     "mpe_spread": ["mpe2"],
     "mpe_tag": ["mpe2"],
