@@ -21,7 +21,7 @@ from algos.learning.episode_metrics import own_metrics, summarize
 from algos.learning.episodes import Moments
 from algos.learning.flow import run_alone
 from algos.networks.flat import MLP, Activation, FlatPolicy
-from algos.networks.initial import InitialPolicy
+from algos.networks.initial import Initial, InitialPolicy
 from algos.networks.inputs import seated, spaces_of
 from algos.pool.protocol import Pool
 from envs.errors import require
@@ -198,9 +198,10 @@ class ES:
         """See `TakesPolicy`: the last mean."""
         return InitialPolicy.of(self.policy(), self.observed.count)
 
-    def start_from(self, initial: InitialPolicy) -> None:
+    def start_from(self, initial: Initial) -> None:
         """See `TakesPolicy`: the first mean."""
         clip = self.observation_clip if self.normalize_observations else None
+        initial = initial.of_name("")
         self.mean = initial.into(self.problem.mlp, self.mean.astype(np.float32), clip).astype(np.float64)
         self.best_mean = self.mean.copy()
         if initial.seen is not None:

@@ -28,7 +28,7 @@ from algos.evolution.update import Adam, Decay
 from algos.learning.episode_metrics import cut_metric
 from algos.learning.flow import Together
 from algos.networks.flat import MLP, Activation, FlatPolicy
-from algos.networks.initial import InitialPolicy
+from algos.networks.initial import Initial, InitialPolicy
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.family import Encoding, Family
@@ -295,9 +295,9 @@ class POET:
         """See `TakesPolicy`: the agent of the newest niche."""
         return InitialPolicy.of(self.policy())
 
-    def start_from(self, initial: InitialPolicy) -> None:
+    def start_from(self, initial: Initial) -> None:
         """See `TakesPolicy`: the first niche's agent."""
-        self._first = initial.into(self.mlp, self._first.astype(np.float32)).astype(np.float64)
+        self._first = initial.of_name("").into(self.mlp, self._first.astype(np.float32)).astype(np.float64)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data."""

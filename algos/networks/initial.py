@@ -6,7 +6,7 @@ values and critics are drawn as ever, but for those that share an LSTM with the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,31 +141,33 @@ class InitialPolicy:
 
 @dataclass(frozen=True, eq=False)
 class InitialPolicies:
-    """The policies of several roles, by their names."""
+    """Several policies, by their names.
+
+    Attributes:
+        main: of a league the name of the run's, which acts for all agents as well; None: each acts for some of them.
+    """
 
     each: Mapping[str, InitialPolicy]
+    main: str | None = None
 
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> "InitialPolicies":
         """Return them of what `state_dict` gave."""
-        return cls({name: InitialPolicy.restore(one) for name, one in state["policies"].items()})
+        return cls({name: InitialPolicy.restore(one) for name, one in state["policies"].items()}, state.get("main"))
 
     def state_dict(self) -> dict[str, Any]:
         """Return all of them, as arrays and plain data."""
-        return {"policies": {name: one.state_dict() for name, one in self.each.items()}}
+        main = {} if self.main is None else {"main": self.main}
+        return {"policies": {name: one.state_dict() for name, one in self.each.items()}, **main}
 
     def of_name(self, name: str) -> InitialPolicy:
         """Return what a policy of this name begins with; ConfigError where there is none."""
+        if not name and self.main is not None:
+            name = self.main
         wanted = f"and this run wants {name}" if name else "and this run learns one for all"
-        require(
-            name in self.each, f"it has policies {', '.join(self.each)}, {wanted}; name them alike in algo.policies"
-        )
+        key = "algo.policies" if self.main is None else "league of algo.opponents"
+        require(name in self.each, f"it has policies {', '.join(self.each)}, {wanted}; name them alike in {key}")
         return self.each[name]
-
-    def into(self, *given: Any, **more: Any) -> NoReturn:
-        """Refuse to be one network."""
-        self.of_name("")
-        raise AssertionError
 
 
 Initial = InitialPolicy | InitialPolicies

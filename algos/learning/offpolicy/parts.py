@@ -26,7 +26,7 @@ from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import Activation
 from algos.networks.heads import Head
-from algos.networks.initial import InitialPolicy
+from algos.networks.initial import Initial, InitialPolicy
 from algos.networks.inputs import seated, spaces_of
 from algos.networks.support import Support
 from algos.pool.protocol import Pool
@@ -196,10 +196,10 @@ class OffPolicy(abc.ABC):
         """See `TakesPolicy`: the last policy."""
         return InitialPolicy.of(self.policy(), values=self.learns_values)
 
-    def start_from(self, initial: InitialPolicy) -> None:
+    def start_from(self, initial: Initial) -> None:
         """See `TakesPolicy`: what acts, and its target; critics stay as they were drawn."""
         drawn, state = self.learner.weights(0).parameters, self.learner.state_dict()
-        parameters = initial.into(self.learner.architecture, drawn, values=self.learns_values)
+        parameters = initial.of_name("").into(self.learner.architecture, drawn, values=self.learns_values)
         for name in ACTING:
             vector = state.get(name, drawn[:0])  # some have none, or an empty one
             if vector.size:

@@ -205,7 +205,10 @@ class OnPolicy(abc.ABC):
     def initial_policy(self) -> Initial:
         """See `TakesPolicy`: the last policy."""
         each = [one.initial(self.iteration) for one in self.learning]
-        return each[0] if self.parts.single else InitialPolicies(dict(zip(self.names, each, strict=True)))
+        if self.parts.single:
+            return each[0]
+        main = self.names[0] if self.frozen.is_league else None
+        return InitialPolicies(dict(zip(self.names, each, strict=True)), main)
 
     def start_from(self, initial: Initial) -> None:
         """See `TakesPolicy`: all but the values; one policy for all of several, or each from the one of its name."""

@@ -94,6 +94,11 @@ class Opponents:
             self._keep(places, weights)
 
     @property
+    def is_league(self) -> bool:
+        """Whether several policies learn that act for the same agents."""
+        return self._settings is not None and len(self._settings.names) > 1
+
+    @property
     def starts_anew(self) -> bool:
         """Whether a policy begins anew now and then."""
         return self._settings is not None and bool(self._settings.fresh)

@@ -193,6 +193,23 @@ def test_an_exploiter_begins_anew_and_what_it_was_is_kept(backend: str) -> None:
     assert "and begins anew every 2 iterations" in fresh.describe()["exploiter meets"]
 
 
+def test_who_learns_one_policy_for_all_begins_with_the_first_of_a_league() -> None:
+    source = build("league", "algo.rollouts=inline")
+    advance(source, 2)
+    initial = type(source.initial_policy()).restore(source.initial_policy().state_dict())
+    policy = source.learner.architecture.policy_layout.num_parameters
+    main, exploiter = (weights.parameters[:policy].tobytes() for weights in source.weights())
+    assert main != exploiter
+    alone, league = algorithm(*SMALL, *TURNS), build("league")
+    alone.start_from(initial)
+    league.start_from(initial)
+    begun = [weights.parameters[:policy].tobytes() for one in (alone, league) for weights in one.weights()]
+    assert begun == [main, main, exploiter]
+    other = build("league", against=LEAGUE.replace("exploiter", "hunter"))
+    with pytest.raises(ConfigError, match=r"this run wants hunter; name them alike in league of algo"):
+        other.start_from(initial)
+
+
 def test_a_league_is_met_as_its_shares_say_and_by_the_newest_where_they_say_so() -> None:
     settings = Settings.of(
         {"keep": 2, "every": 1, "league": {"a": {"a": 0.1, "a@": 0.2, "b@": 0.3}, "b": {"a": 0.25, "a@": 0.15}}}
