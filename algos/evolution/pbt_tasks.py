@@ -24,7 +24,7 @@ from algos.common.keys import Stream, episode_seed
 from algos.common.threads import one_thread
 from algos.evolution.hyperparameters import Value
 from algos.learning.policy_episodes import Performance, perform, threads_of
-from algos.learning.replay.errors import ReplayError
+from algos.learning.replay.room import ReplayError
 from envs.spec import EnvSpec
 from envs.vector import Vec
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from transitions import GAMMA, SETTINGS, World, assert_same, make
 
 from algos.learning.replay.batch import Batch
-from algos.learning.replay.errors import ReplayError
+from algos.learning.replay.room import ReplayError
 from algos.learning.replay.streams import Reader
 from algos.learning.rollouts.rollout import Rollout
 from envs.errors import ConfigError

@@ -9,8 +9,8 @@ import pytest
 from transitions import GAMMA, SETTINGS, World, assert_same, make
 
 from algos.learning.replay.batch import SequenceBatch
-from algos.learning.replay.errors import ReplayError
 from algos.learning.replay.replay import Replay
+from algos.learning.replay.room import ReplayError
 from algos.learning.replay.sequences import Sequences
 from algos.learning.rollouts.rollout import Rollout
 from envs.errors import ConfigError

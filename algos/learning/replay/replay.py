@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.draws import DrawBlocks
-from algos.learning.replay.errors import ReplayError
 from algos.learning.replay.priorities import Priorities, PriorityTree
-from algos.learning.replay.room import check_disk, memory_bytes, spell
+from algos.learning.replay.room import ReplayError, check_disk, memory_bytes, spell
 from algos.learning.replay.sequences import Sequences, SequenceWindows
 from algos.learning.replay.stacks import check_stacks, newest_of
 from algos.learning.replay.streams import Rows, Streams

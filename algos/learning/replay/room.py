@@ -1,13 +1,17 @@
-"""What a replay takes of the disk and of memory, said before the first step."""
+"""What a replay takes of the disk and of memory, said before the first step, and what goes wrong with its files."""
 
 import logging
 import os
 import shutil
 from pathlib import Path
 
-from algos.learning.replay.errors import ReplayError
+from envs.errors import PaddockError
 
 log = logging.getLogger(__name__)
+
+
+class ReplayError(PaddockError):
+    """A file of a replay is missing or damaged, or the disk refuses one."""
 
 
 def check_disk(folder: Path, capacity: int, step_bytes: int, kept: int) -> None:

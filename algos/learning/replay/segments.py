@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.disk import sync
-from algos.learning.replay.errors import ReplayError
+from algos.learning.replay.room import ReplayError
 
 MOST_BYTES = 2**26  # of a segment
 LEAST_ROWS = 256  # unless they are more bytes
