@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from algos.common.keys import Stream, keyed_generator
+from algos.common.recipe import AlgorithmRecipe
 from algos.common.timing import worker_times
 from algos.evolution.hyperparameters import Value, read_space
 from algos.evolution.pbt_tasks import LOST, Member, RoundSettings, play_round
 from algos.learning.episode_metrics import count_cut, cut_metric, own_metrics
 from algos.networks.initial import InitialPolicy
-from algos.networks.inputs import seated
 from algos.pool.protocol import Done, Pool, PoolError
-from algos.protocol import KeepsFiles, TakesPolicy
+from algos.protocol import KeepsFiles, LearnsInEnv, TakesPolicy
 from envs.errors import ConfigError, PaddockError, require
 from envs.ranges import PositiveInt, Range, UnitFloat, check_fields
 from envs.spec import EnvSpec
@@ -49,7 +49,7 @@ class PBT:
     pool: Pool
     seed: int
     folder: Path | None  # for the files of members whose algorithm keeps any
-    member: functools.partial[Any]  # makes an algorithm, given its parts and the hyperparameters that are explored
+    member: AlgorithmRecipe
     members: Annotated[int, Range("must be at least 2", low=2)]
     interval: PositiveInt
     quantile: Annotated[float, Range("must lie in [0, 0.5]; 0 lets every member go on by itself", low=0, high=0.5)]
@@ -72,8 +72,6 @@ class PBT:
 
     def __post_init__(self) -> None:
         self._check()
-        # What the members' policies see is evaluated, and played elsewhere, too.
-        self.env = seated(self.env, bool(self.member.keywords.get("seat_feature")))
         self.rounds = RoundSettings(
             self.member,
             self.env,
@@ -82,11 +80,17 @@ class PBT:
             self.interval,
             self.eval_episodes,
             self.eval_max_steps,
-            isinstance(self.member.func, KeepsFiles),
+            isinstance(self.member.target, KeepsFiles),
             None if self.folder is None else self.folder.absolute(),
         )
-        self.space = read_space(self.explore, self.member.func, self.member.keywords)
-        self._check_extremes()
+        self.space = read_space(self.explore, self.member.target, self.member.settings)
+        first = self.rounds.make({}, 0)
+        self.kind = type(first).__name__
+        if isinstance(first, LearnsInEnv) and first.env.seat_feature != self.env.seat_feature:
+            # What the members' policies see is evaluated, and played elsewhere, too.
+            self.env = replace(self.env, seat_feature=first.env.seat_feature)
+            self.rounds = replace(self.rounds, env=self.env)
+        self._check_extremes(first)
         self.population = [self._born(number) for number in range(self.members)]
         self._events: list[Event] = []
 
@@ -271,10 +275,9 @@ class PBT:
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""
-        kind = getattr(self.member.func, "__name__", str(self.member.func))
         ranges = [f"{name} {list(dimension.extremes)}" for name, dimension in self.space.items()]
         return {
-            "members": f"{self.members} of {kind}, with {self.vec.num_envs} environments each, a task each",
+            "members": f"{self.members} of {self.kind}, with {self.vec.num_envs} environments each, a task each",
             "round": f"{self.interval} iterations and {self.eval_episodes} episodes of evaluation",
             "explored": ", ".join(ranges),
         }
@@ -291,9 +294,9 @@ class PBT:
             bool(self.explore), "explore: there is nothing to explore; give a setting low, high and log, or choices"
         )
 
-    def _check_extremes(self) -> None:
+    def _check_extremes(self, first: Any) -> None:
         """Build a member with each hyperparameter at its ends: in range, and with a state that others can take over."""
-        before = leaves(self.rounds.make({}, 0).state_dict())
+        before = leaves(first.state_dict())
         for name, dimension in self.space.items():
             for value in dimension.extremes:
                 try:

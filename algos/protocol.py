@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from algos.learning.policy import Drawing as Drawing
 from algos.learning.policy import Policy as Policy
+from algos.learning.policy import ReadsInputs as ReadsInputs
 
 if TYPE_CHECKING:
     # A command that only reads run folders asks for these protocols, and need not wait for Gymnasium.

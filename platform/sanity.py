@@ -57,7 +57,7 @@ def examine(request: Request) -> int:
     seeds = range(1, request.seeds + 1)
     exams = prepare_exams(request.overrides, request.tasks, seeds)
     pool = LatePool(build("compute", compose_sections(["compute"], request.compute)["compute"]))
-    packages = {lesson.algorithm.func.__module__.partition(".")[0] for exam in exams for lesson in exam.lessons}
+    packages = {lesson.algorithm.target.__module__.partition(".")[0] for exam in exams for lesson in exam.lessons}
     with closing(pool):
         pool.open({"algos", "envs", *packages})
         return print_verdicts(judge(exams, pool), request.seeds)

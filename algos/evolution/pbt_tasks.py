@@ -5,7 +5,6 @@ anew and brings it to its state, as a resumed run does: its laws say that this c
 """
 
 import errno
-import functools
 import itertools
 import os
 import shutil
@@ -18,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.alone import make_alone
 from algos.common.disk import sync
 from algos.common.keys import Stream, episode_seed
+from algos.common.recipe import AlgorithmRecipe
 from algos.common.threads import one_thread
 from algos.evolution.hyperparameters import Value
 from algos.learning.policy_episodes import Performance, perform, threads_of
@@ -86,7 +85,7 @@ class Member:
 class RoundSettings:
     """What stays the same for all members and rounds."""
 
-    member: functools.partial[Any]  # makes an algorithm
+    member: AlgorithmRecipe
     env: EnvSpec
     vec: Vec
     seed: int  # of the run
@@ -105,7 +104,7 @@ class RoundSettings:
         given: dict[str, Any] = dict(settings)
         if self.keep_files:
             given["folder"] = None if files is None or self.folder is None else self.folder / files
-        return make_alone(self.member, self.env, self.vec, seed, **given)
+        return self.member.make_alone(self.env, self.vec, seed, **given)
 
     def take_files(self, source: Member, files: str) -> None:
         """Give the files that a member needs other names, in a folder of their own; nobody is at work on them.

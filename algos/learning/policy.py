@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from algos.networks.inputs import Inputs
 
+
+@runtime_checkable
 class Policy(Protocol):
     """What an algorithm has learned."""
 
@@ -29,3 +32,10 @@ class Drawing(Protocol):
     def drawing(self, generator: np.random.Generator) -> Policy:
         """Return the same policy with actions as training takes them: drawn, from this generator."""
         ...
+
+
+@runtime_checkable
+class ReadsInputs(Protocol):
+    """A policy whose network says what it sees of an observation, so that a file can do what it does."""
+
+    inputs: Inputs

@@ -1,14 +1,12 @@
 """A task of the sanity suite, learned by an algorithm: what a worker does for `python -m paddock.sanity`."""
 
-import functools
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from algos.common.alone import make_alone
 from algos.common.keys import Stream, episode_seed
+from algos.common.recipe import AlgorithmRecipe
 from algos.common.threads import one_thread
 from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import Performance, perform
@@ -22,7 +20,7 @@ MAX_EPISODE_STEPS = 1_000  # of the score's episodes; those of the suite end lon
 class Lesson:
     """What is learned, by which algorithm, for how long, and how it is played then."""
 
-    algorithm: functools.partial[Any]  # makes it, of env, vec, pool and seed
+    algorithm: AlgorithmRecipe
     env: EnvSpec
     vec: Vec
     seed: int
@@ -36,7 +34,7 @@ def learn_and_play(lesson: Lesson) -> Episodes:
     """Let an algorithm learn for so many steps, all in this process, and play the policy that it has then."""
     with one_thread(), TemporaryDirectory() as folder:
         files = {"folder": Path(folder)} if lesson.keeps_files else {}
-        algorithm = make_alone(functools.partial(lesson.algorithm, **files), lesson.env, lesson.vec, lesson.seed)
+        algorithm = lesson.algorithm.make_alone(lesson.env, lesson.vec, lesson.seed, **files)
         with closing(algorithm.plan()) as plan:
             for metrics in plan:
                 if metrics["step"] >= lesson.steps:

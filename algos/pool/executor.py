@@ -17,7 +17,7 @@ from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined
 from typing import Any, Protocol
 
 from algos.pool.broadcast import Blob, read_from
-from algos.pool.protocol import RemoteError
+from algos.pool.protocol import Closes, RemoteError
 from algos.pool.script import Script, dump, load, run_for
 
 FLUSH_S = 0.1  # ends of small tasks are gathered for so long
@@ -231,7 +231,7 @@ class Resident:
             if self._data is not None:
                 self._object, self._data = load(self._data)(), None
             method, args, kwargs = load(data)
-            if method == "close" and not hasattr(self._object, "close"):
+            if method == "close" and not isinstance(self._object, Closes):
                 return None
             return getattr(self._object, method)(*args, **kwargs)
         finally:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
 from algos.pool.broadcast import Broadcast
 from envs.errors import PaddockError, require
@@ -80,6 +80,15 @@ class Batch(Protocol):
         ...
 
 
+@runtime_checkable
+class Closes(Protocol):
+    """An object that has something to let go of: one on a worker is closed there when it is done with."""
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
 class Stateful(Protocol):
     """An object that lives on one worker. Its methods are called there, one at a time, in the order of the calls."""
 
@@ -94,7 +103,7 @@ class Stateful(Protocol):
         ...
 
     def close(self) -> None:
-        """Let the object go; may be called twice."""
+        """Let the object go, and close it if it `Closes`; may be called twice."""
         ...
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, TaskOptions, Value
+from algos.pool.protocol import ONE_CPU, Batch, Closes, Done, End, Needs, PoolError, Stateful, Task, TaskOptions, Value
 
 
 class SerialPool:
@@ -93,7 +93,7 @@ class _Resident:
 
     def close(self) -> None:
         closing, self._closed, self._object = self._object, True, None
-        if hasattr(closing, "close"):
+        if isinstance(closing, Closes):
             with contextlib.suppress(Exception):  # as on a worker, nobody waits for it
                 closing.close()
 

@@ -4,7 +4,6 @@ A section of the configuration names its class by `_target_`; the class's own si
 and of which types, so nothing is declared twice.
 """
 
-import functools
 import inspect
 import math
 import types
@@ -12,6 +11,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union
 
+from algos.common.recipe import AlgorithmRecipe
 from envs.errors import ConfigError, nearest, require, resolve
 
 from .vocabulary import find_usual
@@ -36,12 +36,12 @@ def build(path: str, section: Section, **parts: Any) -> Any:
     return call_checked(path, target, settings, **parts)
 
 
-def prepare(path: str, section: Section, **parts: Any) -> functools.partial[Any]:
-    """Check a section as `build` does, and return how to build what it names: its target with the settings alone."""
+def prepare(path: str, section: Section, **parts: Any) -> AlgorithmRecipe:
+    """Check an algorithm's section as `build` does, and return how to make it."""
     target, settings = _split(path, section)
     values, offered = _check(path, target, settings, parts)
     _call(path, target, values, offered)  # which says what is wrong with the values
-    return functools.partial(target, **values)
+    return AlgorithmRecipe(target, values, frozenset(offered))
 
 
 def call_checked(path: str, function: Callable[..., Any], settings: Section, **parts: Any) -> Any:

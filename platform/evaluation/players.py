@@ -81,7 +81,7 @@ def _find(word: str, env: EnvSpec) -> Player:
     known = f"players={word} is neither a run's folder nor a player of that name"
     require(word in SHORT or is_dotted(word), f"{known}; {nearest(word, SHORT)}, or the dotted path of a class")
     policy = build("players", {"_target_": SHORT.get(word, word)}, env=env)
-    require(callable(getattr(policy, "act", None)), f"players={word} has no act(obs, state); name a class that has")
+    require(isinstance(policy, Policy), f"players={word} has no act(obs, state); name a class that has")
     several = f"players={word} is one policy, and env.id={env.id} has agents of {len(env.roles)} roles"
     seated = len(env.roles) == 1 or isinstance(policy, SeatedPolicy)
     require(seated, f"{several}; name what makes an algos.learning.seated.SeatedPolicy of one for each")

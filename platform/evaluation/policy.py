@@ -15,8 +15,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from algos.learning.seated import SeatedPolicy
-from algos.networks.inputs import Inputs, blank, spaces_of, spaces_of_role
-from algos.protocol import Drawing
+from algos.networks.inputs import blank, spaces_of, spaces_of_role
+from algos.protocol import Drawing, ReadsInputs
 from envs.errors import ConfigError, require
 from envs.spaces.layout import Layout
 from envs.spaces.parts import Misfit
@@ -112,10 +112,9 @@ class TrainedPolicy:
         Raises:
             ConfigError: the observation is not of the environment's space, or the policy is none that is exported.
         """
-        inputs = getattr(self.policy, "inputs", None)
-        if not isinstance(inputs, Inputs):
+        if not isinstance(self.policy, ReadsInputs):
             raise ConfigError(f"{type(self.policy).__name__} is no policy that can be exported")
-        return inputs.feed(self._rows(observation)[0])
+        return self.policy.inputs.feed(self._rows(observation)[0])
 
     def _rows(self, observation: Any) -> tuple[NDArray[Any], bool]:
         """Observations [B, *shape] as the policy takes them, and whether it is one alone."""

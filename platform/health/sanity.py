@@ -127,7 +127,7 @@ def _prepare(
         algorithm = prepare("algo", section, env=env, vec=vec, pool=SerialPool(), seed=seeds[0], folder=None)
     except ConfigError as error:
         return Exam(task, bar, (), str(error))
-    files = isinstance(algorithm.func, KeepsFiles)
+    files = isinstance(algorithm.target, KeepsFiles)
     lessons = (Lesson(algorithm, env, vec, seed, task.steps, task.episodes, files, task.drawn) for seed in seeds)
     return Exam(task, bar, tuple(lessons), "")
 

@@ -1,6 +1,5 @@
 """Population based training: its rules worked by hand, and the laws that every algorithm keeps."""
 
-import functools
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import pytest
 from conftest import Command, assert_same_run, call_main, deterministic
 
 from algos.common.keys import Stream, keyed_generator
+from algos.common.recipe import AlgorithmRecipe
 from algos.evolution.hyperparameters import Choices, Range
 from algos.evolution.pbt_tasks import LOST, play_round
 from algos.networks.inputs import spaces_of
@@ -370,11 +370,33 @@ def test_what_changes_the_shape_of_a_state_is_refused() -> None:
         PBT(
             **parts,
             **settings,
-            member=functools.partial(Growing, width=1.0),
+            member=AlgorithmRecipe(Growing, {"width": 1.0}, frozenset()),
             explore=explore,
             eval_episodes=1,
             eval_max_steps=9,
         )
+
+
+class KnowsItsSeat:
+    """A member of somebody's own: no setting says that its policies see seats, and it names no part of its own."""
+
+    def __init__(self, **given: Any) -> None:
+        self.env, self.width = replace(given["env"], seat_feature=True), given["width"]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
+def test_what_a_member_sees_is_what_it_says_and_no_setting_by_its_name() -> None:
+    config = read_plain(compose_alone(SEATS))
+    target = f"{__name__}.{KnowsItsSeat.__name__}"
+    config["algo"] |= {
+        "member": {"_target_": target, "width": 1.0},
+        "explore": {"width": {"low": 1.0, "high": 2.0, "log": False}},
+    }
+    algo = build_algorithm(config, SerialPool())
+    assert algo.env.seat_feature and algo.rounds.env == algo.env
+    assert algo.describe()["members"].startswith("2 of KnowsItsSeat,")
 
 
 # Members that keep files

@@ -135,9 +135,9 @@ def test_an_override_holds_for_all_tasks_and_comes_before_the_settings_of_the_su
     exams = prepare_exams(["algo=ppo", "algo.gamma=0.5", "vec.num_envs=3"], ["cutoff", "bandit"], [1])
     for exam in exams:
         [lesson] = exam.lessons
-        assert lesson.algorithm.keywords["gamma"] == 0.5 and lesson.vec.num_envs == 3
+        assert lesson.algorithm.settings["gamma"] == 0.5 and lesson.vec.num_envs == 3
     [plain] = prepare_exams(["algo=ppo"], ["cutoff"], [1])
-    assert plain.lessons[0].algorithm.keywords["gamma"] == 0.9 and plain.lessons[0].vec.num_envs == 32
+    assert plain.lessons[0].algorithm.settings["gamma"] == 0.9 and plain.lessons[0].vec.num_envs == 32
 
 
 def test_a_policy_with_memory_is_held_to_other_bars() -> None:

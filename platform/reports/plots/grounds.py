@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,20 @@ from ..drawing import new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from envs.bipedal.ground import Ground
+
 Array = NDArray[np.float64]
 
 MOST = 30  # grounds of a picture
 SEED = 0  # of a ground where every episode has another one
 EARTH, FORMER_EARTH, STONE = "#66994c", "#b5b8a8", "#555555"
+
+
+@runtime_checkable
+class HasGround(Protocol):
+    """An environment whose ground can be drawn, once an episode has begun."""
+
+    ground: Ground
 
 
 def draw_grounds(history: History, title: str) -> Figure:
@@ -71,12 +80,12 @@ def _ground(life: Life) -> tuple[Array, Array, Array]:
     env = life.env.make()
     try:
         env.reset(seed=SEED)
-        ground = getattr(env.unwrapped, "ground", None)
+        walked: object = env.unwrapped
     finally:
         env.close()
-    if ground is None:
+    if not isinstance(walked, HasGround):
         raise ConfigError(f"{short_name(life.env.id)} has no ground; env=terrains and env=terrains_cppn have one")
-    return ground.x, ground.y, ground.boxes
+    return walked.ground.x, walked.ground.y, walked.ground.boxes
 
 
 def _tell(life: Life) -> str:
