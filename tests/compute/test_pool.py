@@ -38,8 +38,8 @@ from algos.pool.serial import SerialPool
 from paddock.compute.dask import autoscale, dispatcher
 from paddock.compute.dask.autoscale import Bounds
 from paddock.compute.dask.cluster import connect, local
+from paddock.compute.dask.distribution import CHUNK_S, chunk_size
 from paddock.compute.dask.pool import DaskPool
-from paddock.compute.dask.tasks import CHUNK_S, chunk_size
 
 
 @pytest.fixture(scope="module")

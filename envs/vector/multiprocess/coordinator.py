@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.errors import PaddockError
 from envs.vector.contract import EnvError
+from envs.vector.multiprocess.arrivals import Arrivals
 from envs.vector.multiprocess.process import WorkerProcess
 from envs.vector.multiprocess.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, SharedBuffers
 from envs.vector.multiprocess.worker import WorkerJob
@@ -66,9 +66,7 @@ class Coordinator:
         """
         self.restarts = 0
         self.rows = [job.rows for job in jobs]  # each worker's environments
-        self._ids = [np.arange(job.rows.start, job.rows.stop) for job in jobs]
-        self._latest: tuple[Any, list[int]] = (None, [])  # rows that came together, and the workers whose they are
-        self._each = table.num_envs // len(jobs)
+        self.arrivals = Arrivals(self.rows, table)
         self._jobs = jobs
         self._buffers = buffers
         self._table = table
@@ -79,7 +77,6 @@ class Coordinator:
         self._task: list[RowIndex | str | None] = [None] * len(jobs)  # rows that it steps, or ASKED, or None if idle
         self._progress = [(IDLE, 0.0)] * len(jobs)  # (environment at work, since when)
         self._queue: list[list[RowIndex]] = [[] for _ in jobs]  # rows sent to while it was busy
-        self._arrived: dict[int, None] = {}  # workers with READY rows, first come first
         self._answers: dict[int, Any] = {}  # of workers that were asked
         self._failed: dict[int, PaddockError] = {}  # what workers raised or died of
         self._losses = [0] * len(jobs)  # in a row
@@ -95,7 +92,7 @@ class Coordinator:
         """Have these environments stepped, whose actions lie on the table."""
         table = self._table
         lost = LOST in table.waiting(rows)
-        whole = None if lost else self._whole(rows)
+        whole = None if lost else self.arrivals.whole(rows)
         if whole is not None:
             table.mark(SENT, rows)
             for w in whole:
@@ -106,9 +103,9 @@ class Coordinator:
             # Their episodes ended with a process; what they ended with is in the buffers.
             gone, ids = ids[table.flag[ids] == LOST[0]], ids[table.flag[ids] != LOST[0]]
             table.mark(READY, gone)
-            self._arrived |= dict.fromkeys((gone // self._each).tolist())
+            self.arrivals.add(gone)
         table.mark(SENT, ids)
-        for w, part in self.split(ids).items():
+        for w, part in self.arrivals.split(ids).items():
             self._order(w, part)
 
     def wait_for(self, rows: RowIndex) -> None:
@@ -123,7 +120,7 @@ class Coordinator:
     def wait_for_any(self, size: int) -> RowIndex:
         """Wait for so many environments, whichever are READY first; raises as `wait_for` does."""
         self._wait_until(lambda: self._table.flags.count(READY) >= size)
-        return self._first(size)
+        return self.arrivals.take(size)
 
     def wait_for_first(self, groups: Sequence[RowIndex], called: Callable[[], bool]) -> int | None:
         """Wait until all of one group are READY; its number, or None once `called` says so. Raises as `wait_for`."""
@@ -169,23 +166,6 @@ class Coordinator:
             if isinstance(answer, PaddockError):
                 raise answer
         return answers
-
-    def split(self, rows: RowIndex) -> dict[int, RowIndex]:
-        """The workers of some environments, and which of these are whose."""
-        ids = np.sort(np.arange(self._table.num_envs)[rows])
-        owners = ids // self._each
-        parts = {w: ids[owners == w] for w in np.unique(owners).tolist()}
-        return {w: self.rows[w] if len(part) == self._each else part for w, part in parts.items()}
-
-    def _whole(self, rows: RowIndex) -> Sequence[int] | None:
-        """The workers whose environments these are, if they are all of theirs; None too where it takes long to say."""
-        if isinstance(rows, slice):
-            each = self._each
-            if rows.start % each == 0 and rows.stop % each == 0:
-                return range(rows.start // each, rows.stop // each)
-        elif rows is self._latest[0]:
-            return self._latest[1]
-        return None
 
     def _tell(self, w: int, message: Message) -> None:
         self.settle([w])
@@ -260,43 +240,10 @@ class Coordinator:
             self._losses[w] = 0
             self._table.note(task, said or {})
             self._table.mark(READY, task)
-            self._arrived.pop(w, None)
-            self._arrived[w] = None
+            self.arrivals.came(w)
         self._task[w] = None
         if self._queue[w] and not (w in self._failed and self._restart):
             self._order(w, self._queue[w].pop(0))
-
-    def _first(self, size: int) -> RowIndex:
-        """READY rows of the workers that came first, as many as a batch takes; there are so many."""
-        chosen: list[int] = []
-        found = 0
-        rest: NDArray[np.intp] | None = None
-        for w in list(self._arrived):
-            ready = self._table.flags.count(READY, self.rows[w].start, self.rows[w].stop)
-            if found + ready > size:  # some of an earlier worker's were received by their numbers
-                rest = self._ready(w)[: size - found]
-                break
-            del self._arrived[w]
-            if ready:
-                found += ready
-                chosen.append(w)
-            if found == size:
-                break
-        chosen.sort()
-        if rest is None:
-            first, last = self.rows[chosen[0]], self.rows[chosen[-1]]
-            if last.stop - first.start == found:
-                return slice(first.start, last.stop)
-            ids = np.concatenate([self._ids[w] for w in chosen])
-            if len(ids) == found:
-                self._latest = ids, chosen
-                return ids
-        parts = [self._ready(w) for w in chosen]
-        return np.sort(np.concatenate(parts if rest is None else [*parts, rest]))
-
-    def _ready(self, w: int) -> NDArray[np.intp]:
-        ids = self._ids[w]
-        return ids[self._table.flag[ids] == READY[0]]
 
     def _look(self) -> None:
         """Find workers that have died, or make no progress."""
@@ -342,8 +289,8 @@ class Coordinator:
         if not self._restart:
             self._failed.clear()
             raise error
-        if self._table.lose(self._ids[w]):
-            self._arrived[w] = None
+        if self._table.lose(self.arrivals.ids[w]):
+            self.arrivals.add(self.arrivals.ids[w])
         while True:
             self._losses[w] += 1
             if self._losses[w] > LOSSES_IN_A_ROW:

@@ -130,7 +130,7 @@ class MultiprocessVectorEnv(VectorEnv):
         seeds = read_seeds(seed, self.worlds)
         for i in numbers(worlds_of(rows, self.seats)):
             self._seeds[i] = seeds[i]
-        parts = self._coordinator.split(rows)
+        parts = self._coordinator.arrivals.split(rows)
         if self._key is not None:  # all forget it, those without a row to reset too
             parts = {w: parts.get(w, np.zeros(0, np.intp)) for w in range(len(self._coordinator.rows))}
             self._key = None

@@ -34,15 +34,15 @@ from algos.pool.protocol import End, PoolError, TaskTimeout, WorkerLost
 from algos.pool.script import Script, dump
 
 from .actors import ActorHandle, ActorPlacement
-from .connection import WorkerConnection, as_tuple
-from .tasks import LONG_S, Batch, Ended, Item, chunk_size, drain, finish
+from .connection import WorkerConnection
+from .distribution import Distribution
+from .tasks import Batch, Ended, Item, drain, finish
 from .workers import Workers
 
 log = logging.getLogger(__name__)
 
 SILENCE_S = 10.0  # a worker that has given no sign of life for so long is not waited for
 COPIES = 3  # of a task, on workers that fell silent one after the other
-REBALANCE_S = 0.02  # between two looks for work that waits behind a long task while others are idle
 
 
 class Dispatcher:
@@ -57,11 +57,13 @@ class Dispatcher:
         self._retries = retries
         self._timeout_s = timeout_s
         self._batches: list[Batch] = []
+        self._distribution = Distribution(
+            self.workers, self._batches, timeout_s, lambda s, fn: loop.call_later(s, self._run, fn)
+        )
         self.placement = ActorPlacement(self.workers, timeout_s)
         self._forgotten: deque[str] = deque()  # ids of broadcasts; finalizers append in any thread
         self._means: dict[str, float] = {}  # of tasks, by their function's name
         self._woken = False
-        self._rebalancing = False
         self._tasks: set[asyncio.Task[None]] = set()  # which the loop itself would let go
         self._given_up: set[Item] = set()  # whose end waits for the cause of their last worker's
 
@@ -189,69 +191,7 @@ class Dispatcher:
             ids = set(drain(self._forgotten))
             for worker in self.workers.values():
                 worker.forget(ids)
-        for batch in list(self._batches):
-            while batch.waiting and (wanting := self._room(batch)) is not None:
-                self._give(wanting, batch)
-        if self.workers.idle:
-            self._look_again()
-
-    def _room(self, batch: Batch) -> WorkerConnection | None:
-        alone = batch.waiting[0].alone
-        for worker in self.workers.idle:
-            if worker.parallel(batch.needs) and not (alone and worker.items):
-                return worker
-        if batch.mean_s is None or batch.mean_s > LONG_S or alone:
-            return None
-        return next((worker for worker in self.workers.hungry if worker.parallel(batch.needs)), None)
-
-    def _give(self, worker: WorkerConnection, batch: Batch) -> None:
-        threads = worker.parallel(batch.needs)
-        size = chunk_size(batch.remaining, self.workers.slots // batch.needs.cpu, threads, batch.mean_s)
-        if batch.mean_s is None:
-            size = max(size - len(worker.items), 1)
-        items: list[Item] = []
-        while batch.waiting and len(items) < size and not (items and (items[-1].alone or batch.waiting[0].alone)):
-            item = batch.waiting.popleft()
-            if not item.over:
-                items.append(item)
-        if not items:
-            return
-        worker.share(batch.blobs)
-        for item in items:
-            if item.blobs:
-                worker.share(item.blobs)
-        sent = [(self.workers.hold(worker, item, batch.mean_s), item.data) for item in items]
-        cpu, memory_gb, gpu = as_tuple(batch.needs)
-        needs = (worker.threads if items[0].alone else cpu, memory_gb, gpu)
-        worker.send("run", batch.function.id, sent, needs, self._timeout_s, batch.renew_after)
-        self.workers.place(worker)
-
-    def _rebalance(self) -> None:
-        """Call back what waits on one worker while another has nothing."""
-        self._rebalancing = False
-        if not self.workers.idle or any(batch.waiting for batch in self._batches):
-            return
-        rich = [
-            worker for worker in self.workers.values() if len(worker.items) > worker.threads and not worker.recalling
-        ]
-        rich.sort(key=lambda worker: worker.expected_s, reverse=True)
-        for worker in rich[: len(self.workers.idle)]:
-            begun = worker.threads
-            tasks = [number for number, item in worker.items.items() if isinstance(item.source, Batch)][begun:]
-            if tasks:
-                self._recall(worker, tasks[len(tasks) // 2 :])
-                self._look_again()
-
-    def _look_again(self) -> None:
-        if not self._rebalancing:
-            self._rebalancing = True
-            self._loop.call_later(REBALANCE_S, self._run, self._rebalance)
-
-    def _recall(self, worker: WorkerConnection, numbers: list[int]) -> None:
-        tasks = [number for number in numbers if isinstance(worker.items[number].source, Batch)]
-        if tasks:
-            worker.recalling = True
-            worker.send("recall", tasks)
+        self._distribution.feed()
 
     # Ends come in
 
@@ -315,7 +255,7 @@ class Dispatcher:
             numbers = [number for number, item in worker.items.items() if item.source is batch]
             for number in numbers:
                 worker.items[number].over = True
-            self._recall(worker, numbers)
+            self._distribution.recall(worker, numbers)
 
     # Losses
 

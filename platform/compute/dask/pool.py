@@ -13,8 +13,9 @@ from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Sta
 from .actors import ActorHandle
 from .autoscale import Fleet
 from .dispatcher import Dispatcher
+from .distribution import CHUNK_S
 from .membership import Membership
-from .tasks import AHEAD_S, CHUNK_S
+from .tasks import AHEAD_S
 
 MOST_AHEAD = 1 << 16  # tasks taken and not ended, at most
 

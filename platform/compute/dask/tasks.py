@@ -1,9 +1,8 @@
-"""Tasks on their way through the pool, and how large a chunk of them travels together."""
+"""Tasks on their way through the pool."""
 
 import contextlib
 import itertools
 import logging
-import math
 import pickle
 import threading
 import time
@@ -19,11 +18,8 @@ log = logging.getLogger(__name__)
 
 Thing = TypeVar("Thing")
 
-CHUNK_S = 0.25  # of work in a chunk at most; ends stream back all the while
-LEAST_S = 0.008  # of work in a chunk at least: a message costs about a tenth of it
 AHEAD_S = 0.1  # of work that should wait on a worker behind what it runs
 TAKE_S = 0.001  # between two looks of the workers at tasks that are being pickled
-LONG_S = 0.15  # tasks of this length wait here, for whichever worker is free first
 
 
 class Driver(Protocol):
@@ -228,23 +224,3 @@ def finish(ends: Iterable[tuple[Item, Ended | None]]) -> None:
 def drain(things: deque[Thing]) -> list[Thing]:
     """Take out what is in a deque now, to which other threads append."""
     return [things.popleft() for _ in range(len(things))]
-
-
-def chunk_size(remaining: int, slots: int, threads: int, mean_s: float | None) -> int:
-    """How many tasks to send to a worker at once.
-
-    Half of an even share of what remains, so that the last chunks are single tasks (guided self-scheduling,
-    Polychronopoulos and Kuck 1987), between LEAST_S and CHUNK_S of work for each thread; one for each thread while
-    nothing is known of their length.
-
-    Args:
-        remaining: tasks not yet sent.
-        slots: threads of all workers.
-        threads: of this worker, as many as can run such tasks.
-        mean_s: of a task; None: not known.
-    """
-    if mean_s is None:
-        return threads
-    share = math.ceil(remaining * threads / (2 * max(slots, 1)))
-    most, least = (int(threads * seconds / max(mean_s, 1e-6)) for seconds in (CHUNK_S, LEAST_S))
-    return max(1, least, min(share, most))

@@ -1,0 +1,125 @@
+"""Which worker gets which tasks: chunks in the order of the batches, and what is called back from one for another."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .connection import WorkerConnection, as_tuple
+from .tasks import Batch, Item
+from .workers import Workers
+
+CHUNK_S = 0.25  # of work in a chunk at most; ends stream back all the while
+LEAST_S = 0.008  # of work in a chunk at least: a message costs about a tenth of it
+LONG_S = 0.15  # tasks of this length wait here, for whichever worker is free first
+REBALANCE_S = 0.02  # between two looks for work that waits behind a long task while others are idle
+
+
+class Distribution:
+    """Gives workers what they want of the batches. All of it belongs to the client's event loop."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        batches: Sequence[Batch],
+        timeout_s: float | None,
+        later: Callable[[float, Callable[[], None]], Any],
+    ) -> None:
+        """Begin with no work.
+
+        Args:
+            batches: those that are open, now and later.
+            timeout_s: that a task may take.
+            later: calls a function in the loop after so many seconds.
+        """
+        self._workers = workers
+        self._batches = batches
+        self._timeout_s = timeout_s
+        self._later = later
+        self._rebalancing = False
+
+    def feed(self) -> None:
+        """Send tasks while a worker wants some, in the order of the batches."""
+        for batch in list(self._batches):
+            while batch.waiting and (wanting := self._room(batch)) is not None:
+                self._give(wanting, batch)
+        if self._workers.idle:
+            self._look_again()
+
+    def recall(self, worker: WorkerConnection, numbers: list[int]) -> None:
+        """Ask a worker to return these of its tasks, as far as it has not begun them; a call of an object stays."""
+        tasks = [number for number in numbers if isinstance(worker.items[number].source, Batch)]
+        if tasks:
+            worker.recalling = True
+            worker.send("recall", tasks)
+
+    def _room(self, batch: Batch) -> WorkerConnection | None:
+        alone = batch.waiting[0].alone
+        for worker in self._workers.idle:
+            if worker.parallel(batch.needs) and not (alone and worker.items):
+                return worker
+        if batch.mean_s is None or batch.mean_s > LONG_S or alone:
+            return None
+        return next((worker for worker in self._workers.hungry if worker.parallel(batch.needs)), None)
+
+    def _give(self, worker: WorkerConnection, batch: Batch) -> None:
+        threads = worker.parallel(batch.needs)
+        size = chunk_size(batch.remaining, self._workers.slots // batch.needs.cpu, threads, batch.mean_s)
+        if batch.mean_s is None:
+            size = max(size - len(worker.items), 1)
+        items: list[Item] = []
+        while batch.waiting and len(items) < size and not (items and (items[-1].alone or batch.waiting[0].alone)):
+            item = batch.waiting.popleft()
+            if not item.over:
+                items.append(item)
+        if not items:
+            return
+        worker.share(batch.blobs)
+        for item in items:
+            if item.blobs:
+                worker.share(item.blobs)
+        sent = [(self._workers.hold(worker, item, batch.mean_s), item.data) for item in items]
+        cpu, memory_gb, gpu = as_tuple(batch.needs)
+        needs = (worker.threads if items[0].alone else cpu, memory_gb, gpu)
+        worker.send("run", batch.function.id, sent, needs, self._timeout_s, batch.renew_after)
+        self._workers.place(worker)
+
+    def _rebalance(self) -> None:
+        """Call back what waits on one worker while another has nothing."""
+        self._rebalancing = False
+        if not self._workers.idle or any(batch.waiting for batch in self._batches):
+            return
+        rich = [
+            worker for worker in self._workers.values() if len(worker.items) > worker.threads and not worker.recalling
+        ]
+        rich.sort(key=lambda worker: worker.expected_s, reverse=True)
+        for worker in rich[: len(self._workers.idle)]:
+            begun = worker.threads
+            tasks = [number for number, item in worker.items.items() if isinstance(item.source, Batch)][begun:]
+            if tasks:
+                self.recall(worker, tasks[len(tasks) // 2 :])
+                self._look_again()
+
+    def _look_again(self) -> None:
+        if not self._rebalancing:
+            self._rebalancing = True
+            self._later(REBALANCE_S, self._rebalance)
+
+
+def chunk_size(remaining: int, slots: int, threads: int, mean_s: float | None) -> int:
+    """Return how many tasks to send to a worker at once.
+
+    Half of an even share of what remains, so that the last chunks are single tasks (guided self-scheduling,
+    Polychronopoulos and Kuck 1987), between LEAST_S and CHUNK_S of work for each thread; one for each thread while
+    nothing is known of their length.
+
+    Args:
+        remaining: tasks not yet sent.
+        slots: threads of all workers.
+        threads: of this worker, as many as can run such tasks.
+        mean_s: of a task; None: not known.
+    """
+    if mean_s is None:
+        return threads
+    share = math.ceil(remaining * threads / (2 * max(slots, 1)))
+    most, least = (int(threads * seconds / max(mean_s, 1e-6)) for seconds in (CHUNK_S, LEAST_S))
+    return max(1, least, min(share, most))
