@@ -12,7 +12,8 @@ import pytest
 from compiled import COMPILER, NATIVE, extension
 from conftest import ROOT, env_spec
 from gymnasium.vector import AutoresetMode
-from test_native_worlds import make, native, play_both  # noqa: F401, fixtures
+from native_laws import maker, native  # noqa: F401
+from test_native_worlds import play_both
 
 import envs.tasks
 from envs.native import library
@@ -67,6 +68,6 @@ def nim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("envs.tasks.nim", None)
 
 
-def test_the_game_of_the_page_has_the_same_numbers_in_python_and_in_c(make: Any, nim: None) -> None:  # noqa: F811
+def test_the_game_of_the_page_has_the_same_numbers_in_python_and_in_c(make: Any, nim: None) -> None:
     assert library.load().fingerprint(b"baseline", b"nim")
     assert play_both(make, env_spec("envs.tasks.nim:Nim"), 40, 2, AutoresetMode.SAME_STEP) > 4

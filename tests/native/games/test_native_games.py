@@ -1,41 +1,30 @@
 """Our own games in C against their rules in Python: every observation, every reward and every end, to the bit."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from compiled import native  # noqa: F401, a fixture
-from conftest import call_main, env_spec, rows
+from conftest import env_spec
+from native_laws import (  # noqa: F401, fixtures
+    assert_auto_takes,
+    assert_refused,
+    assert_same_in_any_company,
+    assert_same_run_natively,
+    maker,
+    native,
+)
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
 from envs.native import library
 from envs.native.games import ours
 from envs.native.settings import game_ids, native_task
-from envs.native.vector import NativeVectorEnv
-from envs.spec import EnvSpec
-from envs.vector import Auto
 from envs.vector.serial import SerialVectorEnv
 
 IDS = game_ids()
 EPISODES, LONGEST = 8, 2500  # of each game, and steps of all its environments at the most
 N = 4
-
-
-@pytest.fixture
-def make(native: None) -> Iterator[Callable[..., Any]]:  # noqa: F811
-    """Make native vectors; all are closed after the test."""
-    made: list[NativeVectorEnv] = []
-
-    def begin(spec: EnvSpec, num_envs: int, *arguments: Any, **named: Any) -> Any:
-        made.append(NativeVectorEnv(native_task(spec), num_envs, *arguments, **named))
-        return made[-1]
-
-    yield begin
-    for vec in made:
-        vec.close()
 
 
 def toward(aside: NDArray[Any]) -> NDArray[np.int64]:
@@ -115,37 +104,17 @@ def test_an_episode_is_the_same_in_c_as_in_python(make: Any, id: str) -> None:
 
 @pytest.mark.parametrize("id", IDS)
 def test_saved_restored_and_in_any_company_the_same_bits(make: Any, id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, draw, kept = env_spec(id, max_episode_steps=40), np.random.default_rng(3), []
-    sets = library.available()
-    for k, lanes in enumerate([*sets, sets[0]]):
-        monkeypatch.setenv(library.CHOICE, lanes)
-        kept.append(make(spec, 19, threads=1 + k % 3, packed=True))
-    for venv in kept:
-        venv.begin(5, range(19))
-    for step in range(60):
-        action = draw.integers(int(kept[0].single_action_space.n), size=19)
-        some = np.flatnonzero(draw.integers(2, size=19)) if step % 3 == 0 else np.arange(19)
-        if step % 10 == 9:  # each goes on where another was
-            states = [venv.state_dict() for venv in kept]
-            for venv, state in zip(kept, states[1:] + states[:1], strict=True):
-                venv.load_state_dict(state)
-        for venv in kept:
-            if len(some):
-                venv.send(action[some], some)
-                venv.recv()
-        assert len({venv.state_dict()["saved"].tobytes() for venv in kept}) == 1
-        assert len({venv.arrays.observation.tobytes() + venv.arrays.final.tobytes() for venv in kept}) == 1
+    assert_same_in_any_company(make, env_spec(id, max_episode_steps=40), 60, monkeypatch)
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_its_rows_are_as_long_as_in_c_and_auto_takes_it(native: None, id: str) -> None:  # noqa: F811
+def test_its_rows_are_as_long_as_in_c_and_auto_takes_it(id: str) -> None:
     spec = env_spec(id)
     task = native_task(spec)
     shape, own = library.describe(task.name), task.action_space
     assert spec.observations.itemsize == (shape.row_bytes or 4 * shape.observations) and own.n == shape.choices  # type: ignore[attr-defined]
     assert task.exact and task.observation_space == spec.spaces[0]
-    section = Auto(num_envs=2, restart=False, timeout_s=1.0).settle(spec, elsewhere=True, say=lambda line: None)
-    assert section["_target_"] == "envs.vector.Native"
+    assert_auto_takes(spec)
 
 
 @pytest.mark.parametrize("id", [id for id in IDS if id.startswith("envs.games:")])
@@ -160,7 +129,7 @@ def test_a_native_picture_is_that_of_the_game(make: Any, id: str) -> None:
     np.testing.assert_array_equal(drawn, env.render())
 
 
-def test_names_of_tasks_are_those_in_c(native: None) -> None:  # noqa: F811
+def test_names_of_tasks_are_those_in_c() -> None:
     assert {library.RECORDED[name] for name in ours.NAMES} and not ours.NAMES & {"walker", "minigrid"}
 
 
@@ -174,9 +143,7 @@ def test_what_has_no_native_version_is_refused_in_one_line() -> None:
         ("envs.sanity:paddock/Delay-v0", {"kwargs": {"numbers": 4}}, "numbers=4: the native version has 8"),
     ]
     for id, changes, named in cases:
-        with pytest.raises(ConfigError, match=named) as refused:
-            native_task(env_spec(id, **changes))
-        assert "\n" not in str(refused.value)
+        assert_refused(env_spec(id, **changes), named)
 
 
 def test_the_environment_s_own_limit_holds_natively_and_a_lower_one_of_the_recipe() -> None:
@@ -187,10 +154,7 @@ def test_the_environment_s_own_limit_holds_natively_and_a_lower_one_of_the_recip
 
 
 @pytest.mark.parametrize("id", ["envs.sanity:paddock/Copy-v0", "envs.sanity:paddock/Squared-v0"])
-def test_a_run_is_the_same_natively_and_step_by_step(native: None, id: str, tmp_path: Path) -> None:  # noqa: F811
-    words = ["algo=ppo", "env=sanity", f"env.id={id}", "compute=serial", "vec.num_envs=8", "budget.steps=256"]
+def test_a_run_is_the_same_natively_step_by_step_and_resumed(id: str, tmp_path: Path) -> None:
+    words = ["algo=ppo", "env=sanity", f"env.id={id}", "compute=serial", "vec.num_envs=8"]
     words += ["algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden=[8]", "algo.eval_every=2"]
-    for vec in ("native", "serial"):
-        assert call_main(*words, f"vec={vec}", f"run.dir={tmp_path / vec}") == 0
-    own, theirs = ((tmp_path / vec / "metrics.jsonl").read_bytes() for vec in ("native", "serial"))
-    assert own == theirs and any("eval/return_mean" in row for row in rows(tmp_path / "native"))
+    assert_same_run_natively(words, "steps", 128, 256, tmp_path)

@@ -1,24 +1,26 @@
 """MiniGrid's worlds in C against minigrid itself: every map, every observation and every reward, to the bit."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from compiled import native  # noqa: F401, a fixture
-from conftest import assert_same_run, call_main, env_spec, rows
+from conftest import env_spec
 from gymnasium.vector import AutoresetMode
+from native_laws import (  # noqa: F401, fixtures
+    assert_auto_takes,
+    assert_refused,
+    assert_same_in_any_company,
+    assert_same_run_natively,
+    maker,
+    native,
+)
 from numpy.typing import NDArray
 
-from envs.errors import ConfigError
-from envs.native import library
 from envs.native.games.minigrid import CHOICES
 from envs.native.originals import EXACT, is_exact
 from envs.native.settings import native_task
-from envs.native.vector import NativeVectorEnv
 from envs.spec import EnvSpec
-from envs.vector import Auto
 from envs.vector.serial import SerialVectorEnv
 
 minigrid = pytest.importorskip("minigrid")
@@ -51,20 +53,6 @@ def world(name: str, **changes: Any) -> EnvSpec:
     """The recipe of a world without its task in words."""
     version = "" if name[-3:-1] == "-v" else "-v0"
     return env_spec(f"minigrid:MiniGrid-{name}{version}", without=("mission",), **changes)
-
-
-@pytest.fixture
-def make(native: None) -> Iterator[Callable[..., Any]]:  # noqa: F811
-    """Make native vectors; all are closed after the test."""
-    made: list[NativeVectorEnv] = []
-
-    def begin(spec: EnvSpec, num_envs: int, *arguments: Any, **named: Any) -> Any:
-        made.append(NativeVectorEnv(native_task(spec), num_envs, *arguments, **named))
-        return made[-1]
-
-    yield begin
-    for vec in made:
-        vec.close()
 
 
 def likely() -> NDArray[np.float64]:
@@ -171,26 +159,7 @@ def test_what_is_asked_for_is_paid_when_it_is_picked_up(make: Any, name: str) ->
 
 @pytest.mark.parametrize("name", ["DoorKey-8x8", "Dynamic-Obstacles-Random-6x6", "ObstructedMaze-1Dlhb"])
 def test_saved_restored_and_in_any_company_the_same_bits(make: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, draw, kept = world(name, kwargs={"max_steps": 20}), np.random.default_rng(3), []
-    sets = library.available()
-    for k, lanes in enumerate([*sets, sets[0]]):
-        monkeypatch.setenv(library.CHOICE, lanes)
-        kept.append(make(spec, 19, threads=1 + k % 3, packed=True))
-    for venv in kept:
-        venv.begin(5, range(19))
-    for step in range(60):
-        action = draw.integers(int(kept[0].single_action_space.n), size=19)
-        some = np.flatnonzero(draw.integers(2, size=19)) if step % 3 == 0 else np.arange(19)
-        if step % 10 == 9:  # each goes on where another was
-            states = [venv.state_dict() for venv in kept]
-            for venv, state in zip(kept, states[1:] + states[:1], strict=True):
-                venv.load_state_dict(state)
-        for venv in kept:
-            if len(some):
-                venv.send(action[some], some)
-                venv.recv()
-        assert len({venv.state_dict()["saved"].tobytes() for venv in kept}) == 1
-        assert len({venv.arrays.observation.tobytes() + venv.arrays.final.tobytes() for venv in kept}) == 1
+    assert_same_in_any_company(make, world(name, kwargs={"max_steps": 20}), 60, monkeypatch)
 
 
 def test_the_caller_may_restart_and_step_on_after_an_end(make: Any) -> None:
@@ -209,27 +178,19 @@ def test_the_caller_may_restart_and_step_on_after_an_end(make: Any) -> None:
             assert_same("LavaGapS5", step, ours.reset(options=mask)[0], theirs.reset(options=mask)[0])
 
 
-def test_the_wrapper_that_names_choices_is_native_and_auto_takes_it(native: None) -> None:  # noqa: F811
+def test_the_wrapper_that_names_choices_is_native_and_auto_takes_it() -> None:
     spec = world("DoorKey-5x5", wrappers=({"_target_": CHOICES},))
     task = native_task(spec)
     assert task.exact and task.time_limit == 250 and task.observation_space == spec.spaces[0]
     assert native_task(world("DoorKey-5x5", max_episode_steps=9)).time_limit == 9
-    section = Auto(num_envs=2, restart=False, timeout_s=1.0).settle(spec, elsewhere=True, say=lambda line: None)
-    assert section["_target_"] == "envs.vector.Native"
+    assert_auto_takes(spec)
 
 
-def test_a_run_is_the_same_natively_step_by_step_and_resumed(native: None, tmp_path: Path) -> None:  # noqa: F811
+def test_a_run_is_the_same_natively_step_by_step_and_resumed(tmp_path: Path) -> None:
     words = ["algo=ppo", "env=minigrid_empty", "+env.kwargs.max_steps=20", "compute=serial"]
     words += ["algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden=[8]", "algo.eval_every=2"]
     words += ["vec.num_envs=8", "env.id=minigrid:MiniGrid-Empty-Random-5x5-v0"]
-    runs = {"native": [640], "serial": [640], "resumed": [256, 640]}
-    for name, budgets in runs.items():
-        vec = f"vec={'serial' if name == 'serial' else 'native'}"
-        for budget in budgets:
-            assert call_main(*words, vec, f"budget.steps={budget}", f"run.dir={tmp_path / name}") == 0
-    assert_same_run(tmp_path / "native", tmp_path / "resumed")
-    own, theirs = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("native", "serial"))
-    assert own == theirs and any("eval/return_mean" in row for row in rows(tmp_path / "native"))
+    assert_same_run_natively(words, "steps", 256, 640, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +211,4 @@ def test_a_run_is_the_same_natively_step_by_step_and_resumed(native: None, tmp_p
     ],
 )
 def test_what_has_no_native_version_is_refused_in_one_line(spec: EnvSpec, named: str) -> None:
-    with pytest.raises(ConfigError, match=named) as refused:
-        native_task(spec)
-    assert "\n" not in str(refused.value)
+    assert_refused(spec, named)

@@ -1,24 +1,29 @@
 """Worlds in C against the same worlds in Python: every byte of every row, whoever lives, acts and ends."""
 
-from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from compiled import native  # noqa: F401, a fixture
-from conftest import assert_same_run, call_main, env_spec, rows
+from conftest import env_spec
 from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
+from native_laws import (  # noqa: F401, fixtures
+    assert_auto_takes,
+    assert_refused,
+    assert_same_in_any_company,
+    assert_same_run_natively,
+    choose,
+    flatten,
+    maker,
+    native,
+)
 
 from envs.errors import ConfigError
-from envs.native import library
 from envs.native.boards.worlds import WORLDS
 from envs.native.settings import native_task
-from envs.native.vector import NativeVectorEnv
 from envs.spec import EnvSpec
-from envs.vector import Auto, VectorMisuse
+from envs.vector import VectorMisuse
 from envs.vector.serial import SerialVectorEnv
 
 CONNECT4, TICTACTOE, SNAKE = WORLDS
@@ -38,42 +43,6 @@ def recipe(game: str, **changes: Any) -> EnvSpec:
     if id != SNAKE:
         pytest.importorskip("pettingzoo")
     return env_spec(id, **({"kwargs": kwargs} | changes))
-
-
-@pytest.fixture
-def make(native: None) -> Iterator[Callable[..., Any]]:  # noqa: F811
-    """Make native vectors; all are closed after the test."""
-    made: list[NativeVectorEnv] = []
-
-    def begin(spec: EnvSpec, *arguments: Any, **named: Any) -> Any:
-        made.append(NativeVectorEnv(native_task(spec), *arguments, **named))
-        return made[-1]
-
-    yield begin
-    for vec in made:
-        vec.close()
-
-
-def flatten(value: Any) -> Any:
-    """Arrays as bytes, whatever they lie in."""
-    if isinstance(value, dict):
-        return {key: flatten(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [flatten(one) for one in value]
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return [flatten(one) for one in value]
-    return (str(value.dtype), value.shape, value.tobytes()) if isinstance(value, np.ndarray | np.void) else value
-
-
-def choose(venv: Any, draw: np.random.Generator, step: int) -> NDArray[np.int64]:
-    """Any choices, three times of four such as the masks allow, where there are masks."""
-    choices = int(venv.single_action_space.n)
-    given = draw.integers(choices, size=venv.num_envs)
-    if "action_mask" in str(venv.single_observation_space) and step % 4:
-        octets = venv.arrays.observation.view(np.uint8).reshape(venv.num_envs, -1)
-        scores = octets[:, :choices] * draw.random((venv.num_envs, choices))
-        given = np.where(scores.any(axis=1), scores.argmax(axis=1), given)
-    return given
 
 
 def play_both(make: Any, spec: EnvSpec, steps: int, seed: int, autoreset: AutoresetMode) -> int:
@@ -122,26 +91,7 @@ def test_many_games_are_the_world_s_in_python(make: Any, game: str) -> None:
 
 @pytest.mark.parametrize("game", GAMES)
 def test_saved_restored_and_in_any_company_the_same_bits(make: Any, game: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, draw, kept = recipe(game), np.random.default_rng(3), []
-    sets = library.available()
-    for k, lanes in enumerate([*sets, sets[0]]):
-        monkeypatch.setenv(library.CHOICE, lanes)
-        kept.append(make(spec, 19, threads=1 + k % 3, packed=True))
-    for venv in kept:
-        venv.begin(5, range(19))
-    seats = kept[0].seats
-    for step in range(40):
-        actions = choose(kept[0], draw, step)
-        some = np.flatnonzero(draw.integers(2, size=19)) if step % 3 == 0 else np.arange(19)
-        taken = (some[:, None] * seats + np.arange(seats)).ravel()
-        if step % 10 == 9:  # each goes on where another was
-            states = [venv.state_dict() for venv in kept]
-            for venv, state in zip(kept, states[1:] + states[:1], strict=True):
-                venv.load_state_dict(state)
-        for venv in kept:
-            venv.send(actions[taken], taken)
-        assert len({str(flatten(venv.recv())) for venv in kept}) == 1
-        assert len({str(flatten(venv.state_dict())) for venv in kept}) == 1
+    assert_same_in_any_company(make, recipe(game), 40, monkeypatch)
 
 
 def test_choices_of_those_who_wait_are_not_looked_at_and_others_are_checked(make: Any) -> None:
@@ -168,27 +118,19 @@ def test_a_world_that_is_over_waits_for_its_reset(make: Any) -> None:
 
 
 @pytest.mark.parametrize("game", ["connect4", "snake"])
-def test_a_run_is_the_same_natively_step_by_step_and_resumed(native: None, tmp_path: Path, game: str) -> None:  # noqa: F811
+def test_a_run_is_the_same_natively_step_by_step_and_resumed(tmp_path: Path, game: str) -> None:
     recipe(game)
     words = ["algo=ppo", f"env={game}", "compute=serial", "vec.num_envs=4", "algo.num_steps=8"]
     words += ["algo.minibatch_size=64", "algo.hidden=[8]", "algo.epochs=1", "algo.eval_every=2", "algo.eval_episodes=1"]
     words += ["+env.max_episode_steps=20"] if game == "snake" else []
-    runs = {"native": [4], "serial": [4], "resumed": [1, 4]}
-    for name, budgets in runs.items():
-        vec = f"vec={'serial' if name == 'serial' else 'native'}"
-        for budget in budgets:
-            assert call_main(*words, vec, f"budget.iterations={budget}", f"run.dir={tmp_path / name}") == 0
-    assert_same_run(tmp_path / "native", tmp_path / "resumed")
-    own, theirs = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("native", "serial"))
-    assert own == theirs and any("eval/return_mean" in row for row in rows(tmp_path / "native"))
+    assert_same_run_natively(words, "iterations", 1, 4, tmp_path)
 
 
-def test_auto_takes_a_world_whose_numbers_are_the_original_s(native: None) -> None:  # noqa: F811
+def test_auto_takes_a_world_whose_numbers_are_the_original_s() -> None:
     spec = recipe("snake")
     task = native_task(spec)
     assert task.exact and task.observation_space == spec.roles[0].observation_space and task.time_limit is None
-    section = Auto(num_envs=2, restart=False, timeout_s=1.0).settle(spec, elsewhere=True, say=lambda line: None)
-    assert section["_target_"] == "envs.vector.Native"
+    assert_auto_takes(spec)
 
 
 @pytest.mark.parametrize(
@@ -202,9 +144,7 @@ def test_auto_takes_a_world_whose_numbers_are_the_original_s(native: None) -> No
     ],
 )
 def test_what_has_no_native_version_is_refused_in_one_line(changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named) as refused:
-        native_task(recipe("snake", **changes))
-    assert "\n" not in str(refused.value)
+    assert_refused(recipe("snake", **changes), named)
 
 
 @pytest.mark.skipif(
