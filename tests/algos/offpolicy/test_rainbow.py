@@ -14,6 +14,7 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
     VECTOR,
     architecture,
     assert_equal_states,
+    assert_goes_on,
     learner,
     lesson,
     part,
@@ -23,7 +24,6 @@ from torch import Tensor
 
 from algos.common.keys import Stream, keyed_generator
 from algos.learning.offpolicy.learners.objectives import QObjective
-from algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
 from algos.learning.offpolicy.learners.torch_returns import project
 from algos.learning.replay.batch import Batch
 from algos.networks.actor import ActorPolicy, DenseActor, make_actor
@@ -209,27 +209,10 @@ def test_atoms_come_to_be_as_likely_as_the_returns() -> None:
     np.testing.assert_allclose(found, [0.375, 0.375, 0, 0, 0, 0.25, 0], atol=0.01)
 
 
-def assert_goes_on(make: Any, of: Architecture) -> None:
-    """Four updates at once are four one by one, and a restored learner goes on to the same bits."""
-    batch = lesson(of)
-    whole, apart, restored = (make() for _ in range(3))
-    report, errors = whole.update(batch, 0.01)
-    parts = [apart.update(part(batch, slice(u, u + 1)), 0.01) for u in range(3)]
-    restored.load_state_dict(apart.state_dict())
-    parts.append(restored.update(part(batch, slice(3, 4)), 0.01))
-    assert report.tobytes() == np.concatenate([each for each, _ in parts]).tobytes()
-    assert errors.tobytes() == np.concatenate([each for _, each in parts]).tobytes()
-    assert_equal_states(whole.state_dict(), restored.state_dict())
-
-
 @pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
 def test_a_restored_learner_of_atoms_goes_on_to_the_same_bits(observation: spaces.Space) -> None:
     of = spread(observation, shared=True)
-
-    def make() -> TorchQLearner:
-        return learner(of)
-
-    assert_goes_on(make, of)
+    assert_goes_on(lambda: learner(of), lesson(of), 0.01)
 
 
 # Noise
@@ -290,11 +273,7 @@ def test_the_greatest_noise_is_of_layers_and_not_of_convolutions() -> None:
 @pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
 def test_a_restored_noisy_learner_goes_on_to_the_same_bits(observation: spaces.Space) -> None:
     of = spread(observation, shared=True)
-
-    def make() -> TorchQLearner:
-        return learner(of, noisy_sigma=0.5)
-
-    assert_goes_on(make, of)
+    assert_goes_on(lambda: learner(of, noisy_sigma=0.5), lesson(of), 0.01)
 
 
 def test_whether_somebody_asks_for_weights_changes_no_update() -> None:

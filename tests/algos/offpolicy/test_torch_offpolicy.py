@@ -1,6 +1,6 @@
 """Learners from replay in torch: by the numbers of the dense ones, and for what those do not take."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -134,21 +134,11 @@ def test_errors_are_the_distances_from_the_best_legal_next_value(name: str, doub
 def test_values_are_learned_as_dense_ones_are(objective: QObjective, observation: spaces.Space, shared: bool) -> None:
     of = architecture(observation, shared=shared)
     dense, torchs = DenseQLearner(of, objective, 3, adam_epsilon=1e-8, threads=1), learner(of, objective)
-    assert_equal_states(dense.state_dict(), torchs.state_dict())
-    for seed in range(2):
-        batch = lesson(of, U=3, seed=seed)
-        (report, errors), (own_report, own_errors) = (one.update(batch, 0.003) for one in (dense, torchs))
-        np.testing.assert_allclose(own_report, report, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(own_errors, errors, rtol=1e-4, atol=1e-5)
-    theirs, own = dense.state_dict(), torchs.state_dict()
-    for name, value in theirs.items():
-        np.testing.assert_allclose(own[name], value, rtol=1e-4, atol=2e-5, err_msg=name)
-    # Either goes on from what the other keeps.
-    torchs.load_state_dict(theirs)
-    assert_equal_states(torchs.state_dict(), theirs)
+    batches = [lesson(of, U=3, seed=seed) for seed in range(2)]
+    assert_learned_alike(dense, torchs, batches)
     acting = torchs.weights(6).parameters
     np.testing.assert_allclose(acting, dense.weights(6).parameters[: len(acting)], rtol=1e-6)
-    played, expected = (values_of(of, one.weights(6), batch.obs[0]) for one in (torchs, dense))
+    played, expected = (values_of(of, one.weights(6), batches[-1].obs[0]) for one in (torchs, dense))
     np.testing.assert_array_equal(played, expected)
 
 
@@ -216,18 +206,36 @@ def test_four_updates_at_once_are_four_one_by_one_and_a_restored_learner_goes_on
     observation: spaces.Space,
 ) -> None:
     of = architecture(observation, shared=True)
-    batch = lesson(of)
-    whole: OffPolicyLearner = learner(of, quantiles=3)
-    report, errors = whole.update(batch, 0.01)
-    apart = learner(of, quantiles=3)
-    parts = [apart.update(part(batch, slice(u, u + 1)), 0.01) for u in range(3)]
-    restored = learner(of, quantiles=3)
+    assert_goes_on(lambda: learner(of, quantiles=3), lesson(of), 0.01)
+
+
+def assert_goes_on(make: Callable[[], Any], batch: Batch, rate: float) -> Any:
+    """Four updates at once are four one by one, and a restored learner goes on to the same bits; returns one."""
+    whole, apart, restored = (make() for _ in range(3))
+    own: OffPolicyLearner = whole
+    report, errors = own.update(batch, rate)
+    parts = [apart.update(part(batch, slice(u, u + 1)), rate) for u in range(3)]
     restored.load_state_dict(apart.state_dict())
-    parts.append(restored.update(part(batch, slice(3, 4)), 0.01))
+    parts.append(restored.update(part(batch, slice(3, 4)), rate))
     assert report.tobytes() == np.concatenate([each for each, _ in parts]).tobytes()
     assert errors.tobytes() == np.concatenate([each for _, each in parts]).tobytes()
     assert_equal_states(whole.state_dict(), restored.state_dict())
-    assert report.shape == (4, len(whole.reported)) and errors.shape == (4, 40)
+    assert report.shape == (4, len(own.reported)) and errors.shape == batch.reward.shape
+    return whole
+
+
+def assert_learned_alike(dense: Any, torchs: Any, batches: Sequence[Batch]) -> None:
+    """Two learners begin alike, learn the same but for rounding, and either goes on from what the other keeps."""
+    assert_equal_states(dense.state_dict(), torchs.state_dict())
+    for batch in batches:
+        (report, errors), (own_report, own_errors) = (one.update(batch, 0.003) for one in (dense, torchs))
+        np.testing.assert_allclose(own_report, report, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(own_errors, errors, rtol=1e-4, atol=1e-5)
+    theirs, own = dense.state_dict(), torchs.state_dict()
+    for name, value in theirs.items():
+        np.testing.assert_allclose(own[name], value, rtol=1e-4, atol=2e-5, err_msg=name)
+    torchs.load_state_dict(theirs)
+    assert_equal_states(torchs.state_dict(), theirs)
 
 
 def assert_equal_states(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -311,18 +319,7 @@ def test_actors_and_critics_learn_what_dense_ones_do(objective: ActorCriticObjec
     of = actor_of(objective)
     dense = DenseActorCritic(of, 3, critic_hidden=(20,), objective=objective, adam_epsilon=1e-8, threads=1)
     torchs = actor_critic(of, objective)
-    assert_equal_states(dense.state_dict(), torchs.state_dict())
-    for _ in range(2):
-        batch = moves(of, U=3)
-        (report, errors), (own_report, own_errors) = (one.update(batch, 0.003) for one in (dense, torchs))
-        np.testing.assert_allclose(own_report, report, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(own_errors, errors, rtol=1e-4, atol=1e-5)
-    theirs, own = dense.state_dict(), torchs.state_dict()
-    for name, value in theirs.items():
-        np.testing.assert_allclose(own[name], value, rtol=1e-4, atol=2e-5, err_msg=name)
-    # Either goes on from what the other keeps.
-    torchs.load_state_dict(theirs)
-    assert_equal_states(torchs.state_dict(), theirs)
+    assert_learned_alike(dense, torchs, [moves(of, U=3) for _ in range(2)])
     np.testing.assert_array_equal(torchs.weights(6).parameters, dense.weights(6).parameters)
 
 
@@ -332,15 +329,7 @@ def test_actors_and_critics_of_images_go_on_from_what_was_kept(observation: spac
     objective = OBJECTIVES[name]
     of = actor_of(objective, observation)
     batch = moves(of)
-    whole, apart, restored = (actor_critic(of, objective) for _ in range(3))
-    own: OffPolicyLearner = whole
-    report, errors = own.update(batch, 0.003)
-    parts = [apart.update(part(batch, slice(u, u + 1)), 0.003) for u in range(3)]
-    restored.load_state_dict(apart.state_dict())
-    parts.append(restored.update(part(batch, slice(3, 4)), 0.003))
-    assert report.tobytes() == np.concatenate([each for each, _ in parts]).tobytes()
-    assert errors.tobytes() == np.concatenate([each for _, each in parts]).tobytes()
-    assert_equal_states(whole.state_dict(), restored.state_dict())
+    whole = assert_goes_on(lambda: actor_critic(of, objective), batch, 0.003)
 
     seen = np.ascontiguousarray(batch.obs[0])
     with torch.no_grad():
