@@ -4,14 +4,19 @@ So whoever trains several, members of a population or lessons of a suite, makes 
 looks at no signature.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from algos.common.threads import one_thread
 from algos.pool.serial import SerialPool
-from envs.spec import EnvSpec
-from envs.vector import Vec
+
+if TYPE_CHECKING:
+    # Help and errors of a configuration, which may name a recipe, need not wait for Gymnasium.
+    from envs.spec import EnvSpec
+    from envs.vector import Vec
 
 
 @dataclass(frozen=True)
