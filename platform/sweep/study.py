@@ -1,4 +1,4 @@
-"""The Optuna study of a sweep: where it is stored, who draws its values, and who gives up on its trials.
+"""The Optuna study of a sweep: what it is about, and where it is stored.
 
 In the sweep's folder `sweep.json` says what the study is about, and `study.journal` holds it unless a URL was given.
 Optuna's own tools read both: `optuna trials --storage-class JournalFileStorage --storage FOLDER/study.journal ...`.
@@ -6,7 +6,6 @@ Optuna's own tools read both: `optuna trials --storage-class JournalFileStorage 
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import os
@@ -17,32 +16,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from envs.errors import ConfigError, nearest, require
+from envs.errors import ConfigError, require
 from envs.ranges import AT_LEAST_ONE, AT_LEAST_ZERO, PositiveInt, check_fields
 
 from ..runs.checkpoint import write_atomically
 from ..runs.folder import FolderError
 from ..runs.late import optuna
+from .samplers import make_pruner, make_sampler
 
 if TYPE_CHECKING:
     import polars as pl
 
 SETTINGS, JOURNAL = "sweep.json", "study.journal"  # in the sweep's folder
-SAMPLERS = {
-    "tpe": "TPESampler",
-    "cmaes": "CmaEsSampler",
-    "gp": "GPSampler",
-    "nsga2": "NSGAIISampler",
-    "qmc": "QMCSampler",
-    "random": "RandomSampler",
-}
-PRUNERS = {
-    "median": "MedianPruner",
-    "percentile": "PercentilePruner",
-    "successive_halving": "SuccessiveHalvingPruner",
-    "hyperband": "HyperbandPruner",
-    "none": "NopPruner",
-}
 DIRECTIONS = ("maximize", "minimize")
 COMPARISON = re.compile(r"\s*(\S+)\s*(<=|>=)\s*(\S+)\s*")
 
@@ -281,33 +266,3 @@ def read_trials(folder: str | os.PathLike[str]) -> pl.DataFrame:
 def open_trial(study: optuna.Study, known: optuna.trial.FrozenTrial) -> optuna.Trial:
     """Return a trial that runs, to report to: Optuna's public ways make new ones alone."""
     return optuna.trial.Trial(study, known._trial_id)
-
-
-def make_sampler(name: str, options: Mapping[str, Any], seed: int) -> optuna.samplers.BaseSampler:
-    """A sampler by its name here.
-
-    Raises:
-        ConfigError: the name or an option is unknown, or a value is out of range.
-    """
-    require(name in SAMPLERS, f"sampler={name} is unknown; {nearest(name, SAMPLERS)}")
-    return _make(name, getattr(optuna.samplers, SAMPLERS[name]), dict(options), {"seed": seed})
-
-
-def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePruner:
-    """A pruner by its name here.
-
-    Raises:
-        ConfigError: the name or an option is unknown, or a value is out of range.
-    """
-    require(name in PRUNERS, f"pruner={name} is unknown; {nearest(name, PRUNERS)}")
-    return _make(name, getattr(optuna.pruners, PRUNERS[name]), dict(options), {})
-
-
-def _make(name: str, target: Any, options: dict[str, Any], ours: Mapping[str, Any]) -> Any:
-    taken = [key for key in inspect.signature(target.__init__).parameters if key not in ("self", *ours)]
-    for key in options:
-        require(key in taken, f"options.{name}.{key} is not an option of Optuna's; {nearest(key, taken)}")
-    try:
-        return target(**options, **ours)
-    except (TypeError, ValueError, ImportError) as error:
-        raise ConfigError(f"options.{name}: {' '.join(str(error).split())}; see Optuna's documentation") from error

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from algos.pool.driver import DriverConnection
 from algos.pool.executor import Executor, Job, perform
 from algos.pool.protocol import RemoteError
-from algos.pool.worker import Session
 
 
 class Told:
@@ -76,16 +76,16 @@ def test_a_task_runs_once_the_larger_one_before_it_was_taken_back() -> None:
 
 def test_an_object_is_closed_though_its_driver_went_while_a_call_waited_for_a_thread() -> None:
     executor, loop, may_end = Executor(1, 1.0, 0, lambda: None), asyncio.new_event_loop(), threading.Event()
-    session = Session(None, executor, loop, None)
-    session._make("object", pickle.dumps(Closes))
-    session._call("object", 0, pickle.dumps(("work", (), {})), (1, 0.0, 0), None)
-    _wait_for_idle(executor, lambda: bool(session._ends))
+    driver = DriverConnection(None, executor, loop, None)
+    driver._make("object", pickle.dumps(Closes))
+    driver._call("object", 0, pickle.dumps(("work", (), {})), (1, 0.0, 0), None)
+    _wait_for_idle(executor, lambda: bool(driver._ends))
     executor.add(Job(Told(), lambda _: may_end.wait(10), deque([(0, b"")]), 1, 0.0, 0))
     for number in (1, 2):
-        session._call("object", number, pickle.dumps(("work", (), {})), (1, 0.0, 0), None)
-    session.abandon()
+        driver._call("object", number, pickle.dumps(("work", (), {})), (1, 0.0, 0), None)
+    driver.abandon()
     may_end.set()
-    assert Closes.closed.wait(10) and len(session._ends) == 1
+    assert Closes.closed.wait(10) and len(driver._ends) == 1
     loop.close()
 
 

@@ -1,0 +1,57 @@
+"""Who draws a study's values, and who gives up on its trials: Optuna's samplers and pruners, by their names here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from envs.errors import ConfigError, nearest, require
+
+from ..runs.late import optuna
+
+SAMPLERS = {
+    "tpe": "TPESampler",
+    "cmaes": "CmaEsSampler",
+    "gp": "GPSampler",
+    "nsga2": "NSGAIISampler",
+    "qmc": "QMCSampler",
+    "random": "RandomSampler",
+}
+PRUNERS = {
+    "median": "MedianPruner",
+    "percentile": "PercentilePruner",
+    "successive_halving": "SuccessiveHalvingPruner",
+    "hyperband": "HyperbandPruner",
+    "none": "NopPruner",
+}
+
+
+def make_sampler(name: str, options: Mapping[str, Any], seed: int) -> optuna.samplers.BaseSampler:
+    """A sampler by its name here.
+
+    Raises:
+        ConfigError: the name or an option is unknown, or a value is out of range.
+    """
+    require(name in SAMPLERS, f"sampler={name} is unknown; {nearest(name, SAMPLERS)}")
+    return _make(name, getattr(optuna.samplers, SAMPLERS[name]), dict(options), {"seed": seed})
+
+
+def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePruner:
+    """A pruner by its name here.
+
+    Raises:
+        ConfigError: the name or an option is unknown, or a value is out of range.
+    """
+    require(name in PRUNERS, f"pruner={name} is unknown; {nearest(name, PRUNERS)}")
+    return _make(name, getattr(optuna.pruners, PRUNERS[name]), dict(options), {})
+
+
+def _make(name: str, target: Any, options: dict[str, Any], ours: Mapping[str, Any]) -> Any:
+    taken = [key for key in inspect.signature(target.__init__).parameters if key not in ("self", *ours)]
+    for key in options:
+        require(key in taken, f"options.{name}.{key} is not an option of Optuna's; {nearest(key, taken)}")
+    try:
+        return target(**options, **ours)
+    except (TypeError, ValueError, ImportError) as error:
+        raise ConfigError(f"options.{name}: {' '.join(str(error).split())}; see Optuna's documentation") from error
