@@ -16,7 +16,7 @@ from envs.errors import ConfigError, PaddockError, nearest, require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
 from .reports.curves import EVALUATION, EXPLAINED, TRAINING, X_AXES, draw_group, label_x, read_line
-from .reports.data import Run, differing_keys, find_repeats, group_by_seed, sort_groups
+from .reports.data import ReportedRun, differing_keys, find_repeats, group_by_seed, sort_groups
 from .reports.drawing import COLORS, GREY, new_figure, open_axes
 from .reports.histories import HISTORIES, read_pictures
 from .runs.folder import read_config, short_name
@@ -101,7 +101,7 @@ def plot(runs: Sequence[Path], out: Path, *, x: str = "step", y: Sequence[str] |
     _write(draw(read, x, y), out)
 
 
-def draw(runs: Sequence[Run], x: str = "step", y: Sequence[str] | None = None) -> Figure:
+def draw(runs: Sequence[ReportedRun], x: str = "step", y: Sequence[str] | None = None) -> Figure:
     """The picture of `plot`, as a figure that belongs to no window."""
     require(x in X_AXES, f"x={x} is not an axis; allowed: {', '.join(X_AXES)}")
     begun = [run for run in runs if run.columns]
@@ -144,7 +144,7 @@ def draw(runs: Sequence[Run], x: str = "step", y: Sequence[str] | None = None) -
     return figure
 
 
-def label_groups(groups: Sequence[list[Run]]) -> dict[str, list[Run]]:
+def label_groups(groups: Sequence[list[ReportedRun]]) -> dict[str, list[ReportedRun]]:
     """Groups by what tells them apart: algorithm and environment, or up to three keys, or else names of folders."""
     runs = [group[0] for group in groups]
     differing = differing_keys(runs)
@@ -157,9 +157,9 @@ def label_groups(groups: Sequence[list[Run]]) -> dict[str, list[Run]]:
     return dict(zip(labels, groups, strict=True))
 
 
-def _draw_panel(ax: Axes, groups: Mapping[str, list[Run]], x: str, metrics: Sequence[str]) -> list[Run]:
+def _draw_panel(ax: Axes, groups: Mapping[str, list[ReportedRun]], x: str, metrics: Sequence[str]) -> list[ReportedRun]:
     """Draw each group's lines of each metric; returns the runs that lack numbers."""
-    missing: list[Run] = []
+    missing: list[ReportedRun] = []
     series = [(label, group, metric) for label, group in groups.items() for metric in metrics]
     for k, (label, group, metric) in enumerate(series):
         every = [(run, read_line(run.columns, x, metric)) for run in group]
@@ -182,7 +182,7 @@ def _spell_out(legend: Legend) -> None:
         text.set_parse_math(False)
 
 
-def _default_metrics(groups: Sequence[list[Run]]) -> list[str]:
+def _default_metrics(groups: Sequence[list[ReportedRun]]) -> list[str]:
     known = [{name for run in group for name in run.columns} for group in groups]
     if not all(EVALUATION in names for names in known):
         return [TRAINING]
@@ -194,13 +194,13 @@ def _find(folder: Path) -> list[Path]:
     return find_runs(folder) if folder.is_dir() and not (folder / "config.yaml").exists() else [folder]
 
 
-def _read(folders: Iterable[Path]) -> list[Run]:
+def _read(folders: Iterable[Path]) -> list[ReportedRun]:
     """Read runs; of a folder with several, those that cannot be read are named and left out."""
-    read: dict[Path, Run] = {}
+    read: dict[Path, ReportedRun] = {}
     for folder in folders:
         for path in _find(folder):
             try:
-                read.setdefault(path.resolve(), Run(path, read_config(path), read_columns(path)))
+                read.setdefault(path.resolve(), ReportedRun(path, read_config(path), read_columns(path)))
             except PaddockError as error:
                 if path == folder:
                     raise
@@ -217,7 +217,7 @@ def _setting(key: str, value: Any) -> str:
     return shown if key == "algo.name" else f"{key.rpartition('.')[2]}={shown}"
 
 
-def _title(groups: Mapping[str, list[Run]]) -> str:
+def _title(groups: Mapping[str, list[ReportedRun]]) -> str:
     runs = [run for group in groups.values() for run in group]
     names = [{str(run.settings.get("algo.name", "")) for run in runs}, {run.env for run in runs}]
     subject = " on ".join(name for choice in names if len(choice) == 1 for name in choice if name) or "learning curves"
@@ -255,7 +255,7 @@ def _command(arguments: Sequence[str]) -> None:
         print(file)
 
 
-def _list_pictures(runs: Sequence[Run], asked: Sequence[str]) -> dict[str, Callable[[str], Figure]]:
+def _list_pictures(runs: Sequence[ReportedRun], asked: Sequence[str]) -> dict[str, Callable[[str], Figure]]:
     """What there is to draw of one run beside its curves; all that is asked for is there."""
     listed = f"show={','.join(asked)}"
     remedy = f"give one RUN, or choose show={CURVES}"

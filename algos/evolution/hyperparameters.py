@@ -41,7 +41,7 @@ class Dimension(Protocol):
 
 
 @dataclass(frozen=True)
-class Range:
+class RangeDimension:
     """All numbers, or all whole numbers, from low to high."""
 
     low: Value
@@ -76,7 +76,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Choices:
+class ChoiceDimension:
     """Some numbers, in an order in which neighbours are alike."""
 
     choices: tuple[Value, ...]
@@ -143,14 +143,14 @@ def _read(name: str, section: Mapping[str, Any], whole: bool) -> Dimension:
         require(several, f"{path}.choices={listed!r} must list two numbers or more")
         choices = tuple(_number(f"{path}.choices", value, whole) for value in listed)
         require(len(set(choices)) == len(choices), f"{path}.choices={list(choices)} has a number twice; leave one out")
-        return Choices(choices)
+        return ChoiceDimension(choices)
     low, high = (_number(f"{path}.{key}", section[key], whole) for key in ("low", "high"))
     log = section["log"]
     require(isinstance(log, bool), f"{path}.log={log!r} must be true or false")
     require(low < high, f"{path}.low={low} must be below {name}.high={high}")
     require(low >= 0, f"{path}.low={low} must not be negative, since factors would move it the wrong way")
     require(low > 0 or not log, f"{path}.low={low} has no logarithm; raise it, or use log=false")
-    return Range(low, high, log, whole)
+    return RangeDimension(low, high, log, whole)
 
 
 def _number(path: str, value: Any, whole: bool) -> Value:

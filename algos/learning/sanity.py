@@ -17,7 +17,7 @@ MAX_EPISODE_STEPS = 1_000  # of the score's episodes; those of the suite end lon
 
 
 @dataclass(frozen=True)
-class Lesson:
+class SanityLesson:
     """What is learned, by which algorithm, for how long, and how it is played then."""
 
     algorithm: AlgorithmRecipe
@@ -30,7 +30,7 @@ class Lesson:
     drawn: bool  # their actions are drawn, of a policy that can do so
 
 
-def learn_and_play(lesson: Lesson) -> Episodes:
+def learn_and_play(lesson: SanityLesson) -> Episodes:
     """Let an algorithm learn for so many steps, all in this process, and play the policy that it has then."""
     with one_thread(), TemporaryDirectory() as folder:
         files = {"folder": Path(folder)} if lesson.keeps_files else {}

@@ -31,7 +31,7 @@ Make = Callable[[Pool], Any]  # an algorithm at its beginning, on a pool
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedRun:
     """Some iterations of an algorithm.
 
     Attributes:
@@ -77,7 +77,7 @@ def check_algo(config: Mapping[str, Any], compute: Mapping[str, Any], iterations
         yield "workers", _guarded(lambda: _check_workers(make, config, compute, whole, states))
 
 
-def play(algorithm: Any, iterations: int, states: Checkpoints) -> Played:
+def play(algorithm: Any, iterations: int, states: Checkpoints) -> PlayedRun:
     """Pull so many rows, and keep the state at each as the disk gives it back."""
     rows, kept = list[dict[str, Any]](), list[State]()
     with closing(algorithm.plan()) as plan:
@@ -88,7 +88,7 @@ def play(algorithm: Any, iterations: int, states: Checkpoints) -> Played:
             kept.append(_stored(algorithm, states, len(kept)))
     if len(rows) < iterations:
         raise ValueError(f"plan() ended after {len(rows)} of {iterations} iterations; it goes on for ever")
-    return Played(rows, kept)
+    return PlayedRun(rows, kept)
 
 
 def _stored(algorithm: Any, states: Checkpoints, number: int) -> State:
@@ -149,7 +149,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _check_repeated(make: Make, whole: Played, states: Checkpoints) -> Finding:
+def _check_repeated(make: Make, whole: PlayedRun, states: Checkpoints) -> Finding:
     """Another one of the same settings gives the same, whatever the process has drawn meanwhile."""
     random.random()
     np.random.random()
@@ -161,7 +161,7 @@ def _check_repeated(make: Make, whole: Played, states: Checkpoints) -> Finding:
     return Finding("ok", "the same settings give the same rows and states again")
 
 
-def _check_states(make: Make, whole: Played, states: Checkpoints) -> Finding:
+def _check_states(make: Make, whole: PlayedRun, states: Checkpoints) -> Finding:
     """A new one that loads the state of any iteration goes on to the same bits."""
     original = make(SerialPool())
     with closing(original.plan()) as plan:
@@ -199,7 +199,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _check_workers(
-    make: Make, config: Mapping[str, Any], compute: Mapping[str, Any], whole: Played, states: Checkpoints
+    make: Make, config: Mapping[str, Any], compute: Mapping[str, Any], whole: PlayedRun, states: Checkpoints
 ) -> Finding:
     """Two worker processes give what this process does."""
     pool = LatePool(build("compute", dict(compute)))
@@ -213,7 +213,7 @@ def _check_workers(
     return Finding("ok", "two processes give the same rows and states as this one")
 
 
-def parted(whole: Played, other: Played, start: int) -> str:
+def parted(whole: PlayedRun, other: PlayedRun, start: int) -> str:
     """Say where the other one, which began after iteration `start`, first differs; "" where it is the same bits."""
     for k, (row, state) in enumerate(zip(other.rows, other.states, strict=True), start):
         if changed := _changes(whole.rows[k], row):

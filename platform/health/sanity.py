@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from algos.learning.episodes import Episodes
-from algos.learning.sanity import Lesson, learn_and_play
+from algos.learning.sanity import SanityLesson, learn_and_play
 from algos.pool.protocol import Done, Pool
 from algos.pool.serial import SerialPool
 from algos.protocol import KeepsFiles
@@ -23,7 +23,7 @@ OWN = ("steps", "algo")  # what an option of conf/algo/sanity may say of one tas
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class SanitySettings:
     """How an algorithm takes the suite, as an option of conf/algo/sanity says it."""
 
     draws: bool  # its policy draws actions from a distribution
@@ -55,12 +55,12 @@ class Exam:
 
     task: SanityTask
     bar: Bar | None
-    lessons: tuple[Lesson, ...]  # one for each seed
+    lessons: tuple[SanityLesson, ...]  # one for each seed
     reason: str  # why there is none
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SanityVerdict:
     """What came of a task."""
 
     task: SanityTask
@@ -85,7 +85,7 @@ def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
     sections = compose_sections(
         ["algo", "env", "vec", "sanity"], ["env=sanity", "vec=serial", *overrides, f"+algo/sanity@sanity={name}"]
     )
-    settings: Settings = call_checked("sanity", Settings, sections["sanity"])
+    settings: SanitySettings = call_checked("sanity", SanitySettings, sections["sanity"])
     if not any(word.startswith("vec.num_envs=") for word in overrides):
         sections["vec"]["num_envs"] = settings.num_envs
     given = {word.partition("=")[0].split(".")[1] for word in overrides if word.startswith("algo.")}
@@ -128,11 +128,11 @@ def _prepare(
     except ConfigError as error:
         return Exam(task, bar, (), str(error))
     files = isinstance(algorithm.target, KeepsFiles)
-    lessons = (Lesson(algorithm, env, vec, seed, task.steps, task.episodes, files, task.drawn) for seed in seeds)
+    lessons = (SanityLesson(algorithm, env, vec, seed, task.steps, task.episodes, files, task.drawn) for seed in seeds)
     return Exam(task, bar, tuple(lessons), "")
 
 
-def judge(exams: Iterable[Exam], pool: Pool) -> Iterator[Verdict]:
+def judge(exams: Iterable[Exam], pool: Pool) -> Iterator[SanityVerdict]:
     """Have all lessons learned, and yield the verdicts in the order of the tasks, each as soon as it can be told."""
     exams = list(exams)
     lessons = [(k, lesson) for k, exam in enumerate(exams) for lesson in exam.lessons]
@@ -147,20 +147,20 @@ def judge(exams: Iterable[Exam], pool: Pool) -> Iterator[Verdict]:
         yield _verdict(exam, [])
 
 
-def _verdict(exam: Exam, ends: Sequence[Done]) -> Verdict:
+def _verdict(exam: Exam, ends: Sequence[Done]) -> SanityVerdict:
     if exam.bar is None or not ends:
-        return Verdict(exam.task, exam.bar, (), "skip", exam.reason)
+        return SanityVerdict(exam.task, exam.bar, (), "skip", exam.reason)
     scores = tuple(float("nan") if end.error is not None else _score(exam.task, end.value) for end in ends)
     errors = [f"{type(end.error).__name__}: {split_details(end.error)[0]}" for end in ends if end.error is not None]
     level: Literal["ok", "FAIL"] = "ok" if all(map(exam.bar.passes, scores)) else "FAIL"
-    return Verdict(exam.task, exam.bar, scores, level, errors[0] if errors else "")
+    return SanityVerdict(exam.task, exam.bar, scores, level, errors[0] if errors else "")
 
 
 def _score(task: SanityTask, played: Episodes) -> float:
     return task.score(played.each, played.lengths)
 
 
-def print_verdicts(verdicts: Iterable[Verdict], seeds: int) -> int:
+def print_verdicts(verdicts: Iterable[SanityVerdict], seeds: int) -> int:
     """Print a line for each task as its verdict comes, and what to suspect first; returns 1 where one failed."""
     scores = max(7 * seeds, len("scores"))
     print(f"{'':4} {'task':15} {'scores':{scores}} {'chance':>7} {'without':>7} {'best':>7}  passes", flush=True)

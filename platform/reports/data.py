@@ -25,7 +25,7 @@ MOST_KEYS = 6  # in the name of a group
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class ReportedRun:
     """One run's configuration and numbers."""
 
     path: Path
@@ -55,7 +55,7 @@ class Entry:
     """A run, as far as it can be read."""
 
     name: str  # its path from the folder that was given
-    run: Run  # of a damaged one, configuration or columns are empty
+    run: ReportedRun  # of a damaged one, configuration or columns are empty
     state: str
     why: str
     provenance: dict[str, Any]
@@ -151,9 +151,9 @@ def group(entries: Sequence[Entry], metric: str) -> list[Group]:
     ]
 
 
-def group_by_seed(runs: Sequence[Run]) -> list[list[Run]]:
+def group_by_seed(runs: Sequence[ReportedRun]) -> list[list[ReportedRun]]:
     """Group runs that compute the same but for the seed, in the order of the first of each."""
-    groups: list[tuple[dict[str, Any], list[Run]]] = []
+    groups: list[tuple[dict[str, Any], list[ReportedRun]]] = []
     for run in runs:
         settings = run.settings
         same = next((group for known, group in groups if known == settings), None)
@@ -164,15 +164,15 @@ def group_by_seed(runs: Sequence[Run]) -> list[list[Run]]:
     return [group for _, group in groups]
 
 
-def find_repeats(runs: Sequence[Run]) -> dict[Run, Run]:
+def find_repeats(runs: Sequence[ReportedRun]) -> dict[ReportedRun, ReportedRun]:
     """Find runs that repeat another one's settings and seed, as copies do: they are no further samples.
 
     Returns:
         Each repeat, and the run that stands for it: of equals the one that has come farthest, or the first.
     """
-    repeats: dict[Run, Run] = {}
+    repeats: dict[ReportedRun, ReportedRun] = {}
     for group in group_by_seed(runs):
-        by_seed: dict[Any, list[Run]] = {}
+        by_seed: dict[Any, list[ReportedRun]] = {}
         for run in group:
             by_seed.setdefault(run.config.get("seed"), []).append(run)
         for same in by_seed.values():
@@ -181,17 +181,17 @@ def find_repeats(runs: Sequence[Run]) -> dict[Run, Run]:
     return repeats
 
 
-def differing_keys(runs: Sequence[Run]) -> list[str]:
+def differing_keys(runs: Sequence[ReportedRun]) -> list[str]:
     """The keys in which the settings of some runs differ."""
     settings = [run.settings for run in runs]
     keys = sorted({key for of in settings for key in of})
     return [key for key in keys if len({repr(of.get(key)) for of in settings}) > 1]
 
 
-def sort_groups(groups: Sequence[list[Run]], metric: str) -> list[list[Run]]:
+def sort_groups(groups: Sequence[list[ReportedRun]], metric: str) -> list[list[ReportedRun]]:
     """Sort groups by their environments, and those of one environment by the median of a metric's last values."""
 
-    def place(group: list[Run]) -> tuple[str, float]:
+    def place(group: list[ReportedRun]) -> tuple[str, float]:
         values = [value for run in group if (value := run.last(metric)) is not None]
         return group[0].env, -float(np.median(values)) if values else np.inf
 
@@ -217,7 +217,7 @@ def _read(run: Path, name: str, state: str, why: str, in_sweep: bool, notes: dic
         wrong = " ".join(str(error).split()) if (run / "config.yaml").exists() else "not begun"
     if wrong is not None:
         notes.setdefault(wrong, []).append(name)
-    return Entry(name, Run(run, config, columns), state, why, read_json(run / "provenance.json"), in_sweep)
+    return Entry(name, ReportedRun(run, config, columns), state, why, read_json(run / "provenance.json"), in_sweep)
 
 
 def _name(run: Path, folder: Path, folders: int) -> str:
@@ -229,7 +229,7 @@ def _letter(k: int) -> str:
     return (_letter(k // 26 - 1) if k >= 26 else "") + chr(65 + k % 26)
 
 
-def _labels(firsts: Sequence[Run]) -> list[str]:
+def _labels(firsts: Sequence[ReportedRun]) -> list[str]:
     """The algorithm, and the keys in which groups of one algorithm on one environment differ."""
     subjects = [(str(run.settings.get("algo.name", "?")), run.env) for run in firsts]
     labels = []

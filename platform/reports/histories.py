@@ -7,14 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..runs.lineage import read_history, read_population
-from .data import Run
+from .data import ReportedRun
 from .plots import matches, pbt, poet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class History(NamedTuple):
+class HistoryKind(NamedTuple):
     """What some algorithms tell beside numbers."""
 
     title: str
@@ -23,13 +23,13 @@ class History(NamedTuple):
 
 
 HISTORIES = (
-    History("Niches of POET", read_history, poet.PICTURES),
-    History("Population based training", read_population, pbt.PICTURES),
-    History("Matches", matches.read_matches, matches.PICTURES),
+    HistoryKind("Niches of POET", read_history, poet.PICTURES),
+    HistoryKind("Population based training", read_population, pbt.PICTURES),
+    HistoryKind("Matches", matches.read_matches, matches.PICTURES),
 )
 
 
-def read_pictures(run: Run) -> tuple[str, dict[str, Callable[[str], Figure]]]:
+def read_pictures(run: ReportedRun) -> tuple[str, dict[str, Callable[[str], Figure]]]:
     """What there is to draw of one run beside its curves.
 
     Returns:

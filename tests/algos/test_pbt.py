@@ -13,7 +13,7 @@ from conftest import Command, assert_same_run, call_main, deterministic
 
 from algos.common.keys import Stream, keyed_generator
 from algos.common.recipe import AlgorithmRecipe
-from algos.evolution.hyperparameters import Choices, Range
+from algos.evolution.hyperparameters import ChoiceDimension, RangeDimension
 from algos.evolution.pbt_tasks import LOST, play_round
 from algos.networks.inputs import spaces_of
 from algos.pbt import PBT, MembersLost, rank
@@ -132,32 +132,32 @@ def test_nobody_takes_over_from_an_equal_or_where_none_shall(words: list[str], s
 
 
 def test_a_perturbation_is_one_of_the_factors_and_ends_at_the_bounds() -> None:
-    wide, narrow = Range(0.0, 100.0, log=False, whole=False), Range(0.9, 1.1, log=False, whole=False)
+    wide, narrow = RangeDimension(0.0, 100.0, log=False, whole=False), RangeDimension(0.9, 1.1, log=False, whole=False)
     assert {wide.perturb(1.0, (0.8, 1.25), generator(k)) for k in range(20)} == {0.8, 1.25}
     assert {narrow.perturb(1.0, (0.8, 1.25), generator(k)) for k in range(20)} == {0.9, 1.1}
 
 
 def test_a_whole_number_moves_by_one_at_least() -> None:
-    epochs = Range(1, 20, log=True, whole=True)
+    epochs = RangeDimension(1, 20, log=True, whole=True)
     assert {epochs.perturb(2, (0.8, 1.25), generator(k)) for k in range(20)} == {1, 3}  # 1.6 and 2.5 round to 2
     assert {epochs.perturb(10, (0.8, 1.25), generator(k)) for k in range(20)} == {8, 12}
     assert {epochs.perturb(1, (0.8, 1.25), generator(k)) for k in range(20)} == {1, 2}
 
 
 def test_a_choice_moves_to_a_neighbour() -> None:
-    choices = Choices((0.9, 0.99, 0.999))
+    choices = ChoiceDimension((0.9, 0.99, 0.999))
     assert {choices.perturb(0.99, (0.8, 1.25), generator(k)) for k in range(20)} == {0.9, 0.999}
     assert {choices.perturb(0.9, (0.8, 1.25), generator(k)) for k in range(20)} == {0.99}
 
 
 def test_draws_fill_their_range() -> None:
-    decades = [Range(1e-5, 1e-1, log=True, whole=False).draw(generator(k)) for k in range(400)]
+    decades = [RangeDimension(1e-5, 1e-1, log=True, whole=False).draw(generator(k)) for k in range(400)]
     assert min(decades) >= 1e-5 and max(decades) <= 1e-1
     assert 150 < sum(value < 1e-3 for value in decades) < 250  # half of the decades
-    even = [Range(0.0, 4.0, log=False, whole=False).draw(generator(k)) for k in range(400)]
+    even = [RangeDimension(0.0, 4.0, log=False, whole=False).draw(generator(k)) for k in range(400)]
     assert min(even) >= 0 and max(even) <= 4 and 150 < sum(value < 2 for value in even) < 250
-    assert {Range(1, 4, log=False, whole=True).draw(generator(k)) for k in range(100)} == {1, 2, 3, 4}
-    assert {Choices((1, 5)).draw(generator(k)) for k in range(50)} == {1, 5}
+    assert {RangeDimension(1, 4, log=False, whole=True).draw(generator(k)) for k in range(100)} == {1, 2, 3, 4}
+    assert {ChoiceDimension((1, 5)).draw(generator(k)) for k in range(50)} == {1, 5}
 
 
 def test_what_is_resampled_has_nothing_to_do_with_the_source() -> None:

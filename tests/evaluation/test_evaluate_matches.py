@@ -11,7 +11,7 @@ import pytest
 from conftest import Main, call_main
 
 import paddock
-from paddock.reports.data import Run
+from paddock.reports.data import ReportedRun
 from paddock.reports.histories import read_pictures
 from paddock.runs.folder import read_config
 from paddock.runs.results import read_columns
@@ -104,7 +104,7 @@ def test_all_meet_all_and_the_report_shows_it(turns: Path, main: Any) -> None:
     best = max(told["players"], key=lambda player: player["elo"])
     assert out.split("\n\n")[1].splitlines()[1].split()[0] == best["name"]
     assert sum(player["elo"] for player in told["players"]) == pytest.approx(0, abs=1e-6)
-    title, pictures = read_pictures(Run(turns, read_config(turns), read_columns(turns)))
+    title, pictures = read_pictures(ReportedRun(turns, read_config(turns), read_columns(turns)))
     assert title == "Matches" and all(draw("ppo").axes for draw in pictures.values())
     assert main(turns, "matrix=m.csv", "players=random", "episodes=2")[0] == 0
     head, *rows = csv.reader(Path("m.csv").read_text().splitlines())
@@ -117,7 +117,7 @@ def test_all_policies_of_a_league_meet_and_each_has_a_curve(league: Path, main: 
     told = json.loads((league / "matches.json").read_text())
     own = [f"{name}@{number}" for name in ("main", "exploiter") for number in (0, 1, 2)]
     assert [player["name"] for player in told["players"]] == [*own, "random"]
-    _, pictures = read_pictures(Run(league, read_config(league), read_columns(league)))
+    _, pictures = read_pictures(ReportedRun(league, read_config(league), read_columns(league)))
     curves: list[Any] = pictures["elo"]("ppo").axes[0].get_legend_handles_labels()[0]
     assert [curve.get_label() for curve in curves] == ["main", "exploiter"]
     assert [curve[0].get_xdata().tolist() for curve in curves] == [[0, 1, 2]] * 2

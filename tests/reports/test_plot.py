@@ -18,7 +18,7 @@ from matplotlib.image import imread
 from paddock import plot as command
 from paddock.plot import draw, label_groups, plot
 from paddock.reports.curves import EXPLAINED
-from paddock.reports.data import Run, find_repeats, group_by_seed, sort_groups
+from paddock.reports.data import ReportedRun, find_repeats, group_by_seed, sort_groups
 from paddock.reports.drawing import COLORS, GREY
 from paddock.reports.plots.matches import draw_elo, draw_points
 from paddock.reports.statistics import interquartile_mean, interval
@@ -50,7 +50,7 @@ def returns(*values: float | None) -> list[dict[str, Any]]:
 
 
 def drawn(*paths: Path, x: str = "step", y: Sequence[str] | None = None) -> Any:
-    return draw([Run(path, read_config(path), read_columns(path)) for path in paths], x, y)
+    return draw([ReportedRun(path, read_config(path), read_columns(path)) for path in paths], x, y)
 
 
 def labelled(ax: Any) -> dict[str, list[list[float]]]:
@@ -180,9 +180,9 @@ def test_of_many_groups_the_best_ten_are_drawn_the_best_first(tmp_path: Path) ->
 
 
 def test_groups_are_sorted_by_environment_and_median(tmp_path: Path) -> None:
-    def made(name: str, env: str, rate: int, value: float | None, seed: int = 0) -> Run:
+    def made(name: str, env: str, rate: int, value: float | None, seed: int = 0) -> ReportedRun:
         path = write(tmp_path / name, returns(value), seed, env__id=env, algo__rate=rate)
-        return Run(path, read_config(path), read_columns(path))
+        return ReportedRun(path, read_config(path), read_columns(path))
 
     runs = [made("a", "B-v1", 1, 1), made("b", "A-v1", 1, None), made("c", "A-v1", 2, 3), made("d", "A-v1", 3, 0)]
     runs += [made("e", "A-v1", 3, 8, seed=1), made("f", "A-v1", 3, 5, seed=1)]
@@ -198,7 +198,7 @@ def test_runs_are_told_apart_by_what_differs(tmp_path: Path) -> None:
         number = len(list(tmp_path.iterdir()))
         rows = [dict(zip(changes, values, strict=True)) for values in zip(*changes.values(), strict=True)]
         paths = [write(tmp_path / f"{number}-{k}", returns(1), **row) for k, row in enumerate(rows)]
-        return list(label_groups(group_by_seed([Run(path, read_config(path), {}) for path in paths])))
+        return list(label_groups(group_by_seed([ReportedRun(path, read_config(path), {}) for path in paths])))
 
     assert labels(algo__rate=[1, 2]) == ["rate=1", "rate=2"]
     assert labels(algo__rate=[1, 1, 2], vec__num_envs=[1, 2, 1]) == ["rate=1", "rate=2"]
@@ -238,13 +238,13 @@ def test_numbered_metrics_of_one_group_share_a_panel(tmp_path: Path) -> None:
 def test_families_are_called_by_their_class(tmp_path: Path) -> None:
     run = write(tmp_path / "run", returns(1), algo__name="poet")
     config = read_config(run) | {"env": {"_target_": "envs.tasks.poles.Poles", "start": 0.5}}
-    assert draw([Run(run, config, read_columns(run))]).axes[0].get_title() == "poet on Poles, seed 0"
+    assert draw([ReportedRun(run, config, read_columns(run))]).axes[0].get_title() == "poet on Poles, seed 0"
 
 
 def labels_of_floats(folder: Path) -> list[str]:
     rates = (0.007963234721775595, 1e-5)
     paths = [write(folder / f"float{rate}", returns(1), algo__rate=rate) for rate in rates]
-    return list(label_groups([[Run(path, read_config(path), {})] for path in paths]))
+    return list(label_groups([[ReportedRun(path, read_config(path), {})] for path in paths]))
 
 
 def test_many_groups_and_metrics_are_named_in_full(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from algos import ppo
 from algos.networks import actor_critic, inputs
 from algos.networks.heads import LeafHead
 from algos.pool.serial import SerialPool
-from paddock.health.sanity import Verdict, judge, prepare_exams
+from paddock.health.sanity import SanityVerdict, judge, prepare_exams
 
 Patch = pytest.MonkeyPatch
 gae = ppo.gae
 
 
-def learn(task: str, *overrides: str, algo: str = "ppo") -> Verdict:
+def learn(task: str, *overrides: str, algo: str = "ppo") -> SanityVerdict:
     """What an algorithm, as it is now, makes of a task."""
     [verdict] = judge(prepare_exams([f"algo={algo}", *overrides], [task], [1]), SerialPool())
     return verdict
