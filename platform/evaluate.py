@@ -10,20 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from algos.learning.selfplay.sides import are_alike
 from algos.protocol import LearnsInEnv
 from envs.errors import require
 
 from .config.command import Readers, check_output, parse, run_command, write_output
-from .evaluation.fresh_episodes import MAX_STEPS, RESAMPLES, Evaluation, evaluate, fresh_seeds
+from .evaluation.description import as_plain, describe, describe_moment
+from .evaluation.fresh_episodes import MAX_STEPS, evaluate, fresh_seeds
 from .evaluation.load import load
 from .evaluation.matches import FORMATS, play_matches
 from .evaluation.matrix import write_matrix
 from .evaluation.target import write_control
-from .runs.loop import Progress
 
 HELP = """\
 Play a run's policy on fresh episodes, from its newest checkpoint; the run may still be going on.
@@ -112,103 +109,14 @@ def _command(arguments: Sequence[str]) -> None:
     if out is not None:
         check_output("json", out, (".json",))
     result = evaluate(runs[0], **options, env=env)
-    returns, lengths, n = result.returns, result.lengths, len(result.returns)
-    lines = {
-        "run": runs[0],
-        "policy": _name_policy(options.get("which", "last"), result),
-        **({"environment": result.env.id + "".join(f" {word}" for word in env)} if env else {}),
-        **({} if result.target is None else result.target.describe()),
-        "episodes": f"{n:,}, fresh, from seed {options.get('seed', 0)}",
-        "mean return": _show(returns.mean()),
-        "95 % of mean": "not known from one episode"
-        if n == 1
-        else f"[{', '.join(map(_show, result.interval))}], by {RESAMPLES:,} bootstrap resamples",
-        "spread": f"min {_show(returns.min())}, max {_show(returns.max())}"
-        + ("" if n == 1 else f", standard deviation {_show(returns.std(ddof=1))}"),
-        "mean length": f"{_show(lengths.mean())} steps",
-        **_name_lives(result),
-        **{f"mean {name}": _show(_mean(told)) for name, told in result.told.items()},
-    }
-    if options.get("stochastic"):
-        lines["actions"] = "drawn, as in training"
-    if result.cut:
-        limit = options.get("max_steps", MAX_STEPS)
-        lines["cut off"] = f"{result.cut:,} episodes after max_steps={limit} steps; raise it to see them end"
-    if result.film is not None:
-        film = result.film
-        note = "; MPEG-4, as PyAV has no H.264 here: browsers may refuse it" if film.codec == "mpeg4" else ""
-        lines["video"] = f"{options['video']}, episode 0: {film.frames} frames, return {_show(film.return_)}{note}"
+    lines = describe(runs[0], options, env, result)
     if result.target is not None and result.target.guest is result.target.niche:
         lines["control"] = write_control(options.get("on", runs[0]), result.target)
     if out is not None:
-        write_output("json", out, json.dumps(_as_plain(runs[0], options, env, result), indent=2).encode())
+        write_output("json", out, json.dumps(as_plain(runs[0], options, result), indent=2).encode())
         lines["json"] = out
     _print(lines)
-    _print_speed(int(lengths.sum()), result.seconds)
-
-
-def _name_policy(which: str, result: Evaluation) -> str:
-    if result.iteration == result.progress.metrics["iteration"]:
-        return f"{which}, {_moment(result.progress)}"
-    return f"{which}, at iteration {result.iteration:,} (of a run {_moment(result.progress)})"
-
-
-def _name_lives(result: Evaluation) -> dict[str, str]:
-    """Say what several agents came to, whose mean return above is that over seats; nothing of one."""
-    if not result.lives:
-        return {}
-    each, whose = np.concatenate(result.lives), np.concatenate(result.seats)
-    teams = [returns.sum() for returns in result.lives]
-    roles = result.env.roles if len(result.env.roles) > 1 else ()
-    return {
-        "team return": f"{_show(float(np.mean(teams)))}, of all agents together",
-        "lives": _name_returns(each),
-        **{f"of {role.name}": _name_returns(each[np.isin(whose, role.seats)]) for role in roles},
-    }
-
-
-def _name_returns(each: NDArray[np.float64]) -> str:
-    """Say what lives came to."""
-    if not len(each):
-        return "none"
-    found = f"{len(each):,}, of return {_show(each.mean())} on average"
-    return f"{found}, min {_show(each.min())}, max {_show(each.max())}"
-
-
-def _as_plain(run: Path, options: Mapping[str, Any], env: Sequence[str], result: Evaluation) -> dict[str, Any]:
-    """All that an evaluation has found, as strict JSON has it."""
-    low, high = (None if np.isnan(bound) else bound for bound in result.interval)
-    target = result.target
-    return {
-        "run": str(run),
-        "policy": options.get("which", "last"),
-        "iteration": int(result.iteration),
-        "step": int(result.progress.metrics["step"]),
-        "niche": None if target is None else target.niche.number,
-        "agent": None if target is None or target.guest is None else target.guest.number,
-        "env": result.env.fields,
-        "seed": options.get("seed", 0),
-        "stochastic": options.get("stochastic", False),
-        "return_mean": _finite(float(result.returns.mean())),
-        "return_interval_95": [low, high],
-        "returns": [_finite(value) for value in result.returns.tolist()],
-        "lengths": result.lengths.tolist(),
-        **({"lives": [returns.tolist() for returns in result.lives]} if result.lives else {}),
-        **({"seats": [seats.tolist() for seats in result.seats]} if result.lives else {}),
-        "metrics": {name: [_finite(value) for value in told.tolist()] for name, told in result.told.items()},
-        "max_steps": options.get("max_steps", MAX_STEPS),
-        "cut": result.cut,
-    }
-
-
-def _mean(told: NDArray[np.float64]) -> float:
-    """The mean of what was told; NaN where nothing was."""
-    known = told[~np.isnan(told)]
-    return float(known.mean()) if len(known) else float("nan")
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+    _print_speed(int(result.lengths.sum()), result.seconds)
 
 
 def _matrix(
@@ -224,7 +132,7 @@ def _matrix(
     require(not others, f"{named} cannot go with matrix=, where every agent plays everywhere; leave it out")
     algorithm, progress = load(run)
     result = write_matrix(run, algorithm, fresh_seeds(seed, episodes), matrix, workers, max_steps)
-    _print({"run": run, "policies": f"{len(result.niches)} agents, {_moment(progress)}"})
+    _print({"run": run, "policies": f"{len(result.niches)} agents, {describe_moment(progress)}"})
     _print({"episodes": f"{episodes:,}, fresh, from seed {seed}, the same for all agents and environments"})
     print("", *result.table(), "", sep="\n")
     _print({"matrix": f"{matrix}, a row for each agent and a column for each environment"})
@@ -270,7 +178,7 @@ def _matches(
         **settings,
         **played.plain(),
     }
-    _print({"run": run, "policy": f"@{iteration}, {_moment(progress)}"})
+    _print({"run": run, "policy": f"@{iteration}, {describe_moment(progress)}"})
     drawn = "drawn, as in training" if stochastic else "the most likely ones"
     half = (
         "half of them on exchanged sides" if are_alike(algorithm.env) else "in pairs on exchanged sides, won together"
@@ -285,10 +193,6 @@ def _matches(
     _print_speed(played.results.steps, played.results.seconds)
 
 
-def _moment(progress: Progress) -> str:
-    return f"at iteration {progress.metrics['iteration']:,} ({progress.metrics['step']:,} steps)"
-
-
 def _print(lines: Mapping[str, Any]) -> None:
     for name, text in lines.items():
         print(f"{name:12}  {text}")
@@ -298,10 +202,6 @@ def _print_speed(steps: int, seconds: float) -> None:
     # Apart from the rest, which is the same text every time.
     sys.stdout.flush()
     print(f"played {steps:,} steps in {seconds:.1f} s: {steps / seconds:,.0f} steps/s", file=sys.stderr)
-
-
-def _show(value: float) -> str:
-    return f"{value:.2f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from conftest import Main
 
 import paddock
 from envs.errors import ConfigError
-from paddock.evaluate import _name_lives
+from paddock.evaluation.description import describe_lives
 
 WORDS = ["algo=ppo", "env=gymnasium", "env.fresh=false", "env.id=toy_worlds:Skirmish", "+env.kwargs.kinds=2"]
 WORDS += [
@@ -48,7 +48,7 @@ def test_an_evaluation_tells_what_each_role_came_to(run: Any) -> None:
     found = run.evaluate(episodes=5)
     each, whose = np.concatenate(found.lives), np.concatenate(found.seats)
     assert found.returns[0] == pytest.approx(found.lives[0].sum() / 4)
-    told = _name_lives(found)
+    told = describe_lives(found)
     assert told["of one"].startswith(f"{np.isin(whose, (1, 2)).sum():,}, of return")
     assert f"{each[np.isin(whose, (0, 3))].mean():.2f} on average" in told["of other"]
 

@@ -1,0 +1,120 @@
+"""What an evaluation has found, in words and as JSON."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..runs.loop import Progress
+from .fresh_episodes import MAX_STEPS, RESAMPLES, Evaluation
+
+
+def describe(run: Path, options: Mapping[str, Any], env: Sequence[str], result: Evaluation) -> dict[str, Any]:
+    """Return the lines of text by their names.
+
+    Args:
+        options: as the command was given them.
+        env: its words about the environment.
+    """
+    returns, lengths, n = result.returns, result.lengths, len(result.returns)
+    lines: dict[str, Any] = {
+        "run": run,
+        "policy": _name_policy(options.get("which", "last"), result),
+        **({"environment": result.env.id + "".join(f" {word}" for word in env)} if env else {}),
+        **({} if result.target is None else result.target.describe()),
+        "episodes": f"{n:,}, fresh, from seed {options.get('seed', 0)}",
+        "mean return": _show(returns.mean()),
+        "95 % of mean": "not known from one episode"
+        if n == 1
+        else f"[{', '.join(map(_show, result.interval))}], by {RESAMPLES:,} bootstrap resamples",
+        "spread": f"min {_show(returns.min())}, max {_show(returns.max())}"
+        + ("" if n == 1 else f", standard deviation {_show(returns.std(ddof=1))}"),
+        "mean length": f"{_show(lengths.mean())} steps",
+        **describe_lives(result),
+        **{f"mean {name}": _show(_mean(told)) for name, told in result.told.items()},
+    }
+    if options.get("stochastic"):
+        lines["actions"] = "drawn, as in training"
+    if result.cut:
+        limit = options.get("max_steps", MAX_STEPS)
+        lines["cut off"] = f"{result.cut:,} episodes after max_steps={limit} steps; raise it to see them end"
+    if result.film is not None:
+        film = result.film
+        note = "; MPEG-4, as PyAV has no H.264 here: browsers may refuse it" if film.codec == "mpeg4" else ""
+        lines["video"] = f"{options['video']}, episode 0: {film.frames} frames, return {_show(film.return_)}{note}"
+    return lines
+
+
+def describe_lives(result: Evaluation) -> dict[str, str]:
+    """Say what several agents came to, whose mean return above is that over seats; nothing of one."""
+    if not result.lives:
+        return {}
+    each, whose = np.concatenate(result.lives), np.concatenate(result.seats)
+    teams = [returns.sum() for returns in result.lives]
+    roles = result.env.roles if len(result.env.roles) > 1 else ()
+    return {
+        "team return": f"{_show(float(np.mean(teams)))}, of all agents together",
+        "lives": _name_returns(each),
+        **{f"of {role.name}": _name_returns(each[np.isin(whose, role.seats)]) for role in roles},
+    }
+
+
+def as_plain(run: Path, options: Mapping[str, Any], result: Evaluation) -> dict[str, Any]:
+    """Return all that an evaluation has found, as strict JSON has it."""
+    low, high = (None if np.isnan(bound) else bound for bound in result.interval)
+    target = result.target
+    return {
+        "run": str(run),
+        "policy": options.get("which", "last"),
+        "iteration": int(result.iteration),
+        "step": int(result.progress.metrics["step"]),
+        "niche": None if target is None else target.niche.number,
+        "agent": None if target is None or target.guest is None else target.guest.number,
+        "env": result.env.fields,
+        "seed": options.get("seed", 0),
+        "stochastic": options.get("stochastic", False),
+        "return_mean": _finite(float(result.returns.mean())),
+        "return_interval_95": [low, high],
+        "returns": [_finite(value) for value in result.returns.tolist()],
+        "lengths": result.lengths.tolist(),
+        **({"lives": [returns.tolist() for returns in result.lives]} if result.lives else {}),
+        **({"seats": [seats.tolist() for seats in result.seats]} if result.lives else {}),
+        "metrics": {name: [_finite(value) for value in told.tolist()] for name, told in result.told.items()},
+        "max_steps": options.get("max_steps", MAX_STEPS),
+        "cut": result.cut,
+    }
+
+
+def describe_moment(progress: Progress) -> str:
+    """Say when in a run its policy was as it is played."""
+    return f"at iteration {progress.metrics['iteration']:,} ({progress.metrics['step']:,} steps)"
+
+
+def _name_policy(which: str, result: Evaluation) -> str:
+    if result.iteration == result.progress.metrics["iteration"]:
+        return f"{which}, {describe_moment(result.progress)}"
+    return f"{which}, at iteration {result.iteration:,} (of a run {describe_moment(result.progress)})"
+
+
+def _name_returns(each: NDArray[np.float64]) -> str:
+    """Say what lives came to."""
+    if not len(each):
+        return "none"
+    found = f"{len(each):,}, of return {_show(each.mean())} on average"
+    return f"{found}, min {_show(each.min())}, max {_show(each.max())}"
+
+
+def _mean(told: NDArray[np.float64]) -> float:
+    """The mean of what was told; NaN where nothing was."""
+    known = told[~np.isnan(told)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _show(value: float) -> str:
+    return f"{value:.2f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"
