@@ -8,7 +8,7 @@ are added (reproduction). All that any of this plays goes to one pool, and betwe
 iterations ahead of the slowest. Every draw is keyed, so no number depends on who was faster.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.common.timing import WorkClock
-from algos.evolution.jobs import LOST, AgentJobs, Offer, Stepped
+from algos.evolution.jobs import LOST, AgentJobs, Offer, Scored, Stepped
 from algos.evolution.niche import Niche
 from algos.evolution.population import EpisodeCap, Problem, play_members
 from algos.evolution.reproduction import Reproduction
+from algos.evolution.side_by_side import learn_side_by_side
 from algos.evolution.strategy import Optimizer
 from algos.evolution.transfer import compete
 from algos.evolution.update import Adam, Decay
@@ -38,7 +39,6 @@ from envs.vector import Vec
 Floats = NDArray[np.float64]
 Event = dict[str, Any]
 
-AHEAD = 2  # iterations by which a niche may be ahead of the slowest
 COUNTERS = ("iteration", "step", "numbers", "transfers", "attempts")
 
 
@@ -115,7 +115,8 @@ class POET:
                 if t > 0 and t % self.reproduce_every == 0:
                     self._reproduce(together)
                 self.pool.ask(len(self.niches) * self._tasks_per_step)
-                for metrics in self._live(together, t, self._next_meeting(t)):
+                for ends in learn_side_by_side(together, self.jobs, self.niches, t, self._next_meeting(t)):
+                    metrics = self._settle(ends)
                     if self.iteration % self.transfer_every == 0 and len(self.niches) > 1:
                         self._transfer(together)
                     self.iteration += 1
@@ -131,38 +132,7 @@ class POET:
         transfer = t + -t % self.transfer_every  # its iteration is the last before the meeting
         return min(transfer + 1, t - t % self.reproduce_every + self.reproduce_every)
 
-    def _live(self, together: Together[Any, Any], start: int, stop: int) -> Iterator[dict[str, float]]:
-        """Let every niche learn for iterations start..stop-1; yields once for each, with its niches in place."""
-        places = dict(self.niches)
-        agents = {number: (niche.mean, niche.adam) for number, niche in self.niches.items()}
-        reached = dict.fromkeys(places, start)  # the iteration that each may begin next
-        resting = set(places)
-        ends: dict[tuple[int, int], list[Any]] = {}  # what each niche came to in each iteration: Stepped, Scored
-        t = start
-
-        def begin() -> None:
-            for number in sorted(resting):
-                if reached[number] < min(stop, t + 1 + AHEAD):
-                    resting.discard(number)
-                    job = self.jobs.step(places[number], *agents[number], reached[number])
-                    together.add((reached[number], number), job)
-                    reached[number] += 1
-
-        begin()
-        for (i, number), end in together:
-            ends.setdefault((i, number), []).append(end)
-            if isinstance(end, Stepped):
-                agents[number] = end.mean, end.adam
-                resting.add(number)
-                begin()
-                # Behind the next step, which does not wait for it: what is left to play fills the workers.
-                together.add((i, number), self.jobs.score(places[number], end.mean, i))
-            while t < stop and all(len(ends.get((t, number), ())) == 2 for number in places):
-                yield self._settle({number: ends.pop((t, number)) for number in places})
-                t += 1
-                begin()
-
-    def _settle(self, ends: Mapping[int, Sequence[Any]]) -> dict[str, float]:
+    def _settle(self, ends: Mapping[int, tuple[Stepped, Scored]]) -> dict[str, float]:
         """Enter what one iteration brought every niche."""
         for number, (stepped, scored) in ends.items():
             niche = self.niches[number]

@@ -17,10 +17,11 @@ from algos.common.keys import PhiloxNoise
 from algos.evolution.jobs import LOST, AgentJobs, Offer, Scored, Stepped, Trial, best_offer
 from algos.evolution.niche import Niche, characterize, novelty
 from algos.evolution.population import play_members
+from algos.evolution.side_by_side import AHEAD
 from algos.evolution.update import Adam
 from algos.learning.episodes import Episodes
 from algos.learning.flow import Job, Together
-from algos.poet import AHEAD, POET
+from algos.poet import POET
 from algos.pool.protocol import Done, End, PoolError
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
