@@ -23,7 +23,7 @@ OWN = ("steps", "algo")  # what an option of conf/algo/sanity may say of one tas
 
 
 @dataclass(frozen=True, kw_only=True)
-class SanitySettings:
+class SuiteSettings:
     """How an algorithm takes the suite, as an option of conf/algo/sanity says it."""
 
     draws: bool  # its policy draws actions from a distribution
@@ -85,7 +85,7 @@ def prepare_exams(overrides: Sequence[str], names: Sequence[str], seeds: Sequenc
     sections = compose_sections(
         ["algo", "env", "vec", "sanity"], ["env=sanity", "vec=serial", *overrides, f"+algo/sanity@sanity={name}"]
     )
-    settings: SanitySettings = call_checked("sanity", SanitySettings, sections["sanity"])
+    settings: SuiteSettings = call_checked("sanity", SuiteSettings, sections["sanity"])
     if not any(word.startswith("vec.num_envs=") for word in overrides):
         sections["vec"]["num_envs"] = settings.num_envs
     given = {word.partition("=")[0].split(".")[1] for word in overrides if word.startswith("algo.")}
