@@ -19,7 +19,7 @@ from distributed import Client
 from algos.pool.protocol import PoolError
 
 from ..runs.state import RUNNING, WAITING, ask_queue
-from .dask.autoscale import Fleet, NoneCame
+from .dask.autoscale import NoneCame, WorkerFleet
 from .dask.cluster import LEAN, open_pool, quieten
 from .dask.pool import DaskPool
 from .keys import SlurmKeys
@@ -50,7 +50,7 @@ def submit(recipe: SlurmKeys, imports: Collection[str], folder: Path | None) -> 
         undo.callback(_close, cluster)
         _start(cluster, recipe)
         client = Client(cluster, set_as_default=False)
-        fleet = Fleet(cluster, recipe.bounds, cluster.ended, recipe.cores)
+        fleet = WorkerFleet(cluster, recipe.bounds, cluster.ended, recipe.cores)
         ids = _ids(cluster)
         log.info("submitted %s Slurm jobs (%s); waiting for the first worker", recipe.bounds.min, ", ".join(ids))
         logs = f"the logs in {folder / 'workers'}" if folder else "their logs"

@@ -21,7 +21,7 @@ from algos.protocol import LearnsInEnv
 from envs.errors import ConfigError, require
 
 from ..compute.recipes import Local
-from .players import Player, find_players, is_dotted, players_of
+from .players import MatchPlayer, find_players, is_dotted, players_of
 
 FORMATS = (".json", ".csv", ".png", ".pdf", ".svg")
 
@@ -30,7 +30,7 @@ FORMATS = (".json", ".csv", ".png", ".pdf", ".svg")
 class Matches:
     """What P players came to against each other."""
 
-    players: tuple[Player, ...]
+    players: tuple[MatchPlayer, ...]
     results: matches.Results
     ratings: Ratings | None  # None: not all met all
 
@@ -155,7 +155,7 @@ def _tell(done: int, count: int) -> None:
         print(f"\rplayed {done:,} of {count:,} matches", end=end, file=sys.stderr)
 
 
-def _population(player: Player) -> dict[str, str]:
+def _population(player: MatchPlayer) -> dict[str, str]:
     return {"population": player.population} if player.population else {}
 
 

@@ -21,7 +21,7 @@ SHORT = {
 
 
 @dataclass(frozen=True, eq=False)
-class Player:
+class MatchPlayer:
     """One who plays."""
 
     name: str
@@ -35,7 +35,7 @@ class Player:
         return self.iteration is not None
 
 
-def players_of(algorithm: Any, iteration: int, versions: bool) -> list[Player]:
+def players_of(algorithm: Any, iteration: int, versions: bool) -> list[MatchPlayer]:
     """Return a run's own players, the oldest first: its present policy is the last one; of a league, each policy's.
 
     Args:
@@ -48,15 +48,15 @@ def players_of(algorithm: Any, iteration: int, versions: bool) -> list[Player]:
     each.append((algorithm.policy(), iteration))
     populations = [policy.populations if isinstance(policy, SeatedPolicy) else {} for policy, _ in each]
     if not populations[-1]:
-        return [Player(f"@{number}", policy, number) for policy, number in each]
+        return [MatchPlayer(f"@{number}", policy, number) for policy, number in each]
     return [
-        Player(f"{name}@{number}", of[name], number, name)
+        MatchPlayer(f"{name}@{number}", of[name], number, name)
         for name in populations[-1]
         for of, (_, number) in zip(populations, each, strict=True)
     ]
 
 
-def find_players(words: Sequence[str], env: EnvSpec) -> list[Player]:
+def find_players(words: Sequence[str], env: EnvSpec) -> list[MatchPlayer]:
     """Find those who are named: RUN, RUN@ITERATION, random and its like, or the dotted path of a class.
 
     Args:
@@ -73,7 +73,7 @@ def is_dotted(word: str) -> bool:
     return "." in word and all(part.isidentifier() for part in word.split("."))
 
 
-def _find(word: str, env: EnvSpec) -> Player:
+def _find(word: str, env: EnvSpec) -> MatchPlayer:
     folder, at, number = word.rpartition("@")
     path = Path(folder if at and number.isdecimal() else word)
     if path.is_dir():
@@ -85,7 +85,7 @@ def _find(word: str, env: EnvSpec) -> Player:
     several = f"players={word} is one policy, and env.id={env.id} has agents of {len(env.roles)} roles"
     seated = len(env.roles) == 1 or isinstance(policy, SeatedPolicy)
     require(seated, f"{several}; name what makes an algos.learning.seated.SeatedPolicy of one for each")
-    return Player(word, policy, None)
+    return MatchPlayer(word, policy, None)
 
 
 def _seats(env: EnvSpec) -> list[Any]:
@@ -95,15 +95,15 @@ def _seats(env: EnvSpec) -> list[Any]:
     return [(role.seats, *spaces_of_role(env, role)) for role in env.roles]
 
 
-def _of_run(word: str, run: Path, number: int | None, env: EnvSpec) -> Player:
+def _of_run(word: str, run: Path, number: int | None, env: EnvSpec) -> MatchPlayer:
     algorithm, progress = load(run)
     iteration = int(progress.metrics["iteration"])
     fits = isinstance(algorithm, LearnsInEnv) and _seats(algorithm.env) == _seats(env)
     require(fits, f"players={word} learned where agents see or do other things than in env.id={env.id}; name another")
     if number is None or number == iteration:
-        return Player(word, algorithm.policy(), iteration)
+        return MatchPlayer(word, algorithm.policy(), iteration)
     kept = list(algorithm.versions) if isinstance(algorithm, KeepsVersions) else []
     listed = ", ".join(map(str, [*kept, iteration]))
     require(number in kept, f"players={word}: {run} keeps no policy of iteration {number}; there are {listed}")
     assert isinstance(algorithm, KeepsVersions)
-    return Player(word, algorithm.version(number), number)
+    return MatchPlayer(word, algorithm.version(number), number)

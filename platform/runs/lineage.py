@@ -67,7 +67,7 @@ class Span:
 
 
 @dataclass(frozen=True, eq=False)
-class Population:
+class PopulationHistory:
     """All that happened in a run of population based training up to now."""
 
     config: Mapping[str, Any]
@@ -92,7 +92,7 @@ def read_history(run: Path, config: Mapping[str, Any], columns: Columns) -> Hist
     return History(config, columns, _lives(events, columns), _attempts(events), now)
 
 
-def read_population(run: Path, config: Mapping[str, Any], columns: Columns) -> Population | None:
+def read_population(run: Path, config: Mapping[str, Any], columns: Columns) -> PopulationHistory | None:
     """The history of a run's members; None where no birth of one has been told.
 
     Args:
@@ -118,10 +118,10 @@ def read_population(run: Path, config: Mapping[str, Any], columns: Columns) -> P
                 Span(event["member"], iteration + 1, event["hyperparameters"], origin, event["source"])
             )
     now = max(events[-1]["iteration"], *(int(i) for i in columns.get("iteration", ())[-1:]), 1)
-    return Population(config, columns, spans, now)
+    return PopulationHistory(config, columns, spans, now)
 
 
-def trace_back(population: Population, member: int) -> list[tuple[int, int, Span]]:
+def trace_back(population: PopulationHistory, member: int) -> list[tuple[int, int, Span]]:
     """The spans that a member's parameters went through: (first round, last round, whose span), the last one first."""
     way: list[tuple[int, int, Span]] = []
     last = population.now

@@ -213,7 +213,7 @@ def test_jobs_that_keep_ending_are_submitted_ever_more_seldom(monkeypatch: pytes
         return names
 
     monkeypatch.setattr(autoscale.time, "monotonic", lambda: now)
-    fleet = autoscale.Fleet(Cluster(), autoscale.Bounds(1, 1), ended=all_of_them)
+    fleet = autoscale.WorkerFleet(Cluster(), autoscale.Bounds(1, 1), ended=all_of_them)
     worker: Any = SimpleNamespace(answer={"name": "job"}, items={}, objects=0, idle_since=0)
     for now in range(200):
         asyncio.run(fleet.follow(0, 0.0, [worker] if now == 0 else []))

@@ -18,7 +18,7 @@ from algos.pool.script import dump
 from paddock.compute.dask import connection, membership
 from paddock.compute.dask import dispatcher as dispatcher_module
 from paddock.compute.dask.actors import ActorHandle
-from paddock.compute.dask.autoscale import IDLE_S, Bounds, Fleet
+from paddock.compute.dask.autoscale import IDLE_S, Bounds, WorkerFleet
 from paddock.compute.dask.connection import WorkerConnection
 from paddock.compute.dask.dispatcher import SILENCE_S, Dispatcher
 from paddock.compute.dask.membership import Membership
@@ -440,7 +440,7 @@ def test_a_worker_is_not_idle_while_an_object_lives_there_and_waits_for_its_next
         actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
         await _turns()
         cluster = SimpleNamespace(worker_spec={worker.address: {} for worker in workers})
-        fleet, now = Fleet(cluster, Bounds(1, 2), ended=_nobody), workers[0].heard
+        fleet, now = WorkerFleet(cluster, Bounds(1, 2), ended=_nobody), workers[0].heard
         assert fleet._idle(workers, now) == ["tcp://b"]
         workers[0].end.set_result(None)
         await _turns()

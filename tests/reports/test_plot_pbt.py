@@ -14,7 +14,7 @@ from matplotlib.quiver import Quiver
 from paddock.report import report
 from paddock.reports.drawing import COLORS
 from paddock.reports.plots.pbt import draw_lineage, draw_schedule
-from paddock.runs.lineage import Population, read_population, trace_back
+from paddock.runs.lineage import PopulationHistory, read_population, trace_back
 from paddock.runs.results import read_columns
 
 RATES = {0: 0.1, 1: 0.01, 2: 0.001}
@@ -50,7 +50,7 @@ def write(path: Path, events: list[dict[str, Any]], leaders: tuple[int, ...] = L
     return path
 
 
-def population(run: Path) -> Population:
+def population(run: Path) -> PopulationHistory:
     found = read_population(run, yaml.safe_load((run / "config.yaml").read_text()), read_columns(run))
     assert found is not None
     return found

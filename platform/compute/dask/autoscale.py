@@ -60,7 +60,7 @@ class Bounds:
 
 
 @dataclass
-class Fleet:
+class WorkerFleet:
     """The workers of a cluster that is ours to scale: a `SpecCluster` of Dask's, and its bounds.
 
     Where a cluster's workers come by jobs, each job is one of the fleet's workers.

@@ -23,7 +23,7 @@ from algos.pool.protocol import PoolError
 from algos.pool.script import UNGUARDED_EXIT_CODE, Unguarded, find_script
 
 from ..preflight import Examination, hello
-from .autoscale import Bounds, Fleet, NoneCame
+from .autoscale import Bounds, NoneCame, WorkerFleet
 from .dispatcher import Dispatcher
 from .exit_reports import read_exit
 from .membership import Membership
@@ -86,7 +86,7 @@ def local(
         undo.callback(cluster.close)
         client = Client(cluster, set_as_default=False)
         where = "processes on this machine" if bounds.min == bounds.max else f"of {bounds} processes on this machine"
-        fleet = Fleet(cluster, bounds, partial(_closed, cluster), tries=TRIES, again_s=0.5, look_s=0.0)
+        fleet = WorkerFleet(cluster, bounds, partial(_closed, cluster), tries=TRIES, again_s=0.5, look_s=0.0)
         try:
             echo = Echo(errors)
             return open_pool(undo, client, fleet, retries, task_timeout_s, imports, where, bounds.min, START_S, echo)
@@ -133,7 +133,7 @@ def connect(
 def open_pool(
     undo: contextlib.ExitStack,
     client: Client,
-    fleet: Fleet | None,
+    fleet: WorkerFleet | None,
     retries: int,
     task_timeout_s: float | None,
     imports: Collection[str],

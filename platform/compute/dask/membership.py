@@ -12,7 +12,7 @@ from algos.pool.protocol import PoolError
 from algos.pool.script import Script
 
 from ..preflight import install
-from .autoscale import Fleet
+from .autoscale import WorkerFleet
 from .connection import WorkerConnection, greet
 from .dispatcher import Dispatcher
 
@@ -32,7 +32,7 @@ class Membership:
         self,
         client: Client,
         dispatcher: Dispatcher,
-        fleet: Fleet | None,
+        fleet: WorkerFleet | None,
         script: Script | None,
         hello: dict[str, Any],
         examine: Callable[[WorkerConnection], str | None],

@@ -11,7 +11,7 @@ from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, TaskOptions, Value
 
 from .actors import ActorHandle
-from .autoscale import Fleet
+from .autoscale import WorkerFleet
 from .dispatcher import Dispatcher
 from .distribution import CHUNK_S
 from .membership import Membership
@@ -30,7 +30,7 @@ class DaskPool:
         client: Client,
         dispatcher: Dispatcher,
         membership: Membership,
-        fleet: Fleet | None,
+        fleet: WorkerFleet | None,
         where: str,
         undo: contextlib.ExitStack,
     ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...runs.late import matplotlib
-from ...runs.lineage import Population, Span, trace_back
+from ...runs.lineage import PopulationHistory, Span, trace_back
 from ..curves import FEW_POINTS
 from ..drawing import COLORS, GREY, draw_arrows, explain, mark_whole, name_rows, new_figure, open_axes
 
@@ -20,7 +20,7 @@ FAINT = "0.75"  # of members that the last leader has nothing of
 SCORES = {"pbt/best": ("best", COLORS[0], 2.0), "pbt/median": ("median", GREY, 1.2), "pbt/worst": ("worst", FAINT, 1.2)}
 
 
-def draw_lineage(population: Population, title: str) -> Figure:
+def draw_lineage(population: PopulationHistory, title: str) -> Figure:
     """A row a member over rounds: the colour says from which first member it descends, arrows who took over."""
     members = list(population.spans)
     row = {member: k for k, member in enumerate(members)}
@@ -59,7 +59,7 @@ def draw_lineage(population: Population, title: str) -> Figure:
     return figure
 
 
-def draw_schedule(population: Population, title: str) -> Figure:
+def draw_schedule(population: PopulationHistory, title: str) -> Figure:
     """Scores and hyperparameters over rounds: each member's, and bold those that the last leader has come by."""
     names = sorted({name for spans in population.spans.values() for span in spans for name in span.settings})
     figure = new_figure(9, 1.2 + 2.1 * (1 + len(names)))
@@ -90,10 +90,13 @@ def draw_schedule(population: Population, title: str) -> Figure:
     return figure
 
 
-PICTURES: Mapping[str, Callable[[Population, str], Figure]] = {"lineage": draw_lineage, "schedule": draw_schedule}
+PICTURES: Mapping[str, Callable[[PopulationHistory, str], Figure]] = {
+    "lineage": draw_lineage,
+    "schedule": draw_schedule,
+}
 
 
-def _ends(population: Population, member: int) -> list[tuple[int, int, Span]]:
+def _ends(population: PopulationHistory, member: int) -> list[tuple[int, int, Span]]:
     """A member's spans: (first round, last round, span)."""
     spans = population.spans[member]
     starts = [span.begun for span in spans[1:]] + [population.now + 1]
@@ -116,7 +119,7 @@ def _scale_log(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
-def _leaders(population: Population) -> list[tuple[int, int]]:
+def _leaders(population: PopulationHistory) -> list[tuple[int, int]]:
     """(round, member) of each round that has told."""
     columns = population.columns
     rounds, leaders = (columns.get(name, np.empty(0)) for name in ("iteration", "pbt/leader"))
