@@ -140,9 +140,17 @@ class SlurmLauncher(SweepLauncher):
         return plan_job(self._loader, self._config, overrides, number, copy_of=self._copy_of)
 
     def _run(self, plans: Sequence[Plan]) -> Mapping[Path, float | None]:
-        """Submit a batch of jobs, and leave them or, with `wait`, wait until all have ended."""
+        """Submit a batch of jobs, and leave them or, with `wait`, wait until all have ended.
+
+        Raises:
+            ConfigError: Slurm refuses them, or the sweep's folder cannot be written.
+        """
         _check_unclaimed(plans)
-        self._leave(plans)
+        try:
+            self._leave(plans)
+        except OSError as error:
+            remedy = "mend that, or choose another folder with hydra.sweep.dir="
+            raise ConfigError(f"{shown(self._sweep)} cannot be written ({error.strerror}); {remedy}") from error
         return self._wait([plan.run for plan in plans]) if self._keys.wait else {}
 
     def open(self) -> "SlurmTarget":
@@ -154,21 +162,23 @@ class SlurmLauncher(SweepLauncher):
 
         Raises:
             ConfigError: Slurm refuses them.
+            OSError: the sweep's folder takes no copy of the code, or no note.
         """
-        if not self._copied:
-            for copy, tree in self._copies.items():
-                tree.copy(copy)
-            self._copied = True
         name = f"paddock-{self._sweep.name}"
         given = self._keys.parameters(name, len(plans), self._environment())
         commands = [plan.command for plan in plans]
         try:
+            if not self._copied:
+                for copy, tree in self._copies.items():
+                    tree.copy(copy)
             jobs = submit_commands(
                 self._sweep / ".submitit", commands, given, self._keys.max_requeues, "hydra.launcher"
             )
-        except ConfigError:
-            shutil.rmtree(self._code, ignore_errors=True)
+        except (ConfigError, OSError):
+            if not self._copied:  # else jobs of before run that copy, and start from it again when they are requeued
+                shutil.rmtree(self._code, ignore_errors=True)
             raise
+        self._copied = True
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         code = str(self._code) if self._copies else None
         submissions = [

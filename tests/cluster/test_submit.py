@@ -1,13 +1,16 @@
 """Runs submitted to a real Slurm: left alone, gone on with after the time limit, cancelled, failed; what they run."""
 
 import contextlib
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -19,10 +22,11 @@ from algos.learning.replay import library as replay_library
 from algos.networks.dense import library as dense_library
 from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
+from paddock.slurm import submit as slurm_submit
 from paddock.slurm.queue import submit_commands
-from paddock.slurm.snapshot import MAX_MB, find_tree
-from paddock.slurm.submit import Queued
-from paddock.sweep.placement import End
+from paddock.slurm.snapshot import MAX_MB, Tree, find_tree
+from paddock.slurm.submit import Queued, SlurmLauncher
+from paddock.sweep.placement import End, Plan
 
 SMALL = [*TINY, "env=gymnasium", "env.id=mine:Paced-v0", "env.max_episode_steps=50", "compute=serial"]
 Call = Callable[..., tuple[int, str, str]]  # exit code, standard output and error
@@ -287,6 +291,46 @@ def log(run: Path) -> str:
 
 
 # Before the cluster
+
+
+def test_a_job_that_slurm_refuses_costs_those_before_it_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "mine.py").touch()
+    launcher = SlurmLauncher()
+    launcher._sweep, launcher._code, launcher._copied = tmp_path, tmp_path / "code", False
+    launcher._copies = {launcher._code / "0": Tree(tree, [PurePath("mine.py")])}
+    launcher._keys = SimpleNamespace(parameters=lambda *_: {}, max_requeues=1)
+    refused = [True, False, True]
+
+    def submit(*_: Any) -> list[Any]:
+        assert (launcher._code / "0/mine.py").exists()
+        if refused.pop(0):
+            raise ConfigError("Slurm refuses the jobs: QOSMaxSubmitJobPerUserLimit")
+        return [SimpleNamespace(job_id=1, paths=SimpleNamespace(stdout=tmp_path / "log"))]
+
+    monkeypatch.setattr(slurm_submit, "submit_commands", submit)
+    plan = Plan([], tmp_path / "run", ["true"])
+    with pytest.raises(ConfigError, match="refuses"):
+        launcher.submit([plan])
+    assert not launcher._code.exists()  # nobody's
+    launcher.submit([plan])
+    with pytest.raises(ConfigError, match="refuses"):
+        launcher.submit([plan])
+    assert (launcher._code / "0/mine.py").exists()
+
+
+def test_a_sweep_that_has_no_room_for_its_code_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    launcher = SlurmLauncher()
+    launcher._sweep = tmp_path / "sweep"
+    monkeypatch.setattr(launcher, "_leave", full)
+    with pytest.raises(ConfigError, match=r"sweep cannot be written \(No space left on device\); .*hydra.sweep.dir="):
+        launcher._run([])
 
 
 @pytest.mark.parametrize(
