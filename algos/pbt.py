@@ -155,8 +155,9 @@ class PBT:
             step = int(metrics["step"])
             self.step += step - before.step
             # A return that is no number is worse than any, and would have no place in an order.
+            score = score if np.isfinite(score) else LOST
             self.population[done.index] = replace(
-                before, state=done.value.state, step=step, score=score if np.isfinite(score) else LOST
+                before, state=done.value.state, step=step, score=score, files=done.value.files
             )
         best = max(kept, key=lambda done: self.population[done.index].score).value
         means = own_metrics("eval", self.env.metrics, best.told)

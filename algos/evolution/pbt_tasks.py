@@ -7,6 +7,7 @@ anew and brings it to its state, as a resumed run does: its laws say that this c
 import errno
 import itertools
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -106,6 +107,21 @@ class RoundSettings:
             given["folder"] = None if files is None or self.folder is None else self.folder / files
         return self.member.make_alone(self.env, self.vec, seed, **given)
 
+    def own_files(self, member: Member) -> str:
+        """Return a new folder for one play of a round, with what it goes on from; "" where no files are kept.
+
+        The same round may be played elsewhere still, unseen: by a worker that fell silent, or whose driver was killed.
+        What such a one writes late must not reach files that others have gone on with.
+
+        Raises:
+            ReplayError: the disk refuses.
+        """
+        if not member.files:
+            return ""
+        files = f"{member.files.partition('.')[0]}.{secrets.token_hex(4)}"
+        self.take_files(member, files)
+        return files
+
     def take_files(self, source: Member, files: str) -> None:
         """Give the files that a member needs other names, in a folder of their own; nobody is at work on them.
 
@@ -136,13 +152,15 @@ class RoundResult:
     returns: NDArray[np.float64]  # [eval_episodes], of its policy at the end
     lengths: NDArray[np.int64]  # [eval_episodes]
     told: NDArray[np.float64]  # [eval_episodes, M], what the environment told of itself
+    files: str  # where those are that the state names
 
 
 def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
     """Let a member learn for a round, and evaluate it, on a worker."""
     member, number = task
+    files = rounds.own_files(member)
     with one_thread():
-        algorithm = rounds.make(member.settings, member.seed, member.files)
+        algorithm = rounds.make(member.settings, member.seed, files)
         algorithm.load_state_dict(member.state)
         metrics: dict[str, float] = {}
         with closing(algorithm.plan()) as plan:
@@ -153,7 +171,7 @@ def play_round(rounds: RoundSettings, task: tuple[Member, int]) -> RoundResult:
         seeds = [episode_seed(rounds.seed, Stream.EVALUATION, number, k) for k in range(rounds.eval_episodes)]
         what = Performance(rounds.env, algorithm.policy(), rounds.eval_max_steps, stochastic=False, in_company=True)
         played = perform(what, seeds, threads_of(rounds.vec))
-        return RoundResult(state, metrics, played.returns, played.lengths, played.told)
+        return RoundResult(state, metrics, played.returns, played.lengths, played.told, files)
 
 
 def rename_attachments(state: Any, rename: Callable[[list[str]], list[str]]) -> Any:

@@ -422,13 +422,29 @@ def test_a_member_takes_over_a_replay_by_hard_links_and_what_either_plays_then_i
     for name in names:  # not a byte of the source's has changed, nor of those that older checkpoints name
         assert (tmp_path / source.files / name).read_bytes() == kept[name]
     assert own == {file: file.read_bytes() for file in own}
-    rows = np.load(tmp_path / taken.files / names[0 if settled < 256 else 1])
+    rows = np.load(tmp_path / first.files / names[0 if settled < 256 else 1])
     ends = rows["end"][settled % 256 : settled % 256 + 4]
     assert (ends > 0).all()  # its episodes were cut there, and the member's own began
     assert first.state["actors"]["start"]["episode"].min() > 0
     play_round(algo.rounds, (source, 5))
     again = play_round(algo.rounds, (taken, 5))
     np.testing.assert_equal(again.state, first.state)
+
+
+def test_a_copy_of_a_round_that_ends_late_changes_nothing_that_was_gone_on_from(tmp_path: Path) -> None:
+    # As of a worker that was silent, or whose driver was killed, and that plays on.
+    algo = algorithm(*DQN, folder=tmp_path)
+    advance(algo, 1)
+    begun = algo.population[0]
+
+    def play(member: Any, number: int) -> Any:
+        result = play_round(algo.rounds, (member, number))
+        return replace(member, state=result.state, files=result.files)
+
+    after = play(play(begun, 1), 2)
+    late = play(begun, 1)
+    assert len({begun.files, after.files, late.files}) == 3
+    np.testing.assert_equal(play(after, 3).state, play(play(late, 2), 3).state)
 
 
 def test_what_all_updates_are_counted_by_is_not_explored() -> None:
