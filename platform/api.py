@@ -5,6 +5,7 @@ run.metrics(), run.policy(), run.evaluate(episodes=100), run.film("episode.mp4")
 run = paddock.load("runs/2026-11-22_12-13-34_ppo_CartPole-v1_seed0")
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -30,7 +31,7 @@ from .evaluation.policy import TrainedPolicy
 from .evaluation.target import find_policy, find_target
 from .evaluation.video import Film
 from .launch import play, print_dry_run, spell_end
-from .runs.folder import import_from_where_it_began, read_config
+from .runs.folder import FolderTaken, import_from_where_it_began, read_config
 from .runs.results import read_events, read_metrics
 
 if TYPE_CHECKING:
@@ -60,14 +61,17 @@ def run(*overrides: str, progress: bool = True) -> "Run":
     except Unguarded as error:
         said = "the script calls paddock.run whenever it is imported, which workers do, too"
         raise Unguarded(f"{said}; call it below `if __name__ == '__main__':`") from error
-    with composed(overrides) as config:
-        check_runs_here()
-        parts = assemble(config)
-    path = parts.path.absolute()
-    if parts.config["dry_run"]:
-        print_dry_run(parts)
-        return Run(path)
-    outcome, played = play(parts, command=spell_overrides(overrides), progress=progress, leave=_leave)
+    while True:
+        with contextlib.suppress(FolderTaken):
+            with composed(overrides) as config:
+                check_runs_here()
+                parts = assemble(config)
+            path = parts.path.absolute()
+            if parts.config["dry_run"]:
+                print_dry_run(parts)
+                return Run(path)
+            outcome, played = play(parts, command=spell_overrides(overrides), progress=progress, leave=_leave)
+            break
     if progress and played:
         print(spell_end(parts.path, outcome), flush=True)
     if outcome.signal is not None:

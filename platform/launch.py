@@ -34,7 +34,7 @@ from .config.overrides import spell_run_dir
 from .config.plugins import check_runs_here, register_plugin
 from .config.sessions import moved, settle
 from .runs.checkpoint import StorageError
-from .runs.folder import RunFolder
+from .runs.folder import FolderTaken, RunFolder
 from .runs.loop import Outcome, Progress, RunFailed, restore, run
 from .runs.state import last_metrics, read_run_states
 from .runs.table import print_table
@@ -61,11 +61,14 @@ def main() -> int:
     runs: list[Path] = []  # of this process, in a sweep
 
     def job(composed: DictConfig) -> float | None:
+        number = len(runs)
         try:
             check_runs_here()
-            parts = assemble(composed)
-            runs.append(parts.path)
-            return experiment(parts)
+            while True:
+                with contextlib.suppress(FolderTaken):
+                    parts = assemble(composed)
+                    runs[number:] = [parts.path]
+                    return experiment(parts)
         except (PaddockError, OmegaConfBaseException) as error:
             # Hydra would put a line of its own before it, which only tells the jobs of a sweep apart.
             if HydraConfig.get().mode == RunMode.MULTIRUN:
@@ -157,11 +160,14 @@ def play(
         command: that does the same, where it is not this process's own.
         progress: show it; else warnings alone.
         leave: called by a second Ctrl-C; None: the process ends at once.
+
+    Raises:
+        FolderTaken: another process made the folder that was chosen; assembled again, there will be another one.
     """
     console = Console(sys.stdout if progress else None, sys.stderr, parts.config["budget"])
     with contextlib.closing(console), messages(console) as record, contextlib.closing(parts.pool):
         # The lock comes first: what another process still adds to the run would be lost.
-        folder = RunFolder.open(parts.path, parts.config)
+        folder = RunFolder.open(parts.path, parts.config, new=parts.new)
         try:
             parts = settle(parts, console)
             start = restore(parts.algorithm, parts.checkpoints)

@@ -41,19 +41,24 @@ class ExperimentParts:
     path: Path
     checkpoints: Checkpoints
     mirrors: list[Mirror]
+    new: bool = False  # the path was chosen for this run, and is to be no other's
 
 
 def assemble(composed: DictConfig) -> ExperimentParts:
-    """Check a configuration as far as that leaves no trace, and build its parts."""
+    """Check a configuration as far as that leaves no trace, and build its parts.
+
+    Raises:
+        FolderTaken: another process made the folder that was chosen, as one does that was started in the same second.
+    """
     config = read_plain(composed)
     budget = _budget(config["budget"])
     pool = LatePool(build("compute", config["compute"]))
-    path = _run_path(config)
+    path, new = _run_path(config)
     algorithm = build_algorithm(config, pool, folder=path / FILES)
     checkpoints = _checkpoints(config["checkpoint"], path)
     mirrors = build_mirrors(config, path)
-    check_usable(path, config)
-    return ExperimentParts(config, budget, pool, algorithm, path, checkpoints, mirrors)
+    check_usable(path, config, new=new)
+    return ExperimentParts(config, budget, pool, algorithm, path, checkpoints, mirrors, new)
 
 
 def build_algorithm(
@@ -146,20 +151,23 @@ def _checkpoints(section: Any, path: Path) -> Checkpoints:
     return call_checked("checkpoint", checked, section)
 
 
-def _run_path(config: Mapping[str, Any]) -> Path:
-    def path(root: str, name: str | None, dir: str | None) -> Path:
+def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
+    """Return the folder of a run, and whether its name was chosen here."""
+
+    def path(root: str, name: str | None, dir: str | None) -> tuple[Path, bool]:
         require(name is None or "/" not in name, f"name={name} must not contain '/'; choose a folder with run.root=")
         require(dir != "", "run.dir= names no folder; give one, or leave it out")
         if dir is not None:
-            return Path(dir)
+            return Path(dir), False
         if config["resume"] == "last":
-            return last_path(Path(root))
+            return last_path(Path(root)), False
         if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
-            return Path(HydraConfig.get().runtime.output_dir)
+            return Path(HydraConfig.get().runtime.output_dir), False
         short = short_name(env_name(config))
-        return new_path(Path(root), name or f"{algorithm_name(config)}_{short}_seed{config['seed']}")
+        return new_path(Path(root), name or f"{algorithm_name(config)}_{short}_seed{config['seed']}"), True
 
-    return call_checked("run", path, config["run"])
+    chosen: tuple[Path, bool] = call_checked("run", path, config["run"])
+    return chosen
 
 
 def env_name(config: Mapping[str, Any]) -> str:

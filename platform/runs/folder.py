@@ -61,6 +61,10 @@ class FolderInUse(FolderError):
     exit_code = IN_USE
 
 
+class FolderTaken(FolderInUse):
+    """Another process made the folder that was to be a new run's; there are other names."""
+
+
 class RunFolder:
     """A run's folder, from the moment it is this process's own until `release`."""
 
@@ -71,20 +75,26 @@ class RunFolder:
         self._begun = False
 
     @classmethod
-    def open(cls, path: Path, config: Mapping[str, Any]) -> "RunFolder":
+    def open(cls, path: Path, config: Mapping[str, Any], *, new: bool = False) -> "RunFolder":
         """Take the folder's lock, making the folder where there is none; nothing else is written before `begin`.
 
         Whatever is read of the run after this stays as it was read.
 
+        Args:
+            new: the folder is to be made here.
+
         Raises:
             FolderError: it cannot be written, or holds something else; FolderInUse: another process is at it.
+            FolderTaken: it is not new.
             ConfigError: it holds a run of another configuration; the keys are named.
         """
-        check_usable(path, config)
+        check_usable(path, config, new=new)
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=not new)
             lock = open(path / "lock", "a")  # noqa: SIM115
+        except FileExistsError as error:
+            raise (_taken(path) if new else _unwritable(path, error)) from error
         except OSError as error:
             raise _unwritable(path, error) from error
         _lock(lock, path)
@@ -160,12 +170,21 @@ class RunFolder:
         self._lock.close()
 
 
-def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False) -> None:
+def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False, new: bool = False) -> None:
     """Raise what `RunFolder.open` would, as far as it can be known without leaving a trace.
 
     Args:
         locked: this process holds the lock.
+        new: there is to be no such folder yet.
     """
+    if new:
+        try:
+            check_usable(path, config)
+        except PaddockError as error:
+            raise (_taken(path) if path.exists() else error) from error
+        if path.exists():
+            raise _taken(path)
+        return
     remedy = "choose another with run.dir="
     try:
         if path.exists() and not path.is_dir():
@@ -262,6 +281,10 @@ def _unwritable(path: Path, error: OSError) -> FolderError:
     remedy = "make room, or choose another with run.dir=" if error.errno in FULL else "choose another with run.dir="
     kind = FolderFull if error.errno in FULL else FolderError
     return kind(f"run.dir={path} cannot be written ({error.strerror}); {remedy}")
+
+
+def _taken(path: Path) -> FolderTaken:
+    return FolderTaken(f"run.dir={path} was just made by another process; give the command again")
 
 
 def _lock(file: IO[str], path: Path) -> None:

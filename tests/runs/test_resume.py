@@ -25,6 +25,7 @@ from algos.pool.protocol import PoolError
 from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
 from envs.vector import auto
+from paddock.config import experiment
 from paddock.runs.changes import changed_keys
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read, storing
 from paddock.runs.folder import FolderError, FolderInUse, RunFolder
@@ -157,15 +158,45 @@ def test_what_another_process_added_before_the_lock_was_free_is_kept(
     shutil.copytree(run, ahead)
     assert call_main(*arguments(ahead, 6)) == 0
 
-    def open_late(path: Path, config: Any) -> RunFolder:
+    def open_late(path: Path, config: Any, **how: bool) -> RunFolder:
         shutil.rmtree(run)
         shutil.copytree(ahead, run)
-        return opened(path, config)
+        return opened(path, config, **how)
 
     monkeypatch.setattr(RunFolder, "open", open_late)
     assert call_main(*arguments(run, 4)) == 0
     assert "has reached budget.iterations=4 before" in capsys.readouterr().out
     assert_same_run(run, ahead)
+
+
+@pytest.mark.parametrize("when", ["before it is checked", "before it is locked"])
+def test_of_runs_that_begin_in_the_same_second_each_has_a_folder(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rival, opened, chosen = tmp_path / "rival", RunFolder.open, experiment.new_path
+    assert call_main(*arguments(rival, 1), "seed=1") == 0
+    begun: list[Path] = []
+
+    def begin(path: Path) -> None:
+        if not begun:
+            begun.append(shutil.copytree(rival, path))
+
+    def choose(root: Path, name: str) -> Path:
+        path = chosen(root, name)
+        if when == "before it is checked":
+            begin(path)
+        return path
+
+    def open_late(path: Path, config: Any, **how: bool) -> RunFolder:
+        begin(path)
+        return opened(path, config, **how)
+
+    monkeypatch.setattr(experiment, "new_path", choose)
+    monkeypatch.setattr(RunFolder, "open", open_late)
+    words = [word for word in arguments(rival, 2) if not word.startswith("run.dir=")]
+    assert call_main(*words, f"run.root={tmp_path / 'runs'}") == 0, capsys.readouterr().err
+    theirs, own = sorted((tmp_path / "runs").iterdir())
+    assert (theirs, rows(theirs), len(rows(own))) == (begun[0], rows(rival), 2)
 
 
 def test_a_pool_that_cannot_open_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
