@@ -97,8 +97,14 @@ class RunFolder:
             raise (_taken(path) if new else _unwritable(path, error)) from error
         except OSError as error:
             raise _unwritable(path, error) from error
-        _lock(lock, path)
         folder = cls(path, lock, made)
+        try:
+            _lock(lock, path)
+        except FolderInUse:
+            raise
+        except FolderError:
+            folder.release()
+            raise
         try:
             # Whoever held the lock until now may have begun another run here, or removed the folder.
             check_usable(path, config, locked=True)
@@ -241,11 +247,18 @@ def import_from_where_it_began(run: Path) -> None:
 
 
 def new_path(root: Path, name: str) -> Path:
-    """A path under root that no run has yet: the time, then the name."""
+    """A path under root that no run has yet: the time, then the name.
+
+    Raises:
+        FolderError: the name is too long, or root cannot be looked into.
+    """
     stem = f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
     path, n = root / stem, 2
-    while path.exists():
-        path, n = root / f"{stem}-{n}", n + 1
+    try:
+        while path.exists():
+            path, n = root / f"{stem}-{n}", n + 1
+    except OSError as error:
+        raise _unwritable(path, error) from error
     return path
 
 
@@ -300,6 +313,9 @@ def _lock(file: IO[str], path: Path) -> None:
                 said = f"run.dir={path} is in use by another process; wait for it or choose another"
                 raise FolderInUse(said) from error
             time.sleep(0.01)
+        except OSError as error:  # of a file system without locks, as some clusters mount theirs
+            remedy = "choose one on another disk with run.dir=, or have this one mounted with locks"
+            raise FolderError(f"run.dir={path} cannot be locked ({error.strerror}); {remedy}") from error
 
 
 def _check_same(path: Path, config: Mapping[str, Any]) -> None:

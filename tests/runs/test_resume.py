@@ -28,7 +28,7 @@ from envs.vector import auto
 from paddock.config import experiment
 from paddock.runs.changes import changed_keys
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read, storing
-from paddock.runs.folder import FolderError, FolderInUse, RunFolder
+from paddock.runs.folder import FolderError, FolderInUse, RunFolder, new_path
 from paddock.runs.provenance import find_source
 from paddock.runs.state import last_metrics
 from paddock.tracking.tracker import Journal
@@ -197,6 +197,23 @@ def test_of_runs_that_begin_in_the_same_second_each_has_a_folder(
     assert call_main(*words, f"run.root={tmp_path / 'runs'}") == 0, capsys.readouterr().err
     theirs, own = sorted((tmp_path / "runs").iterdir())
     assert (theirs, rows(theirs), len(rows(own))) == (begun[0], rows(rival), 2)
+
+
+def test_a_file_system_without_locks_is_one_line_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(FolderError, match=r"cannot be locked \(Function not implemented\); .*run.dir="):
+        RunFolder.open(tmp_path / "run", {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match=r"cannot be written \(File name too long\); .*run.dir="):
+        new_path(tmp_path, 300 * "a")
 
 
 def test_a_pool_that_cannot_open_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
