@@ -83,14 +83,21 @@ class TableNoise:
 
 
 def _table_file(seed: int, table_size: int) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "paddock"
+    # A container's user may have no home, and need none.
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paddock"
     path = cache / f"noise-{seed}-{table_size}-numpy{np.__version__}.npy"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
         table = keyed_generator(seed, Stream.TABLE).standard_normal(table_size, dtype=np.float32)
         # Several processes may build it at once: each writes its own file, and the last rename wins with equal bytes.
         handle, temporary = tempfile.mkstemp(dir=cache, suffix=".tmp")
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, table)
-        os.replace(temporary, path)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.save(file, table)
+                file.flush()
+                os.fsync(handle)  # or a power loss could leave the name on an empty file, for good
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)  # of a full disk it is what fills it, and the next task writes another
+            raise
     return path

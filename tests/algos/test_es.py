@@ -1,9 +1,12 @@
 """ES, by the laws it obeys; expected numbers are worked by hand."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -324,6 +327,20 @@ def test_the_table_is_shared_between_processes_and_gives_the_same_noise(
     assert said == noise(2, 3).tobytes().hex()
     assert [path.suffix for path in (tmp_path / "paddock").iterdir()] == [".npy"]
     assert abs(float(noise.table.mean())) < 0.05 and abs(float(noise.table.std()) - 1) < 0.05
+
+
+def test_a_table_for_which_there_is_no_room_leaves_none_of_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(file: Any, table: Any) -> None:
+        file.write(b"part")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(np, "save", save)
+    # As of a user without a home, who needs none.
+    monkeypatch.setattr(Path, "home", lambda: pytest.fail("asked for"))
+    with pytest.raises(OSError, match="No space left"):
+        TableNoise(1, 20, 10_000)
+    assert not list((tmp_path / "paddock").iterdir())
 
 
 def test_the_table_evolves_as_philox_does(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
