@@ -1,6 +1,7 @@
 """The pool's laws, on real worker processes with real kills."""
 
 import contextlib
+import errno
 import functools
 import os
 import random
@@ -248,6 +249,19 @@ def test_a_machine_whose_loopback_is_down_is_one_line_and_computes_in_one_proces
             (line,) = done.stderr.splitlines()
             assert line.startswith("paddock: this machine does not reach itself at 127.0.0.1") and "lo up" in line
             assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("where", ["tempfile.mkdtemp", "paddock.compute.dask.cluster.LocalCluster"])
+def test_a_full_folder_of_temporary_files_is_one_line(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        no_room = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if where.startswith("tempfile"):
+            raise no_room
+        raise RuntimeError(f"Cluster failed to start: {no_room}") from no_room
+
+    monkeypatch.setattr(where, full)
+    with pytest.raises(PoolError, match=r"no worker processes can be started here \(.*No space left.*TMPDIR"):
+        local(Bounds(1, 1), 0, None)
 
 
 # Law 2, through the command

@@ -69,20 +69,25 @@ def local(
     _check_loopback()
     quieten()
     with contextlib.ExitStack() as undo:
-        errors = undo.enter_context(open_folder())
         undo.enter_context(dask.config.set(LEAN))
-        cluster = LocalCluster(
-            n_workers=0,  # the fleet starts them, and again those that end while they start
-            threads_per_worker=1,
-            processes=True,
-            host=HOST,
-            dashboard_address=f"{HOST}:0",
-            memory_limit=None,
-            silence_logs=logging.CRITICAL,
-            security=security,
-            protocol="tls://" if security else None,
-            env={exit_report.FOLDER: errors},
-        )
+        try:
+            errors = undo.enter_context(open_folder())
+            cluster = LocalCluster(
+                n_workers=0,  # the fleet starts them, and again those that end while they start
+                threads_per_worker=1,
+                processes=True,
+                host=HOST,
+                dashboard_address=f"{HOST}:0",
+                memory_limit=None,
+                silence_logs=logging.CRITICAL,
+                security=security,
+                protocol="tls://" if security else None,
+                env={exit_report.FOLDER: errors},
+            )
+        except (OSError, RuntimeError) as error:  # Dask's own is a RuntimeError, of whatever it met
+            why = " ".join(str(error).split())
+            remedy = "where a disk is full make room, or name a folder elsewhere by TMPDIR; or take compute=serial"
+            raise PoolError(f"no worker processes can be started here ({why}); {remedy}") from error
         undo.callback(cluster.close)
         client = Client(cluster, set_as_default=False)
         where = "processes on this machine" if bounds.min == bounds.max else f"of {bounds} processes on this machine"
