@@ -116,7 +116,10 @@ class RemoteParallelEnv:
         told = [agent for agent in self.possible_agents if agent in before or agent in self.agents]
         observations = self._read(rows, [agent for agent in told if agent not in ended])
         if ended:
-            observations |= self._read(_place_finals(rows, infos["final_obs"]), list(ended))
+            mine = list(ended.values())
+            last = rows.copy()
+            last[mine] = infos["final_obs"][mine]
+            observations |= self._read(last, list(ended))
 
         def each(column: NDArray[Any]) -> dict[str, Any]:
             return {agent: column[self.possible_agents.index(agent)].item() for agent in told}
@@ -190,12 +193,3 @@ class RemoteParallelEnv:
         if missing := [agent for agent in self.acting if agent not in actions]:
             raise VectorMisuse(f"step: {missing} act and have no action; give one for each of {self.acting}")
         return pack_actions(self._layouts, self._roles, {agent: actions[agent] for agent in self.acting})
-
-
-def _place_finals(rows: NDArray[Any], finals: NDArray[Any]) -> NDArray[Any]:
-    """Return rows in which those that ended have what they saw last."""
-    last = rows.copy()
-    for k, final in enumerate(finals):
-        if final is not None:
-            last[k] = final
-    return last

@@ -75,7 +75,7 @@ class Buffer(ABC):
 
     @abstractmethod
     def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
-        """Return each row as infos have it: an element of the space, or its row; apart from the array."""
+        """Return each row as infos have it in Gymnasium's form: an element of the space, apart from the array."""
 
     @abstractmethod
     def put(self, rows: RowIndex, actions: Any, count: int) -> None:
@@ -144,9 +144,7 @@ class Numbers(Buffer):
         return list(self.array[rows].copy() if isinstance(rows, slice) else self.array[rows])
 
     def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
-        if self._opaque or self._inner:
-            return self.take(rows, copy=True)
-        return self.array[rows].tolist()
+        return self.array[rows] if self._inner else self.array[rows].tolist()
 
     def put(self, rows: RowIndex, actions: Any, count: int) -> None:
         array, expected = np.asarray(actions), (count, *self._inner)
@@ -204,7 +202,7 @@ class Rows(Buffer):
         return apart(self._space, self._layout.batch(batch.copy() if isinstance(rows, slice) else batch))
 
     def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
-        return list(self.array[rows]) if self._packed else [self._read(i) for i in rows.tolist()]
+        return [self._read(i) for i in rows.tolist()]
 
     def put(self, rows: RowIndex, actions: Any, count: int) -> None:
         if isinstance(actions, np.ndarray) and actions.dtype.kind == "V":

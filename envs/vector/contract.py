@@ -45,6 +45,9 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
     same step (`envs.vector.worlds` has the table); with `AutoresetMode.DISABLED` they wait for the caller's reset.
     `stray_reward` of infos is what somebody was given who did not live.
 
+    `final_obs` is an array of objects, as Gymnasium's, with None where nothing ended. Where observations come as rows,
+    it may be rows too: only those that `_final_obs` names mean anything, and they last as long as observations do.
+
     Attributes:
         seats: rows of each environment; 1 but for worlds.
         batch_size: environments in one `recv()`; fewer than num_envs where it returns whichever are ready first.

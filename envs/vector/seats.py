@@ -51,8 +51,6 @@ class Seats(Buffer):
         return each
 
     def finals(self, rows: NDArray[np.intp]) -> Iterable[Any]:
-        if self._packed:
-            return list(self.array[rows])
         each: list[Any] = [None] * len(rows)
         for role, at, where in self._split(rows):
             for k, element in zip(where.tolist(), role.finals(at), strict=True):

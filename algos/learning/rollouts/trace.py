@@ -55,7 +55,7 @@ class Trace:
         size = n // groups
         self._rows = [slice(start, start + size) for start in range(0, n, size)]
         self._among = parts.rows(k, worlds // groups)  # a group's batch
-        self._where = np.arange(worlds // groups * parts.seats)[self._among].tolist()
+        self._where = np.arange(worlds // groups * parts.seats)[self._among]
         self.obs = np.empty((T + 1, *obs.shape), obs.dtype)
         self.obs[0] = obs
         self.state = state
@@ -76,9 +76,9 @@ class Trace:
             self.acts[0] &= played
         self._number = None if who is None else parts.number(k, who)  # [n], which version plays
         self._stray = 0.0
-        self._finals: list[tuple[int, int, Any]] = []
-        self._returns: list[float] = []
-        self._lengths: list[int] = []
+        self._finals: list[tuple[int, NDArray[np.intp], NDArray[Any]]] = []
+        self._returns: list[NDArray[np.float64]] = []
+        self._lengths: list[NDArray[np.int64]] = []
         self._told: list[list[float]] = []
         self._policy_s = 0.0
 
@@ -130,15 +130,16 @@ class Trace:
             if "stray_reward" in infos:
                 self._stray += float(np.sum(infos["stray_reward"][among]))
         if "final_obs" in infos:
-            for own in np.flatnonzero(ended | cut):
-                n, row = rows.start + int(own), self._where[own]
-                self.state[n] = 0
-                statistics = infos["final_info"]["episode"]
-                self._returns.append(float(statistics["r"][row]))
-                self._lengths.append(int(statistics["l"][row]))
-                self._told.append(read_numbers(infos["final_info"], metrics, row))
-                if not ended[own]:
-                    self._finals.append((t - 1, n, infos["final_obs"][row]))
+            own = np.flatnonzero(ended | cut)
+            self.state[rows.start + own] = 0
+            statistics, at = infos["final_info"]["episode"], self._where[own]
+            self._returns.append(statistics["r"][at])
+            self._lengths.append(statistics["l"][at])
+            if metrics:
+                self._told += [read_numbers(infos["final_info"], metrics, row) for row in at.tolist()]
+            own = own[~ended[own]]
+            # Copied by that: the array may be the vector's own.
+            self._finals.append((t - 1, rows.start + own, infos["final_obs"][self._where[own]]))
 
     @property
     def played(self) -> NDArray[np.bool_] | None:
@@ -164,9 +165,10 @@ class Trace:
             assert not isinstance(self._actor, VersionsActor)  # of which nobody learns
             out, action = self._out.reshape(T * n, -1), self.action.reshape(T * n, -1)
             logprob = self._head.logprob(out, self._actor.log_std, action).reshape(T, n)
-        if self._finals:
+        finals = [final for *_, some in self._finals for final in some]
+        if finals:
             kind = self.obs.dtype if self._parts.wide is None else self._parts.wide[0]
-            final_obs = self._parts.narrow(self._k, np.array([final for *_, final in self._finals], kind))
+            final_obs = self._parts.narrow(self._k, np.array(finals, kind))
             if explored and self.acts is not None:  # the best action there is asked for, of who waited too
                 offer(self._parts.each[self._k].architecture.inputs.layout, final_obs)
         return Steps(
@@ -176,11 +178,11 @@ class Trace:
             reward=self._reward,
             terminated=self._terminated,
             truncated=self._truncated & ~self._terminated,
-            final_at=np.array([(t, row) for t, row, _ in self._finals], np.int64).reshape(-1, 2),
+            final_at=np.array([(t, row) for t, some, _ in self._finals for row in some], np.int64).reshape(-1, 2),
             final_obs=final_obs.reshape(-1, *self.obs.shape[2:]),
-            returns=np.array(self._returns, np.float64),
-            lengths=np.array(self._lengths, np.int64),
-            told=np.array(self._told, np.float64).reshape(len(self._told), metrics),
+            returns=np.concatenate([np.zeros(0), *self._returns]),
+            lengths=np.concatenate([np.zeros(0, np.int64), *self._lengths]),
+            told=np.array(self._told, np.float64).reshape(sum(map(len, self._returns)), metrics),
             env_s=env_s,
             policy_s=self._policy_s,
         )

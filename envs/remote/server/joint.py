@@ -269,6 +269,8 @@ class JointWorld:
         """Return what a vector of one world gave."""
         acts, over = infos.pop("acts"), bool(infos.pop("over", [False])[0])
         own = [np.array(one) for one in (observation, reward, ended, cut, self.venv.alive)]  # the vector's change
+        if "final_obs" in infos:
+            infos["final_obs"] = infos["final_obs"].copy()
         return Outcome(own[0], own[1], own[2], own[3], infos, own[4], acts, over)
 
     def _truncate(self, before: Outcome) -> Outcome:

@@ -184,8 +184,10 @@ def play_in_rows(vec: Any, spec: EnvSpec, steps: int) -> Iterator[tuple[bytes, .
         spec.actions.pack(action, rows)
         obs, reward, terminated, truncated, infos = vec.step(rows)
         assert obs.dtype == spec.observations.row and len(obs) == N
-        finals = [one.tobytes() for one in infos.get("final_obs", []) if one is not None]
-        assert len(finals) == (terminated | truncated).sum()
+        ended = terminated | truncated
+        assert ("final_obs" in infos) == ended.any()
+        assert not ended.any() or infos["_final_obs"].tolist() == ended.tolist()
+        finals = [one.tobytes() for one in infos["final_obs"][ended]] if ended.any() else []
         yield obs.tobytes(), reward.tobytes(), b"".join(finals)
 
 
@@ -193,6 +195,27 @@ def play_in_rows(vec: Any, spec: EnvSpec, steps: int) -> Iterator[tuple[bytes, .
 def test_rows_have_the_same_bytes_whatever_the_workers(make: Any, workers: int) -> None:
     serial, other = make(SERIAL, EVERYTHING, packed=True), make(multiprocess(workers=workers), EVERYTHING, packed=True)
     assert list(play_in_rows(other, EVERYTHING, 10)) == list(play_in_rows(serial, EVERYTHING, 10))
+
+
+def test_final_observations_of_rows_are_rows_and_last_as_observations_do(make: Any) -> None:
+    env, finals = TASKS["box"], []
+    for copy in (True, False):
+        venv = make(SERIAL, env, packed=True, copy=copy)
+        objects = make(SERIAL, env)
+        for one in (venv, objects):
+            one.begin(5)
+        for action in actions_for(objects, 40):
+            infos, told = venv.step(action)[4], objects.step(action)[4]
+            assert ("final_obs" in infos) == ("final_obs" in told)
+            if "final_obs" not in infos:
+                continue
+            assert infos["final_obs"].dtype == np.float32 and told["final_obs"].dtype == object
+            for i, final in enumerate(told["final_obs"]):
+                assert infos["_final_obs"][i] == (final is not None)
+                assert final is None or infos["final_obs"][i].tobytes() == final.tobytes()
+            assert np.shares_memory(infos["final_obs"], venv._table.arrays.final) == (not copy)
+            finals.append(infos["final_obs"])
+    assert finals
 
 
 def test_gymnasiums_own_cases_of_varying_size_go_through_shared_memory(make: Any) -> None:

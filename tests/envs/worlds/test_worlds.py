@@ -57,7 +57,9 @@ def play(venv: Any, steps: int, start: Any = None, turn: int = 0) -> list[Any]:
 
 
 def flatten(value: Any) -> Any:
-    """Arrays as bytes, whatever they lie in."""
+    """Arrays as bytes, whatever they lie in; of final observations those that there are."""
+    if isinstance(value, dict) and "_final_obs" in value:
+        value = value | {"final_obs": value["final_obs"][value["_final_obs"]]}
     if isinstance(value, dict):
         return {key: flatten(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
