@@ -18,7 +18,7 @@ class SanitySettings(ctypes.Structure):
     """`struct sanity_settings` of sanity.h."""
 
     _fields_ = (
-        *((name, ctypes.c_double) for name in ("offset", "leave", "stay", "share")),
+        *((name, ctypes.c_double) for name in ("offset", "leave", "stay")),
         ("rewards", ctypes.c_void_p),
         *((name, ctypes.c_int32) for name in ("arm", "zeros", "delay", "digits", "steps", "terminates")),
         ("password", ctypes.c_uint32),
@@ -59,10 +59,12 @@ def stochastic(given: Given) -> Settings:
     """Return the settings of Stochastic: rewards are Python's, whose squares are no products to the last bit."""
     share, horizon = given["share"], given["horizon"]
     _check("horizon", horizon, horizon <= 1000, "1000 at most")
-    rewards = np.zeros((horizon + 1, horizon + 1))
+    rewards = np.zeros((horizon + 1, horizon + 1, 2))
     for moves in range(1, horizon + 1):
-        rewards[moves, : moves + 1] = [1 - (share - zeros / moves) ** 2 for zeros in range(moves + 1)]
-    return SanitySettings(share=share, steps=horizon, rewards=rewards.ctypes.data), (rewards,)
+        for zeros in range(moves + 1):
+            towards = 0 if zeros / moves < share else 1  # the move that is paid for
+            rewards[moves, zeros, towards] = 1 - (share - zeros / moves) ** 2
+    return SanitySettings(steps=horizon, rewards=rewards.ctypes.data), (rewards,)
 
 
 def delay(given: Given) -> Settings:

@@ -7,8 +7,9 @@
 
 /* Each task reads what concerns it; envs/native/games/sanity.py has the same fields. */
 struct sanity_settings {
-    double offset, leave, stay, share;
-    const double *rewards; /* [steps + 1, steps + 1] of Stochastic, by how many moves there were, and how many of them 0; of others NULL */
+    double offset, leave, stay;
+    const double *rewards; /* [steps + 1, steps + 1, 2] of Stochastic, by how many moves there were, how many of them 0, and the
+                            * last one; of others NULL */
     int32_t arm, zeros, delay, digits, steps, terminates;
     uint32_t password; /* bit k: of the k-th step */
 };

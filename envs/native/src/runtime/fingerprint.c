@@ -144,10 +144,12 @@ static uint64_t play_grids(const struct task *task)
 static uint64_t play_game(const struct task *task)
 {
     enum { LENGTH = 7 };
-    double rewards[(LENGTH + 1) * (LENGTH + 1)];
-    for (int i = 0; i < (LENGTH + 1) * (LENGTH + 1); i++) rewards[i] = i * 0x1p-4;
+    double rewards[2 * (LENGTH + 1) * (LENGTH + 1)];
+    for (int moves = 0; moves <= LENGTH; moves++)
+        for (int i = moves * (LENGTH + 1), zeros = 0; zeros <= LENGTH; i++, zeros++)
+            for (int move = 0; move < 2; move++) rewards[2 * i + move] = (zeros >= 0.7 * moves) == move ? i * 0x1p-4 : 0;
     const struct sanity_settings settings = {
-        .offset = -0.5, .leave = 2, .stay = 0.25, .share = 0.7, .rewards = rewards, .arm = 6, .zeros = 3, .delay = 2,
+        .offset = -0.5, .leave = 2, .stay = 0.25, .rewards = rewards, .arm = 6, .zeros = 3, .delay = 2,
         .digits = 3, .steps = LENGTH, .terminates = 1, .password = 13,
     };
     return play_task(task, &settings, 60, 40, 1);
