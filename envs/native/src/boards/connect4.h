@@ -76,7 +76,8 @@ static void save_connect4(const void *group, int lane, void *saved)
     memcpy(saved, &own, sizeof own);
 }
 
-/* What was not saved by this code is brought to a board that there could be: columns filled from the bottom. */
+/* What was not saved by this code is brought to a board that there could be, whatever the rows are: columns filled from the
+ * bottom. */
 static void load_connect4(void *group, const void *settings, int lane, const void *saved)
 {
     (void)settings;
@@ -91,7 +92,6 @@ static void load_connect4(void *group, const void *settings, int lane, const voi
             const int seat = was.laid[0] & bit ? 0 : 1;
             if (!(was.laid[seat] & bit)) break;
             game->laid[seat] |= bit;
-            lay(&game->stones, seat, (C4_ROWS - 1 - up) * C4_COLUMNS + column);
         }
         game->stones.free[column] = up < C4_ROWS;
     }

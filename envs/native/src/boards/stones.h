@@ -15,13 +15,11 @@
 
 #define STONE_SEATS 2
 #define MOST_MOVES 16
-#define MOST_FIELDS 42
 
-/* What two seats see of one game: moves are the first so many bytes of the mask. */
+/* What a game goes on from: rows keep the rest, as they are what the last step left. */
 struct stones {
-    uint8_t free[MOST_MOVES];
-    uint8_t fields[STONE_SEATS][2 * MOST_FIELDS + 4]; /* of each seat */
-    int turn;                                       /* the seat whose turn it is */
+    uint8_t free[MOST_MOVES]; /* which moves are allowed */
+    int turn;                 /* the seat whose turn it is */
 };
 
 static int two_seats(const void *settings)
@@ -30,55 +28,40 @@ static int two_seats(const void *settings)
     return STONE_SEATS;
 }
 
-INLINE void lay(struct stones *stones, int seat, int field)
-{
-    stones->fields[seat][2 * field] = 1;
-    stones->fields[1 - seat][2 * field + 1] = 1;
-}
-
-INLINE void show(const struct stones *stones, int moves, int fields, unsigned char *rows)
-{
-    const int row = moves + 2 * fields;
-    for (int seat = 0; seat < STONE_SEATS; seat++) {
-        unsigned char *own = rows + seat * row;
-        if (seat == stones->turn) memcpy(own, stones->free, moves);
-        else memset(own, 0, moves);
-        memcpy(own + moves, stones->fields[seat], 2 * fields);
-    }
-}
-
 /* What a seat does, and what comes of it. */
 struct turn {
     int move, field, left; /* where its stone lies, if it is allowed; left: whether the move is still allowed then */
     int won, full, refused;
 };
 
+/* Rows are zeros before. */
 INLINE void begin_turns(struct stones *stones, int moves, int fields, const struct seat_rows *rows, int lane)
 {
     const size_t first = (size_t)lane * STONE_SEATS;
     *stones = (struct stones){0};
     memset(stones->free, 1, moves);
     rows->alive[first] = rows->alive[first + 1] = rows->acts[first] = 1;
-    show(stones, moves, fields, rows->observation + first * (moves + 2 * fields));
+    memset(rows->observation + first * (moves + 2 * fields), 1, moves);
 }
 
-/* Enter a turn. Rows are written as they were and then changed, here and there: what was just written of a cell would have
- * to be waited for. */
+/* Enter a turn: of rows what changes by it. */
 INLINE void take_turn(
     struct stones *stones, int moves, int fields, const struct seat_rows *rows, int lane, const struct turn *taken
 )
 {
     const size_t first = (size_t)lane * STONE_SEATS;
     const int turn = stones->turn, row = moves + 2 * fields;
-    unsigned char *seen = rows->observation + first * row;
+    unsigned char *own = rows->observation + (first + turn) * row, *others = rows->observation + (first + 1 - turn) * row;
     stones->turn = taken->refused ? 0 : 1 - turn; /* who would take leave first */
     rows->acts[first + turn] = 0, rows->acts[first + stones->turn] = 1;
-    show(stones, moves, fields, seen);
     if (!taken->refused) {
-        lay(stones, turn, taken->field);
-        seen[turn * row + moves + 2 * taken->field] = 1;
-        seen[(1 - turn) * row + moves + 2 * taken->field + 1] = 1;
-        stones->free[taken->move] = seen[(1 - turn) * row + taken->move] = (uint8_t)taken->left;
+        own[moves + 2 * taken->field] = others[moves + 2 * taken->field + 1] = 1;
+        memset(own, 0, moves);
+        memcpy(others, stones->free, moves); /* before it is changed, which would have to be waited for */
+        stones->free[taken->move] = others[taken->move] = (uint8_t)taken->left;
+    } else if (turn) {
+        memset(own, 0, moves);
+        memcpy(others, stones->free, moves);
     }
     if (!(taken->won | taken->full | taken->refused)) return;
     rows->reward[first + turn] = taken->won - taken->refused, rows->reward[first + 1 - turn] = -taken->won;

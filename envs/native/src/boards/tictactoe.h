@@ -75,11 +75,8 @@ static void load_tictactoe(void *group, const void *settings, int lane, const vo
     memcpy(&was, saved, sizeof was);
     *game = (struct tictactoe){.laid = {was.laid[0] & T3_BOARD, was.laid[1] & ~was.laid[0] & T3_BOARD}};
     game->stones.turn = was.turn & 1;
-    for (int field = 0; field < T3_FIELDS; field++) {
+    for (int field = 0; field < T3_FIELDS; field++)
         game->stones.free[field] = !((game->laid[0] | game->laid[1]) >> field & 1);
-        for (int seat = 0; seat < STONE_SEATS; seat++)
-            if (game->laid[seat] >> field & 1) lay(&game->stones, seat, field);
-    }
 }
 
 static const struct task tictactoe_task = {

@@ -52,21 +52,32 @@ static int meet(struct depths *game)
     return over || game->kind[k] != DIVER;
 }
 
-/* Whether there is none in any lane, as mostly. */
-static int are_none(const int8_t *way)
+/* A byte of each lane. */
+static uint64_t all_of(const int8_t *lanes)
 {
     uint64_t all;
-    memcpy(&all, way, sizeof all);
-    return !all;
+    memcpy(&all, lanes, sizeof all);
+    return all;
 }
 _Static_assert(LANES == sizeof(uint64_t), "a byte a lane");
+
+/* A bit of each lane that has something: kinds of things are 1 to 3, ways 1 and -1. Loops over these have no branch for each
+ * lane, which nobody could predict. */
+static uint64_t some_of(const int8_t *lanes)
+{
+    const uint64_t all = all_of(lanes);
+    return (all | all >> 1) & 0x0101010101010101u;
+}
+
+/* The first lane of those. */
+static int lane_of(uint64_t some) { return __builtin_ctzll(some) / 8; }
 
 static int hit_things(struct depths *game)
 {
     int hits = 0;
-    if (are_none(game->way)) return 0;
-    for (int k = 0; k < LANES; k++) {
-        if (!game->way[k] || !game->kind[k] || game->kind[k] == DIVER || game->at[k] != game->shot[k]) continue;
+    for (uint64_t rest = some_of(game->way) & some_of(game->kind); rest; rest &= rest - 1) {
+        const int k = lane_of(rest);
+        if (game->kind[k] == DIVER || game->at[k] != game->shot[k]) continue;
         game->kind[k] = NOTHING, game->way[k] = game->shot[k] = 0, hits++;
     }
     return hits;
@@ -74,9 +85,8 @@ static int hit_things(struct depths *game)
 
 static void fly(int8_t *at, int8_t *way)
 {
-    if (are_none(way)) return;
-    for (int k = 0; k < LANES; k++) {
-        if (!way[k]) continue;
+    for (uint64_t rest = some_of(way); rest; rest &= rest - 1) {
+        const int k = lane_of(rest);
         at[k] = (int8_t)(at[k] + way[k]);
         if (at[k] < 0 || at[k] >= SIDE) at[k] = way[k] = 0;
     }
@@ -95,8 +105,8 @@ static void add_thing(struct depths *game, struct generator *generator)
 
 static void go_on(struct depths *game)
 {
-    for (int k = 0; k < LANES; k++) {
-        if (!game->kind[k]) continue;
+    for (uint64_t rest = some_of(game->kind); rest; rest &= rest - 1) {
+        const int k = lane_of(rest);
         game->at[k] = (int8_t)(game->at[k] + game->ahead[k]);
         if (game->at[k] < 0 || game->at[k] >= SIDE) game->kind[k] = NOTHING, game->at[k] = 0;
     }
@@ -135,27 +145,79 @@ static int play_depths(
     return over || !game->air;
 }
 
+enum { TRAIL, BACK = 4, FRONT, SHOT, ITS_SHOT, LEFT_AIR, ABOARD }; /* planes, and the kinds between the first two */
+
+/* Enter a value, 1 or 0, at a cell of a plane. */
+static void enter(unsigned char *row, int y, int x, int plane, unsigned char value)
+{
+    row[(SIDE * y + x) * DEPTHS_PLANES + plane] = value;
+}
+
+static void enter_things(const struct depths *game, unsigned char *row, unsigned char value)
+{
+    for (uint64_t rest = some_of(game->kind); rest; rest &= rest - 1) {
+        const int k = lane_of(rest), behind = game->at[k] - game->ahead[k];
+        if (behind >= 0 && behind < SIDE) enter(row, k + 1, behind, TRAIL, value);
+        enter(row, k + 1, game->at[k], game->kind[k], value);
+    }
+}
+
+static void enter_shots(const int8_t *at, const int8_t *way, int plane, unsigned char *row, unsigned char value)
+{
+    for (uint64_t rest = some_of(way); rest; rest &= rest - 1) {
+        const int k = lane_of(rest);
+        enter(row, k + 1, at[k], plane, value);
+    }
+}
+
+static void enter_boat(const struct depths *game, unsigned char *row, unsigned char value)
+{
+    const int back = game->x - game->facing;
+    if (back >= 0 && back < SIDE) enter(row, game->y, back, BACK, value);
+    enter(row, game->y, game->x, FRONT, value);
+}
+
+static void enter_gauge(const struct depths *game, unsigned char *row)
+{
+    const int air = tenths(game);
+    for (int k = 0; k < SIDE; k++) {
+        enter(row, GAUGE, k, LEFT_AIR, k < air);
+        enter(row, GAUGE, k, ABOARD, k < game->aboard);
+    }
+}
+
 static void show_depths(const struct depths *game, const void *settings, unsigned char *row)
 {
-    enum { TRAIL, BACK = 4, FRONT, SHOT, ITS_SHOT, LEFT_AIR, ABOARD }; /* and the kinds between the first two */
     (void)settings;
     memset(row, 0, ROW_PLANES(DEPTHS_PLANES));
-    for (int k = 0; k < LANES; k++) {
-        if (game->kind[k]) {
-            const int behind = game->at[k] - game->ahead[k];
-            if (behind >= 0 && behind < SIDE) put(row, DEPTHS_PLANES, k + 1, behind, TRAIL);
-            put(row, DEPTHS_PLANES, k + 1, game->at[k], game->kind[k]);
-        }
-        if (game->way[k]) put(row, DEPTHS_PLANES, k + 1, game->shot[k], SHOT);
-        if (game->its_way[k]) put(row, DEPTHS_PLANES, k + 1, game->its_shot[k], ITS_SHOT);
+    enter_things(game, row, 1);
+    enter_shots(game->shot, game->way, SHOT, row, 1);
+    enter_shots(game->its_shot, game->its_way, ITS_SHOT, row, 1);
+    enter_boat(game, row, 1);
+    enter_gauge(game, row);
+}
+
+/* Things go on in few steps, and shots are rare. */
+static void change_depths(
+    const struct depths *before, const struct depths *game, const void *settings, unsigned char *row
+)
+{
+    (void)settings;
+    if (all_of(before->kind) != all_of(game->kind) || all_of(before->at) != all_of(game->at)) {
+        enter_things(before, row, 0);
+        enter_things(game, row, 1);
     }
-    const int back = game->x - game->facing, air = tenths(game);
-    if (back >= 0 && back < SIDE) put(row, DEPTHS_PLANES, game->y, back, BACK);
-    put(row, DEPTHS_PLANES, game->y, game->x, FRONT);
-    for (int k = 0; k < SIDE; k++) {
-        unsigned char *cell = row + (SIDE * GAUGE + k) * DEPTHS_PLANES;
-        cell[LEFT_AIR] = k < air, cell[ABOARD] = k < game->aboard;
+    if (all_of(before->way) | all_of(game->way)) {
+        enter_shots(before->shot, before->way, SHOT, row, 0);
+        enter_shots(game->shot, game->way, SHOT, row, 1);
     }
+    if (all_of(before->its_way) | all_of(game->its_way)) {
+        enter_shots(before->its_shot, before->its_way, ITS_SHOT, row, 0);
+        enter_shots(game->its_shot, game->its_way, ITS_SHOT, row, 1);
+    }
+    enter_boat(before, row, 0);
+    enter_boat(game, row, 1);
+    if (before->air != game->air || before->aboard != game->aboard) enter_gauge(game, row);
 }
 
 static void mend_depths(struct depths *game, const void *settings)
@@ -175,4 +237,4 @@ static void mend_depths(struct depths *game, const void *settings)
     }
 }
 
-BYTE_GAME(depths, ROW_PLANES(DEPTHS_PLANES))
+CHANGED_BYTE_GAME(depths, ROW_PLANES(DEPTHS_PLANES))

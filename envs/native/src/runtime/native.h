@@ -54,8 +54,9 @@ enum kind { KIND_CLASSIC = 1, KIND_WALKER, KIND_GRID, KIND_GAME, KIND_BOARD };
  * i], aligned to 64 bytes, and a choice is a float as well. What is outside a mask is neither read nor changed.
  *
  * Where observations are rows of bytes, `start_rows` and `step_rows` stand for `start` and `step`, which are NULL: choices
- * and rows are the caller's then, those of lane i `row_bytes` times i behind those of the first. Where an environment has
- * several seats, it is a world: `start_worlds` and `step_worlds` stand for them, and choices have a row for each seat. */
+ * and rows are the caller's then, those of lane i `row_bytes` times i behind those of the first. A step finds each
+ * row as the last one left it, and may write only what changes. Where an environment has several seats, it is a world:
+ * `start_worlds` and `step_worlds` stand for them, and choices have a row for each seat. */
 struct task {
     const char *name;
     int lanes, observations, actions; /* lanes: LANES, or a multiple of it; observations: 0 of rows of bytes */
