@@ -57,7 +57,11 @@ class MLP:
         kind = str(head.kind)
         if head.sizes:
             kind = "discrete" if head.shape == () else "multi_discrete"
-        return Network(self.sizes, self.activation, kind, *((head.low, head.high) if kind == "bounded" else ()))
+        features = self.inputs.sparse if kind == "discrete" else None
+        if features is not None and self.inputs.legal_width and features.legal < 0:
+            features = None  # native code reads what is legal from bytes side by side
+        low, high = (head.low, head.high) if kind == "bounded" else ((), ())
+        return Network(self.sizes, self.activation, kind, low, high, features)
 
     def describe_actions(self) -> str:
         """Name the kinds of actions, for `dry_run=true`."""

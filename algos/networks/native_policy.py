@@ -38,7 +38,9 @@ class NativePolicy:
     def of(cls, policy: Any) -> "NativePolicy | None":
         """Return it; None where its network is none for native code, or its actions are drawn."""
         if isinstance(policy, FlatPolicy):
-            return cls(policy.mlp.network, policy.parameters, policy.normalizer) if policy.inputs.plain else None
+            own = policy.mlp.network
+            known = policy.inputs.plain or own.features is not None
+            return cls(own, policy.parameters, policy.normalizer) if known else None
         if not isinstance(policy, ActorPolicy) or policy.draws:
             return None
         network = network_of(policy.architecture)

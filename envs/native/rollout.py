@@ -62,7 +62,7 @@ def supports(task: NativeTask, network: Network) -> bool:
         fits = isinstance(action, Box) and math.prod(action.shape) == network.sizes[-1] == len(network.low)
     if network.features is None:
         fits = fits and isinstance(observation, Box) and math.prod(observation.shape) == network.sizes[0]
-        fits = fits and network.sizes[0] <= MOST_OBSERVATION
+        fits = fits and network.sizes[0] <= MOST_OBSERVATION and not library.describe(task.name).row_bytes
     else:
         layout = task.source.observations
         known = {*network.features.leaves} <= {*layout.leaves} and network.features.itemsize == layout.itemsize
@@ -94,7 +94,7 @@ def play_episodes(
         parameters: [M, P].
         normalizer: of observations; None: as they are.
         cap: steps after which an episode is cut off; None for the environment's own limit.
-        observe: [E], whether to give the moments of the observations seen, which those of rows of bytes have not.
+        observe: [E], whether to give the moments of the observations seen; of rows of bytes those of their features.
         threads: that play, at least 1; they change no number.
 
     Raises:
@@ -117,7 +117,6 @@ def play_episodes(
     }
     features = None if network.features is None else FeaturesOfBytes.of(network.features, normalizer)
     if features is not None:
-        assert not any(observe)
         arrays["parameters"] = _packed(network, arrays["parameters"])
     elif normalizer is not None:
         arrays |= {name: np.ascontiguousarray(getattr(normalizer, name), np.float32) for name in ("mean", "std")}

@@ -52,6 +52,20 @@ FOUND = {name: task for name, task in TASKS.items() if has(name)}
 BOUNDED = {name: task for name, task in FOUND.items() if name in ("pendulum", "mountain_car_continuous", "walker")}
 
 
+ROWS = {
+    "minigrid": EnvSpec(
+        id="minigrid:MiniGrid-Dynamic-Obstacles-5x5-v0",
+        kwargs={},
+        wrappers=({"_target_": "envs.bindings.minigrid.Choices"},),
+        max_episode_steps=None,
+        fresh=False,
+        without=("mission",),
+    ),
+    "2048": spec("envs.games:paddock/Game2048-v0"),
+    "breakout": spec("envs.games:paddock/Breakout-v0"),
+}
+
+
 each_task = pytest.mark.parametrize("env", FOUND.values(), ids=FOUND)
 each_bounded = pytest.mark.parametrize("env", BOUNDED.values(), ids=BOUNDED)
 on_gymnasium_s = pytest.mark.skipif(not {"cartpole", "pendulum"} <= set(FOUND), reason="there is no compiled library")
@@ -78,7 +92,7 @@ class Crowd:
         """The same with observations scaled, so that some of them are clipped."""
         generator = np.random.default_rng(2)
         mean, std = generator.uniform(-0.1, 0.1, self.width), generator.uniform(0.1, 0.5, self.width)
-        return replace(self, normalizer=Normalizer(mean.astype(np.float32), std.astype(np.float32), 1.5))
+        return replace(self, normalizer=Normalizer(*self.problem.mlp.inputs.of_reals(mean, std), 1.5))
 
     @property
     def width(self) -> int:
@@ -99,7 +113,7 @@ class Crowd:
 
     def in_python(self, vec: Vec) -> Episodes:
         """The same episodes, stepped one by one."""
-        venv = vec.make(self.problem.env, AutoresetMode.DISABLED)
+        venv = vec.make(self.problem.env, AutoresetMode.DISABLED, packed=True)
         players = Members(Population(self.problem.mlp, vec.num_envs), lambda e: self.parameters[e], self.normalizer)
         try:
             seeds, observe = [100 + e for e in range(E)], [e % 3 != 1 for e in range(E)]
@@ -138,6 +152,19 @@ def test_episodes_are_those_of_the_ordinary_path(env: EnvSpec, hidden: tuple[int
     crowd = Crowd.of(env, hidden, activation)
     for way in (crowd, crowd.normalized):
         assert same_bits(way.natively(), way.in_python(Native(num_envs=7, threads=1)))
+
+
+@on_gymnasium_s
+@pytest.mark.parametrize("env", ROWS.values(), ids=ROWS)
+def test_episodes_on_rows_of_bytes_are_those_of_the_original(env: EnvSpec) -> None:
+    """Choices, what is legal, and real numbers; moments are of what networks see."""
+    crowd = replace(Crowd.of(env), cap=60)
+    assert crowd.problem.mlp.network.features is not None
+    for way in (crowd, crowd.normalized):
+        own = way.natively()
+        assert same_bits(own, way.in_python(Serial(num_envs=7)))
+        assert same_bits(way.natively(threads=3), own)
+        assert len({*own.returns.tolist()}) > 1, "members do as well as each other"
 
 
 @pytest.mark.skipif("walker" not in FOUND, reason="there is no compiled library")

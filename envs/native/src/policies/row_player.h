@@ -19,11 +19,16 @@ struct row_player {
     unsigned char *rows;
     float *memory; /* scratch of `forward_some`, and then a row of outputs and the same for `greatest` */
     struct expanded expanded;
+    struct features seen; /* what is observed of rows: their features as they are */
+    struct expanded observed;
+    float *dense;         /* of one row, zeros and all */
 };
 
 static void close_row_player(struct row_player *player)
 {
     close_expanded(&player->expanded);
+    close_expanded(&player->observed);
+    free(player->dense);
     free(player->memory);
     free(player->rows);
     free(player->group);
@@ -44,7 +49,11 @@ static struct row_player *open_row_player(const struct rollout *rollout)
     player->rows = calloc(LANES, task->row_bytes);
     player->group = aligned_alloc(64, (task->group_bytes + 63) / 64 * 64);
     if (player->group) memset(player->group, 0, task->group_bytes);
-    if (player->memory && player->rows && player->group && !open_expanded(&player->expanded, rollout->features, LANES) &&
+    player->seen = *rollout->features;
+    player->seen.mean = NULL, player->seen.ones = 0;
+    player->dense = calloc(rollout->sizes[0], sizeof *player->dense);
+    if (player->memory && player->rows && player->group && player->dense &&
+        !open_expanded(&player->expanded, rollout->features, LANES) && !open_expanded(&player->observed, &player->seen, 1) &&
         !open_group(task, player->group, rollout->settings))
         return player;
     close_row_player(player);
@@ -87,6 +96,29 @@ static void choose_rows(struct row_player *player, const struct rollout *rollout
     for (int i = 0; i < count; i++) player->choice[first + i] = (int64_t)(int32_t)choice[i];
 }
 
+/* Enter what is seen in the places whose observations count, as `play` of algos/learning/episodes.py does. */
+static void observe_rows(struct row_player *player, const struct rollout *rollout)
+{
+    const size_t width = rollout->sizes[0];
+    float *dense = player->dense;
+    for (unsigned rest = player->playing; rest; rest &= rest - 1) {
+        const int place = __builtin_ctz(rest);
+        const int64_t episode = player->episode[place];
+        if (!rollout->observe[episode]) continue;
+        const unsigned char *row = player->rows + place * rollout->task->row_bytes;
+        const struct sparse sparse = expand_some(&player->observed, &player->seen, row, 1);
+        const double count = (double)(player->length[place] + 1);
+        double *mean = rollout->moment_mean + episode * width, *m2 = rollout->moment_m2 + episode * width;
+        for (int64_t k = 0; k < sparse.starts[1]; k++) dense[sparse.index[k]] = sparse.value[k];
+        for (size_t k = 0; k < width; k++) {
+            const double delta = dense[k] - mean[k];
+            mean[k] += delta / count;
+            m2[k] += delta * (dense[k] - mean[k]);
+        }
+        for (int64_t k = 0; k < sparse.starts[1]; k++) dense[sparse.index[k]] = 0;
+    }
+}
+
 static void act_rows(struct row_player *player, const struct rollout *rollout)
 {
     if (rollout->members == 1) {
@@ -119,6 +151,7 @@ static int play_rows(const struct rollout *rollout, int64_t *next)
     if (!player) return -1;
     deal_rows(player, rollout, next);
     while (player->playing) {
+        observe_rows(player, rollout);
         act_rows(player, rollout);
         step_row_player(player, rollout);
         deal_rows(player, rollout, next);
