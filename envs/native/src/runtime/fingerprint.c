@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "games/games.h"
-#include "games/grid.h"
-#include "games/sanity_settings.h"
+#include "games/minigrid/grid.h"
+#include "games/sanity/sanity_settings.h"
 #include "recorded.h"
 #include "walker/ground.h"
 #include "simd/sets.h"

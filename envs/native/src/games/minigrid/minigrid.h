@@ -3,7 +3,7 @@
 #ifndef PADDOCK_MINIGRID_H
 #define PADDOCK_MINIGRID_H
 
-#include "game.h"
+#include "games/game.h"
 #include "grid.h"
 
 #define GRID_TASK(which, most_choices)                                                                                 \

@@ -4,7 +4,7 @@
 #ifndef PADDOCK_SANITY_H
 #define PADDOCK_SANITY_H
 
-#include "lane_game.h"
+#include "games/lane_game.h"
 #include "sanity_settings.h"
 
 /* One environment of any of them. */
@@ -16,7 +16,7 @@ struct lesson {
 
 #define LESSON(task) struct lesson *task, const void *memory, struct generator *generator
 #define PLAYED(task) struct lesson *task, const void *memory, int choice, double *reward
-#define SEEN(task) const struct lesson *task, const void *memory, float *seen
+#define SHOWN(task) const struct lesson *task, const void *memory, float *seen
 #define SETTINGS const struct sanity_settings *settings = memory; (void)settings
 
 INLINE void forget(struct lesson *lesson) { *lesson = (struct lesson){0}; }
@@ -28,7 +28,7 @@ INLINE void begin_plainly(LESSON(lesson))
     forget(lesson);
 }
 
-INLINE void show_one(SEEN(lesson))
+INLINE void show_one(SHOWN(lesson))
 {
     (void)lesson, (void)memory;
     seen[0] = 1;
@@ -62,7 +62,7 @@ INLINE int play_password(PLAYED(lesson))
     return over;
 }
 
-INLINE void show_password(SEEN(lesson))
+INLINE void show_password(SHOWN(lesson))
 {
     (void)memory;
     for (int k = 0; k < PASSWORD_BITS; k++) seen[k] = k < lesson->step ? (float)bit_of(lesson->bits, k) : -1;
@@ -88,7 +88,7 @@ INLINE int play_stochastic(PLAYED(lesson))
     return lesson->step == settings->steps;
 }
 
-INLINE void show_nothing(SEEN(lesson))
+INLINE void show_nothing(SHOWN(lesson))
 {
     (void)lesson, (void)memory;
     seen[0] = 0;
@@ -113,7 +113,7 @@ INLINE int play_delay(PLAYED(lesson))
     return over;
 }
 
-INLINE void show_delay(SEEN(lesson))
+INLINE void show_delay(SHOWN(lesson))
 {
     SETTINGS;
     for (int k = 0; k < DELAY_NUMBERS; k++) seen[k] = !lesson->step && k == lesson->number;
@@ -130,7 +130,7 @@ INLINE int play_cutoff(PLAYED(lesson))
     return left || (settings->terminates && lesson->step == settings->steps);
 }
 
-INLINE void show_cutoff(SEEN(lesson))
+INLINE void show_cutoff(SHOWN(lesson))
 {
     (void)memory;
     seen[0] = !lesson->step;
@@ -152,7 +152,7 @@ INLINE int play_copy(PLAYED(lesson))
     return ++lesson->step >= 2 * settings->digits + settings->delay;
 }
 
-INLINE void show_copy(SEEN(lesson))
+INLINE void show_copy(SHOWN(lesson))
 {
     SETTINGS;
     seen[0] = lesson->step < settings->digits ? (float)(2 * bit_of(lesson->bits, lesson->step) - 1) : 0;
@@ -169,7 +169,7 @@ INLINE int play_memory(PLAYED(lesson))
     return tick + 1 >= 2 * settings->digits + settings->delay;
 }
 
-INLINE void show_memory(SEEN(lesson))
+INLINE void show_memory(SHOWN(lesson))
 {
     SETTINGS;
     seen[0] = lesson->step < settings->digits ? (float)bit_of(lesson->bits, lesson->step) : 0;
@@ -192,7 +192,7 @@ INLINE int play_recall(PLAYED(lesson))
     return asked;
 }
 
-INLINE void show_recall(SEEN(lesson))
+INLINE void show_recall(SHOWN(lesson))
 {
     SETTINGS;
     seen[0] = lesson->step ? 0 : (float)(2 * (lesson->number & 1) - 1);
@@ -214,7 +214,7 @@ LESSON_TASK(recall, begin_recall, show_recall, 2, 2)
 
 #undef LESSON
 #undef PLAYED
-#undef SEEN
+#undef SHOWN
 #undef SETTINGS
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef PADDOCK_PLANES_H
 #define PADDOCK_PLANES_H
 
-#include "games.h"
+#include "games/games.h"
 
 #define SIDE PLANE_SIDE
 

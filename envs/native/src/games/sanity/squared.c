@@ -1,6 +1,6 @@
 /* The sanity suite's Squared: envs/sanity/squared.py has the rules. */
 
-#include "games.h"
+#include "games/games.h"
 
 #define DISTANCE (SQUARED_SIDE / 2)
 #define RIM (4 * (SQUARED_SIDE - 1)) /* cells */
