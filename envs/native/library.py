@@ -16,7 +16,7 @@ from typing import Any
 from envs.errors import ConfigError, require
 
 FOLDER = Path(__file__).parent
-ABI = 8  # PADDOCK_ABI of native.h
+ABI = 9  # PADDOCK_ABI of native.h
 SETS = ("avx512", "avx2", "baseline")  # of instructions, the widest first
 CHOICE = "PADDOCK_LANES"  # the environment variable that picks one of them
 AGAIN = "run pip install again, or choose vec=serial"
@@ -42,6 +42,8 @@ RECORDED = {
     "depths": 0x10673CDA55C102B3,
     "sanity_bandit": 0x44D687ED324D0667,
     "sanity_password": 0xD03E93EBA0B8D31C,
+    "sanity_noisy_bandit": 0x07E2F067CD24EA69,
+    "sanity_forget": 0xFF60074803EECD44,
     "sanity_squared": 0xF4928E5DDFD60EEC,
     "sanity_blend": 0x6B5BD6DC0A5025A5,
     "sanity_stochastic": 0xBFCCE866FC7C6AFD,

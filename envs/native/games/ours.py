@@ -55,6 +55,8 @@ GAMES = {  # by id
     "paddock/Fleet-v0": Family("fleet"),
     "paddock/Depths-v0": Family("depths"),
     "paddock/PufferBandit-v0": Family("sanity_bandit", ("arms", "arm", "noise", "offset"), sanity.bandit),
+    "paddock/Bandit-v0": Family("sanity_noisy_bandit", ("arms", "arm", "noise", "offset"), sanity.noisy_bandit),
+    "paddock/Forget-v0": Family("sanity_forget", ("end", "longest"), sanity.forget),
     "paddock/Password-v0": Family("sanity_password", ("password",), sanity.password),
     "paddock/PufferPassword-v0": Family("sanity_password", ("password",), sanity.password),
     "paddock/Squared-v0": Family("sanity_squared", ("distance",), sanity.squared),

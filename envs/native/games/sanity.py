@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.random import _generator as generators
 
 from envs.errors import require
 from envs.native.originals import ELSEWHERE
@@ -18,8 +19,8 @@ class SanitySettings(ctypes.Structure):
     """`struct sanity_settings` of sanity.h."""
 
     _fields_ = (
-        *((name, ctypes.c_double) for name in ("offset", "leave", "stay")),
-        ("rewards", ctypes.c_void_p),
+        *((name, ctypes.c_double) for name in ("offset", "leave", "stay", "noise", "end")),
+        *((name, ctypes.c_void_p) for name in ("rewards", "normal", "geometric")),
         *((name, ctypes.c_int32) for name in ("arm", "zeros", "delay", "digits", "steps", "terminates")),
         ("password", ctypes.c_uint32),
     )
@@ -31,9 +32,22 @@ Settings = tuple[SanitySettings, tuple[np.ndarray, ...]]
 
 def bandit(given: Given) -> Settings:
     """Return the settings of Bandit."""
-    _check("noise", given["noise"], given["noise"] == 0, "0: noise is drawn by NumPy alone")
+    _check("noise", given["noise"], given["noise"] == 0, "0, and with noise paddock/Bandit-v0")
     _check("arms", given["arms"], given["arms"] == ARMS, str(ARMS))
     return SanitySettings(arm=given["arm"], offset=given["offset"]), ()
+
+
+def noisy_bandit(given: Given) -> Settings:
+    """Return the settings of Bandit with noise, which NumPy's own function draws."""
+    _check("arms", given["arms"], given["arms"] == ARMS, str(ARMS))
+    settings = {key: given[key] for key in ("arm", "offset", "noise")}
+    return SanitySettings(normal=_of_numpy("random_standard_normal"), **settings), ()
+
+
+def forget(given: Given) -> Settings:
+    """Return the settings of Forget, whose lengths NumPy's own function draws."""
+    _check_length("longest", given["longest"])
+    return SanitySettings(end=given["end"], steps=given["longest"], geometric=_of_numpy("random_geometric")), ()
 
 
 def password(given: Given) -> Settings:
@@ -96,6 +110,15 @@ def recall(given: Given) -> Settings:
     """Return the settings of Recall."""
     _check_length("delay", given["delay"])
     return SanitySettings(delay=given["delay"]), ()
+
+
+def _of_numpy(name: str) -> int | None:
+    """Return where a distribution of NumPy's is, which it shows to C as numpy/random/distributions.h has it."""
+    module = ctypes.CDLL(generators.__file__)
+    require(
+        hasattr(module, name), f"vec=native: NumPy {np.__version__} does not show its {name} to C code; {ELSEWHERE}"
+    )
+    return ctypes.cast(getattr(module, name), ctypes.c_void_p).value
 
 
 def _check_length(key: str, value: int) -> None:

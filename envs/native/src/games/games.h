@@ -74,4 +74,11 @@ struct sanity_squared { /* x and y of both */
 };
 BYTE_GAME_DECLARED(sanity_squared)
 
+#define ROW_NOISY_BANDIT sizeof(float)
+
+struct sanity_noisy_bandit { /* an episode has one step */
+    uint8_t nothing;
+};
+BYTE_GAME_DECLARED(sanity_noisy_bandit)
+
 #endif

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PADDOCK_ABI 8 /* goes up with every change that envs/native/library.py must know of */
+#define PADDOCK_ABI 9 /* goes up with every change that envs/native/library.py must know of */
 #define MAX_LANES 32
 #define MAX_OBSERVATION 32 /* floats in a row of any task */
 #define MAX_ACTION 8
@@ -23,6 +23,17 @@ double draw(struct generator *generator);                                    /* 
 double draw_uniform(struct generator *generator, double low, double high);   /* as Generator.uniform(low, high) */
 int64_t draw_integer(struct generator *generator, int64_t low, int64_t high); /* [low, high), as Generator.integers */
 uint32_t draw_masked(struct generator *generator, uint32_t last);             /* [0, last], as Generator.shuffle does */
+
+/* What a distribution of NumPy's own draws from: `bitgen_t` of numpy/random/bitgen.h. */
+struct bits {
+    void *generator;
+    uint64_t (*next_64)(void *generator);
+    uint32_t (*next_32)(void *generator);
+    double (*next_double)(void *generator);
+    uint64_t (*next_raw)(void *generator);
+};
+
+struct bits bits_of(struct generator *generator);
 
 /* What was not saved by this code could draw one number for ever, which `draw_integer` may refuse for ever. */
 static inline void mend_generator(struct generator *generator) { generator->increment |= 1; }

@@ -159,6 +159,32 @@ INLINE void show_copy(SHOWN(lesson))
     seen[1] = lesson->step >= settings->digits + settings->delay;
 }
 
+/* Forget: whether there was a signal, which only the last answer says; `count` steps are left. */
+INLINE void begin_forget(LESSON(lesson))
+{
+    SETTINGS;
+    struct bits bits = bits_of(generator);
+    forget(lesson);
+    lesson->number = (int32_t)draw_integer(generator, 0, 2);
+    const int64_t more = settings->geometric(&bits, settings->end);
+    lesson->count = more < settings->steps ? 1 + (int32_t)more : settings->steps;
+}
+
+INLINE int play_forget(PLAYED(lesson))
+{
+    (void)memory;
+    lesson->step = 1;
+    const int over = --lesson->count <= 0;
+    *reward = over && choice == lesson->number;
+    return over;
+}
+
+INLINE void show_forget(SHOWN(lesson))
+{
+    (void)memory;
+    seen[0] = lesson->step ? 0 : (float)lesson->number;
+}
+
 /* PufferLib's Memory: its ticks are steps and 1. */
 INLINE int play_memory(PLAYED(lesson))
 {
@@ -209,6 +235,7 @@ LESSON_TASK(stochastic, begin_plainly, show_nothing, 1, 2)
 LESSON_TASK(delay, begin_delay, show_delay, DELAY_NUMBERS + 1, 2)
 LESSON_TASK(cutoff, begin_plainly, show_cutoff, 1, 2)
 LESSON_TASK(copy, begin_digits, show_copy, 2, 2)
+LESSON_TASK(forget, begin_forget, show_forget, 1, 2)
 LESSON_TASK(memory, begin_digits, show_memory, 1, 2)
 LESSON_TASK(recall, begin_recall, show_recall, 2, 2)
 
