@@ -1,6 +1,6 @@
-"""Random actions through native environments, EnvPool, Gymnasium and PettingZoo: steps per second, a core and two.
+"""Random actions through native environments, EnvPool, Gymnasium, PettingZoo, gymnax and Pgx: steps per second.
 
-    python scripts/bench/native.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON]
+    python scripts/bench/native.py [--quick] [--json PATH] [--rows NAME ...] [--pufferlib PYTHON] [--jax PYTHON]
 
 Native environments step as rollouts step them: actions are sent, a batch with the infos of ended episodes is received.
 Each contender plays at its best setting of its grid, found by a short pilot; then all play in turn, again and again, in
@@ -11,6 +11,9 @@ processor time it took, threads of its library included; who has two threads is 
 are those of random networks, as ES plays them. Of games by turns a step is one action, in snakes' field a step of one
 snake. Then comes where a step of the walker spends its time
 (scripts/bench/native_split.py).
+
+gymnax and Pgx step in compiled calls of many steps (scripts/bench/contenders/in_jax.py), maybe by another interpreter,
+which --jax names: `pip install gymnasium gymnax pgx`.
 
 What is not installed is left out, and said so. A target that cannot be judged here, for want of a peer or of AVX-512,
 is not missed.
@@ -45,6 +48,7 @@ RATES = {  # where nothing else is to be reached
     **{id: 10_000_000 for id in GAMES[3:]},
 }
 QUICK_ROWS = ["BipedalWalker-v3", "CartPole-v1"]
+IN_JAX = ("gymnax", "pgx")
 PILOT_S, WARM_S, PLAY_S, SPLIT_S = 0.3, 0.2, 1.0, 4.0
 
 
@@ -54,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     load, instructions = os.getloadavg()[0], library.widest()
     if load > BUSY:
         print(f"others are at work here (load {load:.1f}): trust no rate of two threads, and ratios more than rates")
-    with players({one.library for one in CONTENDERS.values()}, options.pufferlib, "compiled.py") as present:
+    interpreters = {"pufferlib": options.pufferlib} | dict.fromkeys(IN_JAX, options.jax)
+    with players({one.library for one in CONTENDERS.values()}, interpreters, "compiled.py") as present:
         rows = {}
         for row in options.rows:
             playing = {k: c for k, c in CONTENDERS.items() if row in c.rows and not present[c.library].missing}
@@ -137,6 +142,9 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line; --quick changes what is not given."""
     parser = harness.command_line(__doc__, "under a minute: two rows, one setting, 3 short repeats")
     add_options(parser, list(ROWS), PLAY_S)
+    parser.add_argument(
+        "--jax", metavar="PYTHON", default=sys.executable, help=f"an interpreter that has {', '.join(IN_JAX)}"
+    )
     options = parser.parse_args(arguments)
     options.rows = options.rows or (QUICK_ROWS if options.quick else list(ROWS))
     options.repeats = options.repeats or (3 if options.quick else 5)

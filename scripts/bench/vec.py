@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     if load > BUSY:
         print(f"others are at work here (load {load:.1f}): who has most processes then gets most, so trust no ratio")
     names = [name for name in CONTENDERS if name in options.contenders]
-    with players({CONTENDERS[name].library for name in names}, options.pufferlib) as present:
+    with players({CONTENDERS[name].library for name in names}, {"pufferlib": options.pufferlib}) as present:
         playing = [name for name in names if not present[CONTENDERS[name].library].missing]
         rows = {}
         for row in options.rows:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
+from scripts.bench.contenders import in_jax
 from scripts.bench.contenders.vectors import BATCHES, Advance, Row, Setting, bare, envpool_pool, measure, row, serve
 
 WALKERS = ("BipedalWalker-v3", "BipedalWalkerHardcore-v3")
@@ -196,6 +197,7 @@ def sizes(*num_envs: int, parts: tuple[int, ...] = ()) -> tuple[Setting, ...]:
 
 ONE = Contender("envs.native", native, threads=1, rows=tuple(ROWS), settings=sizes(1024, 256, 4096))
 POOL = Contender("envpool", envpool, threads=1, settings=sizes(256, 64, 1024, parts=(1, 2)))
+JAX = sizes(1024, 256, 4096)
 WHOLE = Contender("envs.native", native_episodes, threads=1, rows=WALKERS)
 CONTENDERS = {
     "Gymnasium": Contender("gymnasium", bare, threads=1),
@@ -204,6 +206,8 @@ CONTENDERS = {
     "EnvPool": POOL,
     "EnvPool, 2 threads": replace(POOL, threads=2),
     "PufferLib's C": Contender("pufferlib", puffer_cartpole, 1, ("CartPole-v1",), sizes(1024, 4096)),
+    "gymnax": Contender("gymnax", in_jax.gymnax, 1, CLASSIC, JAX),
+    "Pgx": Contender("pgx", in_jax.pgx, 1, BOARDS, JAX),
     "native": ONE,
     "native, 2 threads": replace(ONE, threads=2),
     "native, whole episodes": WHOLE,

@@ -76,12 +76,18 @@ class Player:
 
 
 @contextmanager
-def players(libraries: set[str], pufferlib: str, script: str = "vectors.py") -> Iterator[dict[str, Player]]:
-    """Players of these libraries, in processes that run the script; they are gone afterwards."""
+def players(
+    libraries: set[str], interpreters: Mapping[str, str], script: str = "vectors.py"
+) -> Iterator[dict[str, Player]]:
+    """Players of these libraries, in processes that run the script; they are gone afterwards.
+
+    Args:
+        interpreters: of libraries that are not played by this one.
+    """
     with ExitStack() as stack:
         started = {}
         for library in sorted(libraries):
-            started[library] = Player(library, pufferlib if library == "pufferlib" else sys.executable, script)
+            started[library] = Player(library, interpreters.get(library, sys.executable), script)
             stack.callback(started[library].close)
         for library, player in started.items():
             player.greet()

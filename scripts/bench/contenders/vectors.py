@@ -33,6 +33,7 @@ DISTRIBUTIONS = {
     "stable_baselines3": ("stable-baselines3", "torch"),
     "pufferlib": ("pufferlib", "pufferlib-core"),
     "envs.vector": ("paddock",),
+    **{name: (name, "jax") for name in ("gymnax", "pgx")},
 }
 Setting = dict[str, int]  # num_envs and workers, where a contender has them
 Advance = Callable[[], int]  # one step of the vector; returns how many environments stepped
