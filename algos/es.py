@@ -15,7 +15,7 @@ import numpy as np
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock, worker_times
 from algos.evolution.population import EpisodeCap, Problem, SearchDistribution, play_members
-from algos.evolution.strategy import Generation, climb, play_evaluation, play_population, report_lost
+from algos.evolution.strategy import Generation, PopulationSize, climb, play_evaluation, play_population, report_lost
 from algos.evolution.update import Adam, Decay, EvaluationLost
 from algos.learning.episode_metrics import own_metrics, summarize
 from algos.learning.episodes import Moments
@@ -43,7 +43,7 @@ class ES:
     vec: Vec
     pool: Pool
     seed: int
-    population: Annotated[int, Range("must be at least 2: one mirrored pair", low=2)]
+    population: PopulationSize
     sigma: Annotated[float, Range("must be positive; try 0.1", above=0)]
     sigma_decay: Decay
     sigma_floor: float

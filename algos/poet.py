@@ -23,7 +23,7 @@ from algos.evolution.niche import Niche
 from algos.evolution.population import EpisodeCap, Problem, play_members
 from algos.evolution.reproduction import Reproduction
 from algos.evolution.side_by_side import learn_side_by_side
-from algos.evolution.strategy import Optimizer
+from algos.evolution.strategy import Optimizer, PopulationSize
 from algos.evolution.transfer import compete
 from algos.evolution.update import Adam, Decay
 from algos.learning.episode_metrics import cut_metric
@@ -50,7 +50,7 @@ class POET:
     vec: Vec
     pool: Pool
     seed: int
-    population: int
+    population: PopulationSize
     sigma: PositiveFloat
     sigma_decay: Decay
     sigma_floor: float
@@ -337,10 +337,7 @@ class POET:
         name = type(self.vec).__name__
         require(self.vec.seeded_slots, f"poet restarts single environments, and {name} cannot; use vec=serial")
         n = self.population
-        require(
-            n >= 2 and n % 2 == 0,
-            f"population={n} must be even and at least 2: mirrored pairs; try {max(2, n + n % 2)}",
-        )
+        require(n % 2 == 0, f"population={n} is odd, and members come in mirrored pairs; try {n + 1}")
         for name, floor in (("sigma", self.sigma_floor), ("learning_rate", self.learning_rate_floor)):
             value = getattr(self, name)
             require(0 <= floor <= value, f"{name}_floor={floor} must lie in [0, {name}={value}]")

@@ -6,7 +6,7 @@ Pairs are played as tasks; what comes of them is put in their order, ranked, mad
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,14 @@ from algos.learning.episodes import Episodes, Moments
 from algos.learning.flow import Job
 from algos.networks.flat import Normalizer
 from algos.pool.protocol import Done, Pool
+from envs.ranges import Range
 
 log = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 Optimizer = Literal["adam", "sgd"]
+MEMBERS = Range("must be at least 2, one mirrored pair, and at most 10 million", low=2, high=10_000_000)
+PopulationSize = Annotated[int, MEMBERS]
 
 
 class StrategySettings(Protocol):

@@ -622,7 +622,7 @@ def test_rejected_environments_are_not_niches(whole: tuple[POET, str, str]) -> N
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"population": 7}, "population=7 must be even and at least 2: mirrored pairs; try 8"),
+        ({"population": 7}, "population=7 is odd, and members come in mirrored pairs; try 8"),
         ({"sigma": 0.0}, "sigma=0.0 must be positive"),
         ({"sigma_floor": 0.2}, r"sigma_floor=0.2 must lie in \[0, sigma=0.1\]"),
         ({"learning_rate_decay": 0.0}, r"learning_rate_decay=0.0 must lie in \(0, 1\]"),

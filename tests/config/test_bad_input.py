@@ -79,6 +79,7 @@ ARGUMENTS = {
     "algo.sigma=nan": ["algo.sigma=nan", "allowed: a number"],
     "algo.population=7": ["algo.population=7 is odd", "try 8"],
     "algo.population=0": ["algo.population=0", "at least 2"],
+    "algo.population=1000000000000": ["algo.population=1000000000000", "at most 10 million"],
     "algo.sigma=-1": ["algo.sigma=-1 must be positive", "try 0.1"],
     "algo.observation_sampling=2": ["algo.observation_sampling=2", "(0, 1]"],
     "algo._target_=no.Such": ["algo._target_=no.Such cannot be imported", "install"],
@@ -118,6 +119,10 @@ ARGUMENTS = {
     "trainer.lr=0.1": ["trainer.lr is not a key", "did you mean 'algo.learning_rate'?"],
     "total_timesteps=100": ["did you mean 'budget.steps'?"],
     "algo.gamma=0.9": ["algo=a2c and algo=apex and ", " and algo=ppo", " have algo.gamma", "known: activation, "],
+    "algo=ppo env=cartpole algo.num_steps=100000000000": [
+        "algo.num_steps=100000000000 of 8 rows take ",
+        "take at most ",
+    ],
     "algo=ppo algo.discount=0.9": ["did you mean 'algo.gamma'?"],
     "algo.foo=1": ["algo.foo is not a key of the configuration; known: activation, "],
     "env.foo=1": ["env.foo is not a key of the configuration; known: action_bounds, bounds, fresh, id, "],

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.draws import DrawBlocks
+from algos.common.memory import memory_bytes, spell
 from algos.learning.replay.priorities import Priorities, PriorityTree
-from algos.learning.replay.room import ReplayError, check_disk, memory_bytes, spell
+from algos.learning.replay.room import ReplayError, check_disk
 from algos.learning.replay.sequences import Sequences, SequenceWindows
 from algos.learning.replay.stacks import check_stacks, newest_of
 from algos.learning.replay.streams import Rows, Streams

@@ -1,10 +1,10 @@
 """What a replay takes of the disk and of memory, said before the first step, and what goes wrong with its files."""
 
 import logging
-import os
 import shutil
 from pathlib import Path
 
+from algos.common.memory import memory_bytes, spell
 from envs.errors import PaddockError
 
 log = logging.getLogger(__name__)
@@ -33,13 +33,3 @@ def check_disk(folder: Path, capacity: int, step_bytes: int, kept: int) -> None:
     if nbytes > memory_bytes():
         sizes = spell(nbytes), spell(memory_bytes())
         log.warning("replay takes %s and this machine has %s of memory: draws will wait for the disk", *sizes)
-
-
-def memory_bytes() -> int:
-    """Return the memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def spell(count: int) -> str:
-    """Return bytes as they are read."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

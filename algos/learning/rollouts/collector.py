@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
+from algos.common.memory import memory_bytes, spell
 from algos.learning.offpolicy.exploration import Exploration
 from algos.learning.rollouts.environments import Environments
 from algos.learning.rollouts.resume_point import ResumePoint
@@ -46,6 +47,15 @@ class RolloutConfig:
     exploration: Exploration | None = None  # of off-policy actors, which need no log-probabilities; None: the head's
     num_actors: int = 1  # that play so many environments each
     policies: Parts | None = None  # several, and whose rows each acts for; None: one acts for all
+
+    def __post_init__(self) -> None:
+        inputs = self.architecture.inputs
+        row = np.dtype((inputs.dtype, inputs.shape)).itemsize  # what else a step has is little beside it
+        rows = self.num_actors * self.vec.num_envs * self.env.seats
+        nbytes, there = self.num_steps * rows * row, memory_bytes()
+        takes = f"num_steps={self.num_steps} of {rows} rows take {spell(nbytes)}"
+        remedy = f"this machine has {spell(there)} of memory; take at most {there // (rows * row)}"
+        require(nbytes <= there, f"{takes}, and {remedy}")
 
     @property
     def parts(self) -> Parts:
