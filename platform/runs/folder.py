@@ -187,7 +187,9 @@ def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False,
         try:
             check_usable(path, config)
         except PaddockError as error:
-            raise (_taken(path) if path.exists() else error) from error
+            if path.exists():
+                raise _taken(path) from error
+            raise
         if path.exists():
             raise _taken(path)
         return
