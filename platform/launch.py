@@ -9,9 +9,9 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from hydra import version
 from hydra.core.hydra_config import HydraConfig
@@ -34,7 +34,7 @@ from .config.overrides import spell_run_dir
 from .config.plugins import check_runs_here, register_plugin
 from .config.sessions import moved, settle
 from .runs.checkpoint import StorageError
-from .runs.folder import FolderTaken, RunFolder
+from .runs.folder import FolderTaken, RunFolder, read_json
 from .runs.loop import Outcome, Progress, RunFailed, restore, run
 from .runs.state import last_metrics, read_run_states
 from .runs.table import print_table
@@ -180,7 +180,7 @@ def play(
             origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
             facts = None if origin is None else origin.facts
-            folder.begin(parts.config, command, facts, {} if start.metrics else _find_servers(parts.config))
+            folder.begin(parts.config, command, facts, _find_servers(parts))
             if origin is not None:
                 origin.keep(parts.path)
                 console.message(f"beginning with {origin.describe()}")
@@ -190,12 +190,16 @@ def play(
             folder.release()
 
 
-def _find_servers(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return what servers of environments have installed, by address, where the run's are at any."""
+def _find_servers(parts: ExperimentParts) -> dict[str, dict[str, str]]:
+    """Return what servers of environments have installed, by address, where the run's are at any.
+
+    Raises:
+        ConfigError: it is something else than when the run began.
+    """
     from envs.vector import Remote  # late: whoever asks for help has no need of it
 
-    vec = build("vec", config["vec"])
-    return vec.versions() if isinstance(vec, Remote) else {}
+    vec = build("vec", parts.config["vec"])
+    return vec.versions(read_json(parts.path / "provenance.json").get("servers")) if isinstance(vec, Remote) else {}
 
 
 def _begin(parts: ExperimentParts) -> "Origin | None":

@@ -40,6 +40,7 @@ def settings(**changes: Any) -> ServerSettings:
         "lease_s": 60.0,
         "drain_s": 5.0,
         "infos": "all",
+        "view": "own",
         "late": "wait",
         "late_s": 30.0,
         "lost": "wait",
@@ -50,7 +51,7 @@ def settings(**changes: Any) -> ServerSettings:
 
 def remote(*addresses: str, **changes: Any) -> Remote:
     given: dict[str, Any] = {"num_envs": N, "address": list(addresses), "token_file": None, "tls": {}, "wait_s": 20.0}
-    return Remote(**(given | {"lost": "replay", "journal_mb": 256.0} | changes))
+    return Remote(**(given | {"lost": "replay", "journal_mb": 256.0, "same_versions": "run"} | changes))
 
 
 @dataclass

@@ -160,3 +160,10 @@ def read_rows(said: Any, num_envs: int) -> RowIndex:
 def count_rows(rows: RowIndex) -> int:
     """Return how many rows these are."""
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def shift_rows(rows: RowIndex, by: int) -> RowIndex:
+    """Return rows whose numbers are greater by so many."""
+    if not by:
+        return rows
+    return slice(rows.start + by, rows.stop + by) if isinstance(rows, slice) else rows + by

@@ -1,6 +1,6 @@
 """What a server offers: an environment, who sits there, and how observations and actions lie in rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,8 @@ from envs.errors import ConfigError, require
 from envs.remote.frames import MOST_SIGNAL
 from envs.remote.spaces import build_space, describe_space
 from envs.remote.values import Garbled, Unsayable, decode, encode
+from envs.remote.versions import describe_others
+from envs.remote.view import View
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorMisuse
@@ -38,6 +40,7 @@ class Offer:
         environment: its recipe, as plain data.
         roles: its kinds of seats; one, of one seat, where it has one agent.
         vec: how the server steps it.
+        view: whose seats clients of a joint world are told of.
     """
 
     address: str
@@ -47,6 +50,7 @@ class Offer:
     metadata: dict[str, Any]
     takes_signals: bool
     vec: str
+    view: View
     versions: dict[str, str]
     capacity: int
     free: int
@@ -69,6 +73,7 @@ class Offer:
                 told["metadata"],
                 told["takes_signals"],
                 told["vec"],
+                told["view"],
                 told["versions"],
                 told["capacity"],
                 told["free"],
@@ -120,9 +125,16 @@ class Offer:
     def check_same(self, other: "Offer") -> None:
         """Raise ConfigError unless another server offers the same environment."""
         require(
-            self.environment == other.environment and self.roles == other.roles,
+            (self.environment, self.roles, self.view) == (other.environment, other.roles, other.view),
             f"vec.address={other.address} serves {other.environment['id']} otherwise than {self.address} does; start "
-            "both on the same env",
+            "both on the same env and serve.view",
+        )
+
+    def check_versions(self, versions: Mapping[str, str], whose: str) -> None:
+        """Raise ConfigError unless the server has these versions of the packages that both have."""
+        others = describe_others(self.versions, versions, whose)
+        require(
+            not others, f"vec.address={self.address}: {others}; install the same there, or say vec.same_versions=none"
         )
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
@@ -13,9 +12,13 @@ from envs.errors import ConfigError
 from envs.remote.infos import read_info
 from envs.remote.rows import pack_actions
 from envs.remote.served import Served
+from envs.remote.view import Seen
 from envs.vector.contract import VectorMisuse
 from envs.worlds.roles import Role, narrow
 from envs.worlds.world import Step, Told
+
+if TYPE_CHECKING:
+    from envs.remote.client.vector import RemoteVectorEnv
 
 BESIDE = ("acts", "over", "final_obs", "_final_obs")  # what a vector's infos have beside those of the world
 
@@ -29,6 +32,7 @@ class RemoteParallelEnv:
         agents: those that live.
         acting: those whose action the next step takes.
         over: whether the world's episode has ended, or none has begun.
+        seen: what each agent of a joint world was told last, and did, where the server has serve.view=all; else empty.
         timed: whether the server acted for a client that was late or lost, so that numbers depend on the clock.
     """
 
@@ -68,7 +72,7 @@ class RemoteParallelEnv:
         if self.offer.seats == 1:
             id = self.offer.environment["id"]
             raise ConfigError(f"vec.address={address} serves {id}, an environment of one agent; take a RemoteEnv")
-        layouts = self.offer.layouts()
+        layouts = self._whole = self.offer.layouts()
         self._layouts = layouts if agents is None else layouts.pick(self._order(layouts.agents, agents))
         self._served.claim = {} if world is None else {"world": world, "agents": self._layouts.agents}
         if world is None and agents is not None:
@@ -78,6 +82,7 @@ class RemoteParallelEnv:
         self.agents: list[str] = []
         self.acting: list[str] = []
         self.over, self.timed = True, False
+        self.seen: dict[str, Seen] = {}
         # One each: PettingZoo's users seed them.
         self._spaces = {
             agent: (deepcopy(role.observation_space), deepcopy(role.action_space))
@@ -98,7 +103,7 @@ class RemoteParallelEnv:
         venv = self._served.open()
         rows, infos = venv.reset(seed=[seed], options=options)
         self.over = False
-        self._look(venv.alive, infos)
+        self._look(venv, infos)
         return self._read(rows, self.agents), self._read_infos(infos, self.agents)
 
     def step(self, actions: Mapping[str, Any]) -> Step:
@@ -110,7 +115,7 @@ class RemoteParallelEnv:
         """
         venv, before = self._served.begun(), self.agents
         rows, reward, terminated, truncated, infos = venv.step(self._pack(actions))
-        self._look(venv.alive, infos)
+        self._look(venv, infos)
         self.over = bool(infos["over"][0])
         ended = {a: k for k, a in enumerate(self.possible_agents) if terminated[k] or truncated[k]}
         told = [agent for agent in self.possible_agents if agent in before or agent in self.agents]
@@ -157,10 +162,12 @@ class RemoteParallelEnv:
         own = tuple(agent for agent in role.agents if agent in self.possible_agents)
         return replace(role, agents=own, seats=tuple(map(self.possible_agents.index, own)))
 
-    def _look(self, alive: NDArray[np.bool_], infos: Mapping[str, Any]) -> None:
-        """See who lives and who acts."""
+    def _look(self, venv: "RemoteVectorEnv", infos: Mapping[str, Any]) -> None:
+        """See who lives and who acts, and what everybody was told."""
+        if venv.everybody is not None:
+            self.seen = venv.everybody.read(self._whole, self.offer.roles)
         self.timed = self.timed or "timed" in infos
-        self.agents = [a for a, alive in zip(self.possible_agents, alive, strict=True) if alive]
+        self.agents = [a for a, alive in zip(self.possible_agents, venv.alive, strict=True) if alive]
         self.acting = [a for a, acts in zip(self.possible_agents, infos["acts"], strict=True) if acts]
 
     def _read(self, rows: NDArray[Any], agents: Sequence[str]) -> dict[str, Any]:

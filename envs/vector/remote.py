@@ -1,7 +1,7 @@
 """`vec=remote`: environments at servers; only those who choose it need gRPC."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from gymnasium.vector import AutoresetMode
@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode
 from envs.errors import ConfigError, require
 from envs.frozen import freeze, thaw
 from envs.ranges import POSITIVE, NonNegativeFloat, check_fields
+from envs.remote.versions import SameVersions
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv
 from envs.vector.recipes import NumEnvs
@@ -28,6 +29,7 @@ class Remote:
     wait_s: NonNegativeFloat
     lost: Literal["replay", "fail"]
     journal_mb: Annotated[float, POSITIVE]
+    same_versions: SameVersions
     seeded_slots = True
 
     def __post_init__(self) -> None:
@@ -64,18 +66,27 @@ class Remote:
             journal_mb=self.journal_mb,
         )
 
-    def versions(self) -> dict[str, dict[str, str]]:
+    def versions(self, began: Mapping[str, Mapping[str, str]] | None = None) -> dict[str, dict[str, str]]:
         """Return the versions of packages at each server, by its address.
 
+        Args:
+            began: the same when the run began, which its servers must have still if `same_versions` says so.
+
         Raises:
-            ConfigError: a server refuses.
+            ConfigError: a server refuses, or has others.
             EnvError: one cannot be reached.
         """
-        return {offer.address: offer.versions for offer in self.place().offers()}
+        offers = self.place().offers()
+        if began and self.same_versions != "none":
+            first, before = next(iter(began.items()))
+            for offer in offers:
+                offer.check_versions(before, f"when the run began at {first}")
+        return {offer.address: offer.versions for offer in offers}
 
     def place(self) -> "Place":
         """Return where the servers are."""
-        return make_place(self.address, self.token_file, dict(thaw(self.tls)), self.wait_s)
+        tls = dict(thaw(self.tls))
+        return replace(make_place(self.address, self.token_file, tls, self.wait_s), same_versions=self.same_versions)
 
 
 def make_place(

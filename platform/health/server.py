@@ -1,7 +1,5 @@
 """What a server of environments is at, in a few lines, and what the doctor says of it."""
 
-import importlib.metadata
-import platform
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,6 +7,7 @@ from typing import Any
 
 from envs.errors import ConfigError, PaddockError, nearest, require
 from envs.remote.client.place import CALL_S, Lost, Place
+from envs.remote.versions import describe_others, read_versions
 from envs.vector.remote import make_place
 
 from .installed import Finding
@@ -74,23 +73,9 @@ def check_server(recipe: Any) -> Iterator[tuple[str, Finding]]:
         free = told["capacity"] - told["rows"]
         found = f"{address}: {told['environment']}, {free} of {told['capacity']} environments free"
         text = f"{found}, {1000 * told['round_trip_s']:.1f} ms there and back"
-        other = [
-            f"{name} {version} there and {own} here"
-            for name, version in told["versions"].items()
-            if (own := _version(name)) not in (None, version)
-        ]
-        if other:
-            yield "server", Finding("warn", f"{text}; {', '.join(other)}", "numbers may differ; install the same")
+        if others := describe_others(told["versions"], read_versions()):
+            yield "server", Finding("warn", f"{text}; {others}", "numbers may differ; install the same")
         elif free < recipe.num_envs:
             yield "server", Finding("warn", text, f"vec.num_envs={recipe.num_envs} will wait for others to end")
         else:
             yield "server", Finding("ok", text)
-
-
-def _version(name: str) -> str | None:
-    if name == "python":
-        return platform.python_version()
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

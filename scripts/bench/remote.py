@@ -115,7 +115,14 @@ class Server:
 def remote(address: str, num_envs: int, ca: str | None = None) -> Remote:
     given = {"ca": ca, "cert": None, "key": None}
     return Remote(
-        num_envs=num_envs, address=address, token_file=None, tls=given, wait_s=60.0, lost="replay", journal_mb=256.0
+        num_envs=num_envs,
+        address=address,
+        token_file=None,
+        tls=given,
+        wait_s=60.0,
+        lost="replay",
+        journal_mb=256.0,
+        same_versions="run",
     )
 
 

@@ -38,7 +38,14 @@ def test_a_served_run_goes_on_where_its_servers_job_is_put_into_the_queue_again(
     try:
         wait_until(path.exists, say=lambda: slurm.call("scontrol", "show", "job", job))
         first = path.read_text()
-        given: dict[str, Any] = {"token_file": None, "tls": {}, "wait_s": 120.0, "lost": "replay", "journal_mb": 16.0}
+        given: dict[str, Any] = {
+            "token_file": None,
+            "tls": {},
+            "wait_s": 120.0,
+            "lost": "replay",
+            "journal_mb": 16.0,
+            "same_versions": "run",
+        }
         with closing(Remote(num_envs=4, address=f"file:{path}", **given).make(spec)) as venv:
             told = [venv.begin(3)[0]]
             for t, one in enumerate(actions):

@@ -238,8 +238,7 @@ class Link:
         """Open another session, bring its environments to where they were, and ask again for what is due."""
         if not self._may_replay:
             raise Lost(f"{self._at} cannot be reached")
-        offer = self._place.describe(address)
-        self.offer.check_same(offer)
+        self._place.describe(address, self.offer)
         pending = list(self._pending.values())
         self._pending.clear()
         before, self._session, self._seq = (self._session, self._at, self._seq), None, 0

@@ -15,6 +15,7 @@ from envs.remote import guard
 from envs.remote.frames import PROTOCOL, Frame, Kind, join, split
 from envs.remote.offer import Offer
 from envs.remote.values import Garbled, decode, encode
+from envs.remote.versions import SameVersions, read_versions
 from envs.vector.contract import EnvError
 
 CALL_S = 10.0  # that a short call may take
@@ -39,12 +40,14 @@ class Place:
     Attributes:
         addresses: of servers that offer the same; `file:PATH` is read again for every connection.
         wait_s: seconds for which a client tries to reach one.
+        same_versions: whose packages a server must have; see `Remote`.
     """
 
     addresses: tuple[str, ...]
     token_file: str | None
     tls: dict[str, str]
     wait_s: float
+    same_versions: SameVersions = "run"
 
     def connect(self, address: str) -> tuple[Any, list[tuple[str, str]]]:
         """Return a channel to a server, and what is sent with every call.
@@ -79,9 +82,16 @@ class Place:
             raise Lost(f"{address} answers no mapping")
         return answer
 
-    def describe(self, address: str) -> Offer:
-        """Return what a server offers; raises as `call` does."""
-        return Offer.read(address, self.call(address, "Describe", {"protocol": PROTOCOL}, CALL_S))
+    def describe(self, address: str, like: Offer | None = None) -> Offer:
+        """Return what a server offers, which is what another does if one is named; raises as `call` does."""
+        offer = Offer.read(address, self.call(address, "Describe", {"protocol": PROTOCOL}, CALL_S))
+        if self.same_versions == "here":
+            offer.check_versions(read_versions(), "here")
+        if like is not None:
+            like.check_same(offer)
+            if self.same_versions != "none":
+                offer.check_versions(like.versions, f"at {like.address}")
+        return offer
 
     def offers(self) -> list[Offer]:
         """Return what the servers offer, which is the same at all.
@@ -91,14 +101,12 @@ class Place:
             EnvError: one cannot be reached.
         """
 
-        def ask(address: str) -> Offer:
-            offer: Offer = self.try_for(lambda number: self.describe(address), "no server answers")
+        def ask(address: str, like: Offer | None) -> Offer:
+            offer: Offer = self.try_for(lambda number: self.describe(address, like), "no server answers")
             return offer
 
-        offers = [ask(address) for address in self.addresses]
-        for other in offers[1:]:
-            offers[0].check_same(other)
-        return offers
+        first = ask(self.addresses[0], None)
+        return [first, *(ask(address, first) for address in self.addresses[1:])]
 
     def try_for(self, attempt: Callable[[int], Any], why: str) -> Any:
         """Return what an attempt gives, given its number, that does not raise Lost.

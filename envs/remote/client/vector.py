@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from envs.remote.client.journal import Journal, Order
 from envs.remote.client.link import Link
 from envs.remote.client.place import Place
-from envs.remote.frames import Cursor, Kind, count_rows
+from envs.remote.frames import Cursor, Kind, count_rows, shift_rows
 from envs.remote.values import decode
+from envs.remote.view import Everybody
 from envs.spec import EnvSpec
 from envs.vector.contract import (
     Batch,
@@ -33,7 +34,11 @@ from envs.vector.table import FREE, NEW, READY, SENT, Arrays, Lives, Table, worl
 
 
 class RemoteVectorEnv(VectorEnv):
-    """N environments at one server, or in equal parts at several; of worlds, their rows."""
+    """N environments at one server, or in equal parts at several; of worlds, their rows.
+
+    Attributes:
+        everybody: of a joint world whose server shows all seats, what they were told last; else None.
+    """
 
     _links: list[Link]
 
@@ -72,6 +77,8 @@ class RemoteVectorEnv(VectorEnv):
             offers[0].check_serves(spec)
         layouts = offers[0].layouts() if agents is None else offers[0].layouts().pick(agents)
         claim = {} if world is None else {"world": world, "agents": list(layouts.agents)}
+        self._shown = offers[0].layouts() if claim and offers[0].view == "all" else None
+        self.everybody: Everybody | None = None
         rows_in_all = self.batch_size = num_envs * layouts.seats
         said = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)
         spaces = layouts.observation_space, rows_in_all, autoreset, layouts.action_space
@@ -115,7 +122,7 @@ class RemoteVectorEnv(VectorEnv):
         self._settle(rows)
         orders = []
         for link, part in self._split(rows):
-            mine = _shift(part, -link.rows.start)
+            mine = shift_rows(part, -link.rows.start)
             own = [seeds[i] for i in numbers(worlds_of(part, self.seats))]
             orders.append((link, Order(Kind.RESET, mine, [own, options])))
         return self._start(rows, orders)
@@ -141,7 +148,7 @@ class RemoteVectorEnv(VectorEnv):
         self._table.accept(actions, rows)
         self._table.mark(SENT, rows)
         for link, part in self._split(rows):
-            order = Order(Kind.TURN, _shift(part, -link.rows.start), [], self._arrays.action[part].copy())
+            order = Order(Kind.TURN, shift_rows(part, -link.rows.start), [], self._arrays.action[part].copy())
             link.journal.note(order)
             link.order(order)
 
@@ -236,7 +243,7 @@ class RemoteVectorEnv(VectorEnv):
             EnvError: an environment raised, or its process died or hung.
         """
         order, frame = link.receive()
-        rows = _shift(order.rows, link.rows.start)
+        rows = shift_rows(order.rows, link.rows.start)
         if frame.kind is Kind.FAILED:
             _, kind, text, _ = frame.header
             misuse = kind == "VectorMisuse" and order.kind is Kind.TURN
@@ -261,6 +268,8 @@ class RemoteVectorEnv(VectorEnv):
         else:
             self._enter(link, order, rows, cursor, n, count)
             self._table.mark(READY, rows)
+        if self._shown is not None:
+            self.everybody = Everybody.take(cursor, self._shown)
         if said is not None:
             self._table.note(rows, decode(said))
 
@@ -292,9 +301,3 @@ class RemoteVectorEnv(VectorEnv):
     def _knower(self, rows: slice) -> Any:
         arrays = self._arrays
         return lambda: (arrays.observation[rows], arrays.running_return[rows], arrays.running_length[rows])
-
-
-def _shift(rows: RowIndex, by: int) -> RowIndex:
-    if not by:
-        return rows
-    return slice(rows.start + by, rows.stop + by) if isinstance(rows, slice) else rows + by

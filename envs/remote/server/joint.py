@@ -71,12 +71,14 @@ class Played:
     Attributes:
         seed: of a reset.
         actions: rows [S] of a step; None: it is a reset.
+        acted: [S], whose of them the environment was given; None: nobody's.
         stood_in: seats of clients that were missing.
         outcome: what it gave, or what was raised.
     """
 
     seed: int | None = None
     actions: NDArray[Any] | None = None
+    acted: NDArray[np.bool_] | None = None
     stood_in: frozenset[int] = frozenset()
     outcome: Outcome | PaddockError | None = None
 
@@ -245,6 +247,7 @@ class JointWorld:
                 played.outcome = self._truncate(before.outcome)
             else:
                 self._signal(acting)
+                played.acted = before.outcome.acts
                 self.venv.send(actions)
                 observation, reward, terminated, truncated, infos = self.venv.recv()
                 self._return += reward

@@ -8,8 +8,10 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from envs.remote.server.joint import Holder, JointWorld, Outcome, Played
+from envs.remote.view import Everybody, View, put
 from envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse
 from envs.vector.infos import pick_infos
+from envs.vector.storage import allocate
 
 MOST_SIGNALS = 1024  # before a step
 
@@ -30,8 +32,11 @@ class SeatsVectorEnv(VectorEnv):
 
     autoreset = AutoresetMode.DISABLED
 
-    def __init__(self, world: JointWorld, agents: Sequence[str]) -> None:
+    def __init__(self, world: JointWorld, agents: Sequence[str], view: View = "own") -> None:
         """Take seats.
+
+        Args:
+            view: whose observations, rewards and actions `look` tells.
 
         Raises:
             VectorMisuse: another client has one of them.
@@ -45,6 +50,8 @@ class SeatsVectorEnv(VectorEnv):
         self.num_envs = self.seats = self.batch_size = len(own)
         self._alive = np.zeros(len(own), np.bool_)
         self.replaying = self.last = False
+        self._view = view
+        self._everybody: list[NDArray[Any]] = []
         self.called: Callable[[], bool] = lambda: False
 
     @property
@@ -108,6 +115,10 @@ class SeatsVectorEnv(VectorEnv):
                 outcome.truncated[own],
                 infos,
             )
+
+    def look(self) -> list[NDArray[Any]]:
+        """Return what came last of everybody, as `Everybody` has it in frames; empty if it is not shown."""
+        return self._everybody
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Have a method called with a signal, when these seats act next."""
@@ -183,7 +194,23 @@ class SeatsVectorEnv(VectorEnv):
         if not isinstance(played.outcome, Outcome):
             raise EnvError(str(played.outcome))
         self._alive = played.outcome.alive[self._own]
+        if self._view == "all":
+            self._everybody = _see_all(played, played.outcome, world)
         return played.outcome
 
     def _infos(self, outcome: Outcome) -> dict[str, Any]:
         return pick_infos(outcome.infos, self._mine)
+
+
+def _see_all(played: Played, outcome: Outcome, world: JointWorld) -> list[NDArray[Any]]:
+    """Return what a reset or step told all seats, and what they did."""
+    S, rows = len(world.agents), outcome.observation.copy()
+    for seat in np.flatnonzero(outcome.infos.get("_final_obs", ())).tolist():
+        put(rows, seat, outcome.infos["final_obs"][seat])
+    ended = outcome.terminated | outcome.truncated
+    acted = np.zeros(S, np.bool_) if played.acted is None else played.acted
+    actions = allocate(world.layouts.action_rows, S, np.zeros)
+    if played.actions is not None:
+        actions[acted] = played.actions[acted]
+    seen = Everybody(rows, outcome.reward, outcome.terminated, outcome.truncated, outcome.alive | ended, actions, acted)
+    return seen.arrays()

@@ -2,17 +2,14 @@
 
 import contextlib
 import os
-import platform
 import secrets
 import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
-from importlib import metadata
 from typing import Any
 
 import grpc
-import gymnasium
 import numpy as np
 
 from envs.errors import PaddockError, require
@@ -25,6 +22,7 @@ from envs.remote.server.settings import ServerSettings
 from envs.remote.server.steps import Forms
 from envs.remote.server.stream import Stream
 from envs.remote.values import Garbled, decode, encode, is_sayable
+from envs.remote.versions import read_versions
 from envs.spec import EnvSpec
 from envs.vector.recipes import Vec
 from envs.vector.storage import Layouts
@@ -63,8 +61,9 @@ class EnvironmentServer:
             "roles": describe_roles(spec.roles),
             "metadata": {key: value for key, value in spec.metadata.items() if is_sayable(value)},
             "takes_signals": spec.takes_signals,
+            "view": settings.view,
             "vec": type(vec).__name__.lower(),
-            "versions": _versions(),
+            "versions": read_versions(),
             "server": secrets.token_hex(8),
         }
         self._began = time.monotonic()
@@ -214,11 +213,3 @@ class EnvironmentServer:
         if not isinstance(asked, dict):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a request is a mapping")
         return asked
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "numpy": np.__version__, "gymnasium": gymnasium.__version__}
-    for name in ("box2d", "mujoco", "ale-py", "paddock"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found

@@ -55,7 +55,8 @@ class Session:
     def __post_init__(self) -> None:
         N = self.num_envs = self.venv.num_envs  # rows
         self.attached, self.closed, self.draining = 0, False, False
-        self._steps = Steps(self.venv, self.spec, self.layouts, self.infos)
+        beyond = self.venv.look if isinstance(self.venv, SeatsVectorEnv) else tuple
+        self._steps = Steps(self.venv, self.spec, self.layouts, self.infos, beyond)
         self._accepted = 0
         self._kept: dict[int, Kept] = {}
         self._turns: list[Turn] = []

@@ -212,7 +212,7 @@ class Sessions:
                         self._rows -= 1
                     raise
             try:
-                return SeatsVectorEnv(self._joint[name], agents)
+                return SeatsVectorEnv(self._joint[name], agents, self._settings.view)
             except VectorMisuse as error:
                 raise NotOpened(refusal, str(error)) from None
 

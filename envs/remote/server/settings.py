@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from envs.ranges import AT_LEAST_ONE, POSITIVE, NonNegativeFloat, Range, check_fields
 from envs.remote.server.policies import Policies, Policy
+from envs.remote.view import View
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,7 @@ class ServerSettings:
     lease_s: Annotated[float, POSITIVE]
     drain_s: NonNegativeFloat
     infos: Literal["all", "none"]
+    view: View
     late: Policy
     late_s: Annotated[float, POSITIVE]
     lost: Policy

@@ -1,5 +1,6 @@
 """A session's orders done: a client's arrays go to environments, and what came of them goes back in bytes."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from envs.remote.frames import MOST_SIGNAL, Cursor, Frame, Kind, count_rows, join, read_rows
 from envs.remote.values import Garbled, Unsayable, encode, find_unsayable
+from envs.remote.view import put
 from envs.spec import EnvSpec
 from envs.vector.contract import EnvError, VectorEnv, VectorMisuse
 from envs.vector.storage import Layouts, RowIndex, allocate, numbers
@@ -47,13 +49,21 @@ class Steps:
         steps: of environments, so far.
     """
 
-    def __init__(self, venv: VectorEnv, spec: EnvSpec, layouts: Layouts, infos: bool) -> None:
+    def __init__(
+        self,
+        venv: VectorEnv,
+        spec: EnvSpec,
+        layouts: Layouts,
+        infos: bool,
+        beyond: Callable[[], Sequence[NDArray[Any]]] = tuple,
+    ) -> None:
         """Take environments over.
 
         Args:
             infos: whether the client is told what environments say beside observation, reward and end.
+            beyond: returns what the client is told beside its own rows.
         """
-        self._venv, self._spec, self._infos = venv, spec, infos
+        self._venv, self._spec, self._infos, self._beyond = venv, spec, infos, beyond
         N = self.num_envs = venv.num_envs
         self.steps = 0
         self._observation, self._action = Forms.of(layouts.observation_rows), Forms.of(layouts.action_rows)
@@ -101,13 +111,19 @@ class Steps:
             episode = infos["final_info"]["episode"]
             last = np.empty((len(ended), *self._observation.shape), self._observation.dtype)
             for k, row in enumerate(ended.tolist()):
-                final = infos["final_obs"][row]
-                opaque = isinstance(final, np.void) and last.dtype.kind != "V"
-                last[k] = np.frombuffer(final, last.dtype).reshape(last.shape[1:]) if opaque else final
+                put(last, k, infos["final_obs"][row])
             finals = [last, episode["r"][ended].astype(np.float64), episode["l"][ended].astype(np.int64)]
         said = self._say(infos)
         lives = [*self._lives(rows), infos["over"]] if self._several else []
-        arrays = [observation, reward.astype(np.float64, copy=False), terminated, truncated, *lives, *finals]
+        arrays = [
+            observation,
+            reward.astype(np.float64, copy=False),
+            terminated,
+            truncated,
+            *lives,
+            *finals,
+            *self._beyond(),
+        ]
         return join(Kind.OUTCOME, [turn.seq, said, len(ended)], arrays)
 
     def _start(self, seq: int, frame: Frame, quiet: bool) -> bytes:
@@ -123,7 +139,7 @@ class Steps:
         if quiet:
             self._note(rows, observation[rows])
             return b""
-        return join(Kind.OUTCOME, [seq, self._say(infos), 0], [observation[rows], *self._lives(rows)])
+        return join(Kind.OUTCOME, [seq, self._say(infos), 0], [observation[rows], *self._lives(rows), *self._beyond()])
 
     def _begin(self, key: Any, episodes: Any, numbers: Any) -> tuple[RowIndex, dict[str, Any], Any]:
         N = self._venv.worlds

@@ -159,7 +159,7 @@ PPO += ["budget.iterations=3", "compute=serial", "algo.eval_every=2", "algo.eval
 
 
 def test_a_run_has_the_same_bytes_here_there_and_with_its_server_killed(
-    serve: Any, tmp_path: Path, monkeypatch: Any
+    serve: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     token = tmp_path / "token"
     servers = [serve(token_file=str(token)), serve()]
@@ -181,6 +181,10 @@ def test_a_run_has_the_same_bytes_here_there_and_with_its_server_killed(
     assert metrics_of("remote", "env=remote", "vec=remote", *given) == expected
     told = json.loads((tmp_path / "remote" / "provenance.json").read_text())["servers"]
     assert told[servers[0].address]["numpy"] == np.__version__
+    servers[0]._offer["versions"] = {"numpy": "1.0"}
+    again = ["env=remote", "vec=remote", *given, f"run.dir={tmp_path / 'remote'}", "budget.iterations=4"]
+    assert call_main(*PPO, *again) == 2
+    assert f"numpy 1.0 there and {np.__version__} when the run began" in capsys.readouterr().err
     secret = token.read_bytes().strip()
     assert not any(secret in path.read_bytes() for path in (tmp_path / "remote").rglob("*") if path.is_file())
     monkeypatch.setattr(RemoteVectorEnv, "recv", recv_or_kill)

@@ -28,6 +28,7 @@ from remote_servers import (  # noqa: F401
 )
 
 from envs.errors import ConfigError
+from envs.remote.versions import read_versions
 from envs.vector import EnvError, VectorMisuse
 from envs.vector.remote import make_place
 
@@ -187,6 +188,31 @@ def test_another_environment_at_the_same_port_is_refused(serve: Any) -> None:
         with pytest.raises(ConfigError, match="serves CartPole-v1 otherwise than") as caught:
             venv.step(np.zeros(N, np.int64))
         assert "\n" not in str(caught.value)
+
+
+def test_servers_have_the_packages_with_which_the_run_began(serve: Any, undisturbed: str) -> None:
+    older = {**read_versions(), "numpy": "1.0"}
+    servers = [serve(COUNTING), serve(COUNTING)]
+    servers[1]._offer["versions"] = older
+    addresses = [server.address for server in servers]
+    other = rf"numpy 1.0 there and {np.__version__} at {addresses[0]}; install the same there, or say vec.same_versions"
+    with pytest.raises(ConfigError, match=other) as caught:
+        remote(*addresses).make(COUNTING)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match=f"{addresses[1]}: numpy 1.0 there and {np.__version__} here"):
+        remote(addresses[1], same_versions="here").make(COUNTING)
+    with closing(remote(*addresses, same_versions="none").make(COUNTING)) as venv:
+        assert play(venv) == undisturbed
+    with closing(remote(addresses[0]).make(COUNTING)) as venv:
+        venv.begin(1)
+        servers[0].close()
+        serve(COUNTING, address=addresses[0])._offer["versions"] = older
+        with pytest.raises(ConfigError, match=other):
+            venv.step(np.zeros(N, np.int64))
+    began = {"a:1": {"numpy": "1.1", "mujoco": "4.0"}}
+    with pytest.raises(ConfigError, match=r"numpy 1.0 there and 1.1 when the run began at a:1; install"):
+        remote(addresses[1]).versions(began)
+    assert remote(addresses[1], same_versions="none").versions(began) == {addresses[1]: older}
 
 
 # (o) Around it

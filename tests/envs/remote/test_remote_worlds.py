@@ -168,9 +168,9 @@ def test_a_server_is_asked_once_what_it_offers(serve: Any, monkeypatch: pytest.M
     asked: list[str] = []
     describe = Place.describe
 
-    def count(place: Place, address: str) -> Offer:
+    def count(place: Place, address: str, like: Any = None) -> Offer:
         asked.append(address)
-        return describe(place, address)
+        return describe(place, address, like)
 
     monkeypatch.setattr(Place, "describe", count)
     for spec in (CARTPOLE, WORLDS["lives"]):
