@@ -71,5 +71,4 @@ class SAC(FromReplay):
         objective = ActorCriticObjective(policy, self.critics, self.tau, self.target_every, actor_every=1)
         needs = [f"algo.quantiles={quantiles}"] if quantiles else []
         needs += [f"algo.critics={self.critics}"] if self.critics > 2 else []
-        needs += ["algo=sac of choices"] if head.columns else []
         return make_actor_critic(self, architecture, objective, needs, quantiles=quantiles, drop=self.drop)

@@ -14,11 +14,11 @@ REPORTED = ("critic_loss", "q_mean", "actor_loss", "alpha", "entropy")  # the la
 
 @dataclass(frozen=True)
 class SoftPolicy:
-    """SAC's (Haarnoja et al. 2018, arXiv:1812.05905): a Gaussian squashed by tanh, whose entropy is rewarded."""
+    """SAC's (Haarnoja et al. 2018, arXiv:1812.05905): a Gaussian squashed by tanh, or choices; entropy is rewarded."""
 
     alpha: float  # the reward of entropy; where it is learned, that of the first update
     learned: bool  # alpha, by gradients of -log(alpha) (log pi + target_entropy)
-    target_entropy: float  # nats; usually -A
+    target_entropy: float  # nats; usually -A, or of choices a share of log K
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,11 @@ class ActorCriticObjective:
 class ActorCriticShape:
     """A chain of layers for the actor, and one for each critic. Flat vectors are in torch's order, critic by critic."""
 
-    actor: tuple[int, ...]  # widths from observation to outputs: A; of a soft policy A means, then A log deviations
-    critic: tuple[int, ...]  # widths from observation and action, side by side, to 1
+    # Widths from observation to outputs: A; of a soft policy A means, then A log deviations, or scores of K choices.
+    actor: tuple[int, ...]
+    critic: tuple[int, ...]  # widths from observation and action, side by side, to 1; or from observation to K values
     activation: Activation
+    masked: bool = False  # behind the numbers of an observation lies which choices are legal
 
     @property
     def observed(self) -> int:
@@ -67,22 +69,32 @@ class ActorCriticShape:
         return self.actor[0]
 
     @property
+    def width(self) -> int:
+        """Of a row of observations: its numbers and, where there is a mask, what is legal."""
+        return self.observed + (self.choices if self.masked else 0)
+
+    @property
     def actions(self) -> int:
-        """A, components of an action."""
+        """A, numbers of an action; 0 of choices."""
         return self.critic[0] - self.actor[0]
+
+    @property
+    def choices(self) -> int:
+        """K; 0 where actions are numbers."""
+        return 0 if self.actions else self.critic[-1]
 
 
 @dataclass(frozen=True)
 class Transitions:
     """What U updates learn from, B rows each."""
 
-    observation: Floats  # [U, B, O]
-    action: Floats  # [U, B, A], in [-1, 1]
+    observation: Floats  # [U, B, width]
+    action: Floats  # [U, B, A], in [-1, 1]; or [U, B, 1], the number of a choice
     reward: Floats  # [U, B]
-    next_observation: Floats  # [U, B, O]
+    next_observation: Floats  # [U, B, width]
     discount: Floats  # [U, B], of the next value; 0 where the episode terminated
     weight: Floats  # [U, B], of a row's loss
-    noise: Floats  # [U, draws, B, A], standard normal
+    noise: Floats  # [U, draws, B, A], standard normal; of choices there is none
 
 
 @dataclass

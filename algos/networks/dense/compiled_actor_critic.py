@@ -31,7 +31,7 @@ class _Settings(ctypes.Structure):
     _fields_ = (
         *((name, _POINTER) for name in ("actor", "critic")),
         *((name, ctypes.c_int32) for name in ("actor_layers", "critic_layers", "critics", "relu", "soft", "learned")),
-        *((name, ctypes.c_int32) for name in ("target_every", "actor_every", "threads")),
+        *((name, ctypes.c_int32) for name in ("target_every", "actor_every", "threads", "masked")),
         *((name, ctypes.c_float) for name in ("alpha", "target_entropy", "target_noise", "target_noise_clip", "tau")),
         *((name, ctypes.c_float) for name in ("epsilon", "momentum_decay", "variance_decay")),
     )
@@ -71,6 +71,7 @@ class CompiledActorCritic:
             objective.target_every,
             objective.actor_every,
             self._threads,
+            shape.masked,
             *((policy.alpha, policy.target_entropy) if isinstance(policy, SoftPolicy) else (0, 0)),
             *((0, 0) if isinstance(policy, SoftPolicy) else (policy.target_noise, policy.target_noise_clip)),
             objective.tau,
@@ -118,12 +119,14 @@ class CompiledActorCritic:
     def update(self, given: Transitions, rate: float) -> tuple[NDArray[np.float64], Floats]:
         """See `ActorCriticBackend.update`."""
         state, objective, (U, B) = self._state, self._objective, given.reward.shape
-        O, A = self._shape.observed, self._shape.actions
+        O, A, K = self._shape.width, self._shape.actions, self._shape.choices
         report, distance = np.zeros((U, len(REPORTED))), np.empty((U, B), np.float32)
         lead = (U, B)
-        shapes = ((*lead, O), (*lead, A), lead, (*lead, O), lead, lead, (U, objective.draws, B, A))
+        shapes = ((*lead, O), (*lead, A or 1), lead, (*lead, O), lead, lead, (U, objective.draws, B, A))
         arrays = [np.ascontiguousarray(array, np.float32) for array in vars(given).values()]
         assert tuple(array.shape for array in arrays) == shapes, [array.shape for array in arrays]
+        chosen = arrays[1]
+        assert not K or ((chosen >= 0) & (chosen < K)).all(), "actions are numbers of choices"
         before, every = state.updates, objective.actor_every
         moves = (before + U) // every - before // every
         scales = [*state.critics.scales(rate, U), *state.actor.scales(rate, moves)]

@@ -29,9 +29,10 @@ from algos.networks.dense.plain_chains import (
     in_order,
     split,
 )
+from algos.networks.dense.plain_choices import Weighed
 from algos.networks.dense.shape import Floats
 from algos.networks.heads import LOG_STD, sum_columns
-from envs.native.functions import log_tangent_slope, quick_exp, quick_tangent
+from envs.native.functions import log_tangent_slope, quick_exp, quick_log, quick_tangent
 from envs.native.networks import DenseLayout
 
 LEAST_LOG_STD, MOST_LOG_STD = map(np.float32, LOG_STD)
@@ -86,6 +87,11 @@ class PlainActorCritic:
     def _targets(self, rows: Transitions, alpha: np.float32) -> Floats:
         """What values are to become [B]."""
         shape, policy, state = self._shape, self._objective.policy, self._state
+        if shape.choices:
+            following = self._weigh(rows.next_observation).expected(
+                self._values(state.target_critics, rows.next_observation), alpha
+            )
+            return rows.reward + rows.discount * following
         if isinstance(policy, DeterministicPolicy):
             out = self._chain(shape.actor, state.target_actor, rows.next_observation)[-1]
             noise = rows.noise[0] * np.float32(policy.target_noise)
@@ -106,11 +112,13 @@ class PlainActorCritic:
         """Let the critics take a step; returns the loss, the mean value, and the distances from targets [B]."""
         shape, state, B, target = self._shape, self._state, len(rows.reward), self._targets(rows, alpha)
         values = self._judge(state.critics.parameters, rows.observation, rows.action)
-        q = [each[-1][:, 0] for each in values]
+        chosen = rows.action[:, :1].astype(np.int64) if shape.choices else np.zeros((B, 1), np.int64)
+        q = [np.take_along_axis(each[-1], chosen, 1)[:, 0] for each in values]
         errors = [each - target for each in q]
         share = ONE / np.float32(B)
         factor = rows.weight * (share if self._objective.soft else share + share)
-        by = [(error * factor)[:, None] for error in errors]
+        numbers = np.arange(shape.critic[-1])
+        by = [np.where(numbers == chosen, (error * factor)[:, None], ZERO) for error in errors]
         descend(state.critics, self._gradient(shape.critic, state.critics.parameters, values, by), *scales)
         state.critics.steps += 1
 
@@ -128,6 +136,8 @@ class PlainActorCritic:
         """Let the actor take a step, and alpha; returns the actor's loss and the entropy."""
         shape, policy, state, B = self._shape, self._objective.policy, self._state, len(rows.reward)
         share = ONE / np.float32(B)
+        if shape.choices:
+            return self._learn_choices(rows, alpha, scales)
         values = self._chain(shape.actor, state.actor.parameters, rows.observation)
         drawn = _Drawn(values[-1], rows.noise[1]) if self._objective.soft else None
         action = quick_tangent(values[-1]) if drawn is None else drawn.action
@@ -139,11 +149,51 @@ class PlainActorCritic:
         descend(state.actor, self._gradient(shape.actor, state.actor.parameters, [values], [by_out]), *scales)
         state.actor.steps += 1
         lost, logs = _sums(loss, logprob)
-        if isinstance(policy, SoftPolicy) and policy.learned:
-            slope = -(np.float32(logs / B) + np.float32(policy.target_entropy))
-            descend(state.log_alpha, np.array([slope], np.float32), *scales)
-            state.log_alpha.steps += 1
+        if isinstance(policy, SoftPolicy):
+            self._learn_alpha(policy, np.float32(logs / B), np.float32(policy.target_entropy), scales)
         return lost / B, -logs / B
+
+    def _learn_choices(
+        self, rows: Transitions, alpha: np.float32, scales: tuple[np.float32, np.float32]
+    ) -> tuple[float, float]:
+        """The same of an actor that chooses, which learns what it expects of its own probabilities."""
+        shape, policy, state, B = self._shape, self._objective.policy, self._state, len(rows.reward)
+        values = self._chain(shape.actor, state.actor.parameters, rows.observation[:, : shape.observed])
+        weighed = Weighed(values[-1], self._legal(rows.observation))
+        loss, by_out = weighed.learn(
+            self._values(state.critics.parameters, rows.observation), alpha, ONE / np.float32(B)
+        )
+        descend(state.actor, self._gradient(shape.actor, state.actor.parameters, [values], [by_out]), *scales)
+        state.actor.steps += 1
+        lost, logs, most = _sums(loss, weighed.logprob, weighed.most)
+        assert isinstance(policy, SoftPolicy)
+        wanted = np.float32(policy.target_entropy)
+        if shape.masked:
+            wanted = wanted * np.float32(most / B) / quick_log(np.array([max(shape.choices, 2)], np.float32))[0]
+        self._learn_alpha(policy, np.float32(logs / B), wanted, scales)
+        return lost / B, -logs / B
+
+    def _learn_alpha(
+        self, policy: SoftPolicy, logprob: np.float32, wanted: np.float32, scales: tuple[np.float32, np.float32]
+    ) -> None:
+        """Let a learned alpha take a step towards an entropy."""
+        if policy.learned:
+            descend(self._state.log_alpha, np.array([-(logprob + wanted)], np.float32), *scales)
+            self._state.log_alpha.steps += 1
+
+    def _legal(self, observation: Floats) -> Floats | None:
+        """Which choices may be taken [B, K]; None: all."""
+        return observation[:, self._shape.observed :] if self._shape.masked else None
+
+    def _weigh(self, observation: Floats) -> Weighed:
+        """Probabilities of choices, by the actor."""
+        shape = self._shape
+        numbers = observation[:, : shape.observed]
+        return Weighed(self._chain(shape.actor, self._state.actor.parameters, numbers)[-1], self._legal(observation))
+
+    def _values(self, flat: Floats, observation: Floats) -> Floats:
+        """What choices are worth [B, K], by the smallest of the critics."""
+        return _smaller([own[-1] for own in self._judge(flat, observation, observation[:, :0])])
 
     def _gradient(self, sizes: tuple[int, ...], flat: Floats, values: list[list[Floats]], by: list[Floats]) -> Floats:
         """The gradient by networks in a vector, given those by what each gave [B, out]: parts are summed in order."""
@@ -184,7 +234,8 @@ class PlainActorCritic:
 
     def _judge(self, flat: Floats, observation: Floats, action: Floats) -> list[list[Floats]]:
         """What each layer of each critic makes of rows."""
-        x = np.concatenate([observation, action], axis=1)
+        numbers = observation[:, : self._shape.observed]
+        x = numbers if self._shape.choices else np.concatenate([numbers, action], axis=1)
         return [go_forward(layers, x, self._shape.activation) for layers in self._split(self._shape.critic, flat)]
 
     def _back(self, layers: Layers, values: list[Floats], by: Floats, slots: Layers | None) -> Floats:

@@ -15,6 +15,7 @@ from conftest import Command, assert_same_run, call_main, deterministic, kill_an
 from gymnasium import spaces
 
 from algos.learning.offpolicy.exploration import AddedNoise, EpsilonGreedy, OwnNoise
+from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
 from algos.learning.offpolicy.operators import Pace
 from algos.networks.heads import LOWEST, LeafHead, make_head
 from algos.pool.serial import SerialPool
@@ -84,6 +85,12 @@ def advance(algo: Any, rows: int) -> list[dict[str, float]]:
 
 def acting(algo: Any) -> np.ndarray:
     return algo.policy().parameters
+
+
+def test_choices_of_soft_actors_learn_without_torch_unless_it_is_asked_for(tmp_path: Path) -> None:
+    own = algorithm("choices", tmp_path)
+    assert isinstance(own.learner, DenseActorCritic) and own.learner.reported[-1] == "entropy"
+    assert not isinstance(algorithm("choices", tmp_path, "algo.backend=torch").learner, DenseActorCritic)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -180,7 +187,6 @@ def test_the_warm_up_draws_every_action_alike(kind: Any) -> None:
         (["algo=dqn", "env=pendulum"], "algo=dqn takes one choice"),
         (["algo=sac", "env=gymnasium", "env.id=toy_envs:Parts-v0"], "algo=sac takes one Box of floats between finite"),
         (["algo=sac", "env=cartpole", "algo.quantiles=25"], "algo.quantiles=25 is for numbers; algo=dqn"),
-        (["algo=sac", "env=cartpole", "algo.backend=dense"], "algo=sac of choices: this is learned in torch alone"),
         (
             ["algo=sac", "env=pendulum", "algo.quantiles=25", "algo.drop=25"],
             "algo.drop=25 leaves none of algo.quantiles",

@@ -1,7 +1,7 @@
 """SAC of choices, and of quantiles of which the greatest are dropped (TQC): by autograd of plainly written losses."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from test_torch_offpolicy import (  # type: ignore[import-not-found]  # pytest p
     VECTOR,
     actor_of,
     architecture,
+    assert_equal_states,
     assert_goes_on,
     lesson,
     moves,
@@ -24,6 +25,7 @@ from torch import Tensor
 from algos.common.draws import NormalBlocks
 from algos.common.keys import Stream
 from algos.learning.offpolicy.exploration import OwnNoise
+from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
 from algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
 from algos.learning.replay.batch import Batch
 from algos.networks.actor import DenseActor, make_actor
@@ -41,6 +43,11 @@ CHOICES, NUMBERS, HIDDEN = 3, 5, 20
 def one_thread() -> Iterator[None]:
     with computing_with(1):
         yield
+
+
+def dense(of: Architecture, alpha: float = ALPHA, target: float = TARGET) -> DenseActorCritic:
+    objective = ActorCriticObjective(SoftPolicy(alpha, True, target), 2, 0.25, target_every=1, actor_every=1)
+    return DenseActorCritic(of, 3, critic_hidden=(HIDDEN,), objective=objective, adam_epsilon=1e-8, threads=1)
 
 
 def soft(of: Architecture, alpha: float = ALPHA, target: float = TARGET, critics: int = 2, **changes: Any) -> Any:
@@ -66,7 +73,7 @@ def critics_of(flat: Tensor, x: Tensor, outputs: int) -> list[Tensor]:
     return found
 
 
-def at_rest(own: TorchActorCritic, of: Architecture, batch: Batch) -> dict[str, Any]:
+def at_rest(own: Any, of: Architecture, batch: Batch) -> dict[str, Any]:
     """Learn a little, away from where targets begin, then forget moments; returns the state."""
     own.update(batch, 0.05)
     state = own.state_dict()
@@ -75,7 +82,7 @@ def at_rest(own: TorchActorCritic, of: Architecture, batch: Batch) -> dict[str, 
     return state
 
 
-def gradient(own: TorchActorCritic, name: str) -> np.ndarray:
+def gradient(own: Any, name: str) -> np.ndarray:
     found: np.ndarray = own.state_dict()[f"{name}_momentum"] / np.float32(1 - np.float32(0.9))
     return found
 
@@ -85,10 +92,13 @@ def doubles(state: dict[str, Any]) -> list[Tensor]:
     return [torch.from_numpy(state[name]).double().requires_grad_() for name in names]
 
 
+@pytest.mark.parametrize("make", [soft, dense], ids=["torch", "dense"])
 @pytest.mark.parametrize("observation", [VECTOR, MASKED], ids=["all legal", "masked"])
-def test_gradients_of_choices_are_those_of_expectations_over_them(observation: spaces.Space) -> None:
+def test_gradients_of_choices_are_those_of_expectations_over_them(
+    observation: spaces.Space, make: Callable[..., Any]
+) -> None:
     of, B = architecture(observation), 30
-    own = soft(of)
+    own = make(of)
     state, batch = at_rest(own, of, lesson(of, U=1, seed=1)), lesson(of, U=1, B=B)
     report, errors = own.update(batch, 0.0)  # so that the actor learns from the critics as they were
 
@@ -130,6 +140,25 @@ def test_gradients_of_choices_are_those_of_expectations_over_them(observation: s
     )
     np.testing.assert_allclose(errors[0], errors_by_hand.abs().mean(0).detach(), rtol=1e-4, atol=1e-5)
     assert observation is VECTOR or not legal.all()
+
+
+@pytest.mark.parametrize("observation", [VECTOR, MASKED], ids=["all legal", "masked"])
+def test_choices_are_learned_in_torch_as_without_it(observation: spaces.Space) -> None:
+    of = architecture(observation)
+    ours, torchs = dense(of), soft(of)
+    assert_equal_states(ours.state_dict(), torchs.state_dict())
+    for seed in range(2):
+        batch = lesson(of, U=3, seed=seed)
+        (report, errors), (own_report, own_errors) = (one.update(batch, 0.003) for one in (ours, torchs))
+        np.testing.assert_allclose(own_report, report, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(own_errors, errors, rtol=1e-4, atol=1e-5)
+    theirs, own = ours.state_dict(), torchs.state_dict()
+    for name, value in theirs.items():
+        np.testing.assert_allclose(own[name], value, rtol=1e-4, atol=2e-5, err_msg=name)
+    # Either goes on from what the other keeps.
+    torchs.load_state_dict(theirs)
+    assert_equal_states(torchs.state_dict(), theirs)
+    np.testing.assert_array_equal(torchs.weights(6).parameters, ours.weights(6).parameters)
 
 
 def test_gradients_of_quantiles_are_those_of_a_loop_over_all_pairs() -> None:
@@ -188,23 +217,27 @@ def test_gradients_of_quantiles_are_those_of_a_loop_over_all_pairs() -> None:
     np.testing.assert_allclose(errors[0], distance, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["choices with a mask", "choices by images", "quantiles"])
+@pytest.mark.parametrize("kind", ["choices with a mask", "the same without torch", "choices by images", "quantiles"])
 def test_a_restored_learner_goes_on_to_the_same_bits(kind: str) -> None:
+    make: Callable[..., Any] = dense if "without torch" in kind else soft
     if kind == "quantiles":
         of = actor_of(ActorCriticObjective(SoftPolicy(ALPHA, True, -2.0), 2, 0.25, 1, 1))
         changes = {"quantiles": 3, "drop": 1}
         batch = moves(of)
     else:
-        of, changes = architecture(MASKED if "mask" in kind else IMAGE), {}
+        of, changes = architecture(IMAGE if "images" in kind else MASKED), {}
         batch = lesson(of)
-    assert_goes_on(lambda: soft(of, **changes), batch, 0.01)
+    assert_goes_on(lambda: make(of, **changes), batch, 0.01)
 
 
+@pytest.mark.parametrize("make", [soft, dense], ids=["torch", "dense"])
 @pytest.mark.parametrize("observation", [VECTOR, MASKED], ids=["all legal", "masked"])
-def test_a_learned_alpha_holds_the_entropy_at_its_share_of_the_most_there_can_be(observation: spaces.Space) -> None:
+def test_a_learned_alpha_holds_the_entropy_at_its_share_of_the_most_there_can_be(
+    observation: spaces.Space, make: Callable[..., Any]
+) -> None:
     """A bandit: the last choice pays, and where not all are legal the first is not."""
     of, U, B = architecture(observation), 200, 16
-    own = soft(of, alpha=1.0, target=0.5 * math.log(3))
+    own = make(of, alpha=1.0, target=0.5 * math.log(3))
     seen = np.zeros((1, 1), np.float32) if observation is MASKED else np.zeros((1, 1, NUMBERS), np.float32)
     if observation is MASKED:
         rows = of.inputs.layout.zeros(1)

@@ -44,14 +44,19 @@ class DenseActorCritic:
         """Draw the parameters.
 
         Args:
-            architecture: of the actor, whose outputs are A, or of a soft policy 2A; critics have its activation.
+            architecture: of the actor, whose outputs are A, or of a soft policy 2A, or scores of choices; critics have
+                its activation.
             seed: of the first parameters, and of the noise of updates.
             critic_hidden: widths.
         """
         *hidden, outputs = architecture.policy_layout.sizes
-        actions = outputs // 2 if objective.soft else outputs
+        chooses = bool(architecture.head.columns)
+        actions = 0 if chooses else outputs // 2 if objective.soft else outputs
         self._shape = ActorCriticShape(
-            (*hidden, outputs), (hidden[0] + actions, *critic_hidden, 1), architecture.activation
+            (*hidden, outputs),
+            (hidden[0] + actions, *critic_hidden, outputs if chooses else 1),
+            architecture.activation,
+            masked=architecture.inputs.legal_width > 0,
         )
         self.architecture, self._objective, self._seed = architecture, objective, seed
         self.reported: tuple[str, ...] = REPORTED if objective.soft else REPORTED[:3]
@@ -81,7 +86,7 @@ class DenseActorCritic:
         first, self.updates = self.updates, self.updates + U
         given = Transitions(
             self._features(batch.obs),
-            batch.action.astype(np.float32, copy=False).reshape(U, B, shape.actions),
+            batch.action.astype(np.float32, copy=False).reshape(U, B, shape.actions or 1),
             batch.reward,
             self._features(batch.next_obs),
             batch.discount,
@@ -94,7 +99,7 @@ class DenseActorCritic:
         return report, apart
 
     def _features(self, obs: NDArray[Any]) -> Floats:
-        """Observations of U updates [U, B, ...] as numbers [U, B, O]."""
+        """Observations of U updates [U, B, ...] as a network sees them [U, B, width]."""
         return as_features(prepare_rows(self.architecture, obs)).reshape(*obs.shape[:2], -1)
 
     def at_work(self) -> AbstractContextManager[Any]:

@@ -10,7 +10,7 @@
 
 #include "simd/sparse.h"
 
-#define DENSE_ABI 6 /* goes up with every change that library.py must know of */
+#define DENSE_ABI 7 /* goes up with every change that library.py must know of */
 #define CHAINS 3
 #define MOST_PARTS 16   /* that a minibatch is cut into */
 #define BLOCK 32        /* rows that are computed together, and the fewest of a part */
@@ -95,16 +95,20 @@ struct adam {
 
 /* An actor and one or two critics, and how they learn: algos/networks/dense/compiled_actor_critic.py has it too. */
 struct actor_critic_settings {
-    const int32_t *actor, *critic; /* widths from input to output; a soft actor gives means, then log deviations */
+    /* Widths from input to output. A soft actor gives means, then log deviations; or, where critics take no actions, the
+     * scores of choices, which they value. */
+    const int32_t *actor, *critic;
     int32_t actor_layers, critic_layers, critics, relu, soft, learned, target_every, actor_every, threads;
+    int32_t masked; /* whether behind the numbers of an observation lies which choices are legal */
     float alpha, target_entropy, target_noise, target_noise_clip, tau;
     struct adam adam;
 };
 
 /* Transitions for updates of `rows` each. */
 struct lessons {
-    const float *observation, *action, *reward, *next_observation, *discount, *weight; /* [updates, rows, ...] */
-    const float *noise; /* [updates, rows, actions], or of a soft actor [updates, 2, rows, actions] */
+    /* [updates, rows, ...]; an action is its numbers, or the number of a choice. */
+    const float *observation, *action, *reward, *next_observation, *discount, *weight;
+    const float *noise; /* [updates, rows, actions], or of a soft actor [updates, 2, rows, actions]; of choices none */
     const float *rates, *deviations;                   /* of the critics' Adam, as in struct update */
     const float *actor_rates, *actor_deviations;       /* of the updates in which the actor moves */
     float *log_alpha;                                  /* and its momentum and its variance */

@@ -153,10 +153,12 @@ static uint64_t learn_recorded_q(const struct dense_set *set, const struct netwo
 #define AC_ROWS 70
 #define AC_OBSERVED 5
 #define AC_ACTIONS 2
+#define AC_CHOICES 3
+#define AC_WIDTH (AC_OBSERVED + AC_CHOICES) /* of an observation, with what is legal */
 
 struct inputs_of_actor_critic {
     float actor[4][MOST_PARAMETERS], critics[4][MOST_PARAMETERS]; /* parameters, targets, momentum, variance */
-    float observation[AC_UPDATES * AC_ROWS * AC_OBSERVED], next_observation[AC_UPDATES * AC_ROWS * AC_OBSERVED];
+    float observation[AC_UPDATES * AC_ROWS * AC_WIDTH], next_observation[AC_UPDATES * AC_ROWS * AC_WIDTH];
     float action[AC_UPDATES * AC_ROWS * AC_ACTIONS], noise[2 * AC_UPDATES * AC_ROWS * AC_ACTIONS];
     float reward[AC_UPDATES * AC_ROWS], discount[AC_UPDATES * AC_ROWS], weight[AC_UPDATES * AC_ROWS];
     float distance[AC_UPDATES * AC_ROWS], log_alpha[3];
@@ -169,7 +171,7 @@ static uint64_t learn_recorded_actor_critic(
 )
 {
     static const float rates[AC_UPDATES] = {0.03125f, 0.0625f, 0.015625f}, deviations[AC_UPDATES] = {4, 2, 1.5f};
-    const int count = AC_UPDATES * AC_ROWS;
+    const int count = AC_UPDATES * AC_ROWS, width = settings->masked ? AC_WIDTH : AC_OBSERVED;
     struct inputs_of_actor_critic *in = calloc(1, sizeof *in);
     struct actor_critic *learner = set->actor_critic->open(settings);
     struct inputs inputs = {KEY};
@@ -181,13 +183,20 @@ static uint64_t learn_recorded_actor_critic(
             fill(in->actor[k], MOST_PARAMETERS, &inputs);
             fill(in->critics[k], MOST_PARAMETERS, &inputs);
         }
-        fill(in->observation, count * AC_OBSERVED, &inputs);
-        fill(in->next_observation, count * AC_OBSERVED, &inputs);
+        fill(in->observation, count * width, &inputs);
+        fill(in->next_observation, count * width, &inputs);
         fill(in->action, count * AC_ACTIONS, &inputs);
         fill(in->noise, 2 * count * AC_ACTIONS, &inputs);
         fill(in->reward, count, &inputs);
         fill(in->weight, count, &inputs);
-        for (int i = 0; i < count; i++) in->discount[i] = i % 5 ? 0.75f : 0;
+        for (int i = 0; i < count; i++) {
+            in->discount[i] = i % 5 ? 0.75f : 0;
+            if (settings->masked) in->action[i] = (float)(next_input(&inputs) % AC_CHOICES);
+            for (int j = AC_OBSERVED; j < width; j++) {
+                in->observation[i * width + j] = next_input(&inputs) % 2;
+                in->next_observation[i * width + j] = next_input(&inputs) % 2;
+            }
+        }
         const struct lessons lessons = {
             .observation = in->observation, .action = in->action, .reward = in->reward,
             .next_observation = in->next_observation, .discount = in->discount, .weight = in->weight,
@@ -226,6 +235,9 @@ uint64_t fingerprint_dense(const char *name)
     struct actor_critic_settings fixed = drawn;
     fixed.actor = hard, fixed.actor_layers = 3, fixed.relu = 1, fixed.soft = fixed.learned = 0;
     fixed.target_every = fixed.actor_every = 2, fixed.target_noise = 0.25f, fixed.target_noise_clip = 0.125f;
+    static const int32_t scores[] = {AC_OBSERVED, 19, AC_CHOICES}, valued[] = {AC_OBSERVED, 19, 18, AC_CHOICES};
+    struct actor_critic_settings chosen = drawn;
+    chosen.actor = scores, chosen.critic = valued, chosen.masked = 1, chosen.target_entropy = 0.75f;
     const struct dense_set *set = find_dense(name);
     uint64_t hashed = 1;
     for (int sparse = 0; hashed && sparse < 2; sparse++) {
@@ -235,5 +247,6 @@ uint64_t fingerprint_dense(const char *name)
     if (hashed) hashed = learn_recorded_q(set, &values, 7, hashed);
     if (hashed) hashed = learn_recorded_q(set, &dueling, 5 + 6, hashed);
     if (hashed) hashed = learn_recorded_actor_critic(set, &drawn, hashed);
-    return hashed ? learn_recorded_actor_critic(set, &fixed, hashed) : 0;
+    if (hashed) hashed = learn_recorded_actor_critic(set, &fixed, hashed);
+    return hashed ? learn_recorded_actor_critic(set, &chosen, hashed) : 0;
 }

@@ -1,6 +1,6 @@
 /* Evaluation and learning of policies and values at one width of lanes: PPO. */
 
-#include "offpolicy/actor_critic.h"
+#include "offpolicy/alternate.h"
 #include "descent.h"
 #include "loss.h"
 #include "offpolicy/q_learn.h"

@@ -1,0 +1,168 @@
+"""Actors that choose, and critics that value each choice, learn without torch: to the same bits everywhere.
+
+That the numbers are right is for tests/algos/offpolicy/test_soft.py to say, by torch's gradients in double precision.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from compiled import missing, native  # noqa: F401, a fixture
+from test_actor_critic import (  # type: ignore[import-not-found]  # pytest puts this folder on the path
+    OBSERVED,
+    bits,
+    first_state,
+    some,
+)
+
+from algos.networks.dense import compiled, compiled_actor_critic
+from algos.networks.dense.actor_critic import (
+    ActorCriticBackend,
+    ActorCriticObjective,
+    ActorCriticShape,
+    SoftPolicy,
+    Transitions,
+)
+from algos.networks.dense.compiled_actor_critic import CompiledActorCritic
+from algos.networks.dense.plain_actor_critic import PlainActorCritic
+from algos.networks.dense.plain_choices import Weighed
+from algos.networks.flat import Activation
+from envs.native import library
+
+LEARNED = SoftPolicy(0.3, learned=True, target_entropy=0.9)
+OBJECTIVES = {
+    "learned alpha": ActorCriticObjective(LEARNED, 2, 0.25, target_every=1, actor_every=1),
+    "late actor and copies": ActorCriticObjective(LEARNED, 2, 1.0, target_every=3, actor_every=2),
+    "fixed alpha, one critic": ActorCriticObjective(SoftPolicy(0.125, False, 0.0), 1, 0.25, 1, 1),
+}
+
+
+def shape_of(hidden: tuple[int, ...], choices: int, masked: bool, activation: Activation = "relu") -> ActorCriticShape:
+    sizes = (OBSERVED, *hidden, choices)
+    return ActorCriticShape(sizes, sizes, activation, masked)
+
+
+def experience(shape: ActorCriticShape, updates: int, rows: int) -> Transitions:
+    generator, lead = np.random.default_rng(9), (updates, rows)
+
+    def observations() -> np.ndarray:
+        seen = generator.standard_normal((*lead, shape.width), np.float32)
+        seen[..., OBSERVED:] = generator.random((*lead, shape.width - OBSERVED)) < 0.5  # in some rows nothing is legal
+        return seen
+
+    return Transitions(
+        observations(),
+        generator.integers(0, shape.choices, (*lead, 1)).astype(np.float32),
+        generator.standard_normal(lead, np.float32),
+        observations(),
+        np.where(generator.random(lead) < 0.3, 0, 0.9).astype(np.float32),
+        generator.uniform(0.3, 1, lead).astype(np.float32),
+        np.zeros((updates, 2, rows, 0), np.float32),
+    )
+
+
+def backends(
+    shape: ActorCriticShape, objective: ActorCriticObjective, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[str, ActorCriticBackend]]:
+    """Every way to compute it that there is here; the first is NumPy's."""
+    state = first_state(shape, objective)
+    yield "NumPy", PlainActorCritic(shape, objective, state)
+    monkeypatch.setattr(compiled, "usable_cores", lambda: 2)
+    monkeypatch.setattr(compiled_actor_critic, "LEAST_WORK", 1)
+    for name in library.available():
+        monkeypatch.setenv(library.CHOICE, name)
+        for threads in (1, 2):
+            yield f"{name}, {threads} threads", CompiledActorCritic(shape, objective, state, threads)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [
+        (shape_of((33, 20), 3, masked=True), 100),
+        (shape_of((16, 16), 18, masked=False, activation="tanh"), 45),
+        (shape_of((), 2, masked=True), 7),
+        (shape_of((17,), 1, masked=False), 130),
+    ],
+    ids=["masked", "tanh", "no layers", "one choice"],
+)
+def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
+    shape: ActorCriticShape,
+    rows: int,
+    objective: ActorCriticObjective,
+    native: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given, found = experience(shape, 4, rows), {}
+    for name, backend in backends(shape, objective, monkeypatch):
+        told = [backend.update(some(given, *part), 0.003) for part in ((0, 1), (1, 4))]
+        state = backend.read()
+        found[name] = bits(*itertools.chain(*told), state, backend.actor())
+        assert state.updates == 4 and all(np.isfinite(report).all() for report, _ in told)
+        assert (state.log_alpha.steps > 0) == (objective.policy is LEARNED)
+    first = found.pop("NumPy")
+    assert [name for name, own in found.items() if own != first] == []
+
+
+def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
+    native: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shape, objective = shape_of((8,), 3, masked=True), OBJECTIVES["learned alpha"]
+    for wrong, value in (("reward", np.nan), ("observation", np.inf), ("next_observation", np.nan)):
+        found = []
+        given = experience(shape, 2, 40)
+        getattr(given, wrong)[0, 0] = value
+        for _, backend in backends(shape, objective, monkeypatch):
+            report, distance = backend.update(given, 0.003)
+            state = backend.read()
+            arrays = (report, distance, state.actor.parameters, state.critics.parameters)
+            found.append(bits(*(np.isfinite(array) for array in arrays)))
+            assert not np.isfinite(report).all(), wrong
+        assert len(set(found)) == 1, wrong
+
+
+@pytest.mark.parametrize("action", [-1.0, 3.0, np.nan])
+def test_an_action_that_is_no_choice_is_refused(action: float, native: None) -> None:  # noqa: F811
+    shape, objective = shape_of((8,), 3, masked=False), OBJECTIVES["learned alpha"]
+    given = experience(shape, 1, 8)
+    given.action[0, 5] = action
+    backend = CompiledActorCritic(shape, objective, first_state(shape, objective), 1)
+    with pytest.raises(AssertionError, match="numbers of choices"):
+        backend.update(given, 0.003)
+
+
+def test_choices_weigh_what_is_worked_by_hand() -> None:
+    """Scores of log 1, log 2 and log 5 are shares of 1/8, 2/8 and 5/8; without the last, of 1/3 and 2/3."""
+    out = np.log(np.array([[1, 2, 5], [1, 2, 5]], np.float32))
+    weighed = Weighed(out, np.array([[1, 1, 1], [1, 1, 0]], np.float32))
+    whole, cut = np.array([1, 2, 5]) / 8, np.array([1, 2]) / 3
+    entropies = [-(each * np.log(each)).sum() for each in (whole, cut)]
+    np.testing.assert_allclose(-weighed.logprob, entropies, rtol=1e-6)
+    np.testing.assert_allclose(weighed.most, [math.log(3), math.log(2)], rtol=1e-6)
+    values = np.array([[4, 2, 1], [3, 6, 1e6]], np.float32)
+    expected = [(4 + 2 * 2 + 5) / 8, (3 + 2 * 6) / 3]
+    np.testing.assert_allclose(weighed.expected(values, np.float32(0)), expected, rtol=1e-6)
+    rewarded = [value + 0.5 * entropy for value, entropy in zip(expected, entropies, strict=True)]
+    np.testing.assert_allclose(weighed.expected(values, np.float32(0.5)), rewarded, rtol=1e-6)
+    loss, by_out = weighed.learn(values, np.float32(0.5), np.float32(0.25))
+    np.testing.assert_allclose(loss, [-each for each in rewarded], rtol=1e-6)
+    # By softmax: share (pull - loss), and nothing of what is not legal.
+    pull = 0.5 * np.log(cut) - values[1, :2]
+    np.testing.assert_allclose(by_out[1, :2], 0.25 * cut * (pull + rewarded[1]), rtol=1e-5)
+    assert by_out[1, 2] == 0 and by_out.sum(1) == pytest.approx([0, 0], abs=1e-6)
+
+
+def test_alpha_of_a_mask_holds_the_same_share_of_what_can_be() -> None:
+    """Two of three choices are legal in every row, so that it wants log 2 / log 3 of what it wants of all."""
+    shape, objective = shape_of((8,), 3, masked=True), replace(OBJECTIVES["learned alpha"])
+    given = experience(shape, 1, 40)
+    for name in ("observation", "next_observation"):
+        getattr(given, name)[..., OBSERVED:] = (1, 0, 1)
+    backend = PlainActorCritic(shape, objective, first_state(shape, objective))
+    report, _ = backend.update(given, 0.01)
+    gradient = float(report[0, 4]) - LEARNED.target_entropy * math.log(2) / math.log(3)
+    assert float(backend.read().log_alpha.momentum[0]) == pytest.approx(0.1 * gradient, rel=1e-5)
