@@ -19,7 +19,7 @@ from threadpoolctl import ThreadpoolController
 from algos.common.threads import one_thread
 from algos.common.timing import worker_times
 from algos.learning.flow import prefetch
-from algos.learning.rollouts.collector import Collector, RolloutConfig
+from algos.learning.rollouts.collector import Collector, RolloutConfig, check_memory
 from algos.learning.rollouts.resume_point import ResumePoint
 from algos.learning.rollouts.rollout import Played, Rollout, join
 from algos.networks.architecture import Weights
@@ -61,6 +61,7 @@ class Actors:
         self.num_actors = num_actors if mode == "actors" else 1
         self.staleness = 0 if mode == "inline" else staleness
         self.num_rows = N * self.num_actors * config.env.seats
+        check_memory(config, self.num_rows)
         self._parts = config.parts
         self._start = ResumePoint.first(N * self.num_actors, self._parts, config.env.seats)
         self._weights: list[Policies] = [weights] * (self.staleness + 1)  # of the last versions, newest last

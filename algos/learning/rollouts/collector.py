@@ -48,19 +48,20 @@ class RolloutConfig:
     num_actors: int = 1  # that play so many environments each
     policies: Parts | None = None  # several, and whose rows each acts for; None: one acts for all
 
-    def __post_init__(self) -> None:
-        inputs = self.architecture.inputs
-        row = np.dtype((inputs.dtype, inputs.shape)).itemsize  # what else a step has is little beside it
-        rows = self.num_actors * self.vec.num_envs * self.env.seats
-        nbytes, there = self.num_steps * rows * row, memory_bytes()
-        takes = f"num_steps={self.num_steps} of {rows} rows take {spell(nbytes)}"
-        remedy = f"this machine has {spell(there)} of memory; take at most {there // (rows * row)}"
-        require(nbytes <= there, f"{takes}, and {remedy}")
-
     @property
     def parts(self) -> Parts:
         """Who acts for whom."""
         return self.policies or Parts.alone(self.architecture, self.env.seats)
+
+
+def check_memory(config: RolloutConfig, rows: int) -> None:
+    """Raise ConfigError where the observations of a rollout of so many rows are more than this machine's memory."""
+    inputs = config.architecture.inputs
+    row = np.dtype((inputs.dtype, inputs.shape)).itemsize  # what else a step has is little beside it
+    nbytes, there = config.num_steps * rows * row, memory_bytes()
+    takes = f"num_steps={config.num_steps} of {rows} rows take {spell(nbytes)}"
+    remedy = f"this machine has {spell(there)} of memory; take at most {there // (rows * row)}"
+    require(nbytes <= there, f"{takes}, and {remedy}")
 
 
 def playable(env: EnvSpec, vec: Vec) -> EnvSpec:
