@@ -55,6 +55,7 @@ class PPO(OnPolicy):
     max_grad_norm: Annotated[float | None, POSITIVE_OR_NULL]
     advantage: Literal["gae", "vtrace"]
     gae_lambda: UnitFloat
+    bootstrap_truncated: bool = True  # runs that were made before it could be chosen have none
     normalize_advantages: bool
     clip_coef: PositiveFloat
     anneal_clip: bool
@@ -168,7 +169,8 @@ class PPO(OnPolicy):
         value, following = values.value, values.next_value
         difference = values.logprob - rollout.logprob
         ratio = quick_exp(difference)
-        ends = rollout.terminated, rollout.truncated
+        over = rollout.terminated if self.bootstrap_truncated else rollout.terminated | rollout.truncated
+        ends = over, rollout.truncated
         if self.advantage == "vtrace":
             target, advantage = vtrace(
                 reward, value, following, *ends, self.gamma, self.gae_lambda, ratio, acts=rollout.acts

@@ -122,6 +122,29 @@ def test_explained_variance_is_of_the_values_targets(variant: str, monkeypatch: 
         assert row["ppo/explained_variance"] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("variant", ["inline", "vtrace"])
+@pytest.mark.parametrize("bootstrap", [True, False])
+def test_what_comes_after_a_cut_counts_or_does_not(
+    variant: str, bootstrap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every episode is cut after its first step, so that a target is the reward, and what is expected of going on."""
+    cut = ["env=pendulum", "env.max_episode_steps=1", "algo.normalize_rewards=false"]
+    algo = algorithm(*arguments(variant, *cut, f"algo.bootstrap_truncated={str(bootstrap).lower()}"))
+
+    def batch(rollout: Any, reward: Any, learned: Any, values: Any) -> Any:
+        made = PPO._batch(algo, rollout, reward, learned, values)
+        assert rollout.truncated.all() and not rollout.terminated.any()
+        expected = reward + np.float32(algo.gamma * bootstrap) * values.next_value
+        np.testing.assert_allclose(made[0].target, expected, rtol=1e-5, atol=1e-5)
+        met.append(made)
+        return made
+
+    met: list[Any] = []
+    monkeypatch.setattr(algo, "_batch", batch)
+    advance(algo, 1)
+    assert len(met) == 1
+
+
 def test_annealing_ends_at_zero() -> None:
     annealed = algorithm(*arguments("inline", "algo.anneal_steps=256", "algo.anneal_clip=true"))
     metrics = advance(annealed, 5)
