@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from envs.native import library  # noqa: E402
-from scripts.bench import learn_doorkey, learn_limit, ppo  # noqa: E402
+from scripts.bench import learn_doorkey, ppo  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     BUSY,
     Report,
@@ -46,6 +46,7 @@ from scripts.bench.harness import (  # noqa: E402
     list_versions,
     versions,
 )
+from scripts.bench.limits import learn_limit  # noqa: E402
 from scripts.bench.ppo import BIPEDAL, CLASSIC, PACKAGES, WALKER, Contender, Player, Refused, claim  # noqa: E402
 
 OURS, AVX2 = "paddock", "paddock, AVX2"

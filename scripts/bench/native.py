@@ -10,7 +10,7 @@ tasks are their rules in Python. Who has one thread is bound to one core, and it
 processor time it took, threads of its library included; who has two threads is measured by the clock. Whole episodes
 are those of random networks, as ES plays them. Of games by turns a step is one action, in snakes' field a step of one
 snake. Then comes where a step of the walker spends its time
-(scripts/bench/native_split.py).
+(scripts/bench/limits/native_split.py).
 
 gymnax and Pgx step in compiled calls of many steps (scripts/bench/contenders/in_jax.py), maybe by another interpreter,
 which --jax names: `pip install gymnasium gymnax pgx`.
@@ -29,10 +29,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from envs.native import library  # noqa: E402
-from scripts.bench import harness, native_split  # noqa: E402
+from scripts.bench import harness  # noqa: E402
 from scripts.bench.contenders.compiled import CONTENDERS, GAMES, ROWS, SANITY, WALKERS, WORLDS  # noqa: E402
 from scripts.bench.contenders.players import add_options, library_versions, play_row, players  # noqa: E402
 from scripts.bench.harness import BUSY, Report  # noqa: E402
+from scripts.bench.limits import native_split  # noqa: E402
 
 OURS = "native"
 FACTORS = {"EnvPool": 8.0, "Gymnasium": 15.0}  # ours / theirs on one core, of walkers

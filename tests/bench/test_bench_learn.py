@@ -12,9 +12,10 @@ import pytest
 from compiled import native  # noqa: F401, a fixture
 
 from algos.ppo import PPO
-from scripts.bench import learn, learn_doorkey, learn_limit
+from scripts.bench import learn, learn_doorkey
 from scripts.bench.learn import AVX2, CARTPOLE, FAST, OURS, ROWS, WAYS, main, rate_claims, read_options, render_grow
-from scripts.bench.learn_limit import count_operations, measure_peak, measure_products, render_products
+from scripts.bench.limits import learn_limit
+from scripts.bench.limits.learn_limit import count_operations, measure_peak, measure_products, render_products
 from scripts.bench.peers import paddock_ppo
 from scripts.bench.ppo import WALKER, Contender, Refused, measure
 

@@ -27,8 +27,8 @@ from scripts.bench.contenders.compiled import (
     play,
 )
 from scripts.bench.contenders.players import summary
+from scripts.bench.limits.native_split import PARTS, count_instructions, measure
 from scripts.bench.native import QUICK_ROWS, judge, read_options, render, render_row
-from scripts.bench.native_split import PARTS, count_instructions, measure
 
 OURS = ["native", "native, 2 threads"]
 

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-import scripts.bench.poet
+import scripts.bench.runs.poet
 from algos.pool.serial import SerialPool
-from scripts.bench.poet import TARGET, main, play_in_turns, play_ours
+from scripts.bench.runs.poet import TARGET, main, play_in_turns, play_ours
 
 
 def test_both_sides_do_the_same_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scripts.bench.loads.naps.STEP_S", 0.0)
-    monkeypatch.setattr("scripts.bench.poet.STEPS", (2, 4, 8))
+    monkeypatch.setattr("scripts.bench.runs.poet.STEPS", (2, 4, 8))
     played: list[tuple[int, int]] = []  # (lane, iteration) of every task
-    play = scripts.bench.poet.play_members
+    play = scripts.bench.runs.poet.play_members
 
     def count(task: Any) -> Any:
         played.append((task[0].value.lane, task[0].value.iteration))
         return play(task)
 
-    for module in ("algos.poet", "scripts.bench.poet"):
+    for module in ("algos.poet", "scripts.bench.runs.poet"):
         monkeypatch.setattr(f"{module}.play_members", count)
     play_ours(SerialPool(), 2)
     ours, played[:] = sorted(played), []
@@ -37,9 +37,9 @@ def test_the_report_has_both_sides_and_the_exit_code_tells(
     def took(seconds: float, idle: float) -> Any:
         return lambda *_: {"seconds": seconds, "worker_s": 4 * seconds * (1 - idle), "idle": idle}
 
-    monkeypatch.setattr(scripts.bench.poet, "local", lambda *_, **__: SerialPool())
-    monkeypatch.setattr(scripts.bench.poet, "play_ours", took(2.0, idle))
-    monkeypatch.setattr(scripts.bench.poet, "play_in_turns", took(3.0, 0.4))
+    monkeypatch.setattr(scripts.bench.runs.poet, "local", lambda *_, **__: SerialPool())
+    monkeypatch.setattr(scripts.bench.runs.poet, "play_ours", took(2.0, idle))
+    monkeypatch.setattr(scripts.bench.runs.poet, "play_in_turns", took(3.0, 0.4))
     path = tmp_path / "bench.json"
     assert main(["--quick", "--json", str(path)]) == code
     report = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""scripts/bench/pool.py measures what it says it does."""
+"""scripts/bench/runs/pool.py measures what it says it does."""
 
 import argparse
 import json
@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scripts.bench import pool as bench_pool
-from scripts.bench.pool import emulated, hand_out, main, measure_memory, measure_overhead, read_options, render
+from scripts.bench.runs import pool as bench_pool
+from scripts.bench.runs.pool import emulated, hand_out, main, measure_memory, measure_overhead, read_options, render
 
 
 def test_tasks_are_handed_to_whoever_is_free_first() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scripts.bench import track as bench_track
-from scripts.bench.track import TARGET, main, pace, play, summarize, tracker
+from scripts.bench.runs import track as bench_track
+from scripts.bench.runs.track import TARGET, main, pace, play, summarize, tracker
 
 
 def test_every_row_is_logged_at_the_pace_of_the_run(tmp_path: Path) -> None:

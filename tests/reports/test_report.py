@@ -22,7 +22,7 @@ from paddock.reports.page import Html, document, picture, table
 from paddock.reports.page import axes as page_axes
 from paddock.reports.section_sweep import describe
 from paddock.reports.section_tasks import normalize
-from scripts.bench.report import copy_runs, measure, read_with_pandas
+from scripts.bench.runs.report import copy_runs, measure, read_with_pandas
 
 POET = [
     "algo=poet",

@@ -1,4 +1,4 @@
-"""Many Dask workers in one process, for scripts/bench/pool.py: python emulated_workers.py ADDRESS COUNT
+"""Many Dask workers in one process, for scripts/bench/runs/pool.py: python emulated_workers.py ADDRESS COUNT
 
 Each is a whole worker, with its own connections to the scheduler and to drivers and a thread of its own for tasks; only
 the interpreter is shared, which suffices for tasks that sleep.

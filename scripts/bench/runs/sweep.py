@@ -3,7 +3,7 @@
 The sampler is the random one, whose draws depend on the trial's number alone: both sweeps try the same settings, so
 that nothing but pruning differs. Every trial is a run of its own in a process of its own, as in any sweep.
 
-python scripts/bench/sweep.py
+python scripts/bench/runs/sweep.py
 """
 
 import subprocess
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from optuna.trial import TrialState
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from paddock.sweep.study import open_study
 from scripts.bench.harness import Report, command_line, describe_machine, finish

@@ -1,4 +1,4 @@
-/* What scripts/bench/learn_limit.py asks of the processor: see there. Compiled with LANES, for the instructions in use. */
+/* What scripts/bench/limits/learn_limit.py asks of the processor: see there. Compiled with LANES, for the instructions in use. */
 
 #include "simd/product.h"
 

@@ -1,6 +1,6 @@
 """What tracking costs a run: the time of `Tracker.log` against that of an iteration of PPO on CartPole.
 
-    python scripts/bench/track.py [--quick] [--json PATH]
+    python scripts/bench/runs/track.py [--quick] [--json PATH]
 
 An iteration is that of experiment=ppo_cartpole, a short one. Its own rows are logged again, at its pace, with journals
 only, with each mirror, and with both. Two figures for each: how long the call takes, which is what the loop waits and
@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 import tensorboard.compat.proto.event_pb2  # noqa: E402, F401  (imported by the mirror's first row otherwise)

@@ -1,6 +1,6 @@
 """What dispatch costs: Paddock's pool against its peers, how it scales, and whether its memory stays flat.
 
-    python scripts/bench/pool.py [--quick] [--json PATH] [--parts overhead scaling memory] [--repeats N]
+    python scripts/bench/runs/pool.py [--quick] [--json PATH] [--parts overhead scaling memory] [--repeats N]
 
 overhead   the experiment of the Fiber paper (arXiv:2003.11164): 5 workers and tasks that sleep, a second for each
            worker in all, in tasks of 1 s to 1 ms. A pilot finds the best way of using each peer: chunks, views.
@@ -33,7 +33,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 import numpy as np  # noqa: E402
@@ -294,7 +294,7 @@ def emulated(workers: int) -> Iterator[Any]:
         while not file.exists() or not file.read_text():
             time.sleep(0.05)
         address = json.loads(file.read_text())["address"]
-        script = str(Path(__file__).with_name("contenders") / "emulated_workers.py")
+        script = str(Path(__file__).parents[1] / "contenders" / "emulated_workers.py")
         shares = [workers // HOSTS + (k < workers % HOSTS) for k in range(HOSTS)]
         hosts = [stack.enter_context(_process([sys.executable, script, address, str(share)])) for share in shares]
         for host in hosts:

@@ -1,4 +1,4 @@
-/* What scripts/bench/native_split.py builds the native environments with: SPLIT(part) counts cycles for that part from there on. */
+/* What scripts/bench/limits/native_split.py builds the native environments with: SPLIT(part) counts cycles for that part from there on. */
 
 #ifndef PADDOCK_SPLIT_H
 #define PADDOCK_SPLIT_H

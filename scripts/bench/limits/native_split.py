@@ -1,11 +1,11 @@
 """Where a step of the native walker spends its time, and how near its solver is to what the arithmetic allows.
 
-    python scripts/bench/native_split.py [SECONDS]
+    python scripts/bench/limits/native_split.py [SECONDS]
 
 The library is built once more, in a temporary folder, with counters between the parts of a step
-(src/split.h). The arithmetic's limit is that of the vector instructions of the solver's 180 iterations alone:
+(split.h). The arithmetic's limit is that of the vector instructions of the solver's 180 iterations alone:
 those of a joint and of a contact are counted in the compiler's output, joints at a limit and contacts as they were, and
-a small loop measures how many such instructions the processor does in a cycle at most (src/limit.c). Loads,
+a small loop measures how many such instructions the processor does in a cycle at most (limit.c). Loads,
 stores and waiting for results come on top of it.
 """
 
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 import numpy as np  # noqa: E402
@@ -46,7 +46,7 @@ WIDTHS = {"baseline": (4, []), "avx2": (8, ["-mavx2"]), "avx512": (16, ["-mavx51
 ITERATIONS, JOINTS, CHAINS = 180, 4, 12  # of the solver; of a walker; of limit.c
 NUM_ENVS = 256
 SOURCES = ROOT / "envs" / "native" / "src"
-COUNTERS = f'-DPADDOCK_SPLIT="{ROOT / "scripts" / "bench" / "src" / "split.h"}"'
+COUNTERS = f'-DPADDOCK_SPLIT="{Path(__file__).with_name("split.h")}"'
 NO_ARITHMETIC = re.compile(
     r"v?(mov|broadcast|lea|k?mov|zeroupper|extract|insert|pextr|pinsr)|v?pbroadcast|call|ret|j|push"
 )
@@ -185,7 +185,7 @@ def _limit(folder: Path, width: str) -> tuple[dict[str, int] | None, float]:
         COUNTERS,
         f"-DLANES={lanes}",
         f"-I{SOURCES}",
-        str(ROOT / "scripts" / "bench" / "src" / "limit.c"),
+        str(Path(__file__).with_name("limit.c")),
     ]
     subprocess.run([*compile_, "-S", "-o", str(folder / "limit.s")], check=True)
     subprocess.run([*compile_, "-shared", "-fPIC", "-o", str(folder / "limit.so")], check=True)

@@ -1,6 +1,6 @@
 """How long many runs take to read and to report on: ours against a plain loop of pandas.
 
-    python scripts/bench/report.py [--quick] [--json PATH]
+    python scripts/bench/runs/report.py [--quick] [--json PATH]
 
 A short run is made; its folder is copied with other seeds and its rows repeated, until there are 1,000 of 300 rows.
 `read_runs` reads all of them; the rows of the first 100 are read by `read_metrics` and by `pd.read_json(lines=True)`,
@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 import pandas as pd  # noqa: E402

@@ -1,6 +1,6 @@
 """How long workers wait in POET when niches are unequal: ours against the order of the authors' code.
 
-    python scripts/bench/poet.py [--quick] [--json PATH]
+    python scripts/bench/runs/poet.py [--quick] [--json PATH]
 
 Eight niches whose episodes last from 5 to 80 steps, four workers. Steps sleep in place of computing, so that workers
 have a processor each on any machine, and all time is known: idle is what is left of workers x seconds. Both sides
@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from omegaconf import OmegaConf  # noqa: E402

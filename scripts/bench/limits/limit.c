@@ -1,4 +1,4 @@
-/* What scripts/bench/native_split.py asks of the processor and the compiler: see there. Compiled with LANES and PADDOCK_SPLIT. */
+/* What scripts/bench/limits/native_split.py asks of the processor and the compiler: see there. Compiled with LANES and PADDOCK_SPLIT. */
 
 #include <math.h>
 

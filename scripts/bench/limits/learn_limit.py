@@ -1,9 +1,9 @@
 """What the processor's arithmetic allows a learner, and what BLAS would make of it.
 
-    python scripts/bench/learn_limit.py
+    python scripts/bench/limits/learn_limit.py
 
 The limit is that of multiplications and additions that are instructions of their own: fused ones round once where two
-round twice, and give other bits. A small loop (src/products.c) measures how many of them a core does at most,
+round twice, and give other bits. A small loop (products.c) measures how many of them a core does at most,
 at the width in use. The same file multiplies square matrices as the learner's layers are multiplied
 (envs/native/src/simd/product.h), and SciPy's BLAS, on one thread and with fused operations, multiplies them in turn.
 """
@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 import numpy as np  # noqa: E402
@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 from envs.errors import require  # noqa: E402
 from envs.native import library  # noqa: E402
 from scripts.bench.harness import Report, in_turns  # noqa: E402
-from scripts.bench.native_split import WIDTHS, extension  # noqa: E402
+from scripts.bench.limits.native_split import WIDTHS, extension  # noqa: E402
 
 CHAINS, ROUNDS = 12, 200_000  # of products.c; some milliseconds
 SIDES = (128, 256, 512)  # of square matrices
@@ -149,7 +149,7 @@ def built() -> Iterator[ctypes.CDLL]:
         source = [
             f"-DLANES={lanes}",
             f"-I{ROOT / 'envs' / 'native' / 'src'}",
-            str(Path(__file__).with_name("src") / "products.c"),
+            str(Path(__file__).with_name("products.c")),
         ]
         command = [str(compiler), *extension()["extra-compile-args"], *flags, *source]
         subprocess.run([*command, "-shared", "-fPIC", "-o", target], check=True)
