@@ -26,7 +26,7 @@ from envs.errors import NO_ROOM, PaddockError, split_details
 from .config.build import build
 from .config.command import complain, fall_silent, open_standard_files
 from .config.compose import check_sweep, hydra_parser, register_search_path
-from .config.experiment import ExperimentParts, assemble, env_name, packages
+from .config.experiment import ExperimentParts, assemble, packages
 from .config.help import print_help
 from .config.hydra_private import run_hydra
 from .config.mistakes import check_arguments, composition_error
@@ -35,6 +35,7 @@ from .config.plugins import check_runs_here, register_plugin
 from .config.sessions import moved, settle
 from .runs.checkpoint import StorageError
 from .runs.folder import FolderTaken, RunFolder, read_json
+from .runs.identity import env_name
 from .runs.loop import Outcome, Progress, RunFailed, restore, run
 from .runs.state import last_metrics, read_run_states
 from .runs.table import print_table

@@ -19,7 +19,8 @@ from .reports.curves import EVALUATION, EXPLAINED, TRAINING, X_AXES, draw_group,
 from .reports.data import ReportedRun, differing_keys, find_repeats, group_by_seed, sort_groups
 from .reports.drawing import COLORS, GREY, new_figure, open_axes
 from .reports.histories import HISTORIES, read_pictures
-from .runs.folder import read_config, short_name
+from .runs.folder import read_config
+from .runs.identity import short_name
 from .runs.results import find_runs, read_columns
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """A configuration made into the parts of a run: checked as far as that leaves no trace, and built."""
 
+import datetime
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from algos.protocol import KeepsFiles, TakesFamily, TrainsMembers
 from envs.errors import ConfigError, nearest, require, resolve
 
 from ..runs.checkpoint import Checkpoints
-from ..runs.folder import algorithm_name, check_usable, last_path, new_path, short_name
+from ..runs.folder import FolderError, check_usable, unwritable
+from ..runs.identity import algorithm_name, env_name, short_name
 from ..runs.loop import Budget
 from ..tracking.tracker import Mirror
 from .build import build, call_checked, prepare
@@ -170,10 +172,32 @@ def _run_path(config: Mapping[str, Any]) -> tuple[Path, bool]:
     return chosen
 
 
-def env_name(config: Mapping[str, Any]) -> str:
-    """The environment's id, or the name of the class that makes it."""
-    section = config["env"]  # which nobody may have checked yet
-    return str(section["id"]) if "id" in section else str(section.get("_target_")).rpartition(".")[2]
+def new_path(root: Path, name: str) -> Path:
+    """A path under root that no run has yet: the time, then the name.
+
+    Raises:
+        FolderError: the name is too long, or root cannot be looked into.
+    """
+    stem = f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
+    path, n = root / stem, 2
+    try:
+        while path.exists():
+            path, n = root / f"{stem}-{n}", n + 1
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return path
+
+
+def last_path(root: Path) -> Path:
+    """The run under root that was started last.
+
+    Raises:
+        FolderError: there is none.
+    """
+    runs = [path.parent for path in root.glob("*/provenance.json")]
+    if not runs:
+        raise FolderError(f"resume=last: there is no run in {root}; start one without resume")
+    return max(runs, key=lambda run: (run / "provenance.json").stat().st_mtime)
 
 
 def build_mirrors(config: Mapping[str, Any], path: Path) -> list[Mirror]:

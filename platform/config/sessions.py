@@ -6,8 +6,8 @@ from typing import Any
 from algos.protocol import ChoosesPlace
 from envs.errors import ConfigError, resolve
 
-from ..runs.changes import changed_processors
 from ..runs.folder import read_config
+from ..runs.identity import changed_processors
 from ..tracking.console import Console
 from .build import build
 from .experiment import FILES, ExperimentParts, build_algorithm

@@ -9,9 +9,10 @@ from algos.networks.initial import Initial, restore
 from algos.protocol import TakesPolicy
 from envs.errors import ConfigError, require
 
-from ..config.experiment import ExperimentParts, env_name
+from ..config.experiment import ExperimentParts
 from ..runs.checkpoint import CheckpointError, read, write
-from ..runs.folder import INITIAL, FolderError, algorithm_name, read_config
+from ..runs.folder import INITIAL, FolderError, read_config
+from ..runs.identity import algorithm_name, env_name
 from .load import load
 
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from envs.errors import PaddockError, nearest, require
 
-from ..runs.changes import computation
-from ..runs.folder import FolderError, read_config, read_json, short_name
+from ..runs.folder import FolderError, read_config, read_json
+from ..runs.identity import computation, short_name
 from ..runs.journal import name_damage
 from ..runs.results import Columns, find_runs, find_sweeps, read_states
 from .curves import EVALUATION, TRAINING

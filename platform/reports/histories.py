@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..runs.lineage import read_history, read_population
 from .data import ReportedRun
+from .lineage import read_history, read_population
 from .plots import matches, pbt, poet
 
 if TYPE_CHECKING:

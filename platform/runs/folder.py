@@ -12,12 +12,10 @@ trial.json         which trial of a sweep it is, if it is one; output.log: what 
 """
 
 import contextlib
-import datetime
 import fcntl
 import json
 import math
 import os
-import re
 import sys
 import tempfile
 import time
@@ -29,8 +27,8 @@ import yaml
 
 from envs.errors import IN_USE, NO_ROOM, ConfigError, PaddockError, nearest
 
-from .changes import changed_keys, changed_processors
 from .checkpoint import FULL, storing, write_atomically
+from .identity import changed_keys, changed_processors
 from .provenance import find_source, now, write_provenance
 
 # All that a run may have which has been submitted, or was killed at once.
@@ -41,7 +39,6 @@ BEGUN = (
 # The same values as the loader in Python, seven times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 INITIAL = "initial.npz"
-FACTORIES = {"env", "parallel_env", "make"}  # names that say nothing of an environment
 GLANCE_S = 0.2  # who only looks whether a run is alive holds its lock for less
 
 
@@ -94,9 +91,9 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=not new)
             lock = open(path / "lock", "a")  # noqa: SIM115
         except FileExistsError as error:
-            raise (_taken(path) if new else _unwritable(path, error)) from error
+            raise (_taken(path) if new else unwritable(path, error)) from error
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise unwritable(path, error) from error
         folder = cls(path, lock, made)
         try:
             _lock(lock, path)
@@ -150,7 +147,7 @@ class RunFolder:
                 write_provenance(path, commit, command, {key: said for key, said in beside.items() if said})
             (path / "done.json").unlink(missing_ok=True)
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise unwritable(path, error) from error
 
     def finish(self, reason: str, metrics: Mapping[str, float]) -> None:
         """Note why and when the run ended, and its last metrics; as in its journals, null where one was no number.
@@ -207,7 +204,7 @@ def check_usable(path: Path, config: Mapping[str, Any], *, locked: bool = False,
             with open(path / "lock", "a") as lock:
                 _lock(lock, path)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
 def read_end(path: Path) -> str | None:
@@ -241,6 +238,15 @@ def read_config(path: Path) -> dict[str, Any]:
         raise FolderError(f"{path} is not a run folder; {hint}") from error
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """The mapping in a file; empty where there is none, or it is damaged: a run's folder is whole without it."""
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def import_from_where_it_began(run: Path) -> None:
     """Let modules be imported from the folder that a run was started in, after all others."""
     began = read_json(run / "provenance.json").get("folder")
@@ -248,51 +254,8 @@ def import_from_where_it_began(run: Path) -> None:
         sys.path.append(began)
 
 
-def new_path(root: Path, name: str) -> Path:
-    """A path under root that no run has yet: the time, then the name.
-
-    Raises:
-        FolderError: the name is too long, or root cannot be looked into.
-    """
-    stem = f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}_{name}"
-    path, n = root / stem, 2
-    try:
-        while path.exists():
-            path, n = root / f"{stem}-{n}", n + 1
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    return path
-
-
-def short_name(id: str) -> str:
-    """Return what people call an environment: BipedalWalker-v3 of `envs.bipedal:paddock/BipedalWalker-v3`.
-
-    Where a module's factory has a usual name it is the module: simple_tag_v3 of `mpe2.simple_tag_v3:parallel_env`.
-    """
-    module, _, name = id.rpartition(":")
-    return module.rpartition(".")[2] if name in FACTORIES and module else name.rpartition("/")[2]
-
-
-def algorithm_name(config: Mapping[str, Any]) -> str:
-    """The algorithm's name, or that of its class as names are written: random_search for RandomSearch."""
-    algo = config["algo"]
-    name = str(algo.get("_target_", "run")).rpartition(".")[2]
-    return str(algo.get("name") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower())
-
-
-def last_path(root: Path) -> Path:
-    """The run under root that was started last.
-
-    Raises:
-        FolderError: there is none.
-    """
-    runs = [path.parent for path in root.glob("*/provenance.json")]
-    if not runs:
-        raise FolderError(f"resume=last: there is no run in {root}; start one without resume")
-    return max(runs, key=lambda run: (run / "provenance.json").stat().st_mtime)
-
-
-def _unwritable(path: Path, error: OSError) -> FolderError:
+def unwritable(path: Path, error: OSError) -> FolderError:
+    """Return what to raise where a run's folder cannot be made or written."""
     remedy = "make room, or choose another with run.dir=" if error.errno in FULL else "choose another with run.dir="
     kind = FolderFull if error.errno in FULL else FolderError
     return kind(f"run.dir={path} cannot be written ({error.strerror}); {remedy}")
@@ -327,12 +290,3 @@ def _check_same(path: Path, config: Mapping[str, Any]) -> None:
     if changed:
         remedy = "use the run's own values, or another run.dir="
         raise ConfigError(f"run.dir={path} holds a run of another configuration: {', '.join(changed)}; {remedy}")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The mapping in a file; empty where there is none, or it is damaged: a run's folder is whole without it."""
-    try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from envs.errors import require
 
-from .changes import flatten
 from .folder import FolderError, has_ended, read_config, read_end, read_json
+from .identity import flatten
 from .journal import EVALUATION, EVALUATION_OF, JOURNALS, read_rows, to_number
 from .state import State, find_runs, read_run_states
 

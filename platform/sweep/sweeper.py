@@ -28,7 +28,7 @@ from envs.errors import ConfigError, require
 from ..config.build import call_checked
 from ..config.command import shown
 from ..config.compose import job_config, load_job
-from ..runs.folder import algorithm_name, short_name
+from ..runs.identity import algorithm_name, short_name
 from ..runs.loop import RunFailed
 from ..runs.provenance import spell_command
 from .launchers import LocalKeys, SweepLauncher

@@ -20,7 +20,8 @@ from typing import Any
 from envs.errors import ConfigError, nearest, require
 
 from ..runs.checkpoint import Checkpoints, write_atomically
-from ..runs.folder import algorithm_name, read_json
+from ..runs.folder import read_json
+from ..runs.identity import algorithm_name
 from .child import MirrorProcess
 
 WANDB_MODES = ("online", "offline", "disabled")

@@ -11,8 +11,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_SOURCE_NAME, MLFLOW_SOURCE_TYPE
 
-from ..runs.changes import flatten
 from ..runs.checkpoint import write_atomically
+from ..runs.identity import flatten
 from .child import Inbox, in_a_line
 from .mirrors import find_policy, find_videos
 

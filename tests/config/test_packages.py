@@ -12,7 +12,7 @@ from conftest import ROOT, call_main
 
 from envs.errors import ConfigError
 from paddock import evaluate, rerun
-from paddock.runs.folder import algorithm_name
+from paddock.runs.identity import algorithm_name
 
 pytestmark = pytest.mark.xdist_group("packages")  # the package is built once
 

@@ -13,8 +13,8 @@ from matplotlib.quiver import Quiver
 
 from paddock.report import report
 from paddock.reports.drawing import COLORS
+from paddock.reports.lineage import PopulationHistory, read_population, trace_back
 from paddock.reports.plots.pbt import draw_lineage, draw_schedule
-from paddock.runs.lineage import PopulationHistory, read_population, trace_back
 from paddock.runs.results import read_columns
 
 RATES = {0: 0.1, 1: 0.01, 2: 0.001}

@@ -19,6 +19,7 @@ from matplotlib.quiver import Quiver
 
 from envs.spec import EnvSpec
 from paddock.config.build import build
+from paddock.reports.lineage import Attempt, History, Life, count_attempts, order_lines, read_history, split_attempts
 from paddock.reports.plots.grounds import draw_grounds, spread
 from paddock.reports.plots.poet import (
     DIFFICULTY,
@@ -28,7 +29,6 @@ from paddock.reports.plots.poet import (
     draw_transfers,
     measure_difficulty,
 )
-from paddock.runs.lineage import Attempt, History, Life, count_attempts, order_lines, read_history, split_attempts
 from paddock.runs.results import read_columns, read_events
 
 Event = dict[str, Any]

@@ -17,7 +17,8 @@ from conftest import ROOT, TINY, call_main
 from run_folders import write, write_sweep
 
 from envs.errors import ConfigError
-from paddock.runs.folder import FolderError, short_name
+from paddock.runs.folder import FolderError
+from paddock.runs.identity import short_name
 from paddock.runs.results import find_sweeps, read_columns, read_metrics, read_runs
 from paddock.sweep.study import open_study, read_trials
 

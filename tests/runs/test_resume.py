@@ -26,9 +26,9 @@ from envs.errors import NO_ROOM, ConfigError
 from envs.native import library
 from envs.vector import auto
 from paddock.config import experiment
-from paddock.runs.changes import changed_keys
 from paddock.runs.checkpoint import CheckpointError, Checkpoints, check_fits, read, storing
-from paddock.runs.folder import FolderError, FolderInUse, RunFolder, new_path
+from paddock.runs.folder import FolderError, FolderInUse, RunFolder
+from paddock.runs.identity import changed_keys
 from paddock.runs.provenance import find_source
 from paddock.runs.state import last_metrics
 from paddock.tracking.tracker import Journal
@@ -213,7 +213,7 @@ def test_a_file_system_without_locks_is_one_line_and_leaves_no_folder(
 
 def test_a_name_that_is_too_long_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=r"cannot be written \(File name too long\); .*run.dir="):
-        new_path(tmp_path, 300 * "a")
+        experiment.new_path(tmp_path, 300 * "a")
 
 
 def test_a_pool_that_cannot_open_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError
 
-from ...runs.folder import short_name
-from ...runs.lineage import History, Life
+from ...runs.identity import short_name
 from ..drawing import new_figure
+from ..lineage import History, Life
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,8 @@ from envs.family import Family
 
 from ...config.build import build
 from ...runs.late import matplotlib
-from ...runs.lineage import History, Life, count_attempts, order_lines, split_attempts
 from ..drawing import COLORS, draw_arrows, explain, mark_whole, new_figure, open_axes
+from ..lineage import History, Life, count_attempts, order_lines, split_attempts
 from .grounds import draw_grounds
 
 if TYPE_CHECKING:

@@ -1,0 +1,77 @@
+"""What a configuration says a run is: its algorithm and environment, what decides its numbers, what has changed."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# These decide where and for how long a run computes and who watches, and not what: they may change when it goes on.
+CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume", "dry_run")
+# These choose processors, and change last bits at most: a run may go on where there are fewer GPUs, or no compiler.
+PROCESSORS = tuple(f"algo.{member}{key}" for member in ("", "member.") for key in ("device", "compiled", "learners"))
+FACTORIES = {"env", "parallel_env", "make"}  # names that say nothing of an environment
+
+
+def env_name(config: Mapping[str, Any]) -> str:
+    """The environment's id, or the name of the class that makes it."""
+    section = config["env"]  # which nobody may have checked yet
+    return str(section["id"]) if "id" in section else str(section.get("_target_")).rpartition(".")[2]
+
+
+def short_name(id: str) -> str:
+    """Return what people call an environment: BipedalWalker-v3 of `envs.bipedal:paddock/BipedalWalker-v3`.
+
+    Where a module's factory has a usual name it is the module: simple_tag_v3 of `mpe2.simple_tag_v3:parallel_env`.
+    """
+    module, _, name = id.rpartition(":")
+    return module.rpartition(".")[2] if name in FACTORIES and module else name.rpartition("/")[2]
+
+
+def algorithm_name(config: Mapping[str, Any]) -> str:
+    """The algorithm's name, or that of its class as names are written: random_search for RandomSearch."""
+    algo = config["algo"]
+    name = str(algo.get("_target_", "run")).rpartition(".")[2]
+    return str(algo.get("name") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower())
+
+
+def computation(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides a run's numbers: each value by its dotted key."""
+    return flatten({name: section for name, section in config.items() if name not in CHANGEABLE})
+
+
+def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The keys, with old and new values, in which two configurations name different computations.
+
+    Where another algorithm or environment was chosen, that alone: its keys are its own.
+    """
+    before, after = computation(old), computation(new)
+    missing = "(unset)"
+    found = []
+    for section, naming in {"algo": ("name", "_target_"), "env": ("id", "_target_")}.items():
+        then, now = (
+            next((str(config[key]) for key in (f"{section}.{name}" for name in naming) if key in config), missing)
+            for config in (before, after)
+        )
+        if then != now:
+            found.append(f"{section} was {then} and is now {now}")
+            before, after = (
+                {key: value for key, value in config.items() if not key.startswith(f"{section}.")}
+                for config in (before, after)
+            )
+    return found + [
+        f"{key} was {before.get(key, missing)} and is now {after.get(key, missing)}"
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)  # a key that was not there yet was null
+    ]
+
+
+def changed_processors(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The keys, with old and new values, in which two configurations compute on other processors."""
+    return [change for change in changed_keys(old, new) if change.split(" ")[0] in PROCESSORS]
+
+
+def flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """The values in nested mappings, by their dotted keys."""
+    if not isinstance(value, Mapping):
+        return {path: value}
+    inner = (flatten(item, f"{path}.{key}" if path else str(key)) for key, item in value.items())
+    return {key: leaf for leaves in inner for key, leaf in leaves.items()}
