@@ -5,7 +5,6 @@ run.metrics(), run.policy(), run.evaluate(episodes=100), run.film("episode.mp4")
 run = paddock.load("runs/2026-11-22_12-13-34_ppo_CartPole-v1_seed0")
 """
 
-import contextlib
 import os
 import signal
 import sys
@@ -22,7 +21,7 @@ from envs.spec import EnvSpec
 
 from .config.build import build
 from .config.command import shown
-from .config.experiment import SECTIONS, assemble
+from .config.experiment import SECTIONS, assemble, in_own_folder
 from .config.overrides import compose_sections, composed, spell_overrides, spell_run_dir
 from .config.plugins import check_runs_here
 from .evaluation.fresh_episodes import MAX_STEPS, Evaluation, evaluate
@@ -31,7 +30,7 @@ from .evaluation.policy import TrainedPolicy
 from .evaluation.target import find_policy, find_target
 from .evaluation.video import Film
 from .launch import play, print_dry_run, spell_end
-from .runs.folder import FolderTaken, import_from_where_it_began, read_config
+from .runs.folder import import_from_where_it_began, read_config
 from .runs.results import read_events, read_metrics
 
 if TYPE_CHECKING:
@@ -61,17 +60,18 @@ def run(*overrides: str, progress: bool = True) -> "Run":
     except Unguarded as error:
         said = "the script calls paddock.run whenever it is imported, which workers do, too"
         raise Unguarded(f"{said}; call it below `if __name__ == '__main__':`") from error
-    while True:
-        with contextlib.suppress(FolderTaken):
-            with composed(overrides) as config:
-                check_runs_here()
-                parts = assemble(config)
-            path = parts.path.absolute()
-            if parts.config["dry_run"]:
-                print_dry_run(parts)
-                return Run(path)
-            outcome, played = play(parts, command=spell_overrides(overrides), progress=progress, leave=_leave)
-            break
+    return in_own_folder(lambda: _run(overrides, progress))
+
+
+def _run(overrides: Sequence[str], progress: bool) -> "Run":
+    with composed(overrides) as config:
+        check_runs_here()
+        parts = assemble(config)
+    run = Run(parts.path.absolute())
+    if parts.config["dry_run"]:
+        print_dry_run(parts)
+        return run
+    outcome, played = play(parts, command=spell_overrides(overrides), progress=progress, leave=_leave)
     if progress and played:
         print(spell_end(parts.path, outcome), flush=True)
     if outcome.signal is not None:
@@ -80,7 +80,7 @@ def run(*overrides: str, progress: bool = True) -> "Run":
                 f"  paddock.load({str(parts.path)!r}) has it; the same call with {spell_run_dir(parts.path)!r} goes on"
             )
         _leave(outcome.signal)
-    return Run(path)
+    return run
 
 
 def load(folder: str | os.PathLike[str]) -> "Run":

@@ -26,7 +26,7 @@ from envs.errors import NO_ROOM, PaddockError, split_details
 from .config.build import build
 from .config.command import complain, fall_silent, open_standard_files
 from .config.compose import check_sweep, hydra_parser, register_search_path
-from .config.experiment import ExperimentParts, assemble, packages
+from .config.experiment import ExperimentParts, assemble, in_own_folder, packages
 from .config.help import print_help
 from .config.hydra_private import run_hydra
 from .config.mistakes import check_arguments, composition_error
@@ -34,7 +34,7 @@ from .config.overrides import spell_run_dir
 from .config.plugins import check_runs_here, register_plugin
 from .config.sessions import moved, settle
 from .runs.checkpoint import StorageError
-from .runs.folder import FolderTaken, RunFolder, read_json
+from .runs.folder import RunFolder, read_json
 from .runs.identity import env_name
 from .runs.loop import Outcome, Progress, RunFailed, restore, run
 from .runs.state import last_metrics, read_run_states
@@ -63,13 +63,15 @@ def main() -> int:
 
     def job(composed: DictConfig) -> float | None:
         number = len(runs)
+
+        def begin() -> float | None:
+            parts = assemble(composed)
+            runs[number:] = [parts.path]
+            return experiment(parts)
+
         try:
             check_runs_here()
-            while True:
-                with contextlib.suppress(FolderTaken):
-                    parts = assemble(composed)
-                    runs[number:] = [parts.path]
-                    return experiment(parts)
+            return in_own_folder(begin)
         except (PaddockError, OmegaConfBaseException) as error:
             # Hydra would put a line of its own before it, which only tells the jobs of a sweep apart.
             if HydraConfig.get().mode == RunMode.MULTIRUN:

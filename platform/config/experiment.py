@@ -1,11 +1,12 @@
 """A configuration made into the parts of a run: checked as far as that leaves no trace, and built."""
 
+import contextlib
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -16,7 +17,7 @@ from algos.protocol import KeepsFiles, TakesFamily, TrainsMembers
 from envs.errors import ConfigError, nearest, require, resolve
 
 from ..runs.checkpoint import Checkpoints
-from ..runs.folder import FolderError, check_usable, unwritable
+from ..runs.folder import FolderError, FolderTaken, check_usable, unwritable
 from ..runs.identity import algorithm_name, env_name, short_name
 from ..runs.loop import Budget
 from ..tracking.tracker import Mirror
@@ -26,6 +27,8 @@ from .vocabulary import suggest_key
 
 if TYPE_CHECKING:
     from envs.vector import Vec
+
+T = TypeVar("T")
 
 SECTIONS = ("algo", "env", "vec", "compute", "track", "budget", "run", "checkpoint")
 VALUES = ("seed", "init_from", "resume", "dry_run")
@@ -61,6 +64,13 @@ def assemble(composed: DictConfig) -> ExperimentParts:
     mirrors = build_mirrors(config, path)
     check_usable(path, config, new=new)
     return ExperimentParts(config, budget, pool, algorithm, path, checkpoints, mirrors, new)
+
+
+def in_own_folder(begin: Callable[[], T]) -> T:
+    """Return what beginning a run returns, begun again where another process took the folder that was chosen for it."""
+    while True:
+        with contextlib.suppress(FolderTaken):
+            return begin()
 
 
 def build_algorithm(
