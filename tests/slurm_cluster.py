@@ -1,6 +1,7 @@
 """A real Slurm on this machine, for tests: Debian's munge, slurmctld and a few slurmd, in a folder of their own.
 
-A test file that needs it says `from slurm_cluster import slurm`; its tests are then skipped where Slurm is missing.
+A test file that needs it says `from slurm_cluster import slurm`, or `at_slurm` too where this process itself is to ask
+it; its tests are then skipped where Slurm is missing.
 """
 
 import contextlib
@@ -127,6 +128,14 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         pytest.skip(f"there is no {', '.join(missing)}: apt-get install slurm-wlm munge" if missing else "not root")
     with open_slurm(tmp_path_factory.mktemp("slurm")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def at_slurm(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    """The cluster, as the one that this process's own commands find."""
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    return slurm
 
 
 def _start(folder: Path, name: str, command: Sequence[str], slurm: Slurm) -> subprocess.Popen[bytes]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import env_spec, wait_until
-from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
+from slurm_cluster import Slurm, at_slurm, slurm  # noqa: F401, fixtures
 
 from envs.errors import ConfigError
 from envs.vector import Remote, Serial
@@ -21,12 +21,9 @@ ARGUMENTS = ["env=cartpole", "vec=serial", "vec.num_envs=8", "serve.address=127.
 @pytest.mark.slurm
 @pytest.mark.timeout(300)
 def test_a_served_run_goes_on_where_its_servers_job_is_put_into_the_queue_again(
-    slurm: Slurm,  # noqa: F811
+    at_slurm: Slurm,  # noqa: F811
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for key, value in slurm.environment.items():
-        monkeypatch.setenv(key, value)
     path = tmp_path / "address"
     arguments = [*ARGUMENTS, f"serve.address_file={path}", "slurm.time_min=5", "slurm.signal_delay_s=10"]
     assert serve._command(arguments) == 0
@@ -34,9 +31,9 @@ def test_a_served_run_goes_on_where_its_servers_job_is_put_into_the_queue_again(
     actions = np.random.default_rng(0).integers(2, size=(40, 4))
     with closing(Serial(num_envs=4).make(spec)) as here:
         expected = [here.begin(3)[0], *(here.step(one)[0] for one in actions)]
-    [job] = [line.split()[0] for line in slurm.call("squeue", "-h", "-o", "%A").splitlines()]
+    [job] = [line.split()[0] for line in at_slurm.call("squeue", "-h", "-o", "%A").splitlines()]
     try:
-        wait_until(path.exists, say=lambda: slurm.call("scontrol", "show", "job", job))
+        wait_until(path.exists, say=lambda: at_slurm.call("scontrol", "show", "job", job))
         first = path.read_text()
         given: dict[str, Any] = {
             "token_file": None,
@@ -50,15 +47,15 @@ def test_a_served_run_goes_on_where_its_servers_job_is_put_into_the_queue_again(
             told = [venv.begin(3)[0]]
             for t, one in enumerate(actions):
                 if t == 20:
-                    slurm.call("scancel", "--signal=USR2", job)  # as before the time limit
+                    at_slurm.call("scancel", "--signal=USR2", job)  # as before the time limit
                     # The signal is on its way when the command returns, and the steps that are left take no time.
                     wait_until(lambda: path.exists() and path.read_text() != first)
                 told.append(venv.step(one)[0])
             assert venv.restarts == 1 and path.read_text() != first
         assert [one.tobytes() for one in told] == [one.tobytes() for one in expected]
     finally:
-        slurm.call("scancel", job)
-        wait_until(lambda: not slurm.call("squeue", "-h").strip())
+        at_slurm.call("scancel", job)
+        wait_until(lambda: not at_slurm.call("squeue", "-h").strip())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 from conftest import CERTIFICATES, ROOT, TINY, Command, assert_same_run, call_main, job_recipe, rows, wait_until
 from own_package import write_package
-from slurm_cluster import Slurm, slurm  # noqa: F401, a fixture
+from slurm_cluster import Slurm, at_slurm, slurm  # noqa: F401, fixtures
 
 from paddock.compute.dask import autoscale
 from paddock.compute.slurm import submit
@@ -121,27 +121,26 @@ def test_jobs_whose_time_is_up_retire_without_a_loss_while_more_come_with_the_wo
 
 @pytest.mark.slurm
 def test_encrypted_jobs_come_when_asked_and_go_when_idle(
-    slurm: Slurm,  # noqa: F811
+    at_slurm: Slurm,  # noqa: F811
     certificates: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(autoscale, "IDLE_S", 1.0)
-    monkeypatch.setenv("SLURM_CONF", slurm.environment["SLURM_CONF"])
     tls = {name: str(certificates / file) for name, file in CERTIFICATES.items()}
     pool = submit(job_recipe(tls, workers={"min": 1, "max": 2}, cores=2), (), tmp_path)
     try:
         assert all(address.startswith("tls://") for address in pool._dispatcher.workers)
-        assert pool.size == 2 and len(jobs(slurm)) == 1
+        assert pool.size == 2 and len(jobs(at_slurm)) == 1
         pool.ask(2)
         wait_until(lambda: pool.size == 4)
-        assert len(jobs(slurm)) == 2
+        assert len(jobs(at_slurm)) == 2
         pool.ask(1)
-        wait_until(lambda: pool.size == 2 and len(jobs(slurm)) == 1)
+        wait_until(lambda: pool.size == 2 and len(jobs(at_slurm)) == 1)
         assert sorted(done.value for done in pool.imap_unordered(abs, range(-9, 0))) == list(range(1, 10))
     finally:
         pool.close()
-    wait_until(lambda: not jobs(slurm))
+    wait_until(lambda: not jobs(at_slurm))
 
 
 @pytest.mark.slurm

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from conftest import ROOT, TINY, assert_same_run, call_main, rows, wait_until
 from own_package import write_package
-from slurm_cluster import CPUS, Slurm, slurm  # noqa: F401, a fixture
+from slurm_cluster import CPUS, Slurm, at_slurm, slurm  # noqa: F401, fixtures
 
 from algos.learning.replay import library as replay_library
 from algos.networks.dense import library as dense_library
@@ -187,19 +187,16 @@ def test_failed_jobs_say_why(clustered: Desk) -> None:
 def test_a_sweep_learns_that_a_job_ended_for_want_of_room(
     code: int,
     taken_for: int,
-    slurm: Slurm,  # noqa: F811
+    at_slurm: Slurm,  # noqa: F811
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whose folder cannot say so: a trial is kept for when there is room, and no process of it was lost."""
-    for name, value in slurm.environment.items():
-        monkeypatch.setenv(name, value)
     output = tmp_path / "job.log"
-    job = slurm.call("sbatch", "--parsable", f"--output={output}", f"--wrap=echo no room; exit {code}").strip()
+    job = at_slurm.call("sbatch", "--parsable", f"--output={output}", f"--wrap=echo no room; exit {code}").strip()
     noted = {"job": job, "name": "wrap", "submitted": "", "command": "", "code": None, "log": str(output)}
     (tmp_path / "submission.json").write_text(json.dumps(noted))
     (tmp_path / "config.yaml").touch()
-    wait_until(lambda: slurm.state(job) == "FAILED")
+    wait_until(lambda: at_slurm.state(job) == "FAILED")
     assert wait_until(Queued(tmp_path).ended) == End(taken_for, ["no room"])
 
 
@@ -220,21 +217,20 @@ def test_a_cancelled_run_saves_and_a_cancelled_job_is_lost(clustered: Desk, slur
 
 @pytest.mark.slurm
 def test_a_job_that_is_cancelled_at_its_time_limit_does_not_come_back(
-    slurm: Slurm,  # noqa: F811
+    at_slurm: Slurm,  # noqa: F811
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for key, value in slurm.environment.items():
-        monkeypatch.setenv(key, value)
     command = [sys.executable, "-c", LINGERING, str(tmp_path)]
     parameters = {"time": 5, "signal_delay_s": 60, "setup": [f"export PYTHONPATH={ROOT}"]}
     [job] = submit_commands(tmp_path / "jobs", [command], parameters, 3, "slurm", endless=True)
     wait_until((tmp_path / "begun").exists)
-    slurm.call("scancel", "--signal=USR2", job.job_id)  # as before the time limit
+    at_slurm.call("scancel", "--signal=USR2", job.job_id)  # as before the time limit
     wait_until((tmp_path / "told").exists)
-    slurm.call("scancel", job.job_id)
-    wait_until(lambda: slurm.state(job.job_id) not in ("RUNNING", "COMPLETING"), say=lambda: slurm.state(job.job_id))
-    assert slurm.state(job.job_id) == "CANCELLED"
+    at_slurm.call("scancel", job.job_id)
+    wait_until(
+        lambda: at_slurm.state(job.job_id) not in ("RUNNING", "COMPLETING"), say=lambda: at_slurm.state(job.job_id)
+    )
+    assert at_slurm.state(job.job_id) == "CANCELLED"
 
 
 # Takes three seconds to end when it is told to.

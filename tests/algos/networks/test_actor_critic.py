@@ -287,16 +287,16 @@ def test_alpha_takes_the_step_that_is_worked_by_hand_and_is_used_before_it() -> 
 
 
 def backends(
-    shape: ActorCriticShape, objective: ActorCriticObjective, monkeypatch: pytest.MonkeyPatch
+    shape: ActorCriticShape, objective: ActorCriticObjective, monkeypatch: pytest.MonkeyPatch, most_threads: int = 3
 ) -> Iterator[tuple[str, ActorCriticBackend]]:
     """Every way to compute it that there is here; the first is NumPy's."""
     state = first_state(shape, objective)
     yield "NumPy", PlainActorCritic(shape, objective, state)
-    monkeypatch.setattr(compiled, "usable_cores", lambda: 3)
+    monkeypatch.setattr(compiled, "usable_cores", lambda: most_threads)
     monkeypatch.setattr(compiled_actor_critic, "LEAST_WORK", 1)
     for name in library.available():
         monkeypatch.setenv(library.CHOICE, name)
-        for threads in (1, 2, 3):
+        for threads in range(1, most_threads + 1):
             yield f"{name}, {threads} threads", CompiledActorCritic(shape, objective, state, threads)
 
 

@@ -5,7 +5,6 @@ That the numbers are right is for tests/algos/offpolicy/test_soft.py to say, by 
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,14 +12,13 @@ import pytest
 from compiled import missing, native  # noqa: F401, a fixture
 from test_actor_critic import (  # type: ignore[import-not-found]  # pytest puts this folder on the path
     OBSERVED,
+    backends,
     bits,
     first_state,
     some,
 )
 
-from algos.networks.dense import compiled, compiled_actor_critic
 from algos.networks.dense.actor_critic import (
-    ActorCriticBackend,
     ActorCriticObjective,
     ActorCriticShape,
     SoftPolicy,
@@ -30,7 +28,6 @@ from algos.networks.dense.compiled_actor_critic import CompiledActorCritic
 from algos.networks.dense.plain_actor_critic import PlainActorCritic
 from algos.networks.dense.plain_choices import Weighed
 from algos.networks.flat import Activation
-from envs.native import library
 
 LEARNED = SoftPolicy(0.3, learned=True, target_entropy=0.9)
 OBJECTIVES = {
@@ -64,20 +61,6 @@ def experience(shape: ActorCriticShape, updates: int, rows: int) -> Transitions:
     )
 
 
-def backends(
-    shape: ActorCriticShape, objective: ActorCriticObjective, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[str, ActorCriticBackend]]:
-    """Every way to compute it that there is here; the first is NumPy's."""
-    state = first_state(shape, objective)
-    yield "NumPy", PlainActorCritic(shape, objective, state)
-    monkeypatch.setattr(compiled, "usable_cores", lambda: 2)
-    monkeypatch.setattr(compiled_actor_critic, "LEAST_WORK", 1)
-    for name in library.available():
-        monkeypatch.setenv(library.CHOICE, name)
-        for threads in (1, 2):
-            yield f"{name}, {threads} threads", CompiledActorCritic(shape, objective, state, threads)
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 @pytest.mark.parametrize(
     ("shape", "rows"),
@@ -97,7 +80,7 @@ def test_every_set_of_instructions_and_any_number_of_threads_gives_numpys_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given, found = experience(shape, 4, rows), {}
-    for name, backend in backends(shape, objective, monkeypatch):
+    for name, backend in backends(shape, objective, monkeypatch, 2):
         told = [backend.update(some(given, *part), 0.003) for part in ((0, 1), (1, 4))]
         state = backend.read()
         found[name] = bits(*itertools.chain(*told), state, backend.actor())
@@ -116,7 +99,7 @@ def test_numbers_that_are_not_finite_have_the_same_fate_everywhere(
         found = []
         given = experience(shape, 2, 40)
         getattr(given, wrong)[0, 0] = value
-        for _, backend in backends(shape, objective, monkeypatch):
+        for _, backend in backends(shape, objective, monkeypatch, 2):
             report, distance = backend.update(given, 0.003)
             state = backend.read()
             arrays = (report, distance, state.actor.parameters, state.critics.parameters)
