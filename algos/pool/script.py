@@ -137,11 +137,16 @@ def check_guarded() -> None:
     Raises:
         Unguarded: it is.
     """
-    worker = multiprocessing.current_process()
-    if getattr(worker, "_inheriting", False) and worker.name.startswith("Dask Worker"):
+    begins = is_beginning()
+    if begins and multiprocessing.current_process().name.startswith("Dask Worker"):
         os._exit(UNGUARDED_EXIT_CODE)  # the driver says it, once for all its workers
-    if getattr(_local, "importing", False) or getattr(worker, "_inheriting", False):
+    if begins or getattr(_local, "importing", False):
         raise Unguarded
+
+
+def is_beginning() -> bool:
+    """Whether this process was spawned and has not yet what it is to run, as multiprocessing notes for itself."""
+    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
 
 
 def dump(value: Any, script: Script | None = None) -> bytes:

@@ -157,7 +157,7 @@ def read_rom(game: str) -> Any:
 def seeded(seed: int) -> np.random.MT19937:
     """Return C++'s std::mt19937 of a seed."""
     generator = np.random.MT19937()
-    generator._legacy_seeding(seed)
+    generator._legacy_seeding(seed)  # what RandomState does with a seed; NumPy's other ways hash it
     return generator
 
 

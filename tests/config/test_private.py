@@ -1,5 +1,9 @@
 """What is used of dependencies that they keep to themselves is still there, and does what it did."""
 
+import os
+import pickle
+from multiprocessing import spawn
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -13,6 +17,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from algos.learning.distributed import open_gloo
 from algos.networks.training import mark_batch_dynamic
+from algos.pool.script import is_beginning
+from envs.native.games.minigrid import draws_places
+from envs.native.games.sanity import find_distribution
 from envs.vector.adapters.envpool import read_options
 from paddock import CONF
 from paddock.config.compose import loading
@@ -70,7 +77,7 @@ def test_optuna_reports_to_a_trial_that_another_process_began() -> None:
     assert study.get_trials()[began.number].intermediate_values == {1: 0.5}
 
 
-def test_torch_marks_a_size_that_may_change_and_opens_a_group_of_gloos(tmp_path: Any) -> None:
+def test_torch_marks_a_size_that_may_change_and_opens_a_group_of_gloos(tmp_path: Path) -> None:
     obs = torch.zeros(4, 3)
     mark_batch_dynamic(obs)
     group = open_gloo(torch.distributed.FileStore(str(tmp_path / "meeting"), 1), 0, 1)
@@ -88,3 +95,35 @@ def test_dask_keeps_the_workers_of_its_making_in_a_set() -> None:
 def test_envpool_names_the_options_of_a_task() -> None:
     envpool = pytest.importorskip("envpool")
     assert {"seed", "num_envs", "max_episode_steps"} <= set(read_options(envpool, "CartPole-v1"))
+
+
+def test_numpy_shows_its_distributions_to_c_and_seeds_as_the_standard_of_cpp() -> None:
+    atari = pytest.importorskip("envs.bindings.atari", exc_type=ImportError)
+    assert find_distribution("random_standard_normal") and find_distribution("random_geometric")
+    generator = atari.seeded(5489)  # of std::mt19937 the standard says which number comes tenthousandth
+    assert int(generator.random_raw(10_000)[-1]) == 4123659995
+
+
+def test_minigrid_keeps_the_places_that_it_was_given() -> None:
+    four_rooms = pytest.importorskip("minigrid.envs").FourRoomsEnv
+    assert draws_places(four_rooms()) and not draws_places(four_rooms(goal_pos=(3, 3)))
+
+
+class Looked:
+    """Stands for a process that was spawned: looks when it is unpickled, and says what it saw where it would begin."""
+
+    def __init__(self) -> None:
+        self.beginning = is_beginning()
+
+    def __reduce__(self) -> Any:
+        return Looked, ()
+
+    def _bootstrap(self, parent: int) -> bool:
+        return self.beginning
+
+
+def test_multiprocessing_notes_that_a_process_is_beginning(tmp_path: Path) -> None:
+    sent = tmp_path / "sent"
+    sent.write_bytes(pickle.dumps({}) + pickle.dumps(Looked()))
+    assert spawn._main(os.open(sent, os.O_RDONLY), 0) is True  # type: ignore[attr-defined]
+    assert not is_beginning()

@@ -56,6 +56,11 @@ def grid_settings(spec: EnvSpec) -> GridSettings:
         made.close()
 
 
+def draws_places(env: Any) -> bool:
+    """Whether FourRooms draws where its agent and its goal are; minigrid keeps to itself what it was given."""
+    return env._agent_default_pos is None and env._goal_default_pos is None
+
+
 class _Reader:
     """Reads one environment of minigrid's, and refuses what the C code has not got."""
 
@@ -100,8 +105,7 @@ class _Reader:
             settings.most = env.num_crossings
             self._check(env.num_crossings >= 0, f"num_crossings={env.num_crossings}")
         if kind == "FourRoomsEnv":
-            given = env._agent_default_pos is None and env._goal_default_pos is None
-            self._check(given, "agent_pos or goal_pos is given, where it draws both")
+            self._check(draws_places(env), "agent_pos or goal_pos is given, where it draws both")
         if kind == "DistShiftEnv":
             settings.most = env.strip2_row
             self._check(1 <= env.strip2_row < env.height - 1, f"strip2_row={env.strip2_row} is within no map")

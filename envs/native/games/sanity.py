@@ -41,13 +41,13 @@ def noisy_bandit(given: Given) -> Settings:
     """Return the settings of Bandit with noise, which NumPy's own function draws."""
     _check("arms", given["arms"], given["arms"] == ARMS, str(ARMS))
     settings = {key: given[key] for key in ("arm", "offset", "noise")}
-    return SanitySettings(normal=_of_numpy("random_standard_normal"), **settings), ()
+    return SanitySettings(normal=find_distribution("random_standard_normal"), **settings), ()
 
 
 def forget(given: Given) -> Settings:
     """Return the settings of Forget, whose lengths NumPy's own function draws."""
     _check_length("longest", given["longest"])
-    return SanitySettings(end=given["end"], steps=given["longest"], geometric=_of_numpy("random_geometric")), ()
+    return SanitySettings(end=given["end"], steps=given["longest"], geometric=find_distribution("random_geometric")), ()
 
 
 def password(given: Given) -> Settings:
@@ -112,8 +112,9 @@ def recall(given: Given) -> Settings:
     return SanitySettings(delay=given["delay"]), ()
 
 
-def _of_numpy(name: str) -> int | None:
+def find_distribution(name: str) -> int | None:
     """Return where a distribution of NumPy's is, which it shows to C as numpy/random/distributions.h has it."""
+    # The functions are public, the name of the library that they are loaded from is NumPy's own.
     module = ctypes.CDLL(generators.__file__)
     require(
         hasattr(module, name), f"vec=native: NumPy {np.__version__} does not show its {name} to C code; {ELSEWHERE}"
