@@ -329,6 +329,14 @@ def test_the_architecture_knows_every_room_and_where_things_are() -> None:
         assert files and all(re.search(rf"\b{name}\b", sources) for name in names), row
 
 
+@pytest.mark.parametrize(("algorithm", "most_files", "most_lines"), [("ES", 12, 2000), ("PPO", 20, 4500)])
+def test_an_algorithm_is_read_in_few_files(algorithm: str, most_files: int, most_lines: int) -> None:
+    order = PAGES["docs/architecture.md"].split(f"## Read {algorithm} in this order")[1].split("\n##")[0]
+    files = re.findall(r"^\| `(\S+)` \| \d+ \|", order, re.M)
+    lines = sum(len((ROOT / file).read_text().splitlines()) for file in files)
+    assert len(files) <= most_files and lines <= most_lines, (len(files), lines)
+
+
 def test_the_glossary_has_our_words_in_order() -> None:
     entries = re.findall(r"^(\S.*)\n:   \S", PAGES["docs/glossary.md"], re.M)
     words = {word.strip() for entry in entries for word in re.sub(r" \(.*\)", "", entry).split(",")}

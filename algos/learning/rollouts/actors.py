@@ -2,37 +2,30 @@
 
 inline      play, learn, play, learn
 prefetch    a thread plays ahead while the learner learns
-actors      objects on the pool's workers play, ahead or not
+actors      objects on the pool's workers play, ahead or not (`pool_actors`)
 
 How far a policy may lag behind is fixed, not a matter of luck: rollout k is played by the weights after k - staleness
 updates, on every backend and after a resume.
 """
 
 import contextlib
-import functools
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from typing import Annotated, Any, Literal
 
-from threadpoolctl import ThreadpoolController
-
-from algos.common.threads import one_thread
 from algos.common.timing import worker_times
 from algos.learning.flow import prefetch
-from algos.learning.rollouts.collector import Collector, RolloutConfig, check_memory
+from algos.learning.rollouts.collector import Collector, Policies, RolloutConfig, Source, Versions, check_memory
+from algos.learning.rollouts.pool_actors import play_on_pool
 from algos.learning.rollouts.resume_point import ResumePoint
-from algos.learning.rollouts.rollout import Played, Rollout, join
+from algos.learning.rollouts.rollout import Played, Rollout
 from algos.networks.architecture import Weights
-from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.ranges import Range
 
 Mode = Literal["inline", "prefetch", "actors"]
 Staleness = Annotated[int, Range("must be between 0 and 8 updates; 1 suits most", low=0, high=8)]
-Policies = Sequence[Weights]  # of each part
-Versions = Callable[[int], Policies]  # those that play rollout k
-Source = Generator[tuple[list[Rollout], ResumePoint], None, None]  # rollouts of each part, and where they ended
 
 
 class Abandoned(Exception):
@@ -134,77 +127,6 @@ def play_here(config: RolloutConfig, versions: Versions, start: ResumePoint, fir
             start = start.then([end])
             yield rollouts, start
             iteration += 1
-
-
-def play_on_pool(
-    config: RolloutConfig, pool: Pool, actors: int, versions: Versions, start: ResumePoint, first: int
-) -> Source:
-    """Play rollouts in `actors` shares, each by an object on a worker; one that is lost goes on elsewhere."""
-    pool.ask(actors)
-    workers = [pool.stateful(functools.partial(RolloutWorker, config, index)) for index in range(actors)]
-    iteration = first
-    try:
-        while True:
-            weights = pool.broadcast(versions(iteration))
-            # What brings environments to where they are is sent to those alone that are not there.
-            new = iteration == first
-            points = (start if new else start.light).split(actors)
-            parts = zip(workers, points, strict=True)
-            calls = [worker.call("play", weights, point, iteration, new) for worker, point in parts]
-            played = [call() for call in calls]
-            absent = [k for k, part in enumerate(played) if part is None]
-            if absent:
-                points = start.split(actors)
-                calls = [workers[k].call("play", weights, points[k], iteration, True) for k in absent]
-                for k, call in zip(absent, calls, strict=True):
-                    played[k] = call()
-            rollouts = [join(shares) for shares in zip(*[rollouts for rollouts, _ in played], strict=True)]
-            start = start.then([end for _, end in played])
-            yield rollouts, start
-            iteration += 1
-    finally:
-        for worker in workers:
-            worker.close()
-
-
-class RolloutWorker:
-    """One actor on its worker: its environments stay there from call to call; no result depends on them."""
-
-    def __init__(self, config: RolloutConfig, index: int) -> None:
-        self._config = config
-        self._index = index
-        self._collector: Collector | None = None
-        self._libraries: ThreadpoolController | None = None
-
-    def play(
-        self, weights: Broadcast[Policies], start: ResumePoint, iteration: int, whole: bool
-    ) -> tuple[list[Rollout], ResumePoint] | None:
-        """Play this actor's share of each part's rollout, as `Collector.collect` does.
-
-        Args:
-            whole: whether `start` has what brings environments there.
-
-        Returns:
-            None where they are not there, and would have to be brought.
-        """
-        if not whole and (self._collector is None or not self._collector.is_at(start)):
-            return None
-        if self._collector is None:
-            self._collector = Collector(self._config, self._index)
-            self._libraries = ThreadpoolController()  # with those that the actor has loaded
-        try:
-            with one_thread(self._libraries):
-                return self._collector.collect(weights.value, start, iteration)
-        except BaseException:
-            # The environments are in an unknown state; the next call builds new ones.
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Let the environments go."""
-        if self._collector is not None:
-            self._collector.close()
-            self._collector = None
 
 
 def check_shares(threads: int, mode: Mode, staleness: int, pool: Pool) -> None:

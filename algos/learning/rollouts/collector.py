@@ -5,7 +5,7 @@ weights and on its number alone. Any process can enter there; see `Environments`
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -29,6 +29,9 @@ from envs.spec import EnvSpec
 from envs.vector import Vec
 
 Fused = Literal["auto", "never"]
+Policies = Sequence[Weights]  # of each part
+Versions = Callable[[int], Policies]  # those that play rollout k
+Source = Generator[tuple[list[Rollout], ResumePoint], None, None]  # rollouts of each part, and where they ended
 
 MAX_EPISODE_STEPS = 100_000  # where nothing else limits an episode, so that its actions can be kept
 
@@ -111,9 +114,7 @@ class Collector:
         """Return whether the environments stand there."""
         return point.same_as(self._at)
 
-    def collect(
-        self, weights: Sequence[Weights], start: ResumePoint, iteration: int
-    ) -> tuple[list[Rollout], ResumePoint]:
+    def collect(self, weights: Policies, start: ResumePoint, iteration: int) -> tuple[list[Rollout], ResumePoint]:
         """Play T steps from `start`, wherever these environments are now.
 
         Args:
@@ -188,7 +189,7 @@ class Collector:
 
     def _step(
         self,
-        weights: Sequence[Weights],
+        weights: Policies,
         noise: Sequence[NDArray[np.float32]],
         start: ResumePoint,
         state: NDArray[np.float32],

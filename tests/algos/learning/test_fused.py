@@ -12,8 +12,9 @@ from compiled import native  # noqa: F401, a fixture
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from algos.learning.rollouts.actors import play_here, play_on_pool
+from algos.learning.rollouts.actors import play_here
 from algos.learning.rollouts.collector import Collector, RolloutConfig
+from algos.learning.rollouts.pool_actors import play_on_pool
 from algos.learning.rollouts.resume_point import ResumePoint
 from algos.learning.rollouts.rollout import Rollout
 from algos.networks.actor import ActorPolicy

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from learned import assert_same
 
-from algos.learning.rollouts.actors import play_here, play_on_pool
+from algos.learning.rollouts.actors import play_here
 from algos.learning.rollouts.collector import Collector, RolloutConfig
+from algos.learning.rollouts.pool_actors import play_on_pool
 from algos.learning.rollouts.resume_point import ResumePoint
 from algos.networks.actor_critic import ActorCritic
 from algos.networks.architecture import Architecture, Weights

@@ -19,8 +19,9 @@ from learned import assert_same, followed, played, weights
 from algos.learning.async_evaluation import evaluate_on_worker
 from algos.learning.episodes import Moments
 from algos.learning.onpolicy.normalize import Normalization
-from algos.learning.rollouts.actors import Actors, play_on_pool
+from algos.learning.rollouts.actors import Actors
 from algos.learning.rollouts.collector import Collector, RolloutConfig, playable
+from algos.learning.rollouts.pool_actors import play_on_pool
 from algos.learning.rollouts.resume_point import ResumePoint
 from algos.learning.rollouts.rollout import Rollout, join
 from algos.networks.architecture import Architecture
@@ -376,7 +377,7 @@ import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from algos.learning.async_evaluation import evaluate_on_worker
-from algos.learning.rollouts.actors import RolloutWorker
+from algos.learning.rollouts.pool_actors import RolloutWorker
 from algos.learning.rollouts.resume_point import ResumePoint
 
 threads = set()
