@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, episode_seed, keyed_generator
 from algos.common.timing import WorkClock
-from algos.evolution.jobs import LOST, AgentJobs, Offer, Scored, Stepped
+from algos.evolution.jobs import LOST, AgentJobs, Candidate, Scored, Stepped
 from algos.evolution.niche import Niche
 from algos.evolution.population import EpisodeCap, Problem, play_members
 from algos.evolution.reproduction import Reproduction
@@ -179,7 +179,7 @@ class POET:
                     self.transfers += 1
                     self.niches[target] = self._moved_in(before[target], before[rival.source], rival.offer)
 
-    def _moved_in(self, niche: Niche, source: Niche, offer: Offer) -> Niche:
+    def _moved_in(self, niche: Niche, source: Niche, offer: Candidate) -> Niche:
         """The niche with another agent: its optimizer and its noise begin anew."""
         adam, learned = Adam.fresh(offer.mean.size), source.learned + offer.learned
         return self._with_score(replace(niche, mean=offer.mean, adam=adam, learned=learned), offer.score)

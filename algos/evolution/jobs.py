@@ -44,7 +44,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Offer:
+class Candidate:
     """An agent that could live in a niche."""
 
     score: float  # there
@@ -57,17 +57,17 @@ class Offer:
 class Trial:
     """What came of an agent that tried another niche."""
 
-    direct: Offer
-    proposal: Offer | None  # None: not tried
+    direct: Candidate
+    proposal: Candidate | None  # None: not tried
     steps: int  # all environment steps of it
 
     @property
-    def offers(self) -> list[Offer]:
+    def offers(self) -> list[Candidate]:
         """What there is to choose from."""
         return [self.direct] if self.proposal is None else [self.direct, self.proposal]
 
 
-def best_offer(offers: Iterable[Offer]) -> Offer:
+def best_candidate(offers: Iterable[Candidate]) -> Candidate:
     """The offer of the highest score; of equals, the first."""
     return max(offers, key=lambda offer: offer.score)
 
@@ -106,10 +106,10 @@ class AgentJobs:
     ) -> Job[Trial]:
         """Score an agent in a niche and, if it beats the bound, what one step of learning there makes of it."""
         scored = yield from self.score(niche, mean, iteration)
-        direct = Offer(scored.score, mean, 0, "as it was")
+        direct = Candidate(scored.score, mean, 0, "as it was")
         if not scored.score > bound:
             return Trial(direct, None, scored.steps)
         stepped = yield from self.step(niche, mean, adam, iteration, optimizer)
         again = yield from self.score(niche, stepped.mean, iteration)
-        proposal = Offer(again.score, stepped.mean, stepped.steps, "after a step here")
+        proposal = Candidate(again.score, stepped.mean, stepped.steps, "after a step here")
         return Trial(direct, proposal, scored.steps + stepped.steps + again.steps)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
-from algos.evolution.jobs import LOST, AgentJobs, Offer, Scored, best_offer
+from algos.evolution.jobs import LOST, AgentJobs, Candidate, Scored, best_candidate
 from algos.evolution.niche import Niche, characterize, novelty
 from algos.evolution.strategy import Optimizer
 from algos.evolution.update import Adam
@@ -45,7 +45,7 @@ class Verdict:
     score: float | None = None  # of the agent that decided it; None: not played
     novelty: float | None = None
     source: int | None = None  # of the agent that it is admitted with; None: rejected
-    offer: Offer | None = None
+    offer: Candidate | None = None
     passed: bool = False  # admitted, and meets the criterion against the archived agents too
 
 
@@ -153,7 +153,7 @@ class Reproduction:
         former = {number: self.jobs.score(child, niche.mean, t) for number, niche in archive.items()}
         ends = together.gather(jobs | former)
         steps = sum(end.steps for end in ends.values())
-        offers = {number: best_offer(ends[number].offers) for number in jobs}
+        offers = {number: best_candidate(ends[number].offers) for number in jobs}
         source = max(offers, key=lambda number: offers[number].score)
         best = offers[source]
         reason = self._misfit(best.score)

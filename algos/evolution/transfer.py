@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from algos.evolution.jobs import LOST, AgentJobs, Offer, Trial, best_offer
+from algos.evolution.jobs import LOST, AgentJobs, Candidate, Trial, best_candidate
 from algos.evolution.niche import Niche
 from algos.evolution.strategy import Optimizer
 from algos.learning.flow import Together
@@ -21,7 +21,7 @@ class Rival:
     source: int
     trial: Trial
     bound: float  # that its score had to beat
-    offer: Offer | None  # its best; None: it was not even let in
+    offer: Candidate | None  # its best; None: it was not even let in
     accepted: bool
 
     @property
@@ -67,7 +67,7 @@ def compete(
         tried = {source: trials[source, target] for source in niches if source != target}
         # Enhanced: what an agent scores as it is only opens the door; what a step of learning makes of it counts.
         offers = {source: trial.offers[1:] if enhanced else trial.offers for source, trial in tried.items()}
-        best = {source: best_offer(offer) for source, offer in offers.items() if offer}
+        best = {source: best_candidate(offer) for source, offer in offers.items() if offer}
         winner = max(best, key=lambda source: best[source].score, default=None)
         if winner is not None and best[winner].score <= bound:
             winner = None

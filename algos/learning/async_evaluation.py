@@ -15,7 +15,7 @@ from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import COMPANY, FULL, NativePlayer, Performance, perform, threads_of
 from algos.learning.rollouts.collector import RolloutConfig
 from algos.learning.seated import seat_parts
-from algos.learning.selfplay.matches import Players, play_against
+from algos.learning.selfplay.matches import MatchPlayers, play_against
 from algos.learning.selfplay.opponents import Opponents
 from algos.networks.actor import ActorPolicy
 from algos.networks.architecture import Weights
@@ -202,7 +202,7 @@ def evaluate_on_worker(
     if against:
         two = tuple(ActorPolicy(config.parts.each[k].architecture, of[k]) for of in (weights, against))
         # Who does the same every time would play all games alike against another such.
-        return play_against(Players(config.env, two, (False, True), max_steps, native), seeds, first)
+        return play_against(MatchPlayers(config.env, two, (False, True), max_steps, native), seeds, first)
     policy = seat_parts(config.parts, config.env, weights)
     what = Performance(config.env, policy, max_steps, stochastic=False, in_company=True, native=native)
     return perform(what, seeds, threads_of(config.vec))

@@ -44,10 +44,10 @@ def first_layers(architecture: Architecture, generator: torch.Generator) -> tupl
     elif inputs.raw:
         layers = [Beside(inputs, generator, architecture.layer_norm)]
     elif not inputs.plain:
-        layers = [Numbers(inputs.width)]
+        layers = [NumberColumns(inputs.width)]
     else:
         image, layer_norm = architecture.encoder == "cnn", architecture.layer_norm
-        layers = list(convolutions(inputs.shape, generator, layer_norm)) if image else [Rows()]
+        layers = list(convolutions(inputs.shape, generator, layer_norm)) if image else [FlatRows()]
     with torch.no_grad():
         return layers, nn.Sequential(*layers)(blank_input(inputs)).shape[1]
 
@@ -117,7 +117,7 @@ class _Place:
         return obs.narrow(1, self.start, self.size).view(self.dtype).view(-1, *self.shape)
 
 
-class Numbers(nn.Module):
+class NumberColumns(nn.Module):
     """The numbers of observations, without what is legal."""
 
     def __init__(self, width: int) -> None:
@@ -233,7 +233,7 @@ class Pixels(nn.Module):
         return scaled.permute(0, 3, 1, 2) if self.last else scaled
 
 
-class Rows(nn.Module):
+class FlatRows(nn.Module):
     """Observations to flat rows of floats; bytes from 0 to 1."""
 
     def forward(self, obs: Tensor) -> Tensor:

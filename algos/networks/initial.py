@@ -39,7 +39,7 @@ REMEDIES = {
 CLIPPED, SQUASHED = "clipped", "squashed"  # numbers as outputs are, within bounds; or their tanh
 
 
-class Seen(NamedTuple):
+class SeenMoments(NamedTuple):
     """What observations have been like, by which they are normalized."""
 
     total: int  # observations
@@ -58,7 +58,7 @@ class InitialPolicy:
     weight: Floats  # [A, H], of the last
     bias: Floats  # [A]
     rest: Floats  # of a network with an LSTM, what comes behind
-    seen: Seen | None  # None: observations go in as they are
+    seen: SeenMoments | None  # None: observations go in as they are
 
     @classmethod
     def of(cls, policy: Any, count: int = 0, *, values: bool = False) -> "InitialPolicy":
@@ -84,7 +84,7 @@ class InitialPolicy:
         if normalizer is not None:
             # A deviation is kept as it was used, not below its floor.
             mean, std = normalizer.mean.astype(np.float64), normalizer.std.astype(np.float64)
-            found = Seen(max(count, 1), mean, std**2 * max(count, 1))
+            found = SeenMoments(max(count, 1), mean, std**2 * max(count, 1))
         clip = None if normalizer is None else normalizer.clip
         weight, bias = parts.weight[:count_of], parts.bias[:count_of]
         return cls(_kind(network, clip), values, parts.log_std, parts.body, weight, bias, parts.rest, found)
@@ -92,7 +92,7 @@ class InitialPolicy:
     @classmethod
     def restore(cls, state: Mapping[str, Any]) -> "InitialPolicy":
         """Return it of what `state_dict` gave."""
-        return cls(**{**state, "seen": None if state["seen"] is None else Seen(**state["seen"])})
+        return cls(**{**state, "seen": None if state["seen"] is None else SeenMoments(**state["seen"])})
 
     def state_dict(self) -> dict[str, Any]:
         """Return all of it, as arrays and plain data."""

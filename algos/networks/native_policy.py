@@ -15,7 +15,7 @@ from algos.networks.flat import FlatPolicy
 from algos.networks.heads import LeafHead
 from envs.native import library
 from envs.native.networks import Network, Normalizer
-from envs.native.steps import Drawing, Drawn, StepPlayer, Steps
+from envs.native.steps import DrawingNetwork, Drawn, StepPlayer, Steps
 from envs.native.vector import NativeVectorEnv
 from envs.vector import VectorEnv
 
@@ -101,17 +101,19 @@ def make_player(architecture: Architecture, venv: VectorEnv) -> "Player | None":
     return Player(architecture, StepPlayer(venv, drawing))
 
 
-def drawing_of(architecture: Architecture) -> Drawing | None:
+def drawing_of(architecture: Architecture) -> DrawingNetwork | None:
     """Return how native code draws actions as this architecture does; None where it cannot."""
     head = _head_of(architecture)
     if head is None:
         return None
     layout, activation = architecture.policy_layout, architecture.activation
     if head.kind == "choices" and len(head.sizes) == 1 and head.shape == () and head.low == (0.0,):
-        return Drawing(layout, activation, "choices", NOTHING, NOTHING, NOTHING, NOTHING, architecture.inputs.sparse)
+        return DrawingNetwork(
+            layout, activation, "choices", NOTHING, NOTHING, NOTHING, NOTHING, architecture.inputs.sparse
+        )
     if head.kind in DRAWN and head.dtype == "float32":
         low, half, high = head.bounds
-        return Drawing(layout, activation, DRAWN[head.kind], low, half, high, head.log_half)
+        return DrawingNetwork(layout, activation, DRAWN[head.kind], low, half, high, head.log_half)
     return None
 
 

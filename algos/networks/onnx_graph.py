@@ -14,7 +14,7 @@ from torch import nn
 
 from algos.networks.actor import ActorPolicy, Architecture, Weights
 from algos.networks.actor_critic import acting_part
-from algos.networks.encoders import Beside, Numbers, Pixels, Rows
+from algos.networks.encoders import Beside, FlatRows, NumberColumns, Pixels
 from algos.networks.flat import FlatPolicy
 from algos.networks.heads import LOWEST, LeafHead
 from algos.networks.inputs import Inputs
@@ -222,13 +222,13 @@ def _encoded(graph: _Graph, encoder: nn.Sequential, value: str, dtype: np.dtype[
                 for one, name, shape in parts
             ]
             value = graph.add("Concat", value, *[_encoded(graph, *image) for image in shaped], axis=1)
-        elif isinstance(layer, Numbers):
+        elif isinstance(layer, NumberColumns):
             pass
-        elif isinstance(layer, Pixels | Rows):
+        elif isinstance(layer, Pixels | FlatRows):
             value = graph.cast(value, FLOAT)
             if dtype == np.uint8:
                 value = graph.add("Div", value, graph.constant(255.0, np.float32))
-            if isinstance(layer, Rows):
+            if isinstance(layer, FlatRows):
                 value = graph.rows(value)
             elif layer.last:
                 value = graph.add("Transpose", value, perm=[0, 3, 1, 2])

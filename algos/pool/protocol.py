@@ -64,7 +64,7 @@ class TaskOptions(TypedDict, total=False):
 End = Callable[[], Done]  # unpickles when it is called, which is done once
 
 
-class Batch(Protocol):
+class TaskBatch(Protocol):
     """Tasks of one function that come in as they arise."""
 
     def put(self, task: Any) -> int:
@@ -134,7 +134,7 @@ class Pool(Protocol):
 
     def open_batch(
         self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
-    ) -> Batch:
+    ) -> TaskBatch:
         """Run fn on tasks that are put in one by one.
 
         Args:

@@ -10,7 +10,19 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import ONE_CPU, Batch, Closes, Done, End, Needs, PoolError, Stateful, Task, TaskOptions, Value
+from algos.pool.protocol import (
+    ONE_CPU,
+    Closes,
+    Done,
+    End,
+    Needs,
+    PoolError,
+    Stateful,
+    Task,
+    TaskBatch,
+    TaskOptions,
+    Value,
+)
 
 
 class SerialPool:
@@ -32,7 +44,7 @@ class SerialPool:
 
     def open_batch(
         self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
-    ) -> Batch:
+    ) -> TaskBatch:
         """Run each task while it is put in; this process is never renewed."""
         return _Batch(fn, deliver, options.get("retry_errors", 0))
 

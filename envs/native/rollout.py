@@ -42,7 +42,7 @@ class NativeRollout(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedEpisodes:
     """What E episodes gave, in the order they were asked for."""
 
     returns: NDArray[np.float64]  # [E]; NaN where the network gave an action that is not finite: it ended the episode
@@ -86,7 +86,7 @@ def play_episodes(
     cap: int | None,
     observe: Sequence[bool],
     threads: int,
-) -> Played:
+) -> PlayedEpisodes:
     """Play episode e with the network of row member[e] from seed seeds[e], without the interpreter lock.
 
     Args:
@@ -144,7 +144,7 @@ def play_episodes(
     )
     failed = library_.play_episodes(ctypes.byref(rollout))
     require(not failed, f"no memory for {threads} threads with networks of {network.sizes}; take fewer threads")
-    return Played(arrays["returns"], arrays["lengths"], arrays["moment_mean"], arrays["moment_m2"])
+    return PlayedEpisodes(arrays["returns"], arrays["lengths"], arrays["moment_mean"], arrays["moment_m2"])
 
 
 def _packed(network: Network, parameters: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -19,7 +19,7 @@ import envs.tasks.recall  # noqa: F401, registers its environments, as those abo
 from envs.errors import require
 from envs.native.boards.worlds import WORLDS, read_world
 from envs.native.games import minigrid
-from envs.native.games.ours import GAMES, Family, Settings
+from envs.native.games.ours import GAMES, NativeFamily, Settings
 from envs.native.originals import ELSEWHERE, is_exact
 from envs.spec import EnvSpec
 
@@ -283,16 +283,16 @@ TERRAIN = (
     "length",
 )
 FAMILIES = {  # by the name of the environment whose task it is
-    "CartPole-v1": Family("cartpole", ("sutton_barto_reward",), _classic),
-    "Pendulum-v1": Family("pendulum", ("g",), _classic),
-    "Acrobot-v1": Family("acrobot", (), _classic),
-    "MountainCar-v0": Family("mountain_car", ("goal_velocity",), _classic),
-    "MountainCarContinuous-v0": Family("mountain_car_continuous", ("goal_velocity",), _classic),
-    "BipedalWalker-v3": Family("walker", ("hardcore",), _walker),
-    "BipedalWalkerHardcore-v3": Family("walker", ("hardcore",), _walker),
-    "paddock/BipedalWalker-v3": Family("walker", ("hardcore",), _walker),
-    "paddock/BipedalWalkerHardcore-v3": Family("walker", ("hardcore",), _walker),
-    "paddock/Terrain-v0": Family("walker", TERRAIN, _terrain),
+    "CartPole-v1": NativeFamily("cartpole", ("sutton_barto_reward",), _classic),
+    "Pendulum-v1": NativeFamily("pendulum", ("g",), _classic),
+    "Acrobot-v1": NativeFamily("acrobot", (), _classic),
+    "MountainCar-v0": NativeFamily("mountain_car", ("goal_velocity",), _classic),
+    "MountainCarContinuous-v0": NativeFamily("mountain_car_continuous", ("goal_velocity",), _classic),
+    "BipedalWalker-v3": NativeFamily("walker", ("hardcore",), _walker),
+    "BipedalWalkerHardcore-v3": NativeFamily("walker", ("hardcore",), _walker),
+    "paddock/BipedalWalker-v3": NativeFamily("walker", ("hardcore",), _walker),
+    "paddock/BipedalWalkerHardcore-v3": NativeFamily("walker", ("hardcore",), _walker),
+    "paddock/Terrain-v0": NativeFamily("walker", TERRAIN, _terrain),
 }
 # By the id of the native environment by itself: whose task it is; of two walkers with one name, Gymnasium's.
 NATIVE = {f"paddock/Native{name.rpartition('/')[2]}": _full_id(name) for name in reversed(FAMILIES)}

@@ -26,7 +26,7 @@ Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Drawing:
+class DrawingNetwork:
     """A dense network, and how actions are drawn from its outputs."""
 
     layout: DenseLayout
@@ -78,7 +78,7 @@ class _CSteps(ctypes.Structure):
 class StepPlayer:
     """Plays one vector of environments by policies of one shape."""
 
-    def __init__(self, venv: NativeVectorEnv, drawing: Drawing) -> None:
+    def __init__(self, venv: NativeVectorEnv, drawing: DrawingNetwork) -> None:
         self._venv, self._drawing = venv, drawing
         self._weights = PackedWeights(drawing.layout)
         self._steps = _CSteps(

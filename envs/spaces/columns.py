@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.spaces.parts import Array, Choice, Numbers, Part, Views
+from envs.spaces.parts import Array, Choice, NumbersPart, Part, Views
 from envs.spaces.structures import Record
 
 Fill = Callable[[Any, Sequence[Any]], None]  # (rows as an index or a slice, an element for each)
@@ -23,7 +23,7 @@ def filler(part: Part, views: Views) -> Fill | None:
     """
     if isinstance(part, Record):
         return _fill_record(part, views)
-    if isinstance(part, Numbers):
+    if isinstance(part, NumbersPart):
         return _fill_numbers(views)
     return _fill_choices(part, views) if isinstance(part, Choice) else None
 

@@ -16,7 +16,7 @@ from gymnasium import Space, spaces
 from envs.errors import ConfigError, nearest, require
 from envs.spaces.columns import Fill, filler
 from envs.spaces.features import Features
-from envs.spaces.parts import Array, Choice, Kind, Leaf, Numbers, Part, Path, Read, Views, Write, dotted
+from envs.spaces.parts import Array, Choice, Kind, Leaf, NumbersPart, Part, Path, Read, Views, Write, dotted
 from envs.spaces.structures import Record
 from envs.spaces.varying import Graph, Items, OneOf, Text
 
@@ -164,11 +164,11 @@ class _Builder:
                 sizes, starts = (
                     tuple(np.broadcast_to(of, space.nvec.shape).ravel().tolist()) for of in (space.nvec, space.start)
                 )
-                return space, Numbers(path, "choices", np.dtype(space.dtype), lead, space.shape, sizes, starts)
+                return space, NumbersPart(path, "choices", np.dtype(space.dtype), lead, space.shape, sizes, starts)
             case spaces.MultiBinary():
-                return space, Numbers(path, "bits", np.dtype(space.dtype), lead, space.shape)
+                return space, NumbersPart(path, "bits", np.dtype(space.dtype), lead, space.shape)
             case spaces.Box():
-                return space, Numbers(path, _kind(space), np.dtype(space.dtype), lead, space.shape)
+                return space, NumbersPart(path, _kind(space), np.dtype(space.dtype), lead, space.shape)
             case spaces.Text():
                 return space, Text(path, lead, space.max_length)
             case spaces.OneOf():

@@ -150,7 +150,7 @@ class Part(abc.ABC):
 
 
 @final
-class Numbers(Part):
+class NumbersPart(Part):
     """A Box, MultiBinary or MultiDiscrete: an array."""
 
     def __init__(

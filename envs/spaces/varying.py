@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
-from envs.spaces.parts import Array, Index, Leaf, Misfit, Numbers, Part, Path, Read, Source, Views, Write, place
+from envs.spaces.parts import Array, Index, Leaf, Misfit, NumbersPart, Part, Path, Read, Source, Views, Write, place
 from envs.spaces.structures import Record
 from envs.spaces.views import copied, first, flatten, select
 
@@ -92,7 +92,7 @@ class OneOf(Varying):
 
     def __init__(self, path: Path, lead: tuple[int, ...], options: Sequence[Part]) -> None:
         self.path, self.depth = path, len(lead)
-        self.tag = Numbers((*path, "tag"), "tag", INTEGER, lead, (), (len(options),), (0,))
+        self.tag = NumbersPart((*path, "tag"), "tag", INTEGER, lead, (), (len(options),), (0,))
         self.record = Record(path, {"tag": self.tag, **dict(enumerate(options))}, None)
         self.options, self.dtype = list(options), self.record.dtype
 
@@ -133,7 +133,7 @@ class Items(Varying):
         stacked: an element is a batch of items in Gymnasium's form, and not a tuple.
         """
         self.path, self.depth, self.most, self.key, self.item, self.stacked = path, len(lead), most, key, item, stacked
-        self.length = Numbers((*path, "length"), "length", INTEGER, lead, (), (most,), (0,))
+        self.length = NumbersPart((*path, "length"), "length", INTEGER, lead, (), (most,), (0,))
         self.record = Record(path, {"length": self.length, "items": item}, None)
         self.dtype = self.record.dtype
 
@@ -184,15 +184,15 @@ class Graph(Varying):
         self.path, self.depth, self.most, self.key, self.node, self.edge = path, len(lead), most, key, node, edge
         one = ((most[0],), (0,))
         parts: dict[str | int, Part] = {
-            "num_nodes": Numbers((*path, "num_nodes"), "length", INTEGER, lead, (), *one),
+            "num_nodes": NumbersPart((*path, "num_nodes"), "length", INTEGER, lead, (), *one),
             "nodes": node,
         }
         if edge is not None:
             # -1: none are given, which is not the same as an empty array of them.
-            parts["num_edges"] = Numbers((*path, "num_edges"), "length", INTEGER, lead, (), (most[1],), (0,))
+            parts["num_edges"] = NumbersPart((*path, "num_edges"), "length", INTEGER, lead, (), (most[1],), (0,))
             parts["edges"] = edge
             links = np.dtype(np.int32)
-            parts["edge_links"] = Numbers((*path, "edge_links"), "links", links, (*lead, most[1]), (2,), *one)
+            parts["edge_links"] = NumbersPart((*path, "edge_links"), "links", links, (*lead, most[1]), (2,), *one)
         self.record = Record(path, parts, None)
         self.dtype = self.record.dtype
 

@@ -54,8 +54,8 @@ class Buffer(ABC):
         if layout is None:
             return Objects(space, array)
         if array.dtype.kind == "V":
-            return Rows(space, layout, array, packed)
-        return Numbers(layout, array, packed)
+            return RowBuffer(space, layout, array, packed)
+        return NumberBuffer(layout, array, packed)
 
     @abstractmethod
     def write(self, rows: RowIndex, elements: Sequence[Any]) -> None:
@@ -95,7 +95,7 @@ class Buffer(ABC):
 
 
 @final
-class Numbers(Buffer):
+class NumberBuffer(Buffer):
     """Elements that are one array of numbers, or a number."""
 
     def __init__(self, layout: Layout, array: NDArray[Any], packed: bool) -> None:
@@ -174,7 +174,7 @@ class Numbers(Buffer):
 
 
 @final
-class Rows(Buffer):
+class RowBuffer(Buffer):
     """Elements with a structure, as opaque rows."""
 
     def __init__(self, space: Space, layout: Layout, array: NDArray[Any], packed: bool) -> None:

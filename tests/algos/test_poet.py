@@ -14,7 +14,7 @@ import pytest
 from conftest import deterministic
 
 from algos.common.keys import PhiloxNoise
-from algos.evolution.jobs import LOST, AgentJobs, Offer, Scored, Stepped, Trial, best_offer
+from algos.evolution.jobs import LOST, AgentJobs, Candidate, Scored, Stepped, Trial, best_candidate
 from algos.evolution.niche import Niche, characterize, novelty
 from algos.evolution.population import play_members
 from algos.evolution.side_by_side import AHEAD
@@ -135,11 +135,11 @@ class ScriptedJobs:
 
     def attempt(self, niche: Niche, mean: Any, adam: Adam, iteration: int, bound: float, optimizer: str) -> Job[Trial]:
         key = int(mean[0]), niche.number
-        direct = Offer(self.direct[key], mean, 0, "as it was")
+        direct = Candidate(self.direct[key], mean, 0, "as it was")
         if not direct.score > bound or key not in self.proposed:
             return Trial(direct, None, 10)
         self.tried.append(key)
-        proposal = Offer(self.proposed[key], mean + 0.5, 7, "after a step here")
+        proposal = Candidate(self.proposed[key], mean + 0.5, 7, "after a step here")
         return Trial(direct, proposal, 27)
         yield
 
@@ -491,7 +491,7 @@ def test_an_attempt_that_does_not_beat_the_bound_learns_nothing() -> None:
     assert open_.direct.score == shut.direct.score  # the same episodes
     assert open_.proposal is not None
     assert open_.steps > shut.steps
-    assert best_offer(open_.offers).score == max(open_.direct.score, open_.proposal.score)
+    assert best_candidate(open_.offers).score == max(open_.direct.score, open_.proposal.score)
 
 
 # Laws

@@ -511,10 +511,28 @@ def test_nothing_is_imported_in_a_circle():
 
 
 def test_a_room_holds_few_files():
-    full = {path.parent for path in find_sources(*FLOORS)}
+    full = {path.parent for path in find_sources(*FLOORS, "scripts")}
     # But for the door, which hands over at once.
     count = {folder: len([path for path in folder.glob("*.py") if path.stem != "__main__"]) for folder in full}
     assert not {str(folder): number for folder, number in count.items() if number > MOST_FILES}
+
+
+# Classes of one name in several files that are one idea for two kinds of learning, or a thing and its recipe.
+SAME_NAMES = {
+    "Atari": {"envs.bindings.atari", "envs.vector.recipes"},  # the environment, and how many of it are stepped
+    "Batch": {"algos.learning.learner", "algos.learning.replay.batch"},  # learned from, of rollouts or of a replay
+    "Pool": {"algos.pool.protocol", "paddock.compute.processes.pool"},  # the seam, and multiprocessing's face of it
+    "Turn": {"algos.learning.offpolicy.operators", "algos.learning.onpolicy.operators"},  # what operators hand on
+}
+
+
+def test_a_class_has_a_name_of_its_own():
+    named: dict[str, set[str]] = {}
+    for path in find_sources(*FLOORS):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                named.setdefault(node.name, set()).add(name_module(path))
+    assert {name: modules for name, modules in named.items() if len(modules) > 1} == SAME_NAMES
 
 
 def test_imports_inside_the_folder_are_relative():

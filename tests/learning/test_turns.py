@@ -9,7 +9,7 @@ import pytest
 from learned import weights
 
 from algos.learning.replay.replay import Replay
-from algos.learning.replay.turns import Turns
+from algos.learning.replay.turns import TransitionMaker
 from algos.learning.returns import gae
 from algos.learning.rollouts.collector import Collector, RolloutConfig
 from algos.learning.rollouts.resume_point import ResumePoint
@@ -60,10 +60,10 @@ def play(of: RolloutConfig, count: int) -> list[Rollout]:
     return rollouts
 
 
-def turns_of(rollout: Rollout, n_step: int = 1) -> Turns:
+def turns_of(rollout: Rollout, n_step: int = 1) -> TransitionMaker:
     obs = np.dtype((rollout.obs.dtype, rollout.obs.shape[2:]))
     action = np.dtype((np.int64, rollout.action.shape[2:]))
-    return Turns(obs, action, lanes=rollout.reward.shape[1], n_step=n_step, gamma=GAMMA)
+    return TransitionMaker(obs, action, lanes=rollout.reward.shape[1], n_step=n_step, gamma=GAMMA)
 
 
 def told(rows: np.ndarray) -> list[Any]:

@@ -22,7 +22,7 @@ from envs.native.functions import quick_exp, quick_log, quick_tangent
 from envs.native.games.ours import GAMES
 from envs.native.networks import DenseLayout, Network, Networks, Normalizer
 from envs.native.settings import NativeTask, game_ids, native_ids, native_task
-from envs.native.steps import Drawing, StepPlayer
+from envs.native.steps import DrawingNetwork, StepPlayer
 from envs.native.vector import NativeVectorEnv
 from envs.spec import EnvSpec
 from envs.vector import VectorMisuse
@@ -263,7 +263,7 @@ def steps(task: NativeTask, draw: Draw) -> None:
     nothing = np.zeros(numbers, np.float32)
     activation = str(draw.choice(rollout.ACTIVATIONS))
     venv = NativeVectorEnv(task, num_envs, threads=int(draw.integers(1, 4)))
-    player = StepPlayer(venv, Drawing(layout, activation, drawn, nothing - 1, nothing + 1, nothing + 1, nothing))
+    player = StepPlayer(venv, DrawingNetwork(layout, activation, drawn, nothing - 1, nothing + 1, nothing + 1, nothing))
     venv.begin(int(draw.integers(2**40)))
     for _ in range(3):
         parameters = draw.normal(0, draw.choice([0, 1, 100]), layout.num_parameters).astype(np.float32)

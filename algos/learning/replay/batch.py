@@ -43,7 +43,7 @@ class SequenceBatch:
 
 
 class Drawn(Protocol):
-    """What was drawn for updates: `Batch`, `SequenceBatch`, or the `Rows` that learners gather by themselves."""
+    """What was drawn for updates: `Batch`, `SequenceBatch`, or the `DrawnRows` that learners gather by themselves."""
 
     @property
     def ids(self) -> NDArray[np.int64]:

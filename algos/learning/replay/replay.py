@@ -6,7 +6,7 @@ row (t + 1) N + n, and is stored once; those that truncated steps led to are a s
 
 What is drawn is a transition at any row, or a sequence of steps from a grid on (`Sequences`), where the policy's memory
 is kept as a third stream. Where several agents share a world, rows are their turns instead, whole transitions in the
-order in which they ended (`Turns`).
+order in which they ended (`TransitionMaker`).
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ from algos.learning.replay.priorities import Priorities, PriorityTree
 from algos.learning.replay.room import ReplayError, check_disk
 from algos.learning.replay.sequences import Sequences, SequenceWindows
 from algos.learning.replay.stacks import check_stacks, newest_of
-from algos.learning.replay.streams import Rows, Streams
+from algos.learning.replay.streams import DrawnRows, Streams
 from algos.learning.replay.sum_tree import tree_bytes
-from algos.learning.replay.turns import Transitions, Turns
+from algos.learning.replay.turns import TransitionMaker, TransitionWindows
 from algos.learning.replay.windows import GOES_ON, TERMINATED, Windows
 from algos.learning.replay.words import draw_words, scale_words
 from algos.learning.rollouts.rollout import Rollout
@@ -66,7 +66,7 @@ class Replay:
             priorities: None draws all alike.
             sequences: which sequences are drawn, of rollouts of `period` steps; None: single transitions.
             stack: how observations are stacks of frames, of which each is stored once; None: they are stored whole.
-            apart: whether `sample` returns `Rows`, which learners gather by themselves.
+            apart: whether `sample` returns `DrawnRows`, which learners gather by themselves.
             turns: whether lanes are seats of worlds, which wait and die: neither is in rows; no `sequences` or `stack`.
 
         Raises:
@@ -75,7 +75,7 @@ class Replay:
         require(n_step >= 1, f"n_step={n_step} must be at least 1")
         assert not turns or (sequences is None and stack is None)
         kinds: dict[str, Any] = {"n_step": n_step, "gamma": gamma}
-        self._turns = Turns(obs, action, lanes=num_envs, **kinds) if turns else None
+        self._turns = TransitionMaker(obs, action, lanes=num_envs, **kinds) if turns else None
         if turns:  # rows follow no others
             num_envs, kinds["n_step"] = 1, 1
         drawn = sequences or Sequences(period=1, burn_in=0, length=1, state_width=0)
@@ -109,7 +109,7 @@ class Replay:
         # The newest step of each lane is written again with the one after it, which tells whether its episode went on.
         self._newest = np.zeros(0, self._rows.dtype)
         self._last_obs = np.zeros((0, *obs.shape), obs.base)
-        self._windows: Windows | SequenceWindows | Transitions | None = None  # of mapped rows
+        self._windows: Windows | SequenceWindows | TransitionWindows | None = None  # of mapped rows
         self._draws: dict[int, DrawBlocks] = {}  # by batch size
 
     @property
@@ -218,7 +218,7 @@ class Replay:
             batch_size: B.
 
         Returns:
-            `Batch`, or of sequences `SequenceBatch`; `Rows` where learners gather them.
+            `Batch`, or of sequences `SequenceBatch`; `DrawnRows` where learners gather them.
 
         Raises:
             ReplayError: there is nothing to be drawn, or a file is not as it was.
@@ -235,7 +235,7 @@ class Replay:
             ids, weight = self._priorities.draw(words, first_update, self.first)
         if not self._apart:
             return windows.gather(ids, weight)
-        return Rows(self._form, {name: each.extent for name, each in self._streams.items()}, ids, weight)
+        return DrawnRows(self._form, {name: each.extent for name, each in self._streams.items()}, ids, weight)
 
     def set_priorities(self, ids: NDArray[np.int64], errors: NDArray[np.float32]) -> None:
         """Let rows be drawn by how far their values were from their targets, without a sign.
@@ -289,7 +289,7 @@ class Replay:
         for stream in self._streams.values():
             stream.close()
 
-    def _open(self) -> Windows | SequenceWindows | Transitions:
+    def _open(self) -> Windows | SequenceWindows | TransitionWindows:
         """Map the files that there are, and write what may be another process's behind them."""
         if self._windows is None:
             self.check_room()

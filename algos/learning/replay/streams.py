@@ -12,7 +12,7 @@ from algos.learning.replay.batch import Batch, Floats, SequenceBatch
 from algos.learning.replay.segments import Segments
 from algos.learning.replay.sequences import Sequences, SequenceWindows
 from algos.learning.replay.stacks import row_of
-from algos.learning.replay.turns import Transitions, row_of_turns
+from algos.learning.replay.turns import TransitionWindows, row_of_turns
 from algos.learning.replay.windows import Windows, make_row
 from envs.stacks import Stack
 
@@ -51,10 +51,10 @@ class Streams:
             made["states"] = Segments(self.folder, "states", state, self.capacity // self.sequences.period + 2 * lanes)
         return made
 
-    def windows(self, segments: Mapping[str, Segments]) -> Windows | SequenceWindows | Transitions:
+    def windows(self, segments: Mapping[str, Segments]) -> Windows | SequenceWindows | TransitionWindows:
         """Return what gathers from streams, whose files are mapped by now."""
         if self.turns:
-            return Transitions(segments["rows"].ring, self.obs, self.action)
+            return TransitionWindows(segments["rows"].ring, self.obs, self.action)
         rings = segments["rows"].ring, segments["finals"].ring
         seen, how = (self.obs, self.stack), (self.n_step, self.gamma)
         if self.sequences is None:
@@ -64,7 +64,7 @@ class Streams:
 
 
 @dataclass(frozen=True)
-class Rows:
+class DrawnRows:
     """Which rows were drawn for U updates, B each, and where they lie: what another process needs to gather them."""
 
     streams: Streams
@@ -72,7 +72,7 @@ class Rows:
     ids: NDArray[np.int64]  # [U, B]
     weight: Floats  # [U, B], of importance
 
-    def part(self, number: int, parts: int) -> "Rows":
+    def part(self, number: int, parts: int) -> "DrawnRows":
         """Return one of so many parts of each update's rows, which are side by side and of one size."""
         size = self.ids.shape[1] // parts
         own = slice(number * size, (number + 1) * size)
@@ -86,7 +86,7 @@ class Reader:
         self._streams, self._segments = streams, streams.segments()
         self._windows = streams.windows(self._segments)
 
-    def gather(self, rows: Rows) -> Batch | SequenceBatch:
+    def gather(self, rows: DrawnRows) -> Batch | SequenceBatch:
         """Return what was drawn.
 
         Raises:

@@ -25,7 +25,7 @@ def row_of_turns(obs: np.dtype[Any], action: np.dtype[Any]) -> np.dtype[Any]:
     return make_row({"obs": obs, "next_obs": obs, "reward": number, "discount": number, "action": action})
 
 
-class Turns:
+class TransitionMaker:
     """Makes transitions of rollouts, each of which goes on where the last one ended.
 
     Attributes:
@@ -134,7 +134,7 @@ class Turns:
         return rows
 
 
-class Transitions:
+class TransitionWindows:
     """The transitions of a ring of rows, to be gathered."""
 
     def __init__(self, ring: Array, obs: np.dtype[Any], action: np.dtype[Any]) -> None:

@@ -23,11 +23,11 @@ from envs.spec import EnvSpec
 
 log = logging.getLogger(__name__)
 
-Task = tuple[Broadcast["Players"], int, int, Sequence[int]]  # who plays, which two of them, seeds
+Task = tuple[Broadcast["MatchPlayers"], int, int, Sequence[int]]  # who plays, which two of them, seeds
 
 
 @dataclass(frozen=True, eq=False)
-class Players:
+class MatchPlayers:
     """Who plays matches, and where."""
 
     env: EnvSpec
@@ -70,7 +70,7 @@ class Results:
             return np.asarray((self.wins + 0.5 * self.draws) / np.where(self.games > 0, self.games, np.nan))
 
 
-def play_match(players: Players, first: int, second: int, seeds: Sequence[int]) -> Games:
+def play_match(players: MatchPlayers, first: int, second: int, seeds: Sequence[int]) -> Games:
     """Play two games from each seed: one with player `first` on every other side from the first on, one swapped.
 
     A game depends on its players, its seed and who sits where alone. Actions that are drawn depend on seed and seat.
@@ -80,7 +80,7 @@ def play_match(players: Players, first: int, second: int, seeds: Sequence[int]) 
     return Games(returns, played.lengths)
 
 
-def play_against(players: Players, seeds: Sequence[int], first: int) -> Episodes:
+def play_against(players: MatchPlayers, seeds: Sequence[int], first: int) -> Episodes:
     """Play player 0 against player 1, with sides exchanged from game to game; the lives are player 0's alone.
 
     Args:
@@ -92,7 +92,7 @@ def play_against(players: Players, seeds: Sequence[int], first: int) -> Episodes
 
 
 def _play(
-    players: Players, two: tuple[int, int], seeds: Sequence[int], swapped: Sequence[bool]
+    players: MatchPlayers, two: tuple[int, int], seeds: Sequence[int], swapped: Sequence[bool]
 ) -> tuple[Episodes, NDArray[np.intp]]:
     """Play a game from each seed.
 
@@ -135,7 +135,7 @@ def play_share(task: Task) -> Games:
 
 
 def play_all(
-    players: Players,
+    players: MatchPlayers,
     pairs: Sequence[tuple[int, int]],
     seeds: Sequence[int],
     pool: Pool,

@@ -13,7 +13,7 @@ from algos.learning.rollouts.collector import RolloutConfig
 from algos.learning.selfplay.meetings import EARLIER, FROZEN, LEARNER, Draw, Settings, whom
 from algos.learning.selfplay.sides import sides_of
 from algos.networks.architecture import Weights
-from algos.networks.multiagent.parts import Part, Parts
+from algos.networks.multiagent.parts import Parts, PolicyPart
 from algos.networks.multiagent.versions import stack
 from envs.errors import require
 from envs.spec import EnvSpec
@@ -61,7 +61,7 @@ class Opponents:
         each = list(learning) if league else [replace(learning[0], name=LEARNER)]
         for k, (now, versions) in settings.frozen.items():
             name = f"{learning[k].name}{EARLIER}" if league else FROZEN
-            each.append(Part(name, learning[k].seats, learning[k].architecture, versions=now + versions))
+            each.append(PolicyPart(name, learning[k].seats, learning[k].architecture, versions=now + versions))
         return replace(config, policies=Parts.of(each, env, Draw(config.seed, settings.drawn, sides_of(env))))
 
     def describe(self) -> dict[str, str]:

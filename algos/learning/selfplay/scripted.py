@@ -67,7 +67,7 @@ def random_player(env: EnvSpec) -> Random | SeatedPolicy:
 
 
 @dataclass(frozen=True)
-class Game:
+class LineGame:
     """A game in which two put stones on a board by turns, and who has some in a line wins.
 
     A set of cells is an int, of which bit r * columns + c stands for row r and column c.
@@ -113,7 +113,7 @@ class Game:
         return through
 
 
-CONNECT4, TICTACTOE = Game(6, 7, 4, falls=True), Game(3, 3, 3, falls=False)
+CONNECT4, TICTACTOE = LineGame(6, 7, 4, falls=True), LineGame(3, 3, 3, falls=False)
 
 
 @final
@@ -177,7 +177,7 @@ class Perfect:
 
 
 @functools.cache
-def _value_of(game: Game, own: int, other: int, move: int) -> int:
+def _value_of(game: LineGame, own: int, other: int, move: int) -> int:
     """Return what a move is worth to who makes it, if both play as well as can be: 1 won, 0 drawn, -1 lost."""
     cell = game.put(own | other, move)
     if game.wins(own, cell):
@@ -190,11 +190,11 @@ def _value_of(game: Game, own: int, other: int, move: int) -> int:
 class _Board:
     """How a game's board lies in rows of observations."""
 
-    game: Game
+    game: LineGame
     layout: Layout
 
     @classmethod
-    def of(cls, env: EnvSpec, player: str, *games: Game) -> "_Board":
+    def of(cls, env: EnvSpec, player: str, *games: LineGame) -> "_Board":
         """Find which of the games an environment is.
 
         Raises:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from algos.networks.dense import library
 from algos.networks.dense.compiled import describe_network, floats, limit_threads
-from algos.networks.dense.q import REPORTED, QSteps, QVectors, Transitions
+from algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVectors
 from algos.networks.dense.shape import MOMENTUM_DECAY, VARIANCE_DECAY, DenseShape, Floats
 from envs.errors import require
 from envs.native.forward import Sparse
@@ -66,7 +66,7 @@ class CompiledQ:
         self._library.q_save(self._set, self._learner, ctypes.byref(library.Vectors(found.ctypes.data)))
         return found
 
-    def update(self, transitions: Transitions, steps: QSteps) -> tuple[NDArray[np.float64], Floats]:
+    def update(self, transitions: QTransitions, steps: QSteps) -> tuple[NDArray[np.float64], Floats]:
         """See `QBackend.update`."""
         shape = self._shape
         U, B = transitions.reward.shape

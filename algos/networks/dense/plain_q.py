@@ -18,7 +18,7 @@ from algos.networks.dense.plain_chains import (
     scale_down,
     split,
 )
-from algos.networks.dense.q import REPORTED, QSteps, QVectors, Transitions
+from algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVectors
 from algos.networks.dense.shape import AdamState, DenseShape, Floats
 from envs.spaces.sparse import SparseRows
 
@@ -44,7 +44,7 @@ class PlainQ:
         """See `QBackend.parameters`."""
         return self._adam.parameters.copy()
 
-    def update(self, transitions: Transitions, steps: QSteps) -> tuple[NDArray[np.float64], Floats]:
+    def update(self, transitions: QTransitions, steps: QSteps) -> tuple[NDArray[np.float64], Floats]:
         """See `QBackend.update`."""
         adam, shape = self._adam, self._shape
         adam.epsilon = steps.epsilon
@@ -60,7 +60,7 @@ class PlainQ:
                     approach(self._targets, adam.parameters, steps.taus[u])
         return report, distance
 
-    def _gradient(self, transitions: Transitions, u: int, steps: QSteps) -> tuple[Floats, NDArray[np.float64], Floats]:
+    def _gradient(self, transitions: QTransitions, u: int, steps: QSteps) -> tuple[Floats, NDArray[np.float64], Floats]:
         """The gradient of an update's mean loss [P], the means that are reported, and the distances [B]."""
         shape, parameters = self._shape, self._adam.parameters
         B = transitions.reward.shape[1]
@@ -95,7 +95,7 @@ class PlainQ:
         return gradient, sums / B, size
 
     def _find_targets(
-        self, transitions: Transitions, u: int, observation: Floats, sparse: SparseRows | None, double: bool
+        self, transitions: QTransitions, u: int, observation: Floats, sparse: SparseRows | None, double: bool
     ) -> Floats:
         """reward + discount * what the best next action is worth, which may be anything where that is 0, [B]."""
         shape, reward, discount = self._shape, transitions.reward[u], transitions.discount[u]

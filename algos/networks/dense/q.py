@@ -23,7 +23,7 @@ class QVectors:
 
 
 @dataclass(frozen=True)
-class Transitions:
+class QTransitions:
     """What U updates learn from, B transitions each."""
 
     observation: Floats  # [U * B, width]; where the numbers are sparse what is legal alone, [U * B, W] or [U * B, 0]
@@ -64,6 +64,6 @@ class QBackend(Protocol):
         """A copy of the parameters alone."""
         ...
 
-    def update(self, transitions: Transitions, steps: QSteps) -> tuple[NDArray[np.float64], Floats]:
+    def update(self, transitions: QTransitions, steps: QSteps) -> tuple[NDArray[np.float64], Floats]:
         """Make U updates; returns what is REPORTED [U, 4], and how far values were from their targets [U, B]."""
         ...

@@ -9,7 +9,7 @@ import gymnasium
 
 from algos.networks.architecture import Architecture
 from algos.networks.inputs import spaces_of, spaces_of_role
-from algos.networks.multiagent.parts import Part, Parts
+from algos.networks.multiagent.parts import Parts, PolicyPart
 from envs.errors import nearest, require
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
@@ -43,7 +43,7 @@ def make_parts(
     for role in divided:
         network, actions = architecture(*spaces_of_role(env, role)), role.actions
         layouts = (network.inputs.layout, actions) if several and actions is not None else None
-        each.append(Part(role.name, role.seats, network, layouts))
+        each.append(PolicyPart(role.name, role.seats, network, layouts))
     return Parts.of(each, env)
 
 

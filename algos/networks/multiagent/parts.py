@@ -26,7 +26,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Part:
+class PolicyPart:
     """A policy and the seats that it is for.
 
     Attributes:
@@ -65,7 +65,7 @@ class Parts:
         cast: where parts share seats; None: no two do.
     """
 
-    each: tuple[Part, ...]
+    each: tuple[PolicyPart, ...]
     seats: int
     wide: tuple[np.dtype[Any], np.dtype[Any]] | None = None
     cast: Cast | None = None
@@ -73,10 +73,10 @@ class Parts:
     @classmethod
     def alone(cls, architecture: Architecture, seats: int) -> "Parts":
         """Return the one part of a policy that acts for all."""
-        return cls((Part("", tuple(range(seats)), architecture),), seats)
+        return cls((PolicyPart("", tuple(range(seats)), architecture),), seats)
 
     @classmethod
-    def of(cls, each: Sequence[Part], env: EnvSpec, cast: Cast | None = None) -> "Parts":
+    def of(cls, each: Sequence[PolicyPart], env: EnvSpec, cast: Cast | None = None) -> "Parts":
         """Return the parts of an environment's worlds."""
         return cls(tuple(each), env.seats, wide_rows(env), cast)
 

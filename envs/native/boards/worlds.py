@@ -6,15 +6,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from envs.errors import require
+from envs.native.games.ours import NoSettings
 from envs.native.originals import ELSEWHERE
 from envs.spec import EnvSpec
 from envs.tasks.snake import Rules
-
-
-class NoSettings(ctypes.Structure):
-    """What a game is told that has no settings."""
-
-    _fields_ = ()
 
 
 class SnakeSettings(ctypes.Structure):

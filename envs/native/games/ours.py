@@ -28,7 +28,7 @@ def _endless(given: Given) -> int | None:
 
 
 @dataclass(frozen=True)
-class Family:
+class NativeFamily:
     """Environments of one native task.
 
     Attributes:
@@ -44,29 +44,29 @@ class Family:
     limit: Callable[[Given], int | None] = _endless
 
 
-_CUTOFF = Family("sanity_cutoff", ("leave", "stay", "steps", "terminates"), sanity.cutoff, sanity.cutoff_limit)
+_CUTOFF = NativeFamily("sanity_cutoff", ("leave", "stay", "steps", "terminates"), sanity.cutoff, sanity.cutoff_limit)
 GAMES = {  # by id
-    "paddock/Game2048-v0": Family("game_2048"),
-    "paddock/Breakout-v0": Family("breakout"),
-    "paddock/Pong-v0": Family("pong"),
-    "paddock/Bricks-v0": Family("bricks"),
-    "paddock/Road-v0": Family("road"),
-    "paddock/Harvest-v0": Family("harvest"),
-    "paddock/Fleet-v0": Family("fleet"),
-    "paddock/Depths-v0": Family("depths"),
-    "paddock/PufferBandit-v0": Family("sanity_bandit", ("arms", "arm", "noise", "offset"), sanity.bandit),
-    "paddock/Bandit-v0": Family("sanity_noisy_bandit", ("arms", "arm", "noise", "offset"), sanity.noisy_bandit),
-    "paddock/Forget-v0": Family("sanity_forget", ("end", "longest"), sanity.forget),
-    "paddock/Password-v0": Family("sanity_password", ("password",), sanity.password),
-    "paddock/PufferPassword-v0": Family("sanity_password", ("password",), sanity.password),
-    "paddock/Squared-v0": Family("sanity_squared", ("distance",), sanity.squared),
-    "paddock/Blend-v0": Family("sanity_blend", ("moves", "zeros"), sanity.blend),
-    "paddock/PufferStochastic-v0": Family("sanity_stochastic", ("share", "horizon"), sanity.stochastic),
-    "paddock/Delay-v0": Family("sanity_delay", ("delay", "numbers"), sanity.delay),
+    "paddock/Game2048-v0": NativeFamily("game_2048"),
+    "paddock/Breakout-v0": NativeFamily("breakout"),
+    "paddock/Pong-v0": NativeFamily("pong"),
+    "paddock/Bricks-v0": NativeFamily("bricks"),
+    "paddock/Road-v0": NativeFamily("road"),
+    "paddock/Harvest-v0": NativeFamily("harvest"),
+    "paddock/Fleet-v0": NativeFamily("fleet"),
+    "paddock/Depths-v0": NativeFamily("depths"),
+    "paddock/PufferBandit-v0": NativeFamily("sanity_bandit", ("arms", "arm", "noise", "offset"), sanity.bandit),
+    "paddock/Bandit-v0": NativeFamily("sanity_noisy_bandit", ("arms", "arm", "noise", "offset"), sanity.noisy_bandit),
+    "paddock/Forget-v0": NativeFamily("sanity_forget", ("end", "longest"), sanity.forget),
+    "paddock/Password-v0": NativeFamily("sanity_password", ("password",), sanity.password),
+    "paddock/PufferPassword-v0": NativeFamily("sanity_password", ("password",), sanity.password),
+    "paddock/Squared-v0": NativeFamily("sanity_squared", ("distance",), sanity.squared),
+    "paddock/Blend-v0": NativeFamily("sanity_blend", ("moves", "zeros"), sanity.blend),
+    "paddock/PufferStochastic-v0": NativeFamily("sanity_stochastic", ("share", "horizon"), sanity.stochastic),
+    "paddock/Delay-v0": NativeFamily("sanity_delay", ("delay", "numbers"), sanity.delay),
     "paddock/Cutoff-v0": _CUTOFF,
     "paddock/CutoffTwin-v0": _CUTOFF,
-    "paddock/Copy-v0": Family("sanity_copy", ("digits", "delay"), sanity.digits),
-    "paddock/PufferMemory-v0": Family("sanity_memory", ("digits", "delay"), sanity.digits),
-    "paddock/Recall-v0": Family("sanity_recall", ("delay",), sanity.recall),
+    "paddock/Copy-v0": NativeFamily("sanity_copy", ("digits", "delay"), sanity.digits),
+    "paddock/PufferMemory-v0": NativeFamily("sanity_memory", ("digits", "delay"), sanity.digits),
+    "paddock/Recall-v0": NativeFamily("sanity_recall", ("delay",), sanity.recall),
 }
 NAMES = frozenset(family.name for family in GAMES.values())

@@ -66,7 +66,7 @@ class Order:
         return rows if self.kind is Kind.BEGIN else rows[:0]
 
 
-class Journal:
+class OrderJournal:
     """The orders that lead to where N environments are, or the N rows of worlds with so many seats."""
 
     def __init__(self, num_envs: int, most_bytes: float, seats: int = 1) -> None:

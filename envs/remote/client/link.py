@@ -15,7 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError
-from envs.remote.client.journal import Journal, Order, find_other
+from envs.remote.client.journal import Order, OrderJournal, find_other
 from envs.remote.client.place import CALL_S, Lost, Place, Wire
 from envs.remote.frames import QUIET, Frame, Kind, join
 from envs.remote.offer import Offer
@@ -44,7 +44,7 @@ class Link:
         offer: Offer,
         rows: slice,
         autoreset: str,
-        journal: Journal,
+        journal: OrderJournal,
         known: Callable[[], tuple[Any, NDArray[Any], NDArray[Any]]],
         replay: bool,
         claim: Mapping[str, Any],

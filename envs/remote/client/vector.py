@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.remote.client.journal import Journal, Order
+from envs.remote.client.journal import Order, OrderJournal
 from envs.remote.client.link import Link
 from envs.remote.client.place import Place
 from envs.remote.frames import Cursor, Kind, count_rows, shift_rows
@@ -93,7 +93,7 @@ class RemoteVectorEnv(VectorEnv):
             for k, offer in enumerate(offers):
                 rows = slice(bounds[k], bounds[k + 1])
                 if rows.start < rows.stop:
-                    journal = Journal(rows.stop - rows.start, journal_mb * 1e6 / len(offers), layouts.seats)
+                    journal = OrderJournal(rows.stop - rows.start, journal_mb * 1e6 / len(offers), layouts.seats)
                     known = self._knower(rows)
                     self._links.append(
                         Link(place, k, offer, rows, autoreset.name, journal, known, replay, claim, layouts.seats)

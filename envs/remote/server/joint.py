@@ -51,7 +51,7 @@ class Holder:
 
 
 @dataclass(eq=False)
-class Outcome:
+class JointOutcome:
     """What a world says to all its seats, [S] each."""
 
     observation: NDArray[Any]
@@ -65,7 +65,7 @@ class Outcome:
 
 
 @dataclass(eq=False)
-class Played:
+class JointStep:
     """A reset or a step that was done, and what came of it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Played:
     actions: NDArray[Any] | None = None
     acted: NDArray[np.bool_] | None = None
     stood_in: frozenset[int] = frozenset()
-    outcome: Outcome | PaddockError | None = None
+    outcome: JointOutcome | PaddockError | None = None
 
 
 @dataclass(eq=False)
@@ -95,7 +95,7 @@ class JointWorld:
     clock: Callable[[], float] = time.monotonic
     holders: list[Holder] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
-    episode: list[Played] = field(default_factory=list)  # the running one, or the one that ended last
+    episode: list[JointStep] = field(default_factory=list)  # the running one, or the one that ended last
     first: int = 0  # position of its reset
 
     def __post_init__(self) -> None:
@@ -111,10 +111,10 @@ class JointWorld:
         return self.first + len(self.episode)
 
     @property
-    def latest(self) -> Outcome | None:
+    def latest(self) -> JointOutcome | None:
         """What came last; None where no episode runs."""
         outcome = self.episode[-1].outcome if self.episode else None
-        return outcome if isinstance(outcome, Outcome) and not outcome.over else None
+        return outcome if isinstance(outcome, JointOutcome) and not outcome.over else None
 
     def join(self, seats: Sequence[int]) -> Holder:
         """Give a client seats that nobody has.
@@ -215,7 +215,7 @@ class JointWorld:
             return
         seed = seeds.pop() if seeds else None
         self.first, self.episode = self.end, []
-        played = Played(seed=seed)
+        played = JointStep(seed=seed)
         try:
             self._signal(asking)
             observation, infos = self.venv.reset(seed=[seed], options=options[0] if options else None)
@@ -230,8 +230,8 @@ class JointWorld:
 
     def _step(self, acting: Sequence[Holder], missing: Mapping[int, Policy]) -> None:
         """Step, with stand-ins for seats that act and are missing."""
-        before, played = self.episode[-1], Played(stood_in=frozenset(missing))
-        assert isinstance(before.outcome, Outcome)
+        before, played = self.episode[-1], JointStep(stood_in=frozenset(missing))
+        assert isinstance(before.outcome, JointOutcome)
         due = {seat: policy for seat, policy in missing.items() if before.outcome.acts[seat]}
         actions = allocate(self.layouts.action_rows, len(self.agents), np.zeros)
         for one in acting:
@@ -268,15 +268,15 @@ class JointWorld:
                 self.venv.call("receive_signal", key, value)
             one.signals.clear()
 
-    def _read(self, observation: Any, reward: Any, ended: Any, cut: Any, infos: dict[str, Any]) -> Outcome:
+    def _read(self, observation: Any, reward: Any, ended: Any, cut: Any, infos: dict[str, Any]) -> JointOutcome:
         """Return what a vector of one world gave."""
         acts, over = infos.pop("acts"), bool(infos.pop("over", [False])[0])
         own = [np.array(one) for one in (observation, reward, ended, cut, self.venv.alive)]  # the vector's change
         if "final_obs" in infos:
             infos["final_obs"] = infos["final_obs"].copy()
-        return Outcome(own[0], own[1], own[2], own[3], infos, own[4], acts, over)
+        return JointOutcome(own[0], own[1], own[2], own[3], infos, own[4], acts, over)
 
-    def _truncate(self, before: Outcome) -> Outcome:
+    def _truncate(self, before: JointOutcome) -> JointOutcome:
         """Return an end of the episode for all who live; the environment is told nothing of it until its reset."""
         S, alive = len(self.agents), before.alive
         finals, no = np.full(S, None, object), np.zeros(S, np.bool_)
@@ -285,7 +285,7 @@ class JointWorld:
         episode = {"r": self._return.copy(), "_r": alive, "l": self._length.copy(), "_l": alive}
         infos: dict[str, Any] = {"final_obs": finals, "_final_obs": alive, "_final_info": alive}
         infos |= {"final_info": {"episode": episode, "_episode": alive}}
-        return Outcome(np.zeros_like(before.observation), np.zeros(S), no, alive.copy(), infos, no, no, True)
+        return JointOutcome(np.zeros_like(before.observation), np.zeros(S), no, alive.copy(), infos, no, no, True)
 
     def _refuse(self, early: Sequence[Holder], acting: Sequence[Holder]) -> None:
         names = [", ".join(map(self._name, some)) for some in (early, acting)]

@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.remote.server.joint import Holder, JointWorld, Outcome, Played
+from envs.remote.server.joint import Holder, JointOutcome, JointStep, JointWorld
 from envs.remote.view import Everybody, View, put
 from envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse
 from envs.vector.infos import pick_infos
@@ -149,17 +149,17 @@ class SeatsVectorEnv(VectorEnv):
         if self.last:
             self._world.venv.close()
 
-    def _past(self) -> Played | None:
+    def _past(self) -> JointStep | None:
         """Return what this client is told next, if that was done already."""
         world, holder = self._world, self._holder
         return world.episode[holder.position - world.first] if holder.position < world.end else None
 
-    def _check(self, past: Played, actions: Any) -> None:
+    def _check(self, past: JointStep, actions: Any) -> None:
         """Raise VectorMisuse if a step was done with other actions of this client, where it was asked."""
         assert past.actions is not None
         k = self._holder.position - self._world.first
         before = self._world.episode[k - 1].outcome
-        assert isinstance(before, Outcome)
+        assert isinstance(before, JointOutcome)
         given = np.array(actions)
         for row, seat in enumerate(self._own.tolist()):
             same = given[row].tobytes() == past.actions[seat].tobytes()
@@ -170,7 +170,7 @@ class SeatsVectorEnv(VectorEnv):
     def _is_told(self) -> bool:
         return self._holder.error is not None or self._holder.position < self._world.end
 
-    def _await(self) -> Outcome:
+    def _await(self) -> JointOutcome:
         """Wait for what this client is told next.
 
         Raises:
@@ -191,18 +191,18 @@ class SeatsVectorEnv(VectorEnv):
             raise error
         played = world.episode[holder.position - world.first]
         holder.position += 1
-        if not isinstance(played.outcome, Outcome):
+        if not isinstance(played.outcome, JointOutcome):
             raise EnvError(str(played.outcome))
         self._alive = played.outcome.alive[self._own]
         if self._view == "all":
             self._everybody = _see_all(played, played.outcome, world)
         return played.outcome
 
-    def _infos(self, outcome: Outcome) -> dict[str, Any]:
+    def _infos(self, outcome: JointOutcome) -> dict[str, Any]:
         return pick_infos(outcome.infos, self._mine)
 
 
-def _see_all(played: Played, outcome: Outcome, world: JointWorld) -> list[NDArray[Any]]:
+def _see_all(played: JointStep, outcome: JointOutcome, world: JointWorld) -> list[NDArray[Any]]:
     """Return what a reset or step told all seats, and what they did."""
     S, rows = len(world.agents), outcome.observation.copy()
     for seat in np.flatnonzero(outcome.infos.get("_final_obs", ())).tolist():

@@ -20,7 +20,7 @@ from envs.remote.server.health import WATCHERS, Health
 from envs.remote.server.sessions import NotOpened, Sessions
 from envs.remote.server.settings import ServerSettings
 from envs.remote.server.steps import Forms
-from envs.remote.server.stream import Stream
+from envs.remote.server.stream import FrameStream
 from envs.remote.values import Garbled, decode, encode, is_sayable
 from envs.remote.versions import read_versions
 from envs.spec import EnvSpec
@@ -172,7 +172,7 @@ class EnvironmentServer:
         self._admit(context)
         if not self._streams.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are as many streams as sessions may have")
-        stream = Stream(requests, context)
+        stream = FrameStream(requests, context)
         try:
             first = stream.next(True, ATTACH_S)
             if stream.broken is not None:

@@ -18,8 +18,8 @@ import numpy as np
 from envs.errors import PaddockError
 from envs.remote.frames import ORDERS, QUIET, Frame, Kind, join, read_rows
 from envs.remote.server.seats import CalledAway, SeatsVectorEnv
-from envs.remote.server.steps import Steps, Turn
-from envs.remote.server.stream import Stream
+from envs.remote.server.steps import PendingStep, SessionEnvs
+from envs.remote.server.stream import FrameStream
 from envs.remote.values import Garbled
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv, VectorMisuse, WaitsForFirst
@@ -56,12 +56,12 @@ class Session:
         N = self.num_envs = self.venv.num_envs  # rows
         self.attached, self.closed, self.draining = 0, False, False
         beyond = self.venv.look if isinstance(self.venv, SeatsVectorEnv) else tuple
-        self._steps = Steps(self.venv, self.spec, self.layouts, self.infos, beyond)
+        self._steps = SessionEnvs(self.venv, self.spec, self.layouts, self.infos, beyond)
         self._accepted = 0
         self._kept: dict[int, Kept] = {}
-        self._turns: list[Turn] = []
+        self._turns: list[PendingStep] = []
         self._busy = np.zeros(N, np.bool_)  # of them
-        self._stream: Stream | None = None
+        self._stream: FrameStream | None = None
         self._gone_since = time.monotonic()
         self._lock = threading.Lock()  # of _stream
         self._work = threading.Lock()  # of all else: one stream at a time
@@ -76,7 +76,7 @@ class Session:
         stream = self._stream
         return max(self._gone_since, stream.seen if stream else 0.0)
 
-    def attach(self, stream: Stream, received: int) -> Iterator[bytes]:
+    def attach(self, stream: FrameStream, received: int) -> Iterator[bytes]:
         """Serve a stream in place of the one before: what its client lacks, then what it asks for."""
         with self._lock:
             older, self._stream = self._stream, stream
@@ -116,7 +116,7 @@ class Session:
         with self._work:
             self.venv.close()
 
-    def _serve(self, stream: Stream) -> Iterator[bytes]:
+    def _serve(self, stream: FrameStream) -> Iterator[bytes]:
         while not stream.over:
             frame = stream.next(block=not self._turns and not self.draining)
             if frame is not None and not self.draining:
@@ -167,7 +167,7 @@ class Session:
             except PaddockError as error:
                 yield from self._fail([seq], error)
                 return
-            self._turns.append(Turn(seq, rows, quiet))
+            self._turns.append(PendingStep(seq, rows, quiet))
             self._busy[rows] = True
             return
         while self._turns:
@@ -191,12 +191,12 @@ class Session:
         if not quiet:
             self._kept[seq] = Kept(frame.sums)
 
-    def _pop(self, k: int) -> Turn:
+    def _pop(self, k: int) -> PendingStep:
         turn = self._turns.pop(k)
         self._busy[turn.rows] = False
         return turn
 
-    def _advance(self, stream: Stream) -> Iterator[bytes]:
+    def _advance(self, stream: FrameStream) -> Iterator[bytes]:
         """Wait for environments, or until a frame comes."""
         first: int | None = 0
         if isinstance(self.venv, WaitsForFirst):
@@ -212,7 +212,7 @@ class Session:
         if first is not None:
             yield from self._finish(self._pop(first))
 
-    def _finish(self, turn: Turn) -> Iterator[bytes]:
+    def _finish(self, turn: PendingStep) -> Iterator[bytes]:
         try:
             answer = self._steps.receive(turn)
         except CalledAway:

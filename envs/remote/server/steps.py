@@ -34,7 +34,7 @@ class Forms:
 
 
 @dataclass
-class Turn:
+class PendingStep:
     """Environments at work on a step."""
 
     seq: int
@@ -42,7 +42,7 @@ class Turn:
     quiet: bool
 
 
-class Steps:
+class SessionEnvs:
     """Environments of one session, and where their episodes are.
 
     Attributes:
@@ -90,7 +90,7 @@ class Steps:
                 return self._signal(seq, *self._arguments(frame.header, 2))
         return self._start(seq, frame, quiet)
 
-    def receive(self, turn: Turn) -> bytes:
+    def receive(self, turn: PendingStep) -> bytes:
         """Return the outcome of a step."""
         rows = turn.rows
         observation, reward, terminated, truncated, infos = self._venv.recv(rows)

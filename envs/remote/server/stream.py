@@ -10,7 +10,7 @@ from envs.remote.frames import Frame, Kind, split
 from envs.remote.values import Garbled
 
 
-class Stream:
+class FrameStream:
     """A client's frames as they arrive, read by a thread of their own."""
 
     def __init__(self, requests: Iterator[bytes], context: Any) -> None:

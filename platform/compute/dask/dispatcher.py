@@ -36,7 +36,7 @@ from algos.pool.script import Script, dump
 from .actors import ActorHandle, ActorPlacement
 from .connection import WorkerConnection
 from .distribution import Distribution
-from .tasks import Batch, Ended, Item, drain, finish
+from .tasks import DaskBatch, Ended, Item, drain, finish
 from .workers import Workers
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Dispatcher:
         self._loop = loop
         self._retries = retries
         self._timeout_s = timeout_s
-        self._batches: list[Batch] = []
+        self._batches: list[DaskBatch] = []
         self._distribution = Distribution(
             self.workers, self._batches, timeout_s, lambda s, fn: loop.call_later(s, self._run, fn)
         )
@@ -80,12 +80,12 @@ class Dispatcher:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._run, fn, *arguments)
 
-    def open(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **settings: Any) -> Batch:
+    def open(self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **settings: Any) -> DaskBatch:
         """Open a batch; may be called in any thread."""
         if self.failure is not None:
             raise self.failure
         name = _name(fn)
-        batch = Batch(name, fn, deliver, self, mean_s=self._means.get(name), **settings)
+        batch = DaskBatch(name, fn, deliver, self, mean_s=self._means.get(name), **settings)
         weakref.finalize(batch.function, self._forgotten.append, batch.function.id)
         self.call(self._batches.append, batch)
         return batch
@@ -240,10 +240,10 @@ class Dispatcher:
 
     def _requeue(self, items: Iterable[Item]) -> None:
         for item in reversed([item for item in items if not item.over]):
-            if isinstance(item.source, Batch):
+            if isinstance(item.source, DaskBatch):
                 item.source.waiting.appendleft(item)
 
-    def drop(self, batch: Batch) -> None:
+    def drop(self, batch: DaskBatch) -> None:
         """Let go of a batch that was cancelled."""
         if batch not in self._batches:
             return

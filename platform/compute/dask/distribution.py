@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .connection import WorkerConnection, as_tuple
-from .tasks import Batch, Item
+from .tasks import DaskBatch, Item
 from .workers import Workers
 
 CHUNK_S = 0.25  # of work in a chunk at most; ends stream back all the while
@@ -20,7 +20,7 @@ class Distribution:
     def __init__(
         self,
         workers: Workers,
-        batches: Sequence[Batch],
+        batches: Sequence[DaskBatch],
         timeout_s: float | None,
         later: Callable[[float, Callable[[], None]], Any],
     ) -> None:
@@ -47,12 +47,12 @@ class Distribution:
 
     def recall(self, worker: WorkerConnection, numbers: list[int]) -> None:
         """Ask a worker to return these of its tasks, as far as it has not begun them; a call of an object stays."""
-        tasks = [number for number in numbers if isinstance(worker.items[number].source, Batch)]
+        tasks = [number for number in numbers if isinstance(worker.items[number].source, DaskBatch)]
         if tasks:
             worker.recalling = True
             worker.send("recall", tasks)
 
-    def _room(self, batch: Batch) -> WorkerConnection | None:
+    def _room(self, batch: DaskBatch) -> WorkerConnection | None:
         alone = batch.waiting[0].alone
         for worker in self._workers.idle:
             if worker.parallel(batch.needs) and not (alone and worker.items):
@@ -61,7 +61,7 @@ class Distribution:
             return None
         return next((worker for worker in self._workers.hungry if worker.parallel(batch.needs)), None)
 
-    def _give(self, worker: WorkerConnection, batch: Batch) -> None:
+    def _give(self, worker: WorkerConnection, batch: DaskBatch) -> None:
         threads = worker.parallel(batch.needs)
         size = chunk_size(batch.remaining, self._workers.slots // batch.needs.cpu, threads, batch.mean_s)
         if batch.mean_s is None:
@@ -94,7 +94,7 @@ class Distribution:
         rich.sort(key=lambda worker: worker.expected_s, reverse=True)
         for worker in rich[: len(self._workers.idle)]:
             begun = worker.threads
-            tasks = [number for number, item in worker.items.items() if isinstance(item.source, Batch)][begun:]
+            tasks = [number for number, item in worker.items.items() if isinstance(item.source, DaskBatch)][begun:]
             if tasks:
                 self.recall(worker, tasks[len(tasks) // 2 :])
                 self._look_again()

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from distributed import Client
 
 from algos.pool.broadcast import Broadcast
-from algos.pool.protocol import ONE_CPU, Batch, Done, End, Needs, PoolError, Stateful, Task, TaskOptions, Value
+from algos.pool.protocol import ONE_CPU, Done, End, Needs, PoolError, Stateful, Task, TaskBatch, TaskOptions, Value
 
 from .actors import ActorHandle
 from .autoscale import WorkerFleet
@@ -86,7 +86,7 @@ class DaskPool:
 
     def open_batch(
         self, fn: Callable[[Any], Any], deliver: Callable[[Sequence[End]], None], **options: Unpack[TaskOptions]
-    ) -> Batch:
+    ) -> TaskBatch:
         """See `algos.pool.protocol.Pool`."""
         self._check(options.get("needs", ONE_CPU))
         return self._dispatcher.open(fn, deliver, **options)

@@ -39,7 +39,7 @@ class Driver(Protocol):
         """Run fn in the loop, if it has not ended."""
         ...
 
-    def drop(self, batch: "Batch") -> None:
+    def drop(self, batch: "DaskBatch") -> None:
         """Let go of a batch that was cancelled; this belongs to the loop."""
         ...
 
@@ -49,7 +49,7 @@ class Item:
 
     __slots__ = ("alone", "blobs", "data", "errors", "holders", "index", "losses", "over", "seconds", "source")
 
-    def __init__(self, source: "Batch | Any", index: int, data: bytes, blobs: Sequence[Broadcast[Any]]) -> None:
+    def __init__(self, source: "DaskBatch | Any", index: int, data: bytes, blobs: Sequence[Broadcast[Any]]) -> None:
         self.source = source  # the batch or the object that is told of its end
         self.index = index
         self.data = data
@@ -62,8 +62,8 @@ class Item:
         self.seconds = 0.0  # what it was expected to take when it was last sent
 
 
-class Batch:
-    """Tasks of one function; see `algos.pool.protocol.Batch`. `put` and `cancel` may be called in any thread."""
+class DaskBatch:
+    """Tasks of one function; see `algos.pool.protocol.TaskBatch`. `put` and `cancel` may be called in any thread."""
 
     def __init__(
         self,

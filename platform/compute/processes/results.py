@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from algos.pool.calls import Call
-from algos.pool.protocol import Batch, Done, End, PoolError
+from algos.pool.protocol import Done, End, PoolError, TaskBatch
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class ResultThread(threading.Thread):
 
     def __init__(
         self,
-        open_batch: Callable[[Callable[[Sequence[End]], None]], Batch],
+        open_batch: Callable[[Callable[[Sequence[End]], None]], TaskBatch],
         results: dict[int, Any],
         release: Callable[[], object],
     ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from test_agents import config  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
 from algos.learning.seated import SeatedPolicy
-from algos.learning.selfplay.matches import Players, play_against, play_all, play_match, scores
+from algos.learning.selfplay.matches import MatchPlayers, play_against, play_all, play_match, scores
 from algos.learning.selfplay.ratings import rate
 from algos.learning.selfplay.scripted import CONNECT4, TICTACTOE, Perfect, Random, TwoPly, random_player
 from algos.learning.selfplay.sides import are_alike, sides_of
@@ -41,8 +41,8 @@ class Steady:
         return np.full(len(obs), self._move), {}, None
 
 
-def players(*policies: Any, env: EnvSpec = TURNS, drawn: bool = True) -> Players:
-    return Players(env, policies, (drawn,) * len(policies), 1000)
+def players(*policies: Any, env: EnvSpec = TURNS, drawn: bool = True) -> MatchPlayers:
+    return MatchPlayers(env, policies, (drawn,) * len(policies), 1000)
 
 
 # Matches

@@ -9,7 +9,7 @@ from learned import advance, algorithm, leaves, parameters
 from test_agents import MORTALS, SMALL, TURNS  # type: ignore[import-not-found]  # pytest puts this folder on the path
 
 from algos.common.keys import Stream, episode_seed
-from algos.learning.selfplay.matches import Players, play_match
+from algos.learning.selfplay.matches import MatchPlayers, play_match
 from algos.learning.selfplay.meetings import Draw, Settings
 from algos.networks.actor import ActorPolicy
 from algos.networks.multiagent.versions import VersionsActor, stack
@@ -247,7 +247,7 @@ def test_evaluations_are_games_of_each_policy_against_its_first_version_on_sides
     seeds = [episode_seed(one.seed, Stream.EVALUATION, 2, k) for k in range(6)]
     for k, name in enumerate(one.names):
         two = tuple(ActorPolicy(parts[k].architecture, of[k]) for of in (now, one.frozen.version(0)))
-        games = play_match(Players(one.env, two, (False, True), 1000), 0, 1, seeds).returns[:, 0]
+        games = play_match(MatchPlayers(one.env, two, (False, True), 1000), 0, 1, seeds).returns[:, 0]
         mine = [games[6 * (k % 2) + k] for k in range(6)]  # the second six are on exchanged sides
         assert row[f"eval/{name}/return_mean"] == np.mean(mine)
         assert row[f"eval/{name}/return_std"] == pytest.approx(np.std(mine))

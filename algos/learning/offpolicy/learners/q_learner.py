@@ -15,7 +15,7 @@ from algos.learning.replay.batch import Batch, Floats
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.dense import make_q_backend
 from algos.networks.dense.draw import draw_uniform
-from algos.networks.dense.q import REPORTED, QSteps, QVectors, Transitions
+from algos.networks.dense.q import REPORTED, QSteps, QTransitions, QVectors
 from algos.networks.dense.shape import DenseShape, adam_scales
 from envs.spaces.sparse import SparseRows
 
@@ -55,7 +55,7 @@ class DenseQLearner:
         action = batch.action.reshape(batch.reward.shape).astype(np.int32)
         (rows, sparse), (next_rows, next_sparse) = self._see(batch.obs), self._see(batch.next_obs)
         told = batch.reward, batch.discount, batch.weight
-        given = Transitions(rows, next_rows, action, *told, sparse, next_sparse)
+        given = QTransitions(rows, next_rows, action, *told, sparse, next_sparse)
         report, distance = self._backend.update(given, steps)
         check_report(report, self.reported, self.updates)
         self.updates += U

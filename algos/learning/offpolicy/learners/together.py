@@ -13,7 +13,7 @@ from algos.learning.distributed import Learners, check_learners
 from algos.learning.offpolicy.learners.learner import ExploresByParameters, OffPolicyLearner
 from algos.learning.offpolicy.learners.microbatches import Microbatches
 from algos.learning.replay.batch import Floats
-from algos.learning.replay.streams import Reader, Rows
+from algos.learning.replay.streams import DrawnRows, Reader
 from algos.learning.torch_learner import DistributedContext, check_device
 from algos.networks.architecture import Weights
 
@@ -48,7 +48,7 @@ class LearnerOfRows:
         self._reader: Reader | None = None
         self._compared = 0
 
-    def learn(self, rows: Rows, rate: float) -> tuple[NDArray[np.float64], Floats]:
+    def learn(self, rows: DrawnRows, rate: float) -> tuple[NDArray[np.float64], Floats]:
         """Learn of the rows that were drawn, of which only this learner's parts are read."""
         if self._reader is None:
             self._reader = Reader(rows.streams)
@@ -82,7 +82,7 @@ class LearnerOfRows:
 
 
 class LearnersTogether:
-    """`OffPolicyLearner` of `Rows`: one learner that computes all parts of a batch, or several that share them.
+    """`OffPolicyLearner` of `DrawnRows`: one learner that computes all parts of a batch, or several that share them.
 
     No number depends on how many: gradients of the parts are added up in the parts' order.
     """
@@ -111,7 +111,7 @@ class LearnersTogether:
         """See `OffPolicyLearner.updates`."""
         return self._first.updates
 
-    def update(self, batch: Rows, rate: float) -> tuple[NDArray[np.float64], Floats]:
+    def update(self, batch: DrawnRows, rate: float) -> tuple[NDArray[np.float64], Floats]:
         """See `OffPolicyLearner.update`.
 
         Raises:
