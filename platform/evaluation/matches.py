@@ -134,7 +134,7 @@ def play_matches(
     pairs = list(itertools.combinations(range(len(players)), 2))
     pairs = pairs if everybody else [(i, j) for i, j in pairs if i < len(own) <= j]
     drawn = tuple(stochastic or not player.learned for player in players)
-    who = matches.Players(env, tuple(player.policy for player in players), drawn, max_steps)
+    who = matches.MatchPlayers(env, tuple(player.policy for player in players), drawn, max_steps)
     with closing(_pool(env.id, words, workers)) as pool:
         results = matches.play_all(who, pairs, seeds, pool, _tell)
     return Matches(players, results, rate(results.wins, results.draws) if everybody else None)

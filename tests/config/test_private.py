@@ -125,5 +125,5 @@ class Looked:
 def test_multiprocessing_notes_that_a_process_is_beginning(tmp_path: Path) -> None:
     sent = tmp_path / "sent"
     sent.write_bytes(pickle.dumps({}) + pickle.dumps(Looked()))
-    assert spawn._main(os.open(sent, os.O_RDONLY), 0) is True  # type: ignore[attr-defined]
+    assert spawn._main(os.open(sent, os.O_RDONLY), 0) is True
     assert not is_beginning()
