@@ -39,6 +39,8 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 from scripts.bench.harness import Report, command_line, describe_machine, finish, list_versions, versions  # noqa: E402
 
 PEERS = Path(__file__).with_name("peers")
+OURS = "paddock_ppo.py"  # in it
+LOADS = {"PYTHONPATH": str(Path(__file__).with_name("loads"))}  # where the module `premade` lies
 PACKAGES = ("paddock", "torch", "numpy", "gymnasium", "stable-baselines3")
 PUBLISHED = 46_000, 55_000  # PufferLib 3's trainer on Gymnasium's CartPole on two cores (specs/vector.md), steps/s
 GOAL, GOAL_S, GOAL_EVERY, GOAL_EPISODES = 475.0, 10.0, 5120, 20
@@ -133,7 +135,7 @@ def bench_cartpole(options: argparse.Namespace) -> Report:
     """The classic recipe for everyone."""
     updates = 6 if options.quick else 20
     contenders = [
-        Contender("paddock", "paddock_ppo.py", CLASSIC, [[]] if options.quick else [[], AHEAD], updates),
+        Contender("paddock", OURS, CLASSIC, [[]] if options.quick else [[], AHEAD], updates),
         *peers(CLASSIC, updates, options.quick),
     ]
     row = measure(f"CartPole-v1, CleanRL's classic recipe: {describe(CLASSIC)}", contenders, options.repeats)
@@ -146,8 +148,8 @@ def bench_walker(options: argparse.Namespace) -> Report:
     updates = 1 if options.quick else 2
     grid = [HALVES] if options.quick else [[], AHEAD, WORKERS, HALVES, [*WORKERS, *AHEAD]]
     contenders = [
-        Contender("paddock", "paddock_ppo.py", recipe, grid, updates),
-        Contender("paddock, env=bipedal", "paddock_ppo.py", recipe | {"env": BIPEDAL}, grid, updates),
+        Contender("paddock", OURS, recipe, grid, updates),
+        Contender("paddock, env=bipedal", OURS, recipe | {"env": BIPEDAL}, grid, updates),
         *peers(recipe, updates, options.quick),
     ]
     row = measure(f"BipedalWalker-v3, RL-Zoo's recipe: {describe(recipe)}", contenders, options.repeats)
@@ -158,7 +160,7 @@ def bench_own(options: argparse.Namespace) -> Report:
     """Large batches of each one's choice."""
     sizes = [[f"vec.num_envs={size}"] for size in ((64,) if options.quick else (64, 128, 256))]
     grid = [[*how, *size] for size in sizes for how in ([], HALVES)]
-    contenders = [Contender("paddock", "paddock_ppo.py", OWN, grid, updates=12)]
+    contenders = [Contender("paddock", OURS, OWN, grid, updates=12)]
     if options.pufferlib:
         settings = [[512, 0]] if options.quick else [[256, 0], [512, 0], [512, 2]]
         contenders.append(Contender("pufferlib", "pufferlib_ppo.py", PUFFER, settings, 3, options.pufferlib))
@@ -202,12 +204,14 @@ def bench_structured(name: str, options: argparse.Namespace) -> Report:
     recipe = STRUCTURED | {"env": f"premade:bench/{name}-v0"}
     updates, dense = (4 if options.quick else 12), ["algo.encoder=mlp"]
     contenders = [
-        Contender("paddock", "paddock_ppo.py", recipe, [dense], updates),
-        Contender("paddock, flattened", "paddock_ppo.py", recipe, [[*dense, *FLATTENED]], updates),
+        Contender("paddock", OURS, recipe, [dense], updates, environment=LOADS),
+        Contender("paddock, flattened", OURS, recipe, [[*dense, *FLATTENED]], updates, environment=LOADS),
     ]
     if options.pufferlib:
         contenders.append(
-            Contender("pufferlib", "pufferlib_ppo.py", recipe, [[64, 0]], max(2, updates // 3), options.pufferlib)
+            Contender(
+                "pufferlib", "pufferlib_ppo.py", recipe, [[64, 0]], max(2, updates // 3), options.pufferlib, LOADS
+            )
         )
     row = measure(f"{name}, observations made beforehand: {describe(recipe)}", contenders, options.repeats)
     return row | {"claims": compare(row, "paddock", {"paddock, flattened": 1.5, "pufferlib": 1.5})}
@@ -307,10 +311,11 @@ def measure(title: str, contenders: list[Contender], repeats: int) -> Report:
                         skipped[who.title] = str(refused)
             except Missing as missing:
                 skipped[who.title] = str(missing)
-                continue
             if tried:
                 skipped.pop(who.title, None)
                 chosen[who.title], rates[who.title] = max(tried, key=lambda one: one[0])[1], []
+            elif who.file == OURS:
+                raise RuntimeError(f"{who.title} could not be measured: {skipped[who.title]}")
         for repeat in range(repeats):
             for who in contenders:
                 if who.title in chosen:

@@ -90,6 +90,19 @@ def test_who_is_not_installed_is_left_out_with_a_line(tmp_path: Path) -> None:
     assert "environment" in table and "policy" in table and "learning" in table and "waiting" in table
 
 
+@pytest.mark.parametrize("env", ["CartPole-v9", "nobody_has_this:CartPole-v1"])
+def test_a_bench_without_ours_is_an_error(env: str) -> None:
+    ours = Contender("paddock", bench_ppo.OURS, TINY | {"env": env}, [[]], updates=1)
+    with pytest.raises(RuntimeError, match=r"paddock could not be measured: .*(CartPole|nobody_has_this)"):
+        measure("a row", [ours], repeats=1)
+
+
+def test_observations_made_beforehand_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_ppo, "STRUCTURED", bench_ppo.STRUCTURED | TINY)
+    row = bench_ppo.bench_structured("MiniGrid", Namespace(quick=True, repeats=1, pufferlib=None))
+    assert list(row["contenders"]) == ["paddock", "paddock, flattened"]
+
+
 def test_a_peer_that_fails_is_an_error_that_names_it(tmp_path: Path) -> None:
     failing = tmp_path / "failing.py"
     failing.write_text("raise ValueError('no such recipe')\n")
