@@ -30,8 +30,8 @@ SETTINGS: dict[str, Any] = {"needs": ONE_CPU, "retry_errors": 0, "renew_after": 
 class FakeWorker(WorkerConnection):
     """A worker that says what it is told to."""
 
-    def __init__(self, address: str) -> None:
-        capacity = {"cpu": 1, "memory_gb": 1.0, "gpu": 0}
+    def __init__(self, address: str, threads: int = 1) -> None:
+        capacity = {"cpu": threads, "memory_gb": 1.0, "gpu": 0}
         super().__init__(address, SimpleNamespace(abort=lambda: None), {"capacity": capacity, "leaving": False})
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -423,6 +423,34 @@ def test_objects_spread_over_workers_that_come_later() -> None:
         await _turns()
         assert isinstance(_error(value), PoolError)
         assert [worker.objects for worker in workers] == [0, 0, 0]
+        for worker in workers:
+            worker.end.set_result(None)
+        await asyncio.gather(*served)
+
+    asyncio.run(main())
+
+
+def test_objects_come_to_rest_on_workers_of_several_sizes() -> None:
+    async def main() -> None:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+        workers: list[Any] = [FakeWorker("tcp://small", 1), FakeWorker("tcp://large", 4)]
+        served = [asyncio.ensure_future(dispatcher.serve(workers[0]))]
+        actors = [ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU) for _ in range(2)]
+        await _turns()
+        moves: list[Any] = []
+        move = dispatcher.placement._move
+
+        def count(actors: Any) -> None:
+            moves.append(actors)
+            assert len(moves) < 50, "objects move for ever"
+            move(actors)
+
+        dispatcher.placement._move = count  # type: ignore[method-assign]
+        served.append(asyncio.ensure_future(dispatcher.serve(workers[1])))
+        await _turns()
+        assert [worker.objects for worker in workers] == [0, 2]
+        for actor in actors:
+            actor.close()
         for worker in workers:
             worker.end.set_result(None)
         await asyncio.gather(*served)

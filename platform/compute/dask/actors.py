@@ -148,7 +148,7 @@ class ActorPlacement:
         return [item for actor in self._actors for item in actor.items.values()]
 
     def _move(self, actors: Iterable[ActorHandle]) -> None:
-        """Make each object on a worker: the one with the fewest objects for its threads."""
+        """Make each object on a worker: the one that will have the fewest objects for its threads."""
         for actor in actors:
             if actor.worker is not None:
                 actor.worker.objects -= 1
@@ -156,7 +156,8 @@ class ActorPlacement:
                     actor.worker.send("drop", actor.key)
             others = [other.worker for other in self._actors if other is not actor]
             fitting = self._fitting(actor.needs)
-            worker = min(fitting, key=lambda worker: others.count(worker) / worker.threads, default=None)
+            # With this one counted, as `_crowded` does: `settle` would move it for ever to where it should not stay.
+            worker = min(fitting, key=lambda worker: (others.count(worker) + 1) / worker.threads, default=None)
             actor.worker = worker
             if worker is not None:
                 actor.key = uuid.uuid4().hex
