@@ -403,6 +403,31 @@ def test_a_call_that_an_object_is_closed_under_is_refused_and_goes_nowhere() -> 
     asyncio.run(main())
 
 
+def test_a_task_that_kills_every_worker_ends_though_an_object_is_called_on_them_too() -> None:
+    async def lose() -> list[int]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=1, timeout_s=None)
+        ends, lost = Ends(), []
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+        actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
+        for number in range(4):
+            worker = FakeWorker(f"tcp://{number}:1")
+            serving = asyncio.ensure_future(dispatcher.serve(worker))
+            await _turns()
+            if not worker.runs:  # the call of before comes first, and is not to blame
+                worker.answer_all()
+            actor.call("add", 1)
+            await _turns()
+            worker.end.set_result(None)
+            await serving
+            await _turns()
+            lost += [number] if ends.done else []
+        (done,) = ends.done
+        assert isinstance(done.error, WorkerLost) and "lost its worker 2 times" in str(done.error)
+        return lost
+
+    assert asyncio.run(lose()) == [1, 2, 3]
+
+
 def test_objects_spread_over_workers_that_come_later() -> None:
     async def main() -> None:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)

@@ -263,7 +263,8 @@ class Dispatcher:
         self.workers.pop(worker.address, None)
         self.workers.place(worker)
         unended = [item for item in worker.items.values() if not item.over]
-        by_itself = len(worker.items) == 1
+        # Beside what is to run by itself there may be calls, which follow their objects wherever these live.
+        by_itself = worker.alone or len(worker.items) == 1
         running = {item.source: item for item in reversed(unended) if isinstance(item.source, ActorHandle)}
         given_up: list[Item] = []
         again: list[Item] = []
