@@ -302,6 +302,8 @@ class Faulty(gymnasium.Env):
                     os.kill(os.getpid(), signal.SIGKILL)
                 case "hang":
                     time.sleep(1000)
+                case "pause":
+                    time.sleep(0.6)
                 case "shape":
                     shape = (3,)
                 case "say":

@@ -81,6 +81,7 @@ class Coordinator:
         self._failed: dict[int, PaddockError] = {}  # what workers raised or died of
         self._losses = [0] * len(jobs)  # in a row
         self._next_look = 0.0
+        self._patience_s, self._told = 0.0, time.monotonic()  # see `_clock`
         for job in jobs:
             buffers.at_work[job.number] = IDLE
             processes.append(WorkerProcess(job, timeout_s))
@@ -204,7 +205,14 @@ class Coordinator:
 
     def _watch(self, w: int, task: RowIndex | str) -> None:
         self._task[w] = task
-        self._progress[w] = (self._buffers.at_work[w], time.monotonic())
+        self._progress[w] = (self._buffers.at_work[w], self._clock())
+
+    def _clock(self) -> float:
+        """Return the seconds by which workers are judged: none in which this process was stopped, as they were too."""
+        now = time.monotonic()
+        self._patience_s += min(now - self._told, 2 * LOOK_S)
+        self._told = now
+        return self._patience_s
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
         while not done():
@@ -247,8 +255,8 @@ class Coordinator:
 
     def _look(self) -> None:
         """Find workers that have died, or make no progress."""
-        now = time.monotonic()
-        self._next_look = now + LOOK_S
+        self._next_look = time.monotonic() + LOOK_S
+        now = self._clock()
         for w, process in enumerate(self._processes):
             if self._task[w] is None:
                 continue

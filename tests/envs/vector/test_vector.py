@@ -643,6 +643,19 @@ def test_a_fault_names_its_environment_and_its_cause(make: Any, fault: str) -> N
     assert not any(process.is_running() for process in processes)
 
 
+def test_no_worker_is_to_blame_for_time_in_which_everything_was_stopped(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by Ctrl-Z, or where a cluster suspends jobs: nothing runs then, and the clock goes on."""
+    vec = make(multiprocess(timeout_s=1.0), faulty("pause"))
+    vec.reset(seed=100)
+    vec.step(np.zeros(N, int))
+    clock = time.monotonic
+    stopped = clock() + 0.3  # in the midst of the step that takes its time
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + 1000 * (clock() > stopped))
+    assert vec.step(np.zeros(N, int))[1].tolist() == [1.0] * N
+
+
 def test_an_info_that_is_nothing_here_is_named(make: Any) -> None:
     vec = make(multiprocess(), faulty("jam"))
     vec.reset(seed=100)
