@@ -23,6 +23,7 @@ from algos.pool.executor import FLUSH_S, Executor, Job, Resident
 from algos.pool.script import Script, load, run_for
 
 ALIVE_S = 4.0  # between two signs of life
+STOPPED_S = 1.0  # a process that was late by so much, and did not compute, was stopped
 TIMEOUT_EXIT_CODE = 75
 
 
@@ -192,7 +193,12 @@ class DriverConnection:
         """Tell the driver that this process lives, and end it where a task has outstayed its limit."""
         told = time.monotonic()
         while True:
-            await asyncio.sleep(0.1 if self._limited else ALIVE_S)
+            pause_s, begun, computed_s = 0.1 if self._limited else ALIVE_S, time.monotonic(), time.process_time()
+            await asyncio.sleep(pause_s)
+            # A process that only computed was not stopped, though a task may have held the interpreter.
+            late_s = time.monotonic() - begun - pause_s - (time.process_time() - computed_s)
+            if late_s > STOPPED_S:
+                self._executor.excuse(late_s)
             # A thread cannot be interrupted, so a task that exceeds its limit takes its process along.
             overdue = self._executor.overdue(self)
             if overdue:

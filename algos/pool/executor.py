@@ -43,7 +43,7 @@ class Job:
     renew_after: int | None = None  # tasks of this series after which the process is renewed
     series: str = ""
     running: int | None = None  # the task that runs
-    began: float = 0.0  # when it did, of time.monotonic()
+    began: float = 0.0  # when it did, by the executor's clock
 
 
 @dataclass(eq=False)
@@ -59,6 +59,7 @@ class Executor:
     _running: dict[Job, None] = field(default_factory=dict)
     _series: dict[str, int] = field(default_factory=dict)
     _closed: bool = False
+    _stopped_s: float = 0.0  # in which this process did not run
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
@@ -87,12 +88,20 @@ class Executor:
         with self._changed:
             self._closed = True
 
+    def excuse(self, seconds: float) -> None:
+        """Let so many seconds, in which this process was stopped, count for no task's limit."""
+        self._stopped_s += seconds
+
+    def _clock(self) -> float:
+        return time.monotonic() - self._stopped_s
+
     def overdue(self, client: Client) -> list[int]:
         """A client's tasks that run and have exceeded their limit."""
-        now = time.monotonic()
+        now = self._clock()
         with self._changed:
             running = [job for job in self._running if job.client is client and job.limit_s is not None]
-        return [job.running for job in running if job.running is not None and now - job.began > (job.limit_s or 0.0)]
+        found = [(job.running, now - job.began > (job.limit_s or 0.0)) for job in running]
+        return [task for task, late in found if late and task is not None]
 
     def _work(self) -> None:
         while True:
@@ -116,7 +125,9 @@ class Executor:
                 task, data = job.tasks.popleft()
             except IndexError:
                 return False
-            job.running, job.began = task, (began := time.monotonic())
+            # In this order: `overdue` may look between any two.
+            job.began, began = self._clock(), time.monotonic()
+            job.running = task
             good, value = perform(job.run, data)
             seconds = time.monotonic() - began
             job.running = None

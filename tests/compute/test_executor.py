@@ -1,8 +1,10 @@
 """What runs tasks in a worker process: whatever it takes ends there or is given back."""
 
 import asyncio
+import os
 import pickle
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -98,6 +100,29 @@ class Closes:
 
     def close(self) -> None:
         self.closed.set()
+
+
+def test_no_task_is_to_blame_for_time_in_which_its_process_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a cluster suspends jobs, and takes them up an hour later: the clock goes on all the while."""
+    executor, may_end, clock = Executor(1, 1.0, 0, lambda: None), threading.Event(), time.monotonic
+
+    async def live() -> list[tuple[object, ...]]:
+        driver = DriverConnection(None, executor, asyncio.get_running_loop(), None)
+        driver._limited = True
+        executor.add(Job(driver, lambda _: may_end.wait(10), deque([(0, b"")]), 1, 0.0, 0, limit_s=60.0))
+        living = asyncio.ensure_future(driver._live())
+        await asyncio.sleep(0.05)
+        stopped = clock()
+        monkeypatch.setattr(time, "monotonic", lambda: clock() + 3600 * (clock() > stopped))
+        await asyncio.sleep(0.25)
+        living.cancel()
+        assert executor.overdue(driver) == []
+        return driver._out
+
+    monkeypatch.setattr(os, "_exit", lambda code: None)
+    said = asyncio.run(live())
+    may_end.set()
+    assert [operation for operation, *_ in said] == ["alive"]
 
 
 def test_an_exception_that_cannot_even_be_told_is_an_end() -> None:
