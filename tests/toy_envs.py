@@ -323,6 +323,27 @@ class Faulty(gymnasium.Env):
             raise RuntimeError("the door sticks")
 
 
+class Shut(gymnasium.Env):
+    """Cuts its episodes off where no action is legal any more; until then one of two is, and the other is no action."""
+
+    observation_space = spaces.Dict({"place": spaces.Box(0, 9, (1,)), "action_mask": spaces.MultiBinary(2)})
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert action == self.count % 2, action
+        self.count += 1
+        return self._observe(), 1.0, False, self.count == 5, {}
+
+    def _observe(self) -> Any:
+        legal = [0, 0] if self.count == 5 else [1 - self.count % 2, self.count % 2]
+        return {"place": np.array([self.count], np.float32), "action_mask": np.array(legal, np.int8)}
+
+
 class Forever(Faulty):
     """Episodes that never end."""
 
@@ -341,3 +362,4 @@ gymnasium.register("Samples-v0", "toy_envs:Samples")
 gymnasium.register("Workshop-v0", "toy_envs:Workshop")
 gymnasium.register("Faulty-v0", "toy_envs:Faulty")
 gymnasium.register("Forever-v0", "toy_envs:Forever")
+gymnasium.register("Shut-v0", "toy_envs:Shut")

@@ -21,6 +21,7 @@ from algos.learning.rollouts.rollout import Rollout
 from algos.learning.rollouts.trace import Trace
 from algos.networks.actor import make_actor
 from algos.networks.architecture import Architecture, Weights
+from algos.networks.inputs import offer
 from algos.networks.multiagent.parts import Parts
 from algos.networks.multiagent.versions import VersionsActor
 from algos.networks.native_policy import make_player
@@ -136,6 +137,7 @@ class Collector:
             steps = self._player.play(noise[0])
             if config.exploration:
                 steps.logprob[:] = 0
+                offer(config.architecture.inputs.layout, steps.final_obs)  # as traces do
             played, over = [steps], steps.terminated | steps.truncated
             action, self._envs.obs = parts.pack([steps.action], [None]), [steps.obs[T]]
         else:

@@ -169,7 +169,7 @@ class Trace:
         if finals:
             kind = self.obs.dtype if self._parts.wide is None else self._parts.wide[0]
             final_obs = self._parts.narrow(self._k, np.array(finals, kind))
-            if explored and self.acts is not None:  # the best action there is asked for, of who waited too
+            if explored:  # the best action there is asked for, though none may be legal where nobody acts any more
                 offer(self._parts.each[self._k].architecture.inputs.layout, final_obs)
         return Steps(
             obs=self.obs,

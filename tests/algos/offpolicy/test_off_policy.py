@@ -93,6 +93,15 @@ def test_choices_of_soft_actors_learn_without_torch_unless_it_is_asked_for(tmp_p
     assert not isinstance(algorithm("choices", tmp_path, "algo.backend=torch").learner, DenseActorCritic)
 
 
+@pytest.mark.parametrize("variant", ["dqn", "prioritized", "r2d2", "pqn"])
+def test_where_nothing_is_legal_after_an_episode_was_cut_off_anything_may_be_best(variant: str, tmp_path: Path) -> None:
+    """Else a target would be the least number there is."""
+    words = ["env=gymnasium", "env.id=toy_envs:Shut-v0", "env.fresh=false"]
+    algo = algorithm(variant, tmp_path, *words)
+    losses = [row[f"{algo.group}/loss"] for row in advance(algo, 8) if f"{algo.group}/loss" in row]
+    assert len(losses) > 3 and max(losses) < 100
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_interrupted_after_any_row_it_goes_on_the_same(variant: str, tmp_path: Path) -> None:
     whole = algorithm(variant, tmp_path / "whole")
