@@ -97,7 +97,7 @@ class AgentJobs:
         size = 2 * self.settings.pairs_per_task
         played, ends = yield from play_evaluation(self.settings, distribution, size)
         report_lost(ends, f"an evaluation in niche {niche.number}")
-        kept, steps = played.returns[~np.isnan(played.returns)], int(played.lengths.sum())
+        kept, steps = played.returns[np.isfinite(played.returns)], int(played.lengths.sum())
         cut = count_cut(played.lengths, niche.problem.eval_max_steps)
         return Scored(float(kept.mean()) if len(kept) else LOST, steps, cut)
 

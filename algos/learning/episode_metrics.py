@@ -36,22 +36,25 @@ def own_metrics(group: str, names: Sequence[str], told: NDArray[np.float64]) -> 
 def summarize(played: Episodes, names: Sequence[str], best: float, iteration: int, max_steps: int) -> dict[str, float]:
     """Return the metrics of a policy's evaluation; none where nothing is left of it.
 
+    Episodes whose return is no finite number are left out: the best would stay infinite, and no policy be better.
+
     Args:
         names: of what the environment told of itself.
         best: mean return of the best evaluation before.
         iteration: that the policy is of.
         max_steps: after which an episode was cut off.
     """
-    kept = ~np.isnan(played.returns)
+    kept = np.isfinite(played.returns)
     returns, lengths = played.returns[kept], played.lengths
     if not len(returns):
         return {}
-    each = played.each if played.lives else returns
+    lives = [of for of, counts in zip(played.lives, kept, strict=True) if counts] if played.lives else []
+    each = np.concatenate(lives) if lives else returns
     mean = float(each.mean())
     return {
         "eval/return_mean": mean,
         "eval/return_std": float(each.std()),
-        **team_metrics(played.lives),
+        **team_metrics(lives),
         "eval/length_mean": float(lengths.mean()),
         **own_metrics("eval", names, played.told),
         "eval/episodes": len(returns),

@@ -460,7 +460,9 @@ def test_a_lost_niche_counts_for_no_mean() -> None:
     assert not {"train/return_mean", "eval/return_mean"} & row.keys()
 
 
-@pytest.mark.parametrize(("returns", "score"), [([1.0, np.nan, 3.0], 2.0), ([np.nan, np.nan], LOST), ([], LOST)])
+@pytest.mark.parametrize(
+    ("returns", "score"), [([1.0, np.nan, 3.0, np.inf], 2.0), ([np.nan, -np.inf, np.inf], LOST), ([], LOST)]
+)
 def test_an_episode_without_a_return_counts_for_no_score(
     returns: list[float], score: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -471,7 +473,7 @@ def test_an_episode_without_a_return_counts_for_no_score(
 
     monkeypatch.setattr("algos.evolution.jobs.play_evaluation", play)
     here, niche, _ = jobs(SerialPool())
-    # A score of NaN is above and below none: it would win a niche over those that come after it.
+    # A score of NaN is above and below none: it would win a niche over those that come after it; so would infinity.
     assert finish(SerialPool(), here.score(niche, niche.mean, 0)) == Scored(score, 5 * len(returns))
 
 

@@ -9,6 +9,7 @@ import pytest
 from learned import advance, algorithm, assert_same, followed, leaves, parameters, played, weights
 
 from algos.learning.episode_metrics import summarize
+from algos.learning.episodes import Episodes
 from algos.learning.policy_episodes import Performance, perform
 from algos.learning.rollouts.collector import Collector, RolloutConfig
 from algos.learning.rollouts.resume_point import ResumePoint
@@ -202,6 +203,15 @@ def test_lives_and_teams_are_counted_in_whole_episodes(in_company: bool) -> None
     assert told["eval/lives"] == 25 and told["eval/episodes"] == 5
     assert told["eval/return_mean"] == pytest.approx(total / 25)
     assert told["eval/team_return_mean"] == pytest.approx(total / 5)
+
+
+def test_episodes_whose_return_is_no_finite_number_are_left_out_with_their_lives() -> None:
+    returns, lengths, told = np.array([np.inf, 2.0, -np.inf, 4.0, np.nan]), np.full(5, 10), np.zeros((5, 0))
+    alone = summarize(Episodes(returns, lengths, [None] * 5, told), (), 1.0, 7, 100)
+    assert (alone["eval/return_mean"], alone["eval/return_best"], alone["eval/episodes"]) == (3.0, 3.0, 2)
+    lives = [np.array([mean - 1, mean + 1]) for mean in returns]
+    together = summarize(Episodes(returns, lengths, [None] * 5, told, lives), (), 1.0, 7, 100)
+    assert (together["eval/return_mean"], together["eval/team_return_mean"], together["eval/lives"]) == (3.0, 6.0, 4)
 
 
 def test_an_episode_that_is_cut_off_counts_the_lives_that_went_on() -> None:
