@@ -6,7 +6,7 @@ to the workers and only scalars come back.
 """
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -20,6 +20,7 @@ from algos.evolution.update import Adam, Decay, EvaluationLost
 from algos.learning.episode_metrics import own_metrics, summarize
 from algos.learning.episodes import Moments
 from algos.learning.flow import run_alone
+from algos.learning.learner import MEND
 from algos.networks.flat import MLP, Activation, FlatPolicy
 from algos.networks.initial import Initial, InitialPolicy
 from algos.networks.inputs import seated, spaces_of
@@ -115,8 +116,7 @@ class ES:
             returns, lengths = generation.returns, generation.lengths
             ascent = climb(self, generation, self.mean, self.adam)
             self.mean, self.adam = self.mean + ascent.update, ascent.adam
-            for sample in generation.moments:
-                self.observed = self.observed.merge(sample)
+            self._count_seen(generation.moments)
             self.iteration += 1
             self.step += int(lengths.sum())
             kept, size = np.isfinite(returns), np.sum(self.mean**2)
@@ -234,6 +234,20 @@ class ES:
             return None
         scale = self.problem.mlp.inputs.of_reals(observed.mean, observed.std(STD_FLOOR))
         return Normalizer(*scale, self.observation_clip)
+
+    def _count_seen(self, episodes: Sequence[Moments]) -> None:
+        """Count what was seen in episodes, but for those after which nothing could be normalized any more."""
+        left_out = 0
+        for sample in episodes:
+            with np.errstate(over="ignore", invalid="ignore"):
+                observed = self.observed.merge(sample)
+            if observed.finite:
+                self.observed = observed
+            else:
+                left_out += 1
+        if left_out:
+            what = "iteration %d: %d of %d episodes had an observation that is no finite number, and do not count; %s"
+            log.warning(what, self.iteration + 1, left_out, len(episodes), MEND)
 
     def _report_lost(self, generation: Generation) -> None:
         """Warn of lost tasks, or end the run where there is nothing left of a population."""

@@ -55,6 +55,11 @@ class Moments:
     def zero(cls, size: int) -> "Moments":
         return cls(0, np.zeros(size), np.zeros(size))
 
+    @property
+    def finite(self) -> bool:
+        """Whether all that was seen was finite numbers, and not too large for their squares."""
+        return bool(np.isfinite(self.mean).all() and np.isfinite(self.m2).all())
+
     def merge(self, other: "Moments") -> "Moments":
         """The moments of both samples together (Chan, Golub & LeVeque 1979)."""
         if other.count == 0:

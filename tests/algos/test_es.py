@@ -204,6 +204,23 @@ def test_an_update_of_nothing_is_none_of_its_size() -> None:
     assert (row["es/update_ratio"], row["es/gradient_norm"]) == (0.0, 0.0)
 
 
+class BlindPool(SerialPool):
+    """A pool on which each task's first episode saw what is no number."""
+
+    def imap_unordered(self, fn: Any, tasks: Any, **place: Any) -> Any:
+        for done in super().imap_unordered(fn, tasks, **place):
+            returns, lengths, (first, *others), told = done.value
+            seen = [replace(first, mean=np.full_like(first.mean, np.nan)), *others]
+            yield replace(done, value=(returns, lengths, seen, told))
+
+
+def test_what_is_no_number_is_not_normalized_by(caplog: pytest.LogCaptureFixture) -> None:
+    es = ES(**settings(pool=BlindPool(), observation_sampling=1.0, eval_every=100))
+    advance(es, 2)
+    assert es.observed.count > 0 and np.isfinite(es.observed.mean).all() and np.isfinite(es.observed.m2).all()
+    assert "iteration 2: 2 of 16 episodes had an observation that is no finite number" in caplog.text
+
+
 def test_losing_everyone_ends_the_run_with_the_reason() -> None:
     with pytest.raises(EvaluationLost, match="RuntimeError: gone"):
         advance(ES(**settings(pool=LosingPool({0, 1}))), 1)
