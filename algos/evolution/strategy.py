@@ -15,6 +15,7 @@ from algos.evolution.population import Problem, SearchDistribution
 from algos.evolution.update import Adam, decayed, estimate_gradient
 from algos.learning.episodes import Episodes, Moments
 from algos.learning.flow import Job
+from algos.learning.learner import REMEDY, Diverged
 from algos.networks.flat import Normalizer
 from algos.pool.protocol import Done, Pool
 from envs.ranges import Range
@@ -111,6 +112,9 @@ def climb(
 
     Args:
         optimizer: sgd follows the gradient as it is, and Adam's state only takes notice of it.
+
+    Raises:
+        Diverged: the policies there would have parameters that are no finite numbers.
     """
     distribution, sigma = generation.distribution, generation.sigma
     noise = distribution.problem.make_noise()
@@ -119,8 +123,13 @@ def climb(
     )
     rate = decayed(settings.learning_rate, settings.learning_rate_decay, settings.learning_rate_floor, adam.updates)
     pulled = gradient - settings.weight_decay * mean
-    update, after = adam.apply_gradient(pulled, rate)
-    return Ascent(gradient, rate * pulled if optimizer == "sgd" else update, after, rate)
+    with np.errstate(over="ignore", invalid="ignore"):  # which is found out below
+        update, after = adam.apply_gradient(pulled, rate)
+        update = rate * pulled if optimizer == "sgd" else update
+        parameters = (mean + update).astype(np.float32)
+    for k in np.flatnonzero(~np.isfinite(parameters))[:1]:
+        raise Diverged(f"in update {distribution.iteration + 1} a parameter is {parameters[k]}: {REMEDY}")
+    return Ascent(gradient, update, after, rate)
 
 
 def play_evaluation(

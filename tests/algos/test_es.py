@@ -21,6 +21,7 @@ from algos.evolution.population import SearchDistribution, play_members, play_pa
 from algos.evolution.strategy import Ascent, Generation, climb
 from algos.evolution.update import EvaluationLost, centred_ranks
 from algos.learning.episodes import Moments
+from algos.learning.learner import Diverged
 from algos.networks.flat import MLP, Population
 from algos.networks.heads import make_head
 from algos.pool.protocol import Done
@@ -224,6 +225,14 @@ def test_what_is_no_number_is_not_normalized_by(caplog: pytest.LogCaptureFixture
 def test_losing_everyone_ends_the_run_with_the_reason() -> None:
     with pytest.raises(EvaluationLost, match="RuntimeError: gone"):
         advance(ES(**settings(pool=LosingPool({0, 1}))), 1)
+
+
+def test_parameters_that_are_no_numbers_end_the_run_in_a_line() -> None:
+    es = ES(**settings(learning_rate=1e308))
+    said = r"^in update 1 a parameter is (-?inf|nan): learning has diverged; lower algo.learning_rate, or look at .*$"
+    with pytest.raises(Diverged, match=said):
+        advance(es, 2)
+    assert es.iteration == 0 and np.isfinite(es.mean).all()
 
 
 # Law 2: the same numbers however the work is cut
