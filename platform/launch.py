@@ -32,11 +32,11 @@ from .config.hydra_private import run_hydra
 from .config.mistakes import check_arguments, composition_error
 from .config.overrides import spell_run_dir
 from .config.plugins import check_runs_here, register_plugin
-from .config.sessions import moved, settle
+from .config.sessions import moved, settle, take_up
 from .runs.checkpoint import StorageError
 from .runs.folder import RunFolder, read_json
 from .runs.identity import env_name
-from .runs.loop import Outcome, Progress, RunFailed, restore, run
+from .runs.loop import Outcome, Progress, RunFailed, run
 from .runs.state import last_metrics, read_run_states
 from .runs.table import print_table
 from .sweep.trial import find_reporter
@@ -173,7 +173,7 @@ def play(
         folder = RunFolder.open(parts.path, parts.config, new=parts.new)
         try:
             parts = settle(parts, console)
-            start = restore(parts.algorithm, parts.checkpoints)
+            start = take_up(parts)
             reached = parts.budget.spent(start.metrics, start.elapsed_s) if start.metrics else None
             if reached is not None and folder.ended is not None:
                 console.message(f"{parts.path} has reached {reached} before; raise it to go on")

@@ -6,8 +6,10 @@ from typing import Any
 from algos.protocol import ChoosesPlace
 from envs.errors import ConfigError, resolve
 
+from ..runs.checkpoint import StateMismatch
 from ..runs.folder import read_config
 from ..runs.identity import changed_processors
+from ..runs.loop import Progress, restore
 from ..tracking.console import Console
 from .build import build
 from .experiment import FILES, ExperimentParts, build_algorithm
@@ -30,6 +32,23 @@ def settle(parts: ExperimentParts, console: Console) -> ExperimentParts:
     on_pool = not isinstance(algorithm, ChoosesPlace) or algorithm.plays_on_pool
     elsewhere = on_pool and not parts.pool.in_process
     return _with_vec(parts, vec.settle(algorithm.env, elsewhere, console.message))
+
+
+def take_up(parts: ExperimentParts) -> Progress:
+    """Bring the algorithm to where an earlier session came to; see `restore`.
+
+    Raises:
+        ConfigError: that one had another number of environments, and how each of them stands belongs to the state.
+    """
+    try:
+        return restore(parts.algorithm, parts.checkpoints)
+    except StateMismatch as error:
+        before, now = (config["vec"].get("num_envs") for config in (read_config(parts.path), parts.config))
+        if before == now:
+            raise
+        what = f"run.dir={parts.path} holds a run in the midst of the episodes of {before} environments"
+        remedy = "use the run's own value, or another run.dir="
+        raise ConfigError(f"{what}: vec.num_envs was {before} and is now {now}; {remedy}") from error
 
 
 def moved(parts: ExperimentParts) -> list[str]:

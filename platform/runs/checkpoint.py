@@ -41,6 +41,10 @@ class CheckpointError(PaddockError):
     """A checkpoint cannot be read, or does not fit what it is to be loaded into."""
 
 
+class StateMismatch(CheckpointError):
+    """A state has other leaves, or of other shapes, than what it is to be loaded into."""
+
+
 class StorageError(PaddockError):
     """The disk refuses what a run has to write: it is full, or gone."""
 
@@ -196,13 +200,13 @@ def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str 
     """Compare a state with one of the same making.
 
     Raises:
-        CheckpointError: a leaf is missing, unknown, or of another shape; it is named with both shapes.
+        StateMismatch: a leaf is missing, unknown, or of another shape; it is named with both shapes.
     """
     for name in sorted(set(state) | set(expected), key=str):
         leaf = f"{path}{name}"
         if name not in state or name not in expected:
             where = "the checkpoint lacks" if name not in state else "only the checkpoint has"
-            raise CheckpointError(f"{where} '{leaf}'; it was written by another version of the algorithm")
+            raise StateMismatch(f"{where} '{leaf}'; it was written by another version of the algorithm")
         got, want = state[name], expected[name]
         if isinstance(want, Mapping) and isinstance(got, Mapping):
             # One that begins empty, or whose keys are no names, grows and shrinks as the run goes on.
@@ -212,7 +216,7 @@ def check_fits(state: Mapping[str, Any], expected: Mapping[str, Any], path: str 
             # An array that begins without rows grows as the run goes on.
             if want.ndim and not want.shape[0] and np.shape(got)[1:] == want.shape[1:]:
                 continue
-            raise CheckpointError(f"'{leaf}' has shape {np.shape(got)} in the checkpoint and {want.shape} in this run")
+            raise StateMismatch(f"'{leaf}' has shape {np.shape(got)} in the checkpoint and {want.shape} in this run")
 
 
 def write_atomically(path: Path, content: bytes) -> None:

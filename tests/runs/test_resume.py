@@ -199,6 +199,16 @@ def test_of_runs_that_begin_in_the_same_second_each_has_a_folder(
     assert (theirs, rows(theirs), len(rows(own))) == (begun[0], rows(rival), 2)
 
 
+def test_another_number_of_environments_is_named_by_its_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["algo=ppo", "env=cartpole", "algo.num_steps=4", "algo.hidden=[8]", "compute=serial", "budget.iterations=1"]
+    run = [*small, f"run.dir={tmp_path}", "algo.minibatch_size=8"]
+    assert call_main(*run, "vec.num_envs=2") == 0
+    capsys.readouterr()
+    assert call_main(*run, "vec.num_envs=4") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"run.dir={tmp_path}" in line and "vec.num_envs was 2 and is now 4; use the run's own value, or" in line
+
+
 def test_a_file_system_without_locks_is_one_line_and_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
