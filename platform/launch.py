@@ -39,6 +39,7 @@ from .runs.identity import env_name
 from .runs.loop import Outcome, Progress, RunFailed, run
 from .runs.state import last_metrics, read_run_states
 from .runs.table import print_table
+from .sweep.claim import claim_folder
 from .sweep.trial import find_reporter
 from .tracking.console import Console
 from .tracking.messages import messages
@@ -89,9 +90,10 @@ def main() -> int:
         check_arguments(arguments)
         version.setbase("1.3")
         register_search_path()
-        if arguments.multirun and _prepare_sweep(arguments, job):
-            return 0
-        run_hydra(arguments, parser, job)
+        with contextlib.ExitStack() as stack:
+            if arguments.multirun and _prepare_sweep(arguments, job, stack):
+                return 0
+            run_hydra(arguments, parser, job)
         for failure in failures:
             raise failure
         if len(runs) > 1 and runs[0].exists():
@@ -115,8 +117,11 @@ def main() -> int:
     return 0
 
 
-def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction) -> bool:
+def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction, stack: contextlib.ExitStack) -> bool:
     """Make what sweeps are of known to Hydra, and check all jobs before the first one runs.
+
+    Args:
+        stack: of what ends with the sweep.
 
     Returns:
         Whether it was a dry run, and is over.
@@ -134,7 +139,7 @@ def _prepare_sweep(arguments: argparse.Namespace, job: TaskFunction) -> bool:
     OptunaSweeper.check = staticmethod(check)
     for plugin in (LocalLauncher, DaskLauncher, SlurmLauncher, OptunaSweeper):
         register_plugin(plugin)
-    return check_sweep(arguments, check, job)
+    return check_sweep(arguments, check, job, lambda sweep: stack.enter_context(claim_folder(sweep, arguments)))
 
 
 def experiment(parts: ExperimentParts) -> float | None:

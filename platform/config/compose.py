@@ -90,12 +90,19 @@ def apart() -> Iterator[None]:
             whole.hydra, job.cfg, version.version_base = before
 
 
-def check_sweep(arguments: argparse.Namespace, check: Callable[[DictConfig], Path], show: TaskFunction) -> bool:
-    """Compose and check every job of a multirun, before the first one runs and before anything is written.
+def check_sweep(
+    arguments: argparse.Namespace,
+    check: Callable[[DictConfig], Path],
+    show: TaskFunction,
+    claim: Callable[[DictConfig], None],
+) -> bool:
+    """Compose and check every job of a multirun, before the first one runs and before anything is written in a folder.
 
     Args:
         check: raises what is wrong with one job; returns the folder that it would use.
         show: prints what a job would be, in a dry run.
+        claim: takes the folder of a grid, given its configuration, Hydra's part included, and notes there if it is
+            another; not called in a dry run.
 
     Returns:
         Whether it was a dry run, and is over.
@@ -109,6 +116,8 @@ def check_sweep(arguments: argparse.Namespace, check: Callable[[DictConfig], Pat
         sweeper = master.hydra.sweeper
         if sweeper._target_ != BASIC_SWEEPER:
             return False  # it chooses values as it goes
+        if master.dry_run is not True:
+            claim(master)
         swept = [f"{key}={values}" for key, values in (sweeper.params or {}).items()]
         parsed = OverridesParser.create(loader).parse_overrides([*swept, *master.hydra.overrides.task])
         jobs = split_grid(parsed)

@@ -27,9 +27,14 @@ def spell_overrides(overrides: Sequence[str]) -> str:
 
 
 def spell_run_dir(path: Path) -> str:
-    """Return the override that names a run's folder, in Hydra's quotes where it would read the path otherwise."""
+    """Return the override that names a run's folder."""
+    return spell_override("run.dir", path)
+
+
+def spell_override(key: str, path: Path) -> str:
+    """Return the override of a key by a path, in Hydra's quotes where it would read the path otherwise."""
     plain = re.fullmatch(r"[\w/.+%@-]+", str(path), re.ASCII)
-    return f"run.dir={path if plain else QuotedString(str(path), Quote.single).with_quotes()}"
+    return f"{key}={path if plain else QuotedString(str(path), Quote.single).with_quotes()}"
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -197,6 +198,21 @@ def test_of_runs_that_begin_in_the_same_second_each_has_a_folder(
     assert call_main(*words, f"run.root={tmp_path / 'runs'}") == 0, capsys.readouterr().err
     theirs, own = sorted((tmp_path / "runs").iterdir())
     assert (theirs, rows(theirs), len(rows(own))) == (begun[0], rows(rival), 2)
+
+
+def test_of_grids_that_begin_in_the_same_second_each_has_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    this_second = SimpleNamespace(strftime=lambda _: "this second")
+    monkeypatch.setattr("hydra.core.utils.datetime", SimpleNamespace(now=lambda: this_second))
+    grid = [*TINY, "compute=serial", "budget.iterations=1", "--multirun"]
+    for words in (["seed=1,2"], ["seed=1,2"], ["seed=3"], ["seed=4", "algo.sigma=-1"]):
+        assert call_main(*grid, *words) == (2 if "algo.sigma=-1" in words else 0), capsys.readouterr().err
+    assert "has reached" not in capsys.readouterr().out
+    found = {str(path.parent.relative_to(tmp_path / "multirun")) for path in tmp_path.rglob("metrics.jsonl")}
+    assert found == {f"this second{n}/{job}" for n, job in [("", 0), ("", 1), ("-2", 0), ("-2", 1), ("-3", 0)]}
+    assert len(list((tmp_path / "multirun").iterdir())) == 3
 
 
 def test_another_number_of_environments_is_named_by_its_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
