@@ -221,7 +221,7 @@ class Table:
     def start(self, rows: RowIndex) -> tuple[Any, dict[str, Any]]:
         """What a reset of these environments gives: everybody's observations, and the infos of those that began."""
         infos: dict[str, Any] = {}
-        self._collect(infos, self.everyone)
+        self._collect(infos, rows, whole=True)
         if self.arrays.lives is not None:
             infos["acts"] = self.arrays.lives.acts.copy()
         self.mark(FREE, rows)
@@ -279,11 +279,12 @@ class Table:
         infos["final_obs"], infos["_final_obs"] = observations, ended
         infos["final_info"], infos["_final_info"] = {"episode": episode, "_episode": ended}, ended
 
-    def _collect(self, infos: dict[str, Any], rows: RowIndex) -> None:
-        """Enter what these environments had to say into the infos of their batch; keep what others had."""
-        size = len(numbers(rows))
+    def _collect(self, infos: dict[str, Any], rows: RowIndex, whole: bool = False) -> None:
+        """Enter what these environments had to say into the infos of their batch, or of all; keep what others had."""
+        ids = numbers(rows)
+        size = self.num_envs if whole else len(ids)
         position = np.full(self.num_envs, -1)
-        position[rows] = np.arange(size)
+        position[rows] = ids if whole else np.arange(size)
         said, self._said = self._said, []
         for at, part in said:
             inside = position[at] >= 0

@@ -443,6 +443,18 @@ def test_chosen_environments_are_stepped_and_restarted(make: Any, backend: Any) 
     np.testing.assert_array_equal(again[~mask][:3], obs[~mask][:3])
 
 
+def test_what_others_have_to_say_waits_for_their_batch_where_some_are_reset(make: Any) -> None:
+    vec = make(multiprocess(), TASKS["parts"])
+    vec.reset(seed=100)
+    vec.send(actions_for(vec, 1)[0])
+    vec._coordinator.wait_for(slice(0, N))
+    mask = np.arange(N) >= 4
+    infos = vec.reset(seed=200, options={"reset_mask": mask})[1]
+    assert infos.keys() == {"limit", "_limit", "options", "_options"} and infos["_limit"].tolist() == mask.tolist()
+    infos = vec.recv(slice(0, 4))[4]
+    assert infos["_where"].all() and infos["deep"]["name"].tolist() == ["x"] * 4
+
+
 def test_two_sends_to_one_worker_are_both_answered(make: Any, backend: Any) -> None:
     vec, other = make(backend, TASKS["box"]), make(SERIAL, TASKS["box"])
     vec.reset(seed=1), other.reset(seed=1)
