@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.inputs import Inputs
 from envs.native.forward import DenseForward, expand
+from envs.spaces.sparse import SparseRows
+
+Features = NDArray[np.float32] | SparseRows
 
 
 class Actor(Protocol):
@@ -58,18 +61,26 @@ class DenseActor:
 
     def act(self, obs: NDArray[Any], state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """See `Actor.act`."""
-        inputs, support = self._architecture.inputs, self._architecture.support
+        return outputs_of(self._architecture, obs, self.forward(self.features(obs))), state
+
+    def features(self, obs: NDArray[Any]) -> Features:
+        """Return what the first layer sees of obs [B, *shape], normalized as these weights have it."""
+        inputs = self._architecture.inputs
         if inputs.sparse is not None:
-            out = self._forward(expand(inputs.sparse, inputs.layout.octets(obs), self._weights.normalizer))
-        else:
-            numbers = self._weights.normalize(obs if inputs.plain else inputs.numbers(obs))
-            if numbers.dtype != np.float32 or numbers.ndim != 2:
-                numbers = as_features(numbers)
-            out = self._forward(numbers)
-        if support is not None:
-            out = support.expect(out)
-        legal = inputs.legal(obs)
-        return out if legal is None else inputs.head.masked(out, legal), state
+            return expand(inputs.sparse, inputs.layout.octets(obs), self._weights.normalizer)
+        numbers = self._weights.normalize(obs if inputs.plain else inputs.numbers(obs))
+        return numbers if numbers.dtype == np.float32 and numbers.ndim == 2 else as_features(numbers)
+
+    def forward(self, features: Features) -> NDArray[np.float32]:
+        """Return what the last layer gives for rows [B]; see `outputs_of`."""
+        return self._forward(features)
+
+
+def outputs_of(architecture: Architecture, obs: NDArray[Any], last: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return outputs of the head [B, W] for obs [B, *shape], of what the last layer gives for them."""
+    support, legal = architecture.support, architecture.inputs.legal(obs)
+    out = last if support is None else support.expect(last)
+    return out if legal is None else architecture.head.masked(out, legal)
 
 
 class ActorPolicy:

@@ -48,6 +48,10 @@ class SparseRows:
         """Return the first rows."""
         return SparseRows(self.starts[: count + 1], self.index, self.value)
 
+    def part(self, rows: slice) -> "SparseRows":
+        """Return rows that lie side by side, in the same memory."""
+        return SparseRows(self.starts[rows.start : rows.stop + 1], self.index, self.value)
+
     def pick(self, rows: NDArray[np.int64]) -> "SparseRows":
         """Return some rows, in the order given."""
         counts = (self.starts[1:] - self.starts[:-1])[rows]

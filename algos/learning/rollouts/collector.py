@@ -226,7 +226,7 @@ class Collector:
                     over[t - 1, worlds] = ended
                     if who is not None and ended.any():
                         episode[worlds] += ended
-                        who = envs.who(episode)
+                        envs.recast(who, episode, worlds.start + np.flatnonzero(ended))
                     for trace in traces:
                         trace.enter(t, group, given, None if who is None else who[rows], config.env.metrics)
                     env_s += time.perf_counter() - before

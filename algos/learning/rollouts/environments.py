@@ -44,7 +44,12 @@ class Environments:
 
     def who(self, episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
         """Return which part plays each row of these worlds in their episodes [W]; see `Parts.who`."""
-        return self._parts.who(self._index * self._worlds, episode)
+        return self._parts.who(self._index * self._worlds + np.arange(self._worlds), episode)
+
+    def recast(self, who: NDArray[np.intp], episode: NDArray[np.int64], begun: NDArray[np.intp]) -> None:
+        """Change who plays in the worlds that have begun an episode, of which `episode` [W] tells the number."""
+        seats, new = self._parts.seats, self._parts.who(self._index * self._worlds + begun, episode[begun])
+        who.reshape(-1, seats)[begun] = np.reshape(new, (-1, seats))  # type: ignore[arg-type]
 
     def save(self) -> State | None:
         """Return what others go on from; None where the environments cannot save themselves."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.actor import Actor
+from algos.networks.actor import Actor, DenseActor
 from algos.networks.inputs import offer
 from algos.networks.multiagent.parts import Parts
 from algos.networks.multiagent.versions import VersionsActor
@@ -18,8 +18,8 @@ from envs.vector.infos import read_numbers
 class Trace:
     """A part at work in one rollout: chooses actions for its rows, n of them, and keeps what came of it.
 
-    Who awaits no action goes through the policy too, with a blank observation: what the others do is then the same
-    bits, whoever lives, and whoever else plays.
+    What somebody does is the same bits, whoever lives, and whoever else plays: a dense network has them for a row in
+    any company, and through others who awaits no action goes too, with a blank observation.
 
     Attributes:
         acts: [T + 1, n], rows that await an action of this part; None: all, as there is one agent.
@@ -92,12 +92,23 @@ class Trace:
             self.action[t, rows], self.state[rows] = actor.choose(*given, version)
             self._policy_s += time.perf_counter() - before
             return self._head.to_env(self.action[t, rows])
-        self._out[t, rows], after = actor.act(self.obs[t, rows], self.state[rows])
-        self.state[rows] = after if acts is None else np.where(acts[t, rows, None], after, self.state[rows])
-        action = self._head.sample(self._out[t, rows], actor.log_std, self._noise[t, rows])
-        self.action[t, rows] = action
+        if acts is not None and isinstance(actor, DenseActor):
+            self._choose_alone(actor, np.flatnonzero(acts[t, rows]), self.obs[t, rows], t, rows)
+        else:
+            self._out[t, rows], after = actor.act(self.obs[t, rows], self.state[rows])
+            self.state[rows] = after if acts is None else np.where(acts[t, rows, None], after, self.state[rows])
+            action = self._head.sample(self._out[t, rows], actor.log_std, self._noise[t, rows])
+            self.action[t, rows] = action
         self._policy_s += time.perf_counter() - before
         return self._head.to_env(self.action[t, rows])
+
+    def _choose_alone(self, actor: DenseActor, at: NDArray[np.intp], obs: NDArray[Any], t: int, rows: slice) -> None:
+        """Let a policy without memory choose where it is its turn; the others' outputs and actions are 0."""
+        out, action = self._out[t, rows], self.action[t, rows]
+        out[:], action[:] = 0, 0
+        if len(at):
+            out[at] = chosen = actor.act(obs[at], self.state[rows][at])[0]
+            action[at] = self._head.sample(chosen, actor.log_std, self._noise[t, rows][at])
 
     def enter(self, t: int, group: int, given: Any, who: NDArray[np.intp] | None, metrics: Sequence[str]) -> None:
         """Note what a group gave on the step that led to observation t.

@@ -125,9 +125,9 @@ class Parts:
         if not acts.all():
             obs[~acts] = blank(self.each[k].architecture.inputs.layout)
 
-    def who(self, first: int, episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
-        """Return who plays each row of worlds first, first + 1, ... in their episodes; None: each part its own."""
-        return None if self.cast is None else self.cast(first + np.arange(len(episode)), episode).ravel()
+    def who(self, world: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.intp] | None:
+        """Return who plays each row of worlds [W] in their episodes [W]; None: each part its own."""
+        return None if self.cast is None else self.cast(world, episode).ravel()
 
     def mine(self, k: int, who: NDArray[np.intp] | None) -> Flags | None:
         """Return which of a part's rows it plays; None: all."""

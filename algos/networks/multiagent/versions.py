@@ -6,10 +6,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.networks.actor import make_actor
+from algos.networks.actor import DenseActor, make_actor, outputs_of
 from algos.networks.architecture import Architecture, Weights
-
-Flags = NDArray[np.bool_]
+from envs.spaces.sparse import SparseRows
 
 
 def stack(versions: Sequence[Weights]) -> Weights:
@@ -26,9 +25,7 @@ class VersionsActor:
 
     def __init__(self, architecture: Architecture, versions: int) -> None:
         self._actors = [make_actor(architecture) for _ in range(versions)]
-        self._head = architecture.head
-        # Of a dense network each row has the same bits in any company; of others all rows go through every version.
-        self._row_by_row = architecture.is_dense
+        self._architecture, self._head = architecture, architecture.head
 
     def load(self, weights: Weights) -> None:
         """Play these versions from now on, as `stack` gives them."""
@@ -36,6 +33,7 @@ class VersionsActor:
             self._actors, weights.parameters, weights.mean, weights.std, strict=True
         ):
             actor.load(Weights(weights.version, parameters, mean, std, weights.clip))
+        self._normalized = weights.mean.size > 0
 
     def choose(
         self, obs: NDArray[Any], state: NDArray[np.float32], noise: NDArray[np.float32], version: NDArray[np.intp]
@@ -47,11 +45,35 @@ class VersionsActor:
             version: [B], that acts in each row; below 0: none, and neither action nor memory means anything.
         """
         actions, after = np.zeros((len(obs), self._head.components), self._head.inner_dtype), state.copy()
+        if self._architecture.is_dense:
+            at = np.argsort(version, kind="stable")[np.count_nonzero(version < 0) :]
+            if len(at):
+                actions[at] = self._choose_each(obs[at], noise[at], version[at])
+            return actions, after
         for number in np.unique(version[version >= 0]):
-            actor, mine = self._actors[number], np.flatnonzero(version == number)
-            at = mine if self._row_by_row else np.arange(len(obs))
-            out, kept = actor.act(obs[at], state[at])
-            chosen = self._head.sample(out, actor.log_std, noise[at])
-            own = slice(None) if self._row_by_row else mine
-            actions[mine], after[mine] = chosen[own], kept[own]
+            actor, mine = self._actors[number], version == number
+            out, kept = actor.act(obs, state)  # all of them, since a row's last bits depend on its company
+            chosen = self._head.sample(out, actor.log_std, noise)
+            actions[mine], after[mine] = chosen[mine], kept[mine]
         return actions, after
+
+    def _choose_each(self, obs: NDArray[Any], noise: NDArray[np.float32], version: NDArray[np.intp]) -> NDArray[Any]:
+        """Return actions [B, K] of dense networks, in which a row has the same bits in any company; versions rise.
+
+        What the versions have in common is done once: what rows of bytes become, what is legal, how choices are drawn.
+        """
+        ends = np.searchsorted(version, np.arange(len(self._actors) + 1)).tolist()
+        parts = [(k, slice(*ends[k : k + 2])) for k in range(len(self._actors)) if ends[k] < ends[k + 1]]
+        actors = [actor for actor in self._actors if isinstance(actor, DenseActor)]
+        if self._normalized:
+            last = [actors[k].forward(actors[k].features(obs[part])) for k, part in parts]
+        else:
+            seen = actors[0].features(obs)
+            last = [
+                actors[k].forward(seen.part(part) if isinstance(seen, SparseRows) else seen[part]) for k, part in parts
+            ]
+        out = outputs_of(self._architecture, obs, np.concatenate(last))
+        if not self._head.num_log_std:
+            return self._head.sample(out, actors[0].log_std, noise)
+        each = [self._head.sample(out[part], actors[k].log_std, noise[part]) for k, part in parts]
+        return np.concatenate(each)

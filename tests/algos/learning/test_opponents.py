@@ -295,6 +295,7 @@ def test_versions_are_kept_in_turn_and_act_as_they_did(variant: str) -> None:
     noise = head.draw(np.random.default_rng(0), (6,))
     state = np.zeros((6, policies[0].architecture.state_width), np.float32)
     actions, after = actor.choose(obs, state, noise, np.array([2, -1, 0, 1, 2, -1]))
+    assert not actions[[1, 5]].any() and not actor.choose(obs, state, noise, np.full(6, -1))[0].any()
     for place, rows in enumerate(([2], [3], [0, 4])):
         out, memory = policies[one.versions[place]].outputs(obs)
         chosen = head.sample(out, np.zeros(0, np.float32), noise)

@@ -152,7 +152,7 @@ def test_who_plays_a_seat_may_change_whenever_its_world_restarts(lstm: bool) -> 
     episode, swapped = np.zeros(4, np.int64), 0
     for (one, other), point in zip(undisturbed, points, strict=False):
         assert not (one.acts & other.acts).any()
-        expected = of.parts.who(0, point.episode)
+        expected = of.parts.who(np.arange(4), point.episode)
         assert not (one.acts[0] & (expected == 1)).any() and not (other.acts[0] & (expected == 0)).any()
         # What came to the other's rows is nobody else's: neither rewards nor ends.
         assert not (one.reward != 0)[other.acts[:-1]].any() and not (one.terminated & other.terminated).any()
