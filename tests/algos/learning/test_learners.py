@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from conftest import ROOT, Command, alive, command_line, deterministic, env_spec
 from gymnasium import spaces
 from omegaconf import OmegaConf
 
+from algos.learning import distributed
 from algos.learning.distributed import LearnerLost, Learners
 from algos.learning.torch_learner import TorchLearner
 from algos.networks.architecture import Architecture
@@ -144,6 +146,42 @@ def test_signals_are_left_to_the_run_and_a_killed_learner_ends_it() -> None:
         with pytest.raises(LearnerLost, match=f"process {other.pid}, cpu\\) was killed by SIGKILL"):
             next(plan)
     assert others() == []
+
+
+class Late:
+    """What is done at the third look, and a learner that says so then."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def wait(self, _: Any) -> None:
+        if not self.poll():
+            raise RuntimeError("Operation timed out!")
+
+    def is_completed(self) -> bool:
+        return self.looks > 2
+
+    def poll(self, _: float = 0.0) -> bool:
+        self.looks += 1
+        return self.looks > 2
+
+    def recv(self) -> int:
+        return 7
+
+
+def test_no_learner_is_lost_by_one_long_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by Ctrl-Z for an hour: a wait is so many looks, each of which may take as long as everything was stopped."""
+    learners = Learners(lambda **_: None, fail, 1, "cpu")  # type: ignore[arg-type]
+    other: Any = SimpleNamespace(name="learner 2", cause=lambda: None)
+    other.child = SimpleNamespace(connection=Late())
+    distributed.finish(late := Late())
+    assert (learners._hear(other), other.child.connection.looks, late.looks) == (7, 3, 3)
+    monkeypatch.setattr(distributed, "TIMEOUT_S", 2.0)
+    other.child = SimpleNamespace(connection=Late())
+    with pytest.raises(LearnerLost, match="learner 2 said nothing for 2 s"):
+        learners._hear(other, 2.0)
+    with pytest.raises(RuntimeError, match="did nothing for 2 s"):
+        distributed.finish(Late())
 
 
 @pytest.fixture
