@@ -1,6 +1,8 @@
 """The driver's half of the pool by itself: nothing is lost between threads, and whatever breaks, open tasks end."""
 
 import asyncio
+import errno
+import os
 import sys
 import time
 from collections import deque
@@ -426,6 +428,21 @@ def test_a_task_that_kills_every_worker_ends_though_an_object_is_called_on_them_
         return lost
 
     assert asyncio.run(lose()) == [1, 2, 3]
+
+
+def test_a_limit_of_open_files_is_no_fault_of_the_pool() -> None:
+    async def main() -> PoolError | None:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
+
+        async def start_another() -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "errors")
+
+        await asyncio.wait([dispatcher.spawn(start_another())])
+        await _turns()
+        return dispatcher.failure
+
+    said = "the pool may not open another file (Too many open files); raise the limit: `ulimit -n`"
+    assert str(asyncio.run(main())) == said
 
 
 def test_objects_spread_over_workers_that_come_later() -> None:

@@ -22,6 +22,7 @@ of an object is held, lost and over in the same way; it waits with its object, w
 
 import asyncio
 import contextlib
+import errno
 import logging
 import time
 import weakref
@@ -315,6 +316,8 @@ async def _unknown_exit(worker: WorkerConnection) -> str:
 
 def _own_fault(error: BaseException) -> PoolError:
     """An exception that is no worker's and no task's, as what fails the pool."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return PoolError(f"the pool may not open another file ({error.strerror}); raise the limit: `ulimit -n`")
     log.error("the pool has a fault of its own", exc_info=error)
     failure = PoolError(f"the pool has a fault of its own ({type(error).__name__}: {error}); its log has the traceback")
     failure.__cause__ = error
