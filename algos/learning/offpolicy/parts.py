@@ -19,7 +19,7 @@ from algos.learning.learner import Backend
 from algos.learning.offpolicy.exploration import Exploration
 from algos.learning.offpolicy.learners.learner import ExploresByParameters, OffPolicyLearner
 from algos.learning.offpolicy.operators import Pace, count
-from algos.learning.rollouts.actors import Actors, Mode, Staleness, rollout_times
+from algos.learning.rollouts.actors import Actors, Mode, Staleness
 from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
 from algos.learning.rollouts.rollout import Played, Rollout
 from algos.networks.actor import ActorPolicy
@@ -158,7 +158,7 @@ class OffPolicy(abc.ABC):
             self.evaluation.start(self.learner.weights(self.pace.rollouts))
             self.evaluations = due
         clock.lap("eval_wait")
-        return row | rollout_times(clock.read(), played, self.rollouts, self.actors.num_actors, self.pool)
+        return row | self.actors.times(clock.read(), played)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays, plain data, and the names of the replay's files."""

@@ -18,7 +18,7 @@ from algos.learning.onpolicy.normalize import Normalization
 from algos.learning.onpolicy.operators import Count
 from algos.learning.onpolicy.policy_learner import PolicyLearner
 from algos.learning.policy import Policy
-from algos.learning.rollouts.actors import Actors, Mode, rollout_times
+from algos.learning.rollouts.actors import Actors, Mode
 from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
 from algos.learning.rollouts.rollout import Played, Rollout
 from algos.learning.seated import seat_parts
@@ -145,7 +145,7 @@ class OnPolicy(abc.ABC):
             row = row | self.evaluation.finish()
             self.evaluation.start(*self._newest)
         clock.lap("eval_wait")
-        return row | rollout_times(clock.read(), played, self.rollouts, self.actors.num_actors, self.pool)
+        return row | self.actors.times(clock.read(), played)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that `plan` goes on from: arrays and plain data; of several policies by their names."""

@@ -10,6 +10,7 @@ updates, on every backend and after a resume.
 
 import contextlib
 import threading
+import time
 from collections.abc import Generator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -60,6 +61,7 @@ class Actors:
         self._weights: list[Policies] = [weights] * (self.staleness + 1)  # of the last versions, newest last
         self._changed = threading.Condition()
         self._closed = False
+        self._ahead_wait_s = self._ahead_told_s = 0.0
 
     @property
     def newest(self) -> Policies:
@@ -89,6 +91,31 @@ class Actors:
                     self._closed = True
                     self._changed.notify_all()
 
+    def times(self, times: dict[str, float], played: Rollout | Played) -> dict[str, float]:
+        """Return the metrics of an iteration that learned from what was played.
+
+        Args:
+            times: what the clock read.
+            played: a rollout, or several; evaluation beside is not counted as the pool's work.
+        """
+        total, busy_s = times["system/iteration_s"], played.env_s + played.policy_s
+        metrics = {
+            **times,
+            "system/env_s": played.env_s,
+            "system/policy_s": played.policy_s,
+            # What was played ahead may have taken longer than this iteration.
+            "system/env_share": min(1.0, played.env_s / (self.num_actors * total)),
+            "system/policy_share": min(1.0, played.policy_s / (self.num_actors * total)),
+            "system/env_restarts": played.restarts,
+        }
+        if self.staleness:
+            waited_s = self._ahead_wait_s
+            metrics["system/ahead_wait_s"] = waited_s - self._ahead_told_s
+            self._ahead_told_s = waited_s
+        if self._mode == "inline":  # this process did not wait while it played
+            metrics["system/wait_share"] = max(0.0, times["system/wait_share"] - busy_s / total)
+        return metrics | worker_times(busy_s, total, self._pool.size) if self._mode == "actors" else metrics
+
     def state_dict(self) -> dict[str, Any]:
         """Where the environments stand, and the older weights that rollouts to come are played by."""
         by_name = self._parts.by_name
@@ -112,7 +139,9 @@ class Actors:
         """The weights that play this rollout, once they are there."""
         wanted = max(iteration - self.staleness, 0)
         with self._changed:
+            asked = time.perf_counter()
             self._changed.wait_for(lambda: self._closed or self.newest[0].version >= wanted)
+            self._ahead_wait_s += time.perf_counter() - asked
             if self._closed:
                 raise Abandoned
             return next(weights for weights in self._weights if weights[0].version == wanted)
@@ -137,28 +166,3 @@ def check_shares(threads: int, mode: Mode, staleness: int, pool: Pool) -> None:
         f"threads={threads}: what plays ahead (rollouts={mode}) and what learns would share them in one process, by "
         "chance; use threads=1, rollouts=inline or compute=local",
     )
-
-
-def rollout_times(
-    times: dict[str, float], rollout: Rollout | Played, mode: Mode, players: int, pool: Pool
-) -> dict[str, float]:
-    """The metrics of an iteration that learned from a rollout, or several.
-
-    Args:
-        times: what the clock read.
-        players: actors that played the rollout.
-        pool: where they did with mode=actors; evaluation beside is not counted as its work.
-    """
-    total, busy_s = times["system/iteration_s"], rollout.env_s + rollout.policy_s
-    metrics = {
-        **times,
-        "system/env_s": rollout.env_s,
-        "system/policy_s": rollout.policy_s,
-        # What was played ahead may have taken longer than this iteration.
-        "system/env_share": min(1.0, rollout.env_s / (players * total)),
-        "system/policy_share": min(1.0, rollout.policy_s / (players * total)),
-        "system/env_restarts": rollout.restarts,
-    }
-    if mode == "inline":  # this process did not wait while it played
-        metrics["system/wait_share"] = max(0.0, times["system/wait_share"] - busy_s / total)
-    return metrics | worker_times(busy_s, total, pool.size) if mode == "actors" else metrics

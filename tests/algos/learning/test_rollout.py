@@ -1,13 +1,16 @@
 """Rollouts: they depend on where they start, the weights and their number, and on nothing else."""
 
+import contextlib
 import itertools
 import logging
 import os
 import pickle
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -19,6 +22,7 @@ from learned import assert_same, followed, played, weights
 from algos.learning.async_evaluation import evaluate_on_worker
 from algos.learning.episodes import Moments
 from algos.learning.onpolicy.normalize import Normalization
+from algos.learning.rollouts import actors as rollouts_by_actors
 from algos.learning.rollouts.actors import Actors
 from algos.learning.rollouts.collector import Collector, RolloutConfig, playable
 from algos.learning.rollouts.pool_actors import play_on_pool
@@ -296,6 +300,31 @@ def test_rollout_k_is_played_by_the_weights_after_k_minus_staleness_updates() ->
             actors.publish(weights(of, k + 1))
         rollouts.close()
         assert versions == [0, 0, 0, 1, 2, 3]
+
+
+def test_who_plays_ahead_is_said_to_wait_until_its_weights_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rollouts 0 and 1 need nothing; for rollout 2 it asks at 10 s, and the weights after one update come at 13 s."""
+    now, asked, waiting = [10.0], itertools.count(1), threading.Event()
+
+    def read() -> float:
+        value = now[0]
+        if next(asked) == 5:  # before and behind each wait
+            waiting.set()
+        return value
+
+    monkeypatch.setattr(rollouts_by_actors, "time", SimpleNamespace(perf_counter=read))
+    of, clock = config(), {"system/iteration_s": 1.0, "system/wait_share": 0.0}
+    actors = Actors(of, SerialPool(), "prefetch", 1, 1, weights(of))
+    with contextlib.closing(actors.rollouts()) as source:
+        (rollout,) = next(source)
+        assert waiting.wait(60) and actors.times(clock, rollout)["system/ahead_wait_s"] == 0.0
+        now[0] = 13.0
+        actors.publish(weights(of, 1))
+        found = [next(source)[0].version for _ in range(2)]
+        assert found == [0, 1] and actors.times(clock, rollout)["system/ahead_wait_s"] == 3.0
+        assert actors.times(clock, rollout)["system/ahead_wait_s"] == 0.0  # each is told once
+    inline = Actors(of, SerialPool(), "inline", 1, 1, weights(of))
+    assert "system/ahead_wait_s" not in inline.times(clock, rollout)
 
 
 @pytest.mark.parametrize("vec", [None, Native(num_envs=4, threads=1), CARTS], ids=["serial", "native", "vector"])
