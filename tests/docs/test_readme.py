@@ -105,7 +105,7 @@ def shrunk(words: Sequence[str]) -> list[str]:
         return [*FEW_STEPS, *ONE_PASS, "algo.row_every=32", *place]
     if "=r2d2" in said:
         return [*FEW_UPDATES, *SHORT_SEQUENCES, *place]
-    if re.search("dqn|apex|rainbow|sac|td3", said):
+    if re.search("dqn|apex|rainbow|sac|td3|ddpg", said):
         return [*FEW_UPDATES, *place]
     if "my_package" in said:
         return ["budget.iterations=1", *place]
