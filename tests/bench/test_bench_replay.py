@@ -12,6 +12,7 @@ import pytest
 
 from algos.pool.serial import SerialPool
 from scripts.bench import replay as bench
+from scripts.bench import replay_whole
 from scripts.bench.peers import blank, paddock_replay
 from scripts.bench.ppo import Player
 
@@ -36,7 +37,8 @@ def test_paddock_learns_by_the_recipe(name: str, tmp_path: Path) -> None:
 
 
 def test_stable_baselines_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "stable_baselines3", MagicMock())
+    for name in ("", ".common", ".common.callbacks", ".common.evaluation"):
+        monkeypatch.setitem(sys.modules, f"stable_baselines3{name}", MagicMock())
     monkeypatch.delitem(sys.modules, "scripts.bench.peers.sb3_replay", raising=False)
     peer = importlib.import_module("scripts.bench.peers.sb3_replay")
     monkeypatch.setattr(peer.torch, "set_num_threads", lambda count: None)
@@ -70,16 +72,22 @@ def test_updates_counted_are_those_after_the_first_call(
 class Scripted:
     """A player who takes as long as it was told; cpprb is not installed."""
 
+    SECONDS = {bench.OUR_FILE: 1.0, bench.PEER_FILE: 4.0}  # noqa: RUF012
+
     def __init__(self, file: str, python: str = "", environment: Any = None) -> None:
         self._file = file
 
     def ask(self, **request: Any) -> dict[str, Any]:
         if self._file == bench.CPPRB_FILE:
-            raise bench.Missing("ModuleNotFoundError: No module named 'cpprb'")
+            raise bench.ppo.Missing("ModuleNotFoundError: No module named 'cpprb'")
         if "draws" in request:
             return {"steps": request["draws"], "seconds": 1e-4 * request["draws"]}
         if "actors" in request:
             return {"steps": 900, "seconds": 1.0 if request["actors"] else 1.8, "idle": 0.05}
+        if "observed" in request:
+            return {"steps": 1, "seconds": 0.025 * self.SECONDS[self._file], "bytes": 2_500_000}
+        if "experiment" in request or "task" in request:
+            return {"steps": request["steps"], "seconds": self.SECONDS[self._file]}
         if "zeros" in request:
             return {"steps": 100, "seconds": 3.0 if request["whole"] else 1.0, "value": 0.5}
         if "lanes" in request:
@@ -94,20 +102,39 @@ class Scripted:
 def test_rows_are_judged_and_who_is_missing_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "Player", Scripted)
+    monkeypatch.setattr(replay_whole, "Player", Scripted)
     monkeypatch.setattr(bench.ppo, "Player", Scripted)
-    report, rows = tmp_path / "report.json", ["sac", "td3", "prioritized", "apex", "whole", "zeros"]
+    monkeypatch.setattr(replay_whole, "reach_ours", lambda seed: {"rate": 2.0, "process_s": 2.0, "steps": 4000})
+    monkeypatch.setattr(replay_whole, "reach_theirs", lambda seed, _: {"rate": 20.0, "process_s": 20.0, "steps": 6000})
+    report, rows = tmp_path / "report.json", [name for name in bench.ROWS if name not in ("sac_small", "dqn_small")]
     assert bench.main(["--rows", *rows, "--repeats", "2", "--json", str(report)]) == 0
     told = capsys.readouterr().out
     assert "paddock / sb3: median 3.00 of 3.00 3.00; target 2.2 reached" in told
     assert "paddock, 2 threads / sb3: median 3.00 of 3.00 3.00; target 3 reached" in told
+    assert "50 ms / paddock: median 2.00 of 2.00; target 1 reached" in told
+    assert "5 MB / paddock: median 2.00 of 2.00; target 1 reached" in told
+    assert "9 MB / paddock, prioritized: median 3.60 of 3.60; target 1 reached" in told
+    assert "4 s / paddock: median 2.00 of 2.00 2.00; target 1 reached" in told
+    assert "sb3 / paddock: median 10.00 of 10.00 10.00; target 8 reached" in told
+    assert "paddock / sb3: median 4.00 of 4.00 4.00; target 3 reached" in told
     assert "0.2 ms / paddock: median 2.00 of 2.00 2.00; target 1 reached" in told
     assert "two workers / inline: median 1.80 of 1.80 1.80; target 1.5 reached" in told
     assert "10% / share that the learner waits: median 2.00 of 2.00 2.00; target 1 reached" in told
     assert "without / with zeros: median 3.00 of 3.00 3.00; target 2.5 reached" in told
     assert "64 x 32 / 80,000 steps/s: median 16.00 of 16.00 16.00; target 1 reached" in told
     assert "cpprb                   left out: ModuleNotFoundError" in told
-    assert json.loads(report.read_text())["rows"]["td3"]["unit"] == "updates/s"
+    written = json.loads(report.read_text())["rows"]
+    assert list(written) == rows and written["td3"]["unit"] == "updates/s" and "cores" in written["td3"]["machine"]
+
+    # Rows of another run come beside them, or in the place of their own.
+    again = tmp_path / "again.json"
+    told_once = {"machine": "another", "rows": {"apex": {"unit": "steps/s"}, "whole": {"title": "measured anew"}}}
+    again.write_text(json.dumps(told_once))
+    assert bench.main(["--rows", "whole", "zeros", "--repeats", "1", "--json", str(again)]) == 0
+    merged = json.loads(again.read_text())["rows"]
+    assert list(merged) == ["apex", "whole", "zeros"]
+    assert merged["apex"] == {"unit": "steps/s", "machine": "another"}
+    assert merged["whole"]["title"] == written["whole"]["title"] and "cores" in merged["whole"]["machine"]
 
     monkeypatch.setitem(bench.TIMES, "td3", 3.5)
     assert bench.main(["--rows", "td3", "--quick"]) == 1
@@ -127,9 +154,9 @@ def test_quick_runs_are_shorter() -> None:
         patch.setattr(bench.ppo, "measure", measure)
         patch.setattr(bench.ppo, "compare", lambda *given: [])
         bench.bench_updates("sac", options)
-        bench.bench_updates("sac", Namespace(quick=False, repeats=5, peers="python"))
+        bench.bench_threads(Namespace(quick=False, repeats=5, peers="python"))
     quick, usual = asked[:2], asked[2:]
-    assert [one.updates * 16 for one in quick] == [512, 256] and len(usual) == 4  # and two of two threads
+    assert [one.updates * 16 for one in quick] == [512, 256] and [one.grid for one in usual] == [[2], [1], [2]]
     assert {one.recipe["rows"] for one in quick} == {1000} and {one.recipe["rows"] for one in usual} == {10_000}
 
 
@@ -153,9 +180,28 @@ def test_ape_x_plays_as_many_environments_with_workers_as_without(monkeypatch: p
     assert [(one.num_rows, one.plays_on_pool) for one in made] == [(16, True), (16, False)]
 
 
+def test_a_recipe_is_timed_behind_its_first_steps_and_never_evaluates() -> None:
+    answer = paddock_replay.whole("dqn_cartpole", steps=2048, seed=0)
+    assert answer["steps"] == 2048 and answer["seconds"] > 0
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_a_checkpoint_names_what_lies_beside_it(prioritized: bool) -> None:
+    answer = paddock_replay.checkpoint(observed=17, rows=8000, prioritized=prioritized, saves=3)
+    leaves = 4 * 8192 if prioritized else 0
+    assert leaves < answer["bytes"] < leaves + 20_000 < 8000 * 17 * 4 and answer["seconds"] > 0
+
+
 def test_rows_with_their_zeros_and_without_learn_the_same() -> None:
     made = [paddock_replay.gather(bench.ZEROS, whole=whole, updates=64, seed=1) for whole in (True, False)]
     assert made[0]["value"] == made[1]["value"] and [one["steps"] for one in made] == [64, 64]
+
+
+def test_a_command_costs_what_it_took_of_the_processor_and_a_missing_peer_is_known() -> None:
+    seconds, told = replay_whole.spend([sys.executable, "-c", "print(sum(range(10**6)), input())"], "told")
+    assert seconds > 0 and told == "499999500000 told\n"
+    with pytest.raises(bench.ppo.Missing, match="No module named 'nothing_of_this_name'"):
+        replay_whole.spend([sys.executable, "-c", "import nothing_of_this_name"], "")
 
 
 def test_peers_answer_from_processes_of_their_own() -> None:

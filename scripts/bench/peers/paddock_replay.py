@@ -1,11 +1,12 @@
 """Paddock's learners from replay with a recipe of scripts/bench/replay.py, as its algorithms drive them.
 
-Reads requests as JSON lines. A setting is a number of threads. Batches are drawn and learned from as many at a time as
-an algorithm that owes so many updates does it.
+Reads requests as JSON lines. A setting is a number of threads; seconds are the processor's where it is one, and else
+pass by the clock. Batches are drawn and learned from as many at a time as an algorithm that owes so many does it.
 """
 
 import itertools
 import json
+import statistics
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ from algos.pool.serial import SerialPool
 from paddock.config.build import build as paddock_build
 from paddock.config.compose import compose_alone
 from paddock.config.experiment import build_algorithm
+from paddock.runs.checkpoint import Checkpoints
 
 NEVER = 10**9  # steps between evaluations
 
@@ -60,10 +62,11 @@ def train(recipe: dict[str, Any], setting: int, updates: int, seed: int) -> dict
             assert algorithm.pace.updates == 0 and algorithm.replay.size == recipe["rows"]
             size = min(updates, AT_ONCE)
             learn(algorithm, 0, size)
-            started = time.perf_counter()
+            clock = time.process_time if setting == 1 else time.perf_counter
+            started = clock()
             for first in range(size, updates + 1, size):
                 learn(algorithm, first, size)
-            seconds = time.perf_counter() - started
+            seconds = clock() - started
         finally:
             plan.close()
     return {"steps": updates // size * size, "seconds": seconds}
@@ -75,25 +78,50 @@ def learn(algorithm: FromReplay, first: int, count: int) -> None:
     algorithm.learner.update(batch, algorithm.rate)
 
 
+def fill(rows: int, observed: int, overrides: dict[str, Any], seed: int, folder: Path) -> Any:
+    """DQN whose first row is due when its replay has so many transitions of so many numbers."""
+    recipe = {"algo": "dqn", "observed": observed, "actions": 2, "discrete": True, "hidden": [8], "batch_size": 256}
+    return build(recipe | {"rows": rows, "overrides": {"algo.num_steps": 1000} | overrides}, 1, seed, folder)
+
+
 def prioritized(rows: int, draws: int, seed: int) -> dict[str, Any]:
     """Draw a batch by priorities, and give its rows new ones, so many times."""
-    recipe = {"algo": "dqn", "observed": 4, "actions": 2, "discrete": True, "hidden": [8], "batch_size": 256}
-    more = {"overrides": {"algo.priority_exponent": 0.6, "algo.num_steps": 1000}, "rows": rows}
     with tempfile.TemporaryDirectory() as folder:
-        algorithm = build(recipe | more, 1, seed, Path(folder))
+        algorithm = fill(rows, 4, {"algo.priority_exponent": 0.6}, seed, Path(folder))
         plan = algorithm.plan()
         try:
             next(plan)
             replay, count = algorithm.replay, draws // 10
             for number in range(count + draws):
                 if number == count:
-                    started = time.perf_counter()
+                    started = time.process_time()
                 batch = replay.sample(number, 1, 256)
                 replay.set_priorities(batch.ids, abs(batch.reward))
-            seconds = time.perf_counter() - started
+            seconds = time.process_time() - started
         finally:
             plan.close()
     return {"steps": draws, "seconds": seconds}
+
+
+def checkpoint(observed: int, rows: int, prioritized: bool, saves: int) -> dict[str, Any]:
+    """Fill a replay, and save a checkpoint after each further 1,000 transitions: seconds that pass (median), bytes."""
+    drawn = {"algo.priority_exponent": 0.6} if prioritized else {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        algorithm = fill(rows, observed, {"algo.row_every": 1000} | drawn, 0, folder / "attachments")
+        keeping = Checkpoints(folder / "checkpoints", keep=2, files=folder / "attachments")
+        plan, seconds = algorithm.plan(), []
+        try:
+            for _ in range(rows // 1000):
+                next(plan)
+            for number in range(saves):
+                started = time.perf_counter()
+                path = keeping.save(number, algorithm.state_dict())
+                seconds.append(time.perf_counter() - started)
+                next(plan)
+        finally:
+            plan.close()
+        return {"steps": 1, "seconds": statistics.median(seconds), "bytes": path.stat().st_size}
 
 
 def play(lanes: int, num_steps: int, rows: int, seed: int) -> dict[str, Any]:
@@ -117,6 +145,21 @@ def play(lanes: int, num_steps: int, rows: int, seed: int) -> dict[str, Any]:
         try:
             first, started = next(plan)["step"], time.process_time()
             *_, last = itertools.islice(plan, rows)
+            seconds = time.process_time() - started
+        finally:
+            plan.close()
+    return {"steps": last["step"] - first, "seconds": seconds}
+
+
+def whole(experiment: str, steps: int, seed: int) -> dict[str, Any]:
+    """Train by a recipe, behind its first 2,048 steps, without evaluations: seconds of the processor."""
+    words = [f"experiment={experiment}", f"algo.eval_every={NEVER}", f"seed={seed}", "algo.row_every=2048"]
+    config: Any = OmegaConf.to_container(compose_alone(words), resolve=True)
+    with tempfile.TemporaryDirectory() as folder:
+        plan = build_algorithm(config, SerialPool(), folder=Path(folder)).plan()
+        try:
+            first, started = next(plan)["step"], time.process_time()
+            *_, last = itertools.islice(plan, steps // 2048)
             seconds = time.process_time() - started
         finally:
             plan.close()
@@ -189,6 +232,8 @@ MADE: dict[str, Callable[..., dict[str, Any]]] = {
     "lanes": play,
     "actors": ape,
     "zeros": gather,
+    "experiment": whole,
+    "saves": checkpoint,
 }  # by their own keys
 
 
