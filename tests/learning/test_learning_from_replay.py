@@ -1,0 +1,42 @@
+"""What learns from replay reaches published scores; each test prints after how many steps, and by how much.
+
+A score is an evaluation's while it learns, and a run ends with the first that reaches it: action values come and go.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from algos.pool.serial import SerialPool
+from paddock.config.compose import compose_alone
+from paddock.config.experiment import build_algorithm, read_plain
+
+CART = ["env=cartpole", "vec=native", "algo.num_steps=16", "algo.hidden=[64,64]", "algo.learning_rate=1e-3"]
+CART += ["algo.row_every=1024", "algo.eval_every=4096"]
+DQN = ["algo=dqn", *CART, "vec.num_envs=8", "algo.updates_per_step=0.25", "algo.target_every=100", "algo.n_step=3"]
+DQN += ["algo.epsilon_steps=8000"]
+APEX = ["algo=apex", *CART, "vec.num_envs=16", "algo.updates_per_step=0.25", "algo.target_every=200"]
+APEX += ["algo.rollouts=inline", "algo.batch_size=128", "algo.warmup=1000", "algo.anneal_steps=100000"]
+RECIPES: dict[str, tuple[list[str], float, int]] = {  # words, the mean return to reach, steps at most
+    "sac": (["experiment=sac_pendulum"], -200, 20_000),
+    "td3": (["experiment=td3_pendulum"], -200, 20_000),
+    "ddpg": (["experiment=td3_pendulum", "algo=ddpg"], -200, 20_000),
+    "dqn": (DQN, 450, 60_000),
+    "apex": (APEX, 450, 100_000),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3))])
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_published_score_is_reached(name: str, seed: int, tmp_path: Path) -> None:
+    words, goal, most = RECIPES[name]
+    config = read_plain(compose_alone([*words, f"seed={seed}", "algo.threads=1"]))
+    plan = build_algorithm(config, SerialPool(), folder=tmp_path).plan()
+    reached, step = -float("inf"), 0.0
+    while reached < goal and step < most:
+        row = next(plan)
+        reached, step = row.get("eval/return_mean", reached), row["step"]
+    plan.close()
+    print(f"{name}, seed {seed}: {reached:.1f} after {step:,.0f} of {most:,} steps, {reached - goal:+.1f} to spare")
+    assert reached >= goal
