@@ -41,6 +41,11 @@ class Relay:
         self._generator = np.random.default_rng()
         self._spaces = spaces.Box(-1.0, 1.0, (1,), np.float32), spaces.Discrete(2)
 
+    @property
+    def unwrapped(self) -> "Relay":
+        """The world itself, as PettingZoo's tools ask for it."""
+        return self
+
     def observation_space(self, agent: str) -> Space:
         """Return what a runner sees: its cue."""
         return self._spaces[0]

@@ -40,6 +40,11 @@ class Roles:
         self._blind = blind
         self._spaces = spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(2)
 
+    @property
+    def unwrapped(self) -> "Roles":
+        """The world itself, as PettingZoo's tools ask for it."""
+        return self
+
     def observation_space(self, agent: str) -> Space:
         """Return what an agent sees: its number."""
         return self._spaces[0]

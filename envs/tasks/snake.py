@@ -77,6 +77,11 @@ class Snake:
         cells = spaces.MultiDiscrete(np.full((SIDE, SIDE), HEAD + 1), dtype=np.uint8)
         self._spaces = cells, spaces.Discrete(len(WAYS))
 
+    @property
+    def unwrapped(self) -> "Snake":
+        """The world itself, as PettingZoo's tools ask for it."""
+        return self
+
     def observation_space(self, agent: str) -> Space:
         """Return what a snake sees: a choice of five for each cell."""
         return self._spaces[0]
