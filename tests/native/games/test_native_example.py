@@ -18,6 +18,7 @@ from test_native_worlds import play_both
 import envs.tasks
 from envs.native import library
 from envs.native.boards import worlds
+from scripts import native_fingerprint
 
 PAGE = (ROOT / "docs" / "native_game.md").read_text()
 BLOCKS = {
@@ -68,6 +69,16 @@ def nim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("envs.tasks.nim", None)
 
 
-def test_the_game_of_the_page_has_the_same_numbers_in_python_and_in_c(make: Any, nim: None) -> None:
-    assert library.load().fingerprint(b"baseline", b"nim")
+def test_the_game_of_the_page_has_the_same_numbers_in_python_and_in_c(
+    make: Any, nim: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert '    "nim": 0,\n' in patched("envs/native/library.py")
+    monkeypatch.setattr(library, "RECORDED", {"nim": 0})
+    refused = "baseline instructions are refused, as they compute nim to other bits"
+    assert library.refusal("baseline").startswith(refused)
+    assert native_fingerprint.main() == 0
+    printed = capsys.readouterr().out
+    monkeypatch.setattr(library, "RECORDED", eval(printed[printed.index("{") : printed.index("}") + 1]))
+    library._compare.cache_clear()
+    assert [*library.RECORDED] == ["nim"] and library.refusal("baseline") == ""
     assert play_both(make, env_spec("envs.tasks.nim:Nim"), 40, 2, AutoresetMode.SAME_STEP) > 4
