@@ -18,6 +18,7 @@ from scripts.bench.contenders.compiled import (
     CAP,
     CLASSIC,
     CONTENDERS,
+    DRAWN,
     EPISODES,
     GAMES,
     ROWS,
@@ -38,7 +39,7 @@ def side(*rates: float) -> dict[str, Any]:
 
 
 def test_the_rows_are_all_kinds_of_native_tasks() -> None:
-    assert [*ROWS] == [*WALKERS, *CLASSIC, *WORLDS, *SANITY, *GAMES, *BOARDS, "snake"] and len(ROWS) == 22
+    assert [*ROWS] == [*WALKERS, *CLASSIC, *WORLDS, *SANITY, *DRAWN, *GAMES, *BOARDS, "snake"] and len(ROWS) == 24
     assert {*QUICK_ROWS} <= {*ROWS}
     for contender in CONTENDERS.values():
         assert {*contender.rows} <= {*ROWS} and contender.threads in (1, 2)
@@ -108,9 +109,10 @@ def test_only_cartpole_has_a_target_of_the_classic_tasks() -> None:
 
 def test_a_game_of_our_own_has_a_target_of_its_own() -> None:
     played = {"native": side(19e6)}
-    found = {id: [target["reached"] for target in judge(id, played, "avx2")] for id in (*SANITY, *GAMES)}
+    found = {id: [target["reached"] for target in judge(id, played, "avx2")] for id in (*SANITY, *DRAWN, *GAMES)}
     assert found.pop("paddock/Game2048-v0") == [] and {id for id, reached in found.items() if reached == [False]} == {
         *SANITY,
+        *DRAWN,
         "paddock/Pong-v0",
     }
 

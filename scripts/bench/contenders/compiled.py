@@ -27,15 +27,16 @@ WORLDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-8x8-v0")
 ROWS = {id: row(id, envpool=id) for id in (*WALKERS, *CLASSIC)}
 ROWS |= {id: row(f"minigrid:{id}", package="minigrid", envpool=id, without=("mission",)) for id in WORLDS}
 SANITY = ("paddock/PufferStochastic-v0", "paddock/Delay-v0")  # of 100 steps, and 21: ends are few beside steps
+DRAWN = ("paddock/Bandit-v0", "paddock/Forget-v0")  # of one step, and 4: what NumPy draws, and ends, are most of them
 GAMES = tuple(
     f"paddock/{name}-v0" for name in ("Game2048", "Breakout", "Pong", "Bricks", "Road", "Harvest", "Depths", "Fleet")
 )
-ROWS |= {id: row(f"envs.sanity:{id}") for id in SANITY} | {id: row(f"envs.games:{id}") for id in GAMES}
+ROWS |= {id: row(f"envs.sanity:{id}") for id in (*SANITY, *DRAWN)} | {id: row(f"envs.games:{id}") for id in GAMES}
 BOARDS = ("connect_four_v3", "tictactoe_v3")
 SNAKES = {"snakes": 4, "width": 16, "height": 16, "food": 8, "longest": 24, "absence": 10, "max_steps": 500}
 ROWS |= {id: row(f"pettingzoo.classic.{id}:env", package="pettingzoo") for id in BOARDS}
 ROWS["snake"] = row("envs.tasks.snake:Snake", kwargs=SNAKES)
-GYMNASIUM = (*WALKERS, *CLASSIC, *WORLDS, *SANITY, *GAMES)
+GYMNASIUM = (*WALKERS, *CLASSIC, *WORLDS, *SANITY, *DRAWN, *GAMES)
 HIDDEN = (32,)
 EPISODES = 256  # of one call that plays whole ones
 CAP = 400  # steps of those
