@@ -1,0 +1,139 @@
+"""The operators of plans that learn from replay: lazy, closed once, and wrong where it went wrong."""
+
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass, field
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from transitions import World
+
+from algos.learning.flow import prefetch
+from algos.learning.offpolicy.operators import (
+    Pace,
+    Update,
+    concurrently,
+    count,
+    replayed,
+    report,
+    reprioritize,
+    store,
+    train,
+)
+from algos.learning.rollouts.rollout import Rollout
+
+
+@dataclass
+class Stage:
+    """Stands for environments, replay, learner and actors, and keeps what they were asked for, in order.
+
+    A rollout has 8 steps. Learning begins after 8 of them, with 5 updates for each 8, drawn 2 at a time.
+    """
+
+    fails: str = ""  # what raises
+    told: list[str] = field(default_factory=list)
+    closed: int = 0
+    pace: Pace = field(default_factory=lambda: Pace(8, Fraction(5, 8), 2))
+
+    def tell(self, what: str) -> None:
+        if what == self.fails:
+            raise ZeroDivisionError(what)
+        self.told.append(what)
+
+    def rollouts(self) -> Generator[Rollout, None, None]:
+        world = World(lanes=2, seed=1)
+        try:
+            for k in range(6):
+                self.tell(f"play {k}")
+                yield world.play(4)
+        finally:
+            self.closed += 1
+
+    def append(self, rollout: Rollout) -> None:
+        self.tell("store")
+
+    def sample(self, first: int, updates: int, batch_size: int) -> Any:
+        self.tell(f"draw {first}+{updates}")
+        return SimpleNamespace(ids=np.full((updates, batch_size), first))
+
+    def update(self, batch: Any, rate: float) -> tuple[Any, Any]:
+        self.tell(f"learn {batch.ids[0, 0]}")
+        return np.full((len(batch.ids), 1), rate), batch.ids / 2
+
+    def set_priorities(self, ids: Any, distance: Any) -> None:
+        np.testing.assert_array_equal(distance, ids / 2)
+        self.tell(f"weigh {ids[0, 0]}")
+
+    def plan(self, ahead: int = 0) -> Generator[tuple[dict[str, float], Any], None, None]:
+        """DQN's, whole."""
+        this: Any = self
+        played = prefetch(self.rollouts(), ahead) if ahead else self.rollouts()
+        acting = store(count(played, self.pace), this, self.pace)
+        learning = train(replayed(this, 3, self.pace), this, self.pace, lambda: self.pace.step / 100)
+        learning = reprioritize(learning, this)
+        turns = concurrently(acting, learning, self.pace, lambda: self.tell("publish"))
+        return report(turns, self.pace, 8, ("dqn/rate",), ())
+
+
+def updates(first: int, *sizes: int) -> list[str]:
+    """What is told of updates drawn in parts."""
+    starts = [first + sum(sizes[:k]) for k in range(len(sizes))]
+    return [
+        f"{word} {at}{f'+{size}' if word == 'draw' else ''}"
+        for at, size in zip(starts, sizes, strict=True)
+        for word in ("draw", "learn", "weigh")
+    ]
+
+
+def test_nothing_runs_before_a_row_is_pulled_and_then_no_more_than_it_needs() -> None:
+    stage = Stage()
+    plan = stage.plan()
+    assert stage.told == []
+    row, _ = next(plan)
+    assert row == {"iteration": 1, "step": 8, "train/episodes": 0, "train/updates": 0}
+    assert stage.told == ["play 0", "store", "publish"]
+    row, _ = next(plan)
+    # Rows tell the mean of what five updates reported, at a rate that is 16 / 100 by then.
+    assert (row["train/updates"], row["dqn/rate"]) == (5, pytest.approx(0.16))
+    assert stage.told[3:] == ["play 1", "store", *updates(0, 2, 2, 1), "publish"]
+    next(plan)
+    assert stage.told[12 + 3 :] == ["play 2", "store", *updates(5, 2, 2, 1), "publish"]
+    plan.close()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 7], ids=["never pulled", "once", "some", "to its end"])
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_whoever_pulls_closes_the_source_once(rows: int, ahead: int) -> None:
+    stage = Stage()
+    plan = stage.plan(ahead)
+    with closing(plan):
+        found = [row for row, _ in (next(plan, ({}, None)) for _ in range(rows)) if row]
+    plan.close()
+    assert len(found) == min(rows, 6)
+    assert stage.closed == (1 if rows else 0)  # what has not begun has nothing to end
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize(
+    ("what", "rows"), [("play 3", 3), ("store", 0), ("draw 0+2", 1), ("learn 7", 2), ("weigh 9", 2), ("publish", 0)]
+)
+def test_what_goes_wrong_comes_out_at_its_row_and_ends_the_rest(what: str, rows: int, ahead: int) -> None:
+    stage = Stage(fails=what)
+    plan = stage.plan(ahead)
+    assert [next(plan)[0]["iteration"] for _ in range(rows)] == [*range(1, rows + 1)]
+    with pytest.raises(ZeroDivisionError, match=what.replace("+", r"\+")):
+        next(plan)
+    assert stage.closed == 1 and next(plan, None) is None
+
+
+def test_a_row_is_told_once_so_many_steps_were_passed() -> None:
+    stage = Stage()
+    stage.pace.warmup = 1000
+    nothing: list[Update] = []
+    learning = (update for update in nothing)
+    turns = concurrently(count(stage.rollouts(), stage.pace), learning, stage.pace, lambda: None)
+    with closing(report(turns, stage.pace, 20, (), ())) as plan:
+        assert [row["step"] for row, _ in plan] == [24, 40]  # 20 and 40 are passed by rollouts of 8 steps
