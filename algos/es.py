@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from algos.common.divergence import MEND
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock, worker_times
 from algos.evolution.population import EpisodeCap, Problem, SearchDistribution, play_members
@@ -20,7 +21,6 @@ from algos.evolution.update import Adam, Decay, EvaluationLost
 from algos.learning.episode_metrics import own_metrics, summarize
 from algos.learning.episodes import Moments
 from algos.learning.flow import run_alone
-from algos.learning.learner import MEND
 from algos.networks.flat import MLP, Activation, FlatPolicy
 from algos.networks.initial import Initial, InitialPolicy
 from algos.networks.inputs import seated, spaces_of

@@ -11,11 +11,11 @@ from typing import Annotated, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from algos.common.divergence import REMEDY, Diverged
 from algos.evolution.population import Problem, SearchDistribution
 from algos.evolution.update import Adam, decayed, estimate_gradient
 from algos.learning.episodes import Episodes, Moments
 from algos.learning.flow import Job
-from algos.learning.learner import REMEDY, Diverged
 from algos.networks.flat import Normalizer
 from algos.pool.protocol import Done, Pool
 from envs.ranges import Range

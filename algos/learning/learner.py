@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from algos.common.divergence import MEND, REMEDY, Diverged
 from algos.learning.rollouts.rollout import Rollout
 from algos.networks.actor import as_features
 from algos.networks.architecture import Architecture, Weights
@@ -18,15 +19,13 @@ from algos.networks.dense import make_backend
 from algos.networks.dense.draw import draw_parameters
 from algos.networks.dense.shape import REPORTED, AdamState, DenseShape, Floats, Sample, Surrogate
 from algos.networks.heads import Head, LeafHead, MixedHead
-from envs.errors import PaddockError, require
+from envs.errors import require
 from envs.native.forward import expand
 from envs.spaces.sparse import SparseRows
 from envs.vector.contract import EnvError
 
 Backend = Literal["auto", "dense", "torch"]
 
-MEND = "mend it in the environment, or by a wrapper that env.wrappers names"
-REMEDY = "learning has diverged; lower algo.learning_rate, or look at rewards with env.metrics and paddock.check"
 WIDEST = 512  # of hidden layers that `auto` computes without torch, which is the slower one as far as was measured
 
 
@@ -213,12 +212,6 @@ class DenseLearner:
         for own, name in ((adam.parameters, "parameters"), (adam.momentum, "momentum"), (adam.variance, "variance")):
             own[:] = state[name]
         adam.steps = int(state["descents"])
-
-
-class Diverged(PaddockError):
-    """Parameters or losses are no finite numbers any more."""
-
-    exit_code = 1
 
 
 def check_rollout(rollout: Rollout) -> None:

@@ -15,13 +15,13 @@ import pytest
 from conftest import env_spec
 from gymnasium import spaces
 
+from algos.common.divergence import Diverged
 from algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.es import ES
 from algos.evolution.population import SearchDistribution, play_members, play_pairs
 from algos.evolution.strategy import Ascent, Generation, climb
 from algos.evolution.update import EvaluationLost, centred_ranks
 from algos.learning.episodes import Moments
-from algos.learning.learner import Diverged
 from algos.networks.flat import MLP, Population
 from algos.networks.heads import make_head
 from algos.pool.protocol import Done

@@ -13,7 +13,8 @@ import pytest
 from conftest import Command, assert_same_run, call_main, kill_and_resume, rows
 from learned import advance, algorithm, leaves, parameters
 
-from algos.learning.learner import DenseLearner, Diverged
+from algos.common.divergence import Diverged
+from algos.learning.learner import DenseLearner
 from algos.learning.rollouts.rollout import Rollout
 from algos.networks.architecture import Weights
 from algos.pool.serial import SerialPool

@@ -14,7 +14,7 @@ from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch.nn import functional
 
-from algos.learning.learner import Diverged
+from algos.common.divergence import Diverged
 from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.replay.batch import Batch

@@ -11,7 +11,7 @@ from compiled import missing, native  # noqa: F401, a fixture
 from gymnasium import spaces
 from torch import nn
 
-from algos.learning.learner import Diverged
+from algos.common.divergence import Diverged
 from algos.learning.offpolicy.learners.learner import prepare_rows
 from algos.learning.offpolicy.learners.objectives import QObjective
 from algos.learning.offpolicy.learners.q_learner import DenseQLearner

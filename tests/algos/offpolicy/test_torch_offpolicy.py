@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from algos.learning.learner import Diverged
+from algos.common.divergence import Diverged
 from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.learners.objectives import QObjective

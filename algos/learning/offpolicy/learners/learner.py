@@ -7,7 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.learning.learner import REMEDY, Diverged, plain_weights
+from algos.common.divergence import REMEDY, Diverged
+from algos.learning.learner import plain_weights
 from algos.learning.replay.batch import Floats
 from algos.networks.architecture import Architecture, Weights
 
