@@ -52,7 +52,7 @@ class A2C(OnPolicy):
         batch = Batch(values.logprob, advantage, target, values.value, learned)
         objective = Surrogate(np.inf, None, self.value_coef, self.entropy_coef, normalize_advantages=False)
         rows = [np.arange(rollout.reward.size) if learned is None else np.flatnonzero(learned)]
-        found = learner.descend(values, batch, rows, objective, self.learning_rate, self.max_grad_norm)
+        found = learner.optimizer_step(values, batch, rows, objective, self.learning_rate, self.max_grad_norm)
         check_report(found)
         told = dict(zip(REPORTED, found[0].tolist(), strict=True))
         told["policy_loss"] = -float(batch.pick(advantage * values.logprob).mean())

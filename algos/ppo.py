@@ -129,7 +129,7 @@ class PPO(OnPolicy):
         at_once = self.epochs if self.target_kl is None else 1
         for _ in range(0, self.epochs, at_once):
             rows = [row for _ in range(at_once) for row in self._minibatches(rollout.reward.shape, learned, shuffle)]
-            reports.append(learner.descend(values, batch, rows, objective, rate, self.max_grad_norm))
+            reports.append(learner.optimizer_step(values, batch, rows, objective, rate, self.max_grad_norm))
             if self.target_kl is not None and float(reports[-1][:, 3].mean()) > self.target_kl:
                 break
         found = np.concatenate(reports)

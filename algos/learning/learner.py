@@ -67,7 +67,7 @@ class Learner(Protocol):
         """
         ...
 
-    def descend(
+    def optimizer_step(
         self,
         values: BatchValues,
         batch: Batch,
@@ -169,7 +169,7 @@ class DenseLearner:
             logprob = (found - slope).reshape(T, N)
         return BatchValues(value, next_value, logprob, (obs, action, slope, own))
 
-    def descend(
+    def optimizer_step(
         self,
         values: BatchValues,
         batch: Batch,
@@ -178,7 +178,7 @@ class DenseLearner:
         rate: float,
         max_norm: float | None,
     ) -> NDArray[np.float64]:
-        """See `Learner.descend`."""
+        """See `Learner.optimizer_step`."""
         obs, action, slope, sparse = values.inputs
         known = {name: getattr(batch, name).ravel() for name in ("logprob", "advantage", "target", "value")}
         sample = Sample(observation=obs, action=action, slope=slope, sparse=sparse, **known)

@@ -62,7 +62,7 @@ class TorchLearner:
         self.gradient.zero_()
         loss.backward()
         self.context.all_reduce(self.gradient)
-        return self._vector.descend(rate, max_norm)
+        return self._vector.optimizer_step(rate, max_norm)
 
     def at_work(self) -> AbstractContextManager[None]:
         """See `Learner.at_work`: with its threads, and afterwards those there were."""
@@ -95,7 +95,7 @@ class TorchLearner:
         told = [each.cpu().numpy() for each in (value, following, logprob.view_as(value))]
         return BatchValues(told[0], told[1], told[2], _Inputs(obs, action, state, start, acts))
 
-    def descend(
+    def optimizer_step(
         self,
         values: BatchValues,
         batch: Batch,
@@ -104,7 +104,7 @@ class TorchLearner:
         rate: float,
         max_norm: float | None,
     ) -> NDArray[np.float64]:
-        """See `Learner.descend`: against the sum of all learners' losses."""
+        """See `Learner.optimizer_step`: against the sum of all learners' losses."""
         known = [self._tensor(each) for each in (batch.logprob, batch.advantage, batch.target, batch.value)]
         learned = None if batch.rows is None else self._tensor(batch.rows)
         reports, norms = [], []

@@ -79,7 +79,7 @@ class ParameterVector:
         self._descents = torch.zeros((), device=self.theta.device)
 
     @torch.no_grad()
-    def descend(self, rate: float, max_norm: float | None) -> Tensor:
+    def optimizer_step(self, rate: float, max_norm: float | None) -> Tensor:
         """Take one step of Adam; returns the gradient's norm before clipping.
 
         Args:
@@ -139,9 +139,9 @@ class FollowedParameters:
         self.vector, self.targets, self.updates = vector, targets, 0
         self._tau, self._every = tau, every
 
-    def descend(self, rate: float, max_norm: float | None) -> Tensor:
-        """See `ParameterVector.descend`; targets follow when it is time."""
-        norm = self.vector.descend(rate, max_norm)
+    def optimizer_step(self, rate: float, max_norm: float | None) -> Tensor:
+        """See `ParameterVector.optimizer_step`; targets follow when it is time."""
+        norm = self.vector.optimizer_step(rate, max_norm)
         self.updates += 1
         if self.updates % self._every == 0:
             follow(self.targets, self.vector.theta, self._tau)

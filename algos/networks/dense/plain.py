@@ -9,9 +9,9 @@ from algos.networks.dense.plain_chains import (
     ONE,
     ZERO,
     Layers,
+    apply_gradient,
     compute,
     cut,
-    descend,
     differentiate,
     forbid,
     gradient_norm,
@@ -60,7 +60,7 @@ class PlainDense:
             for told, rows, (step, deviation) in zip(report, minibatches, scales, strict=True):
                 gradient, told[:5] = self._gradient(adam.parameters, sample, rows, objective)
                 told[5] = norm = gradient_norm(gradient, self._shape.chains, self._shape.log_stds)
-                descend(adam, scale_down(gradient, norm, max_norm), step, deviation)
+                apply_gradient(adam, scale_down(gradient, norm, max_norm), step, deviation)
         adam.steps += len(minibatches)
         return report
 

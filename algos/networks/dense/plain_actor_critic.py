@@ -21,9 +21,9 @@ from algos.networks.dense.plain_chains import (
     ONE,
     ZERO,
     Layers,
+    apply_gradient,
     approach,
     cut,
-    descend,
     go_back,
     go_forward,
     in_order,
@@ -119,7 +119,7 @@ class PlainActorCritic:
         factor = rows.weight * (share if self._objective.soft else share + share)
         numbers = np.arange(shape.critic[-1])
         by = [np.where(numbers == chosen, (error * factor)[:, None], ZERO) for error in errors]
-        descend(state.critics, self._gradient(shape.critic, state.critics.parameters, values, by), *scales)
+        apply_gradient(state.critics, self._gradient(shape.critic, state.critics.parameters, values, by), *scales)
         state.critics.steps += 1
 
         squares, distance = errors[0] * errors[0], np.abs(errors[0])
@@ -146,7 +146,7 @@ class PlainActorCritic:
             by_out, loss, logprob = by_action * (ONE - action * action), -q, np.zeros(B, np.float32)
         else:
             by_out, loss, logprob = drawn.gradient(by_action, alpha * share), alpha * drawn.logprob - q, drawn.logprob
-        descend(state.actor, self._gradient(shape.actor, state.actor.parameters, [values], [by_out]), *scales)
+        apply_gradient(state.actor, self._gradient(shape.actor, state.actor.parameters, [values], [by_out]), *scales)
         state.actor.steps += 1
         lost, logs = _sums(loss, logprob)
         if isinstance(policy, SoftPolicy):
@@ -163,7 +163,7 @@ class PlainActorCritic:
         loss, by_out = weighed.learn(
             self._values(state.critics.parameters, rows.observation), alpha, ONE / np.float32(B)
         )
-        descend(state.actor, self._gradient(shape.actor, state.actor.parameters, [values], [by_out]), *scales)
+        apply_gradient(state.actor, self._gradient(shape.actor, state.actor.parameters, [values], [by_out]), *scales)
         state.actor.steps += 1
         lost, logs, most = _sums(loss, weighed.logprob, weighed.most)
         assert isinstance(policy, SoftPolicy)
@@ -178,7 +178,7 @@ class PlainActorCritic:
     ) -> None:
         """Let a learned alpha take a step towards an entropy."""
         if policy.learned:
-            descend(self._state.log_alpha, np.array([-(logprob + wanted)], np.float32), *scales)
+            apply_gradient(self._state.log_alpha, np.array([-(logprob + wanted)], np.float32), *scales)
             self._state.log_alpha.steps += 1
 
     def _legal(self, observation: Floats) -> Floats | None:

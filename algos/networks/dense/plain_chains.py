@@ -186,7 +186,7 @@ def scale_down(gradient: Floats, norm: np.float32, max_norm: float | None) -> Fl
     return gradient * (ONE if limit > 1 else limit)
 
 
-def descend(adam: AdamState, gradient: Floats, step: np.float32, deviation: np.float32) -> None:
+def apply_gradient(adam: AdamState, gradient: Floats, step: np.float32, deviation: np.float32) -> None:
     """Take one step of Adam (Kingma & Ba 2015, arXiv:1412.6980); its number is the caller's to count."""
     keep_m, keep_v = np.float32(adam.momentum_decay), np.float32(adam.variance_decay)
     adam.momentum[:] = adam.momentum * keep_m + gradient * (ONE - keep_m)

@@ -6,10 +6,10 @@ from numpy.typing import NDArray
 from algos.networks.dense.plain_chains import (
     ONE,
     ZERO,
+    apply_gradient,
     approach,
     compute,
     cut,
-    descend,
     differentiate,
     forbid,
     gradient_norm,
@@ -55,7 +55,7 @@ class PlainQ:
                 gradient, told, distance[u] = self._gradient(transitions, u, steps)
                 norm = gradient_norm(gradient, shape.chains)
                 report[u] = [*told, norm]
-                descend(adam, scale_down(gradient, norm, steps.max_norm), steps.rates[u], steps.deviations[u])
+                apply_gradient(adam, scale_down(gradient, norm, steps.max_norm), steps.rates[u], steps.deviations[u])
                 if steps.taus[u]:
                     approach(self._targets, adam.parameters, steps.taus[u])
         return report, distance

@@ -152,7 +152,7 @@ def test_rows_that_act_are_the_ones_that_minibatches_are_made_of(monkeypatch: py
     batch, _ = algo._batch(rollout, rollout.reward, learned, values)
     for array in (batch.advantage, batch.target, batch.value, batch.logprob):
         array[~learned] = np.nan
-    algo.learner.descend(values, batch, parts, _surrogate(), 0.01, 0.5)
+    algo.learner.optimizer_step(values, batch, parts, _surrogate(), 0.01, 0.5)
     assert np.isfinite(parameters(algo)).all()
 
 

@@ -261,7 +261,7 @@ def test_both_learners_begin_alike_and_learn_the_same(words: dict[str, Any]) -> 
     for learner in (ours, theirs):
         values = learner_values(learner, sample)
         for _ in range(5):
-            told.append(learner.descend(values, batch, rows, OBJECTIVES["clipped values"], 0.003, 0.5))
+            told.append(learner.optimizer_step(values, batch, rows, OBJECTIVES["clipped values"], 0.003, 0.5))
     np.testing.assert_allclose(told[:5], told[5:], rtol=2e-3, atol=2e-4)
     np.testing.assert_allclose(ours.parameters(), theirs.parameters(), atol=2e-4)
     state = ours.state_dict()
@@ -270,7 +270,7 @@ def test_both_learners_begin_alike_and_learn_the_same(words: dict[str, Any]) -> 
     again = DenseLearner(arch, 6, adam_epsilon=1e-5, threads=1)
     again.load_state_dict(theirs.state_dict())
     for learner in (again, ours):
-        learner.descend(learner_values(learner, sample), batch, rows, OBJECTIVES["usual"], 0.003, None)
+        learner.optimizer_step(learner_values(learner, sample), batch, rows, OBJECTIVES["usual"], 0.003, None)
     assert again.parameters().tobytes() == ours.parameters().tobytes()
 
 

@@ -1,4 +1,4 @@
-"""What off-policy updates descend on."""
+"""What off-policy updates minimize."""
 
 from dataclasses import dataclass
 

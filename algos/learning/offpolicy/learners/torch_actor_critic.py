@@ -187,7 +187,7 @@ class TorchActorCritic:
         vector = self._vectors["critics"]
         each = (self._lose_values(part, alpha, drawn) for part, drawn in zip(parts, noise, strict=True))
         told, error = self._microbatches.join(vector.gradient, each)
-        vector.descend(rate, None)
+        vector.optimizer_step(rate, None)
         return told, error
 
     def _lose_values(self, batch: TorchBatch, alpha: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -246,11 +246,11 @@ class TorchActorCritic:
         vector, policy = self._vectors["actor"], self._objective.policy
         each = (self._lose_worth(part.obs, alpha, drawn) for part, drawn in zip(parts, noise, strict=True))
         told, _ = self._microbatches.join(vector.gradient, each)
-        vector.descend(rate, None)
+        vector.optimizer_step(rate, None)
         if isinstance(policy, SoftPolicy) and policy.learned:
             own = self._vectors["log_alpha"]
             own.gradient.fill_(told[2])
-            own.descend(rate, None)
+            own.optimizer_step(rate, None)
         return told[:2].double()
 
     def _lose_worth(self, obs: Tensor, alpha: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -135,7 +135,7 @@ class TorchQLearner:
             if self._noisy is not None:
                 self._noisy.shake(self.updates)
             told, error = self._microbatches.join(gradient, map(self._differentiate, own))
-            norm = self._learned.descend(rate, self._objective.max_grad_norm)
+            norm = self._learned.optimizer_step(rate, self._objective.max_grad_norm)
             reports.append(torch.cat([told, norm[None]]))
             errors.append(error)
         report = torch.stack(reports).cpu().numpy().astype(np.float64)

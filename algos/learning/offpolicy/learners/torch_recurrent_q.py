@@ -94,7 +94,7 @@ class TorchRecurrentQ:
     def learn(self, parts: Sequence[SequenceBatch], rate: float) -> tuple[NDArray[np.float64], Floats]:
         """See `LearnsOfParts.learn`."""
         told, surprise = self._microbatches.join(self._learned.vector.gradient, map(self._differentiate, parts))
-        norm = self._learned.descend(rate, self._objective.max_grad_norm)
+        norm = self._learned.optimizer_step(rate, self._objective.max_grad_norm)
         report = torch.cat([told, norm[None]])[None].cpu().numpy().astype(np.float64)
         check_report(report, self.reported, self.updates - 1)
         return report, surprise[None].cpu().numpy()
