@@ -1,4 +1,4 @@
-"""The door: `python -m platform` in the repository; elsewhere `python -m paddock`."""
+"""The entry point: `python -m platform` in the repository; elsewhere `python -m paddock`."""
 
 import sys
 

@@ -318,6 +318,9 @@ def test_the_architecture_knows_every_room_and_where_things_are() -> None:
     floors = [ROOT / name for name in ("platform", "algos", "envs")]
     rooms = [room for floor in floors for room in floor.iterdir() if (room / "__init__.py").exists()]
     assert [room for room in rooms if f"`{room.relative_to(ROOT)}/`" not in page] == []
+    picture = (ROOT / "docs" / "images" / "house.svg").read_text()
+    algorithms = [path for path in (ROOT / "algos").glob("[!_]*.py") if path.stem != "protocol"]
+    assert [path for path in [*rooms, *algorithms] if not re.search(rf"\b{path.stem}\b", picture)] == []
     orders = re.findall(r"^\| `(\S+)` \| (\d+) \|", page, re.M)
     assert len(orders) >= 20
     for file, about in orders:
