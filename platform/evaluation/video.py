@@ -4,7 +4,7 @@ import io
 import itertools
 import sys
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class Film:
     return_: float
     frames: int  # one a step
     codec: str
-    content: bytes  # of the MP4
+    content: bytes = field(repr=False)  # of the MP4
 
 
 def film_episode(what: Performance, seed: int, path: Path) -> Film:

@@ -248,6 +248,7 @@ def test_a_run_tells_what_its_folder_holds(make: Callable[[str], paddock.Run], t
     assert run.events() == paddock.read_events(run.path) == []
     assert paddock.read_runs(run.path)["algo.population"].to_list() == [16]
     film = run.film(tmp_path / "episode.mp4", seed=3)
+    assert len(repr(film)) < 200  # without the bytes, which a notebook would print
     assert (tmp_path / "episode.mp4").read_bytes() == film.content
     assert film.return_ == run.evaluate(episodes=2, seed=3).returns[0]
 
