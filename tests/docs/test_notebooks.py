@@ -23,7 +23,7 @@ from scipy.stats import trim_mean
 pytestmark = pytest.mark.xdist_group("notebooks")  # the runs are made once
 
 NOTEBOOKS = ROOT / "notebooks"
-NAMES = ("analysis", "sweep", "poet", "from_python")
+NAMES = ("analysis", "sweep", "poet", "from_python", "replay")
 MOST_BYTES = 600_000
 PLACES = re.compile(r"/(work|tmp|home|root|Users|var)\b")
 
@@ -148,6 +148,20 @@ def test_python_alone_does_what_the_command_does(tmp_path: Path, monkeypatch: py
         output.text for cell in notebook.cells for output in cell.get("outputs", ()) if output.get("name") == "stdout"
     )
     assert "iteration 4 |" in printed and "going on in " in printed and "the same numbers: True" in printed
+
+
+def test_learning_from_replay_is_shown_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = execute("replay", NOTEBOOKS / "replay", tmp_path, monkeypatch)
+    assert count_pictures(notebook) == 4
+    told = {(row["algorithm"], row["task"]): row for row in find_table(notebook, "of the") if row["of the"] == "end"}
+    for algorithm in ("sac", "td3", "ddpg"):
+        journals = sorted((NOTEBOOKS / "replay").glob(f"*{algorithm}_pendulum*.evaluations.jsonl"))
+        *ends, zoo = (json.loads(path.read_text().splitlines()[-1]) for path in journals)
+        assert {row["step"] for row in (*ends, zoo)} == {20_000} and len(ends) == 5
+        expected, row = trim_mean([end["eval/return_mean"] for end in ends], 0.25), told[algorithm, "pendulum"]
+        assert float(row["IQM"]) == pytest.approx(expected, abs=1e-5)
+        assert float(row["RL-Zoo"]) == pytest.approx(zoo["eval/return_mean"], abs=1e-5)
+        assert float(row["95 % from"]) <= expected <= float(row["to"])
 
 
 @pytest.mark.parametrize("name", NAMES)
