@@ -2,18 +2,24 @@
 
 All in one process and thread; times are the processor's, so that others who want it change them little.
 
-    python scripts/bench/worlds.py [--quick] [--json PATH]
+    python scripts/bench/worlds.py [--quick] [--json PATH] [--cores] [--before TREE]
 
 Eight worlds whose steps were made beforehand are stepped one after another, all of each side's vector included; and
 two of MAgent's battles, of 162 agents each, where its package is. Peers that are not installed are left out:
-`pip install --no-deps pufferlib-core supersuit tinyscaler magent2`.
+`pip install --no-deps pufferlib-core supersuit tinyscaler magent2`. With --cores the battles are fought by two worker
+processes too, by the clock, which wants a quiet machine. With --before tasks of one agent are stepped by this tree and
+by another in turn, which shows what worlds cost those who have none: `git worktree add TREE ab5770a` is of before.
 """
 
 import importlib
+import json
+import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +30,9 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 import numpy as np  # noqa: E402
 
 from envs.spec import EnvSpec  # noqa: E402
-from envs.vector import Serial  # noqa: E402
+from envs.vector import Multiprocess, Serial  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
+    BUSY,
     Report,
     command_line,
     describe_machine,
@@ -38,17 +45,22 @@ from scripts.bench.harness import (  # noqa: E402
 CROWD, BATTLE = "scripts.bench.loads.crowd:Crowd", "magent2.environments.battle_v4:parallel_env"
 WORLDS = 8
 AT_MOST_US = {16: 0.6, 128: 0.35}  # a seat and step, by the number of seats
-FASTER = 1.5  # than PufferLib's, at least, in battles
+FASTER = 1.5  # than PufferLib's in one process, at least, in battles
+SLOWER = 1.02  # than before there were worlds, at most, with one agent
+ONE_AGENT = Path(__file__).parent / "contenders" / "one_agent.py"
 
 Side = Callable[[], float]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure all in turn, print medians and ratios; returns 1 if a target is missed, else 0."""
-    options = command_line(__doc__, "three rounds, some seconds").parse_args(arguments)
+    parser = command_line(__doc__, "three rounds, some seconds")
+    parser.add_argument("--cores", action="store_true", help="battles on two cores too")
+    parser.add_argument("--before", type=Path, metavar="TREE", help="beside which one agent's tasks are stepped")
+    options = parser.parse_args(arguments)
     rounds = 3 if options.quick else 9
     crowds = {agents: measure(CROWD, {"agents": agents}, WORLDS, rounds, 40_000) for agents in (2, 16, 128)}
-    report = {
+    report: Report = {
         "machine": describe_machine(),
         "versions": versions("numpy", "gymnasium", "pettingzoo", "pufferlib-core", "supersuit", "magent2"),
         "crowds": crowds,
@@ -62,6 +74,13 @@ def main(arguments: list[str] | None = None) -> int:
         report["battle"] = found = measure(BATTLE, {"max_cycles": 1000}, 2, rounds, 8_000)
         if "pufferlib" in found and found["pufferlib"] < FASTER * found["paddock"]:
             missed.append("battle")
+        if options.cores:
+            report["cores"] = found = measure_cores(BATTLE, {"max_cycles": 1000}, 2, rounds, 8_000)
+            most = min(found["paddock"], found.get("pufferlib", float("inf")) / FASTER)
+            missed += ["battle, two cores"] if found["paddock_2"] >= most else []
+    if options.before is not None:
+        report["before"] = compare_before(options.before.resolve(), rounds, 1_000 if not options.quick else 100)
+        missed += [id for id, one in report["before"].items() if one["ratio"] > SLOWER or not one["same"]]
     print(report["machine"], list_versions(report), "", sep="\n")
     print(render(report))
     print(f"targets missed: {', '.join(missed) or 'none'}")
@@ -87,17 +106,77 @@ def measure(id: str, kwargs: dict[str, Any], worlds: int, rounds: int, seat_step
     return {name: statistics.median(found) for name, found in in_turns(rounds, sides).items()}
 
 
+def measure_cores(id: str, kwargs: dict[str, Any], worlds: int, rounds: int, seat_steps: int) -> Report:
+    """Median microseconds a seat and step by the clock, in this process and in as many workers as worlds."""
+    if os.getloadavg()[0] > BUSY:
+        print("others are at work here: who has most processes then gets most, so trust no figure of two cores")
+    spec = EnvSpec(id=id, kwargs=kwargs, wrappers=(), max_episode_steps=None, fresh=False)
+    steps = max(1, seat_steps // (spec.seats * worlds))
+    actions = np.random.default_rng(0).integers(spec.roles[0].action_space.n, size=(64, worlds * spec.seats))  # type: ignore[attr-defined]
+    many = Multiprocess(num_envs=worlds, workers=worlds, batch_size=None, restart=False, timeout_s=60.0)
+    with ExitStack() as stack:
+        sides: dict[str, Side] = {}
+        for name, vec in (("paddock", Serial(num_envs=worlds)), (f"paddock_{worlds}", many)):
+            venv = vec.make(spec, copy=False, packed=True)
+            stack.callback(venv.close)
+            venv.begin(0)
+            sides[name] = partial(step_us, venv.step, actions, steps, time.perf_counter)
+        for name, workers in (("pufferlib", 1), (f"pufferlib_{worlds}", worlds)):
+            try:
+                venv = puffer_vector(spec, worlds, workers)
+            except ImportError:
+                continue
+            stack.callback(venv.close)
+            sides[name] = partial(step_us, venv.step, actions, steps, time.perf_counter)
+        for side in sides.values():
+            side()
+        return {name: statistics.median(found) for name, found in in_turns(rounds, sides).items()}
+
+
+def compare_before(tree: Path, rounds: int, steps: int) -> Report:
+    """Step one agent's tasks in this tree and that one: us a step, the ratio's median, whether the bytes are the same.
+
+    Each round starts a process of each, so that no one place in memory decides.
+    """
+    sides = {name: partial(play_one_agent, root, steps) for name, root in (("before", tree), ("now", ROOT))}
+    found = in_turns(rounds, sides)
+    report = {}
+    for id in found["now"][0]:
+        us = {name: [one[id]["us"] for one in played] for name, played in found.items()}
+        report[id] = {name: statistics.median(each) for name, each in us.items()} | {
+            "ratio": statistics.median(now / before for before, now in zip(us["before"], us["now"], strict=True)),
+            "same": len({one[id]["digest"] for played in found.values() for one in played}) == 1,
+        }
+    return report
+
+
+def play_one_agent(tree: Path, steps: int) -> Report:
+    """Run one_agent.py on a tree's modules."""
+    command = [sys.executable, str(ONE_AGENT), str(steps)]
+    done = subprocess.run(
+        command, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree)}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    played: Report = json.loads(done.stdout)
+    return played
+
+
 def make_pufferlib(spec: EnvSpec, worlds: int) -> Callable[[Any], Any]:
     """Return the step of PufferLib's serial vector."""
+    step: Callable[[Any], Any] = puffer_vector(spec, worlds, 1).step
+    return step
+
+
+def puffer_vector(spec: EnvSpec, worlds: int, workers: int) -> Any:
+    """Return PufferLib's vector, of so many processes if there is more than one."""
     emulation, vector = (importlib.import_module(f"pufferlib.{name}") for name in ("emulation", "vector"))
 
     def create(buf: Any = None, seed: int = 0) -> Any:
         return emulation.PettingZooPufferEnv(env=spec.make(), buf=buf, seed=seed)
 
-    venv = vector.make(create, backend=vector.Serial, num_envs=worlds)
+    more = {"backend": vector.Serial} if workers == 1 else {"backend": vector.Multiprocessing, "num_workers": workers}
+    venv = vector.make(create, num_envs=worlds, **more)
     venv.reset(0)
-    step: Callable[[Any], Any] = venv.step
-    return step
+    return venv
 
 
 def make_supersuit(spec: EnvSpec, worlds: int) -> Callable[[Any], Any]:
@@ -118,16 +197,18 @@ def as_pettingzoo(world: Any) -> Any:
     return world
 
 
-def step_us(step: Callable[[Any], Any], actions: Any, steps: int) -> float:
-    """Microseconds of the processor a seat and step."""
-    started = time.process_time()
+def step_us(
+    step: Callable[[Any], Any], actions: Any, steps: int, now: Callable[[], float] = time.process_time
+) -> float:
+    """Microseconds a seat and step, of the processor unless told otherwise."""
+    started = now()
     for k in range(steps):
         step(actions[k % len(actions)])
-    return (time.process_time() - started) * 1e6 / steps / actions.shape[1]
+    return (now() - started) * 1e6 / steps / actions.shape[1]
 
 
 def render(report: Report) -> str:
-    """One line for each number of seats."""
+    """One line for each number of seats, for two cores, and for each task of one agent."""
     lines = [f"{'us a seat and step':24} {'paddock':>10} {'pufferlib':>10} {'supersuit':>10}"]
     found = {f"{agents} seats, {WORLDS} worlds": one for agents, one in report["crowds"].items()}
     found |= {"battle: 162 seats": report["battle"]} if "battle" in report else {}
@@ -136,6 +217,14 @@ def render(report: Report) -> str:
             f"{one[side]:10.2f}" if side in one else f"{'-':>10}" for side in ("paddock", "pufferlib", "supersuit")
         ]
         lines.append(f"{name:24} {' '.join(figures)}")
+    if "cores" in report:
+        each = ", ".join(f"{name} {us:.2f}" for name, us in report["cores"].items())
+        lines.append(f"battle by the clock, _2 on two cores: {each}")
+    for id, one in report.get("before", {}).items():
+        bytes_are = "the same bytes" if one["same"] else "other bytes"
+        lines.append(
+            f"{id}: {one['before']:.2f} us a step before, {one['now']:.2f} now, {one['ratio']:.3f}; {bytes_are}"
+        )
     return "\n".join(lines)
 
 

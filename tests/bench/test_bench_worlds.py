@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from scripts.bench import worlds as bench_worlds
-from scripts.bench.worlds import CROWD, main, measure
+from scripts.bench.contenders import one_agent
+from scripts.bench.worlds import CROWD, compare_before, main, measure, measure_cores
 
 
 def test_each_side_steps_the_crowd() -> None:
@@ -31,3 +32,34 @@ def test_what_is_missed_is_named_and_the_exit_code_tells(
     monkeypatch.setattr(importlib, "import_module", lambda name: None)  # as if battles could be fought here
     assert main(["--json", str(tmp_path / "report.json")]) == bool(missed)
     assert json.loads((tmp_path / "report.json").read_text())["missed"] == missed
+
+
+def test_two_cores_are_measured_beside_one_by_the_clock() -> None:
+    times = measure_cores(CROWD, {"agents": 3}, 2, 1, 60)
+    assert {"paddock", "paddock_2"} <= set(times) and all(us > 0 for us in times.values())
+
+
+@pytest.mark.parametrize(("two", "missed"), [(0.15, []), (0.19, ["battle, two cores"]), (0.21, ["battle, two cores"])])
+def test_two_cores_are_to_beat_one_and_a_peers_by_the_same_target(
+    two: float, missed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_worlds, "measure", lambda *_: {"paddock": 0.1})
+    found = {"paddock": 0.2, "paddock_2": two, "pufferlib": 0.27}
+    monkeypatch.setattr(bench_worlds, "measure_cores", lambda *_: found)
+    monkeypatch.setattr(importlib, "import_module", lambda name: None)
+    assert main(["--cores", "--json", str(tmp_path / "report.json")]) == bool(missed)
+    assert json.loads((tmp_path / "report.json").read_text())["missed"] == missed
+
+
+def test_one_agent_is_held_to_its_time_and_bytes_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([(10.0, "a"), (10.1, "a"), (10.0, "a"), (10.4, "a"), (20.0, "a"), (20.2, "b")])  # before, now, ...
+    monkeypatch.setattr(
+        bench_worlds, "play_one_agent", lambda *_: {"T": dict(zip(("us", "digest"), next(answers), strict=True))}
+    )
+    found = compare_before(Path(), 3, 1)["T"]
+    assert found == {"before": 10.0, "now": 10.4, "ratio": pytest.approx(1.01), "same": False}
+
+
+def test_a_tasks_digest_tells_what_its_vector_answered() -> None:
+    first, again, other = (one_agent.play(id, 2) for id in ("Pendulum-v1", "Pendulum-v1", "Acrobot-v1"))
+    assert first["digest"] == again["digest"] != other["digest"] and first["us"] > 0
