@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from envs.errors import ConfigError, require
-from envs.spec import EnvSpec
+from envs.family import Family
 
 from .config.build import build, call_checked
 from .config.command import run_command
@@ -73,7 +73,10 @@ def start(arguments: Sequence[str]) -> "EnvironmentServer":
 
     sections = _compose(arguments)
     spec: Any = build("env", sections["env"])
-    require(isinstance(spec, EnvSpec), "env: a family of environments; choose a single one, such as env=terrain")
+    if isinstance(spec, Family):
+        single = "env: a family of environments; choose a single one, such as env=terrain"
+        require(sections["serve"]["free_arguments"], f"{single}, or say serve.free_arguments=true for algo=poet")
+        spec = spec.env_spec(spec.flat(), None)
     vec: Any = build("vec", sections["vec"])
     if isinstance(vec, ChoosesLayout):
         vec = build("vec", vec.settle(spec, False, print))

@@ -40,6 +40,7 @@ def settings(**changes: Any) -> ServerSettings:
         "lease_s": 60.0,
         "drain_s": 5.0,
         "infos": "all",
+        "free_arguments": False,
         "view": "own",
         "late": "wait",
         "late_s": 30.0,

@@ -1,7 +1,7 @@
 """What a server offers: an environment, who sits there, and how observations and actions lie in rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from envs.errors import ConfigError, require
@@ -41,6 +41,7 @@ class Offer:
         roles: its kinds of seats; one, of one seat, where it has one agent.
         vec: how the server steps it.
         view: whose seats clients of a joint world are told of.
+        free_arguments: whether a client may choose the arguments of the environment and its wrappers.
     """
 
     address: str
@@ -51,6 +52,7 @@ class Offer:
     takes_signals: bool
     vec: str
     view: View
+    free_arguments: bool
     versions: dict[str, str]
     capacity: int
     free: int
@@ -74,6 +76,7 @@ class Offer:
                 told["takes_signals"],
                 told["vec"],
                 told["view"],
+                told["free_arguments"],
                 told["versions"],
                 told["capacity"],
                 told["free"],
@@ -101,6 +104,8 @@ class Offer:
             require(not spec.wrappers, "env.wrappers are not applied to a server's environment; say them there")
             return
         own_fields, theirs_fields = decode(encode(spec.fields)), self.environment
+        if self.free_arguments:
+            own_fields, theirs_fields = _without_arguments(own_fields), _without_arguments(theirs_fields)
         for key in COMPARED:
             own_value, value = own_fields.get(key), theirs_fields.get(key)
             same = own_value == value or (key == "max_episode_steps" and {own_value, value} == {None, LONG})
@@ -109,6 +114,13 @@ class Offer:
                 f"env.{key}={own_value} here, and {value} at vec.address={self.address}; make them the same, or say "
                 "env=remote to take what is served",
             )
+
+    def arguments(self, spec: EnvSpec) -> dict[str, Any]:
+        """Return what a session is asked for with where a recipe has other arguments than are served; else nothing."""
+        if spec.id in (REMOTE_ID, FACTORY_ID):
+            return {}
+        own, theirs = _arguments(decode(encode(spec.fields))), _arguments(self.environment)
+        return {} if own == theirs else {"arguments": own}
 
     def check_signal(self, key: Any, value: Any) -> None:
         """Raise VectorMisuse unless the environment takes this as a signal."""
@@ -125,9 +137,10 @@ class Offer:
     def check_same(self, other: "Offer") -> None:
         """Raise ConfigError unless another server offers the same environment."""
         require(
-            (self.environment, self.roles, self.view) == (other.environment, other.roles, other.view),
+            (self.environment, self.roles, self.view, self.free_arguments)
+            == (other.environment, other.roles, other.view, other.free_arguments),
             f"vec.address={other.address} serves {other.environment['id']} otherwise than {self.address} does; start "
-            "both on the same env and serve.view",
+            "both on the same env, serve.view and serve.free_arguments",
         )
 
     def check_versions(self, versions: Mapping[str, str], whose: str) -> None:
@@ -136,6 +149,49 @@ class Offer:
         require(
             not others, f"vec.address={self.address}: {others}; install the same there, or say vec.same_versions=none"
         )
+
+
+def _arguments(fields: Mapping[str, Any]) -> list[Any]:
+    """Return a recipe's arguments: the constructor's, and those of each wrapper."""
+    others = [{key: one for key, one in wrapper.items() if key != "_target_"} for wrapper in fields["wrappers"]]
+    return [fields["kwargs"], others]
+
+
+def _without_arguments(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {**fields, "kwargs": {}, "wrappers": [wrapper["_target_"] for wrapper in fields["wrappers"]]}
+
+
+def give_arguments(spec: EnvSpec, arguments: Any) -> EnvSpec:
+    """Return a recipe with the arguments that a client asks for: plain data, for the same constructors.
+
+    Raises:
+        Garbled: they are not as `Offer.arguments` has them.
+        ConfigError: a constructor refuses them, they hold text that the server does not have, or another observation or
+            action comes of them.
+    """
+    wrappers: list[dict[str, Any]] = spec.fields["wrappers"]
+    good = isinstance(arguments, list) and len(arguments) == 2 and isinstance(arguments[1], list)
+    if not good or len(arguments[1]) != len(wrappers) or not all(map(_is_named, [arguments[0], *arguments[1]])):
+        raise Garbled(f"arguments are two: a mapping, and a list of one for each of {len(wrappers)} wrappers")
+    for theirs, own in zip([arguments[0], *arguments[1]], [spec.fields["kwargs"], *wrappers], strict=True):
+        for key, value in theirs.items():
+            text = "text is the server's to choose, as it may name a file"
+            require(value == own.get(key) or not _holds_text(value), f"arguments: {key}={value}: {text}; leave it out")
+    targets = [{"_target_": wrapper["_target_"]} for wrapper in wrappers]
+    given = tuple({**other, **target} for other, target in zip(arguments[1], targets, strict=True))
+    chosen = replace(spec, kwargs=arguments[0], wrappers=given)
+    require(chosen.roles == spec.roles, f"arguments={arguments} give other spaces than those of {spec.id} as served")
+    return chosen
+
+
+def _holds_text(value: Any) -> bool:
+    if isinstance(value, Mapping | list | tuple):
+        return any(map(_holds_text, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, str | bytes)
+
+
+def _is_named(given: Any) -> bool:
+    return isinstance(given, dict) and all(type(key) is str for key in given)
 
 
 def describe_roles(roles: Sequence[Role]) -> list[Any]:

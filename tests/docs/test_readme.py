@@ -1,5 +1,6 @@
 """The README and the pages of docs/: their commands and their Python run, what they name is there, the site builds."""
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -39,7 +40,10 @@ ELSEWHERE = re.compile(
     r"python3 -m venv|\. \.venv/bin/activate|PATH=.* scripts/check|mkdocs build --strict -f docs/site/mkdocs.yml"
 )
 
-SERVED = "127.0.0.1:3003"  # where the pages have a server
+SERVED = {  # where the pages have servers -> of what
+    "127.0.0.1:3003": ["env=cartpole"],
+    "127.0.0.1:3004": ["env=poles", "serve.free_arguments=true"],
+}
 LITTLE = ["budget.iterations=1", "algo.eval_episodes=1", "algo.eval_max_steps=20"]
 QUICK = [*LITTLE, "algo.population=4"]  # one iteration of whatever it is
 FEW_STEPS = [*LITTLE, "algo.num_steps=8", "vec.num_envs=4"]
@@ -140,11 +144,13 @@ def games(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[str]:
-    """The address of a server of CartPole."""
+def served() -> Iterator[dict[str, str]]:
+    """Where servers are, by the address that the pages have."""
     pytest.importorskip("grpc", reason="grpcio is not installed")
-    with closing(serve.start(["vec=serial", "vec.num_envs=32", "serve.address=127.0.0.1:0"])) as server:
-        yield server.address
+    here = ["vec=serial", "vec.num_envs=32", "serve.address=127.0.0.1:0"]
+    with contextlib.ExitStack() as stack:
+        servers = {at: stack.enter_context(closing(serve.start([*what, *here]))) for at, what in SERVED.items()}
+        yield {at: server.address for at, server in servers.items()}
 
 
 @pytest.fixture
@@ -158,8 +164,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def filled(command: str, request: pytest.FixtureRequest) -> list[str]:
     """A command's words after the module, with folders of real runs in the place of names."""
     words = shlex.split(command)[3:]
-    if any(SERVED in word for word in words):
-        words = [word.replace(SERVED, request.getfixturevalue("served")) for word in words]
+    for at in SERVED:
+        if any(at in word for word in words):
+            words = [word.replace(at, request.getfixturevalue("served")[at]) for word in words]
     for name, fixture in {"RUN": "run", "POET": "poet", "GAMES": "games"}.items():
         if any(re.search(rf"\b{name}\b", word) for word in words):
             folder = str(request.getfixturevalue(fixture))

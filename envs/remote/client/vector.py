@@ -73,8 +73,10 @@ class RemoteVectorEnv(VectorEnv):
         """
         self._links = []
         offers = place.offers()
+        arguments: dict[str, Any] = {}
         if spec is not None:
             offers[0].check_serves(spec)
+            arguments = offers[0].arguments(spec)
         layouts = offers[0].layouts() if agents is None else offers[0].layouts().pick(agents)
         claim = {} if world is None else {"world": world, "agents": list(layouts.agents)}
         self._shown = offers[0].layouts() if claim and offers[0].view == "all" else None
@@ -88,6 +90,7 @@ class RemoteVectorEnv(VectorEnv):
             lives = Lives.allocate(rows_in_all, layouts.seats, np.zeros)
             self._arrays = replace(self._arrays, lives=lives)
         self._table = Table(self._arrays, layouts, autoreset, copy, packed)
+        asked = {**claim, **arguments}
         bounds = [num_envs * k // len(offers) * layouts.seats for k in range(len(offers) + 1)]
         try:
             for k, offer in enumerate(offers):
@@ -96,7 +99,7 @@ class RemoteVectorEnv(VectorEnv):
                     journal = OrderJournal(rows.stop - rows.start, journal_mb * 1e6 / len(offers), layouts.seats)
                     known = self._knower(rows)
                     self._links.append(
-                        Link(place, k, offer, rows, autoreset.name, journal, known, replay, claim, layouts.seats)
+                        Link(place, k, offer, rows, autoreset.name, journal, known, replay, asked, layouts.seats)
                     )
         except BaseException:
             self.close()

@@ -62,6 +62,7 @@ class EnvironmentServer:
             "metadata": {key: value for key, value in spec.metadata.items() if is_sayable(value)},
             "takes_signals": spec.takes_signals,
             "view": settings.view,
+            "free_arguments": settings.free_arguments,
             "vec": type(vec).__name__.lower(),
             "versions": read_versions(),
             "server": secrets.token_hex(8),

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 from gymnasium.vector import AutoresetMode
 
+from envs.remote.offer import give_arguments
 from envs.remote.server.joint import JointWorld
 from envs.remote.server.seats import SeatsVectorEnv
 from envs.remote.server.session import Session
@@ -92,7 +93,10 @@ class Sessions:
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"another environment is asked for than {self._spec.id}, which is served here now",
             )
-        world = asked.get("world")
+        world, arguments = asked.get("world"), asked.get("arguments")
+        if arguments is not None and (world is not None or not self._settings.free_arguments):
+            said = "arguments are those of the server here; start it with serve.free_arguments=true"
+            raise NotOpened(grpc.StatusCode.FAILED_PRECONDITION, said)
         with self._lock:
             mine = nonce not in self._opened
             if mine:
@@ -101,11 +105,12 @@ class Sessions:
             opened = self._opened[nonce]
         if mine:
             try:
+                spec = self._spec if arguments is None else give_arguments(self._spec, arguments)
                 if world is None:
-                    venv = self._make(num_envs, AutoresetMode[autoreset])
+                    venv = self._make(spec, num_envs, AutoresetMode[autoreset])
                 else:
                     venv = self._join(world, asked.get("agents"), num_envs, autoreset)
-                session = Session(venv, self._spec, self._layouts, self._settings.infos == "all", nonce)
+                session = Session(venv, spec, self._layouts, self._settings.infos == "all", nonce)
             except BaseException as error:
                 with self._lock:
                     self._rows -= num_envs if world is None else 0
@@ -205,7 +210,7 @@ class Sessions:
                 with self._lock:
                     self._reserve(1)
                 try:
-                    venv = self._make(1, AutoresetMode.DISABLED)
+                    venv = self._make(self._spec, 1, AutoresetMode.DISABLED)
                     self._joint[name] = JointWorld(name, venv, self._layouts, self._spec.roles, self._settings.policies)
                 except BaseException:
                     with self._lock:
@@ -216,9 +221,9 @@ class Sessions:
             except VectorMisuse as error:
                 raise NotOpened(refusal, str(error)) from None
 
-    def _make(self, num_envs: int, autoreset: AutoresetMode) -> VectorEnv:
+    def _make(self, spec: EnvSpec, num_envs: int, autoreset: AutoresetMode) -> VectorEnv:
         recipe: Any = dataclasses.replace(self._vec, num_envs=num_envs, **self._changes(num_envs))  # type: ignore[type-var]
-        venv: VectorEnv = recipe.make(self._spec, autoreset, copy=False, packed=True)
+        venv: VectorEnv = recipe.make(spec, autoreset, copy=False, packed=True)
         return venv
 
     def _changes(self, num_envs: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ class ServerSettings:
     lease_s: Annotated[float, POSITIVE]
     drain_s: NonNegativeFloat
     infos: Literal["all", "none"]
+    free_arguments: bool
     view: View
     late: Policy
     late_s: Annotated[float, POSITIVE]

@@ -1,0 +1,126 @@
+"""Searches at two servers, one of which is killed, give the bytes of serial ones, killed and resumed themselves too."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import call_main
+from remote_servers import CARTPOLE, remote, serve_fixture  # noqa: F401
+
+from envs.errors import ConfigError
+from envs.tasks.poles import Poles
+from envs.vector import Serial
+from envs.vector.remote import make_place
+from paddock.serve import start
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
+
+from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
+
+POLES = Poles(start=0.5, step=0.1, min=0.05, max=3.0, max_episode_steps=40)
+ES = ["algo=es", "env=cartpole", "algo.population=8", "algo.pairs_per_task=2", "algo.episode_cap=60"]
+POET = ["algo=poet", "env=poles", "env.max_episode_steps=40", "algo.population=4", "algo.transfer_every=2"]
+POET += ["algo.reproduce_every=2", "algo.reproduce_score=1", "algo.max_children=2", "algo.max_niches=2"]
+POET += ["algo.criterion_low=1", "algo.hidden=[4]"]
+SEARCHES = {"es": (ES, CARTPOLE, 90), "poet": (POET, POLES.env_spec(POLES.flat(), None), 200)}
+
+
+class Killed(BaseException):
+    """Stands for the end of this process."""
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_at_two_servers_has_the_same_bytes_killed_and_resumed(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    search, spec, kill_at = SEARCHES[name]
+    search = [*search, "vec.num_envs=4", "compute=serial", "budget.iterations=4", "algo.eval_episodes=2"]
+    search += ["algo.eval_max_steps=40", "checkpoint.every_s=0"]
+    servers = [serve(spec, Serial(num_envs=64), free_arguments=name == "poet", max_sessions=40) for _ in range(2)]
+    received, recv = [0], RemoteVectorEnv.recv
+
+    def recv_or_kill(venv: RemoteVectorEnv, *arguments: Any) -> Any:
+        received[0] += 1
+        if received[0] == kill_at // 2:
+            servers[1].close()
+            same = {"address": servers[1].address, "free_arguments": name == "poet", "max_sessions": 40}
+            servers.append(serve(spec, Serial(num_envs=64), **same))
+        if received[0] == kill_at:
+            raise Killed
+        return recv(venv, *arguments)
+
+    assert call_main(*search, "vec=serial", f"run.dir={tmp_path / 'serial'}") == 0
+    monkeypatch.setattr(RemoteVectorEnv, "recv", recv_or_kill)
+    addresses = f"vec.address=[{servers[0].address},{servers[1].address}]"
+    there = [*search, "vec=remote", addresses, f"run.dir={tmp_path / 'remote'}"]
+    with pytest.raises(Killed):
+        call_main(*there)
+    before = (tmp_path / "remote" / "metrics.jsonl").read_bytes()
+    assert call_main(*there) == 0
+    expected = (tmp_path / "serial" / "metrics.jsonl").read_bytes()
+    assert (tmp_path / "remote" / "metrics.jsonl").read_bytes() == expected
+    assert expected.startswith(before) and 0 < len(before) < len(expected)
+    if name == "poet":
+        assert b'"birth"' in (tmp_path / "serial" / "events.jsonl").read_bytes()
+
+
+# Arguments that a client chooses
+
+
+def test_a_client_chooses_arguments_where_they_are_free(serve: Any) -> None:
+    flat, other = (POLES.env_spec({"length": length}, None) for length in (0.5, 0.7))
+    said = r"env\.wrappers=.*'length': 0\.7.* here, and .*'length': 0\.5.* at vec\.address"
+    with pytest.raises(ConfigError, match=said):
+        remote(serve(flat).address, num_envs=2).make(other)
+    address = serve(flat, free_arguments=True).address
+    with closing(Serial(num_envs=2).make(other)) as here, closing(remote(address, num_envs=2).make(other)) as there:
+        for venv in (here, there):
+            venv.begin(1)
+        for _ in range(30):
+            (expected, *_), (told, *_) = here.step([1, 0]), there.step([1, 0])
+            assert told.tobytes() == expected.tobytes()
+
+
+def ask(server: Any, arguments: Any) -> None:
+    """Open a session with arguments."""
+    request = {"nonce": bytes(16), "environment": "CartPole-v1", "num_envs": 1, "autoreset": "SAME_STEP"}
+    make_place(server.address, None, {}, 1.0).call(server.address, "Open", request | {"arguments": arguments}, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([{"_target_": "os.system"}, [{"length": 1.0}]], "_target_=os.system: text is the server's to choose"),
+        ([{"render_mode": "human"}, [{"length": 1.0}]], "render_mode=human: text is the server's to choose, as it may"),
+        ([{}, [{"length": ["/etc/passwd"]}]], "text is the server's to choose"),
+        ([{"max_episode_steps": 3}, [{"length": 1.0}]], r"env\.kwargs=.* is refused by CartPole-v1"),
+        ([{}, [{"length": -1.0}]], r"PoleLength refuses \{'length': -1\.0\}"),
+        ([{}, [{"env": 1}]], r"PoleLength refuses \{'env': 1\}"),
+        ([{}, []], "arguments are two: a mapping, and a list of one for each of 1 wrappers"),
+        ([{}, [{1: 2}]], "arguments are two"),
+        ("code", "arguments are two"),
+    ],
+)
+def test_arguments_that_a_constructor_refuses_are_one_line(serve: Any, arguments: Any, named: str) -> None:
+    server = serve(POLES.env_spec(POLES.flat(), None), free_arguments=True)
+    with pytest.raises(ConfigError, match=named) as caught:
+        ask(server, arguments)
+    assert "\n" not in str(caught.value) and server.sessions.rows == 0
+
+
+def test_arguments_name_no_code(serve: Any) -> None:
+    server = serve(POLES.env_spec(POLES.flat(), None), free_arguments=True)
+    with pytest.raises(ConfigError, match=r"_target_=os\.system: text is the server's to choose"):
+        ask(server, [{}, [{"length": 1.0, "_target_": "os.system"}]])
+    assert server.sessions.list() == []
+    with pytest.raises(ConfigError, match=r"start it with serve\.free_arguments=true"):
+        ask(serve(POLES.env_spec(POLES.flat(), None)), [{}, [{"length": 1.0}]])
+
+
+def test_a_family_is_served_where_arguments_are_free(capsys: Any) -> None:
+    family = ["env=poles", "vec=serial", "serve.address=127.0.0.1:0"]
+    with pytest.raises(ConfigError, match=r"choose a single one.*or say serve\.free_arguments=true for algo=poet"):
+        start(family)
+    with closing(start([*family, "serve.free_arguments=true"])) as server:
+        assert f"serving CartPole-v1 at {server.address}" in capsys.readouterr().out
