@@ -1,11 +1,14 @@
-"""Environments at a server of this machine against the same in worker processes here, environment steps per second.
+"""Environments at a server of this machine against the same in worker processes here, and what a loss costs.
 
-    python scripts/bench/remote.py [--quick] [--json PATH]
+    python scripts/bench/remote.py [--quick] [--json PATH] [--rows NAME ...] [--peers PYTHON]
 
-Walkers of env=bipedal with random actions drawn beforehand, on as many workers, in turns: all together, and 64 in two
-groups of which one is under way while the other is looked at; 64 with TLS against 64 without. Then how long a message
-takes there and back whose answer has 64 rows of 24 numbers, how soon a killed server is noticed, and how soon 64
-walkers are where they were at another.
+Rows: env=bipedal with random actions drawn beforehand, on as many workers, in turns, all together and in two groups of
+which one is under way while the other is looked at (walkers); CartPole and native walkers, 1,024 of each (small);
+walkers with TLS against without (tls); at a server 20 ms away, by a relay that delays (far); how long a message takes
+there and back, beside dm_env_rpc's and OpenEnv's way, and one environment a call, which is UDE's (messages); how soon a
+lost server is noticed and 64 walkers are where they were (losses); what 100 sessions cost that do nothing (sessions).
+
+The peers go into an environment of their own, whose interpreter --peers names: pip install dm-env-rpc websockets
 """
 
 import argparse
@@ -14,11 +17,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,213 +28,209 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from envs.cores import usable_cores  # noqa: E402
-from envs.process import start_python  # noqa: E402
-from envs.remote.client.place import Lost, Wire  # noqa: E402
-from envs.remote.client.vector import RemoteVectorEnv  # noqa: E402
-from envs.remote.frames import Kind, join  # noqa: E402
 from envs.spec import EnvSpec  # noqa: E402
-from envs.vector import Multiprocess, Remote, Vec, VectorEnv  # noqa: E402
+from envs.vector import Multiprocess, Native, Vec  # noqa: E402
 from envs.vector.recipes import largest_divisor  # noqa: E402
-from envs.vector.remote import make_place  # noqa: E402
 from scripts.bench import harness  # noqa: E402
+from scripts.bench.contenders.losses import idle, lose  # noqa: E402
+from scripts.bench.contenders.served import (  # noqa: E402
+    CARTPOLE,
+    WALKER,
+    Server,
+    make_keys,
+    ping,
+    rate,
+    relay,
+    remote,
+)
 from scripts.bench.harness import BUSY, Report  # noqa: E402
 
-WALKER = EnvSpec("envs.bipedal:paddock/BipedalWalker-v3", {}, (), None, False)
-TARGETS = {(16, 1): 0.65, (64, 1): 0.88, (256, 1): 0.95, (64, 2): 0.85}  # remote / multiprocess, by (N, groups)
-TLS_TARGET = 0.95  # of the rate without
-PING_US, NOTICE_S, REENTER_S = 450.0, 0.05, 10.0
-ROUNDS, PLAY_S, STEPS_BEFORE = 5, 1.5, 300
-SERVE = "import sys; from paddock.serve import main; sys.exit(main())"
+PEERS = ROOT / "scripts" / "bench" / "peers"
+ROUNDS, PLAY_S = 5, 1.5
+WALKERS = {(16, 1): 0.65, (64, 1): 0.88, (256, 1): 0.95, (64, 2): 0.85}  # targets by (N, groups)
+FAR_S = 0.02  # there and back
+PICTURE = "scripts.bench.peers.blank:bench/Pictures-v0"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print medians and ratios; returns 1 if one is below its target, else 0."""
+    """Print medians and ratios; returns 1 if one misses its target, else 0."""
     options = read_options(arguments)
     load = os.getloadavg()[0]
     if load > BUSY:
         print(f"others are at work here (load {load:.1f}): who has most processes then gets most, so trust no ratio")
-    rounds, play_s = (1, 0.3) if options.quick else (ROUNDS, PLAY_S)
+    bench = Bench(options)
     print(harness.describe_machine())
-    with ExitStack() as stack:
-        server = stack.enter_context(Server())
-        rows = [play_pair(server.address, N, groups, rounds, play_s) for N, groups in TARGETS]
-        tls_ratio = play_encrypted(stack, server.address, rounds, play_s)
-        ping_us = ping(server.address, 100 if options.quick else 2000)
-        notice_s, reenter_s = lose(server)
-    report: Report = {"machine": harness.describe_machine(), "versions": harness.versions("grpcio", "numpy", "msgpack")}
-    report |= {
-        "load_before": load,
-        "rows": rows,
-        "tls_ratio": tls_ratio,
-        "ping_us": ping_us,
-        "notice_s": notice_s,
-        "reenter_s": reenter_s,
-    }
-    print(f"there and back, 64 rows of 24 numbers: {ping_us:.0f} us (at most {PING_US:.0f})")
-    print(f"killed server noticed after {1000 * notice_s:.0f} ms (at most {1000 * NOTICE_S:.0f})")
-    print(f"64 walkers of {STEPS_BEFORE} steps at another after {reenter_s:.1f} s (at most {REENTER_S:.0f})")
+    for name in options.rows:
+        ROWS[name](bench)
+    report: Report = {"machine": harness.describe_machine(), "load_before": load, "rows": bench.rows}
+    report["versions"] = harness.versions("grpcio", "numpy", "msgpack")
     print(harness.list_versions(report))
-    reached = all(row["ratio"] >= row["target"] for row in rows) and tls_ratio >= TLS_TARGET
-    reached &= ping_us <= PING_US and notice_s <= NOTICE_S and reenter_s <= REENTER_S
-    return harness.finish(report, options.json, reached)
+    return harness.finish(report, options.json, all(row["reached"] for row in bench.rows))
 
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
-    return harness.command_line(__doc__, "one short round").parse_args(arguments)
+    parser = harness.command_line(__doc__, "one short round")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME", help=", ".join(ROWS))
+    parser.add_argument("--peers", metavar="PYTHON", default=sys.executable, help="an interpreter that has the peers")
+    return parser.parse_args(arguments)
 
 
-class Server:
-    """A server in a process of its own."""
+class Bench:
+    """What was found so far.
 
-    def __init__(self, *arguments: str) -> None:
-        self.address = "127.0.0.1:0"
-        self._arguments = arguments
-        self.process: subprocess.Popen[bytes] | None = None
-        self.start()
+    Attributes:
+        rows: a name, what was measured, its target and whether that is reached, of each.
+    """
 
-    def start(self) -> None:
-        """Start it, at the address that it had."""
-        words = [
-            "env=bipedal",
-            "vec=multiprocess",
-            "vec.num_envs=1024",
-            f"serve.address={self.address}",
-            *self._arguments,
-        ]
-        self.process = start_python(SERVE, *words, *self._arguments, stdout=subprocess.PIPE)
-        assert self.process.stdout is not None
-        self.address = self.process.stdout.readline().decode().split(" at ")[1].partition(",")[0]
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.rounds, self.play_s = (1, 0.3) if options.quick else (ROUNDS, PLAY_S)
+        self.count = 100 if options.quick else 2000  # messages
+        self.rows: list[Report] = []
 
-    def __enter__(self) -> "Server":
-        return self
+    def enter(self, name: str, value: float, target: float, unit: str = "", *, most: bool = False) -> None:
+        """Note and print a figure, which is to be at least its target, or at most."""
+        reached = value <= target if most else value >= target
+        self.rows.append({"name": name, "value": value, "target": target, "unit": unit, "reached": reached})
+        bound = f"at {'most' if most else 'least'} {target:g}"
+        print(f"{name}: {value:.4g}{unit} ({bound}){'' if reached else ' MISSED'}", flush=True)
 
-    def __exit__(self, *_: Any) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+    def compare(self, name: str, spec: EnvSpec, here: Vec, there: Vec, target: float, groups: int = 1) -> None:
+        """Play in turns; enter the median of the rounds' ratios, of the second to the first."""
+        with ExitStack() as stack:
+            sides = {"here": here, "there": there}
+            venvs = {side: stack.enter_context(closing(vec.make(spec, copy=False))) for side, vec in sides.items()}
+            for venv in venvs.values():
+                venv.begin(0)
+                rate(venv, groups, self.play_s / 3)
+            plays = {side: partial(rate, venv, groups, self.play_s) for side, venv in venvs.items()}
+            rates = harness.in_turns(self.rounds, plays)
+        self.enter(name, ratio(rates["there"], rates["here"]), target)
+        self.rows[-1]["rates"] = rates
+        median = {side: statistics.median(found) for side, found in rates.items()}
+        print(f"  {median['here']:,.0f} steps/s against {median['there']:,.0f}", flush=True)
 
-
-def remote(address: str, num_envs: int, ca: str | None = None) -> Remote:
-    given = {"ca": ca, "cert": None, "key": None}
-    return Remote(
-        num_envs=num_envs,
-        address=address,
-        token_file=None,
-        tls=given,
-        wait_s=60.0,
-        lost="replay",
-        journal_mb=256.0,
-        same_versions="run",
-    )
-
-
-def play_encrypted(stack: ExitStack, plain: str, rounds: int, play_s: float) -> float:
-    """Return the rate of 64 walkers at a server with TLS in relation to that of one without."""
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
-    own = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert]
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", *own]
-    subprocess.run(made, check=True, capture_output=True)
-    server = stack.enter_context(Server(f"serve.tls.cert={cert}", f"serve.tls.key={key}"))
-    with ExitStack() as both:
-        recipes = {"plain": remote(plain, 64), "tls": remote(server.address, 64, cert)}
-        venvs = {name: both.enter_context(closing(one.make(WALKER, copy=False))) for name, one in recipes.items()}
-        for venv in venvs.values():
-            venv.begin(0)
-        rates = harness.in_turns(rounds, {name: partial(rate, venv, 1, play_s) for name, venv in venvs.items()})
-    ratio = statistics.median(tls / plain for tls, plain in zip(rates["tls"], rates["plain"], strict=True))
-    print(f"  64 walkers with TLS in relation to without: {ratio:.2f} (at least {TLS_TARGET})", flush=True)
-    return ratio
+    def ask_peer(self, name: str, *arguments: object, python: str | None = None) -> float | None:
+        """Return what a peer's script prints by the interpreter of the peers, or another; None where it is missing."""
+        command = [python or self.options.peers, str(PEERS / name), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            print(f"{name} is left out ({(done.stderr.strip() or 'it failed').splitlines()[-1]})")
+            return None
+        return float(done.stdout)
 
 
-def play_pair(address: str, num_envs: int, groups: int, rounds: int, play_s: float) -> Report:
-    """Return the rates of both sides, and their ratio."""
+def ratio(some: list[float], others: list[float]) -> float:
+    """Return the median of the rounds' ratios."""
+    return statistics.median(one / other for one, other in zip(some, others, strict=True))
+
+
+def workers_of(num_envs: int) -> Multiprocess:
     workers = largest_divisor(num_envs, usable_cores())
-    here = Multiprocess(num_envs=num_envs, workers=workers, batch_size=None, restart=False, timeout_s=60.0)
-    sides: dict[str, Vec] = {"multiprocess": here, "remote": remote(address, num_envs)}
-    with ExitStack() as stack:
-        venvs = {name: stack.enter_context(closing(vec.make(WALKER, copy=False))) for name, vec in sides.items()}
-        for venv in venvs.values():
-            venv.begin(0)
-            rate(venv, groups, play_s / 3)
-        plays = {name: partial(rate, venv, groups, play_s) for name, venv in venvs.items()}
-        rates = harness.in_turns(rounds, plays)
-    pairs = zip(rates["remote"], rates["multiprocess"], strict=True)
-    row: Report = {"num_envs": num_envs, "groups": groups, "rates": rates, "target": TARGETS[num_envs, groups]}
-    row["ratio"] = statistics.median(there / here for there, here in pairs)
-    median = {name: statistics.median(found) for name, found in rates.items()}
-    print(
-        f"{num_envs:4} walkers in {groups} group{'s' * (groups > 1)}: multiprocess {median['multiprocess']:8,.0f}, "
-        f"remote {median['remote']:8,.0f} steps/s, ratio {row['ratio']:.2f} (at least {row['target']})",
-        flush=True,
-    )
-    return row
+    return Multiprocess(num_envs=num_envs, workers=workers, batch_size=None, restart=False, timeout_s=60.0)
 
 
-def rate(venv: VectorEnv, groups: int, play_s: float) -> float:
-    """Return environment steps per second."""
-    size = venv.num_envs // groups
-    parts = [slice(start, start + size) for start in range(0, venv.num_envs, size)]
-    actions = np.random.default_rng(0).uniform(-1, 1, (32, venv.num_envs, 4)).astype(np.float32)
-    for rows in parts:
-        venv.send(actions[0, rows], rows)
-    begun, steps = time.perf_counter(), 0
-    while (passed := time.perf_counter() - begun) < play_s:
-        steps += 1
-        for rows in parts:
-            venv.recv(rows)
-            venv.send(actions[steps % 32, rows], rows)
-    for rows in parts:
-        venv.recv(rows)
-    return steps * venv.num_envs / passed
+def walkers(bench: Bench) -> None:
+    with Server("env=bipedal") as server:
+        for (N, groups), target in WALKERS.items():
+            name = f"{N} walkers{' in two groups' if groups > 1 else ''}, server / workers here"
+            bench.compare(name, WALKER, workers_of(N), remote(server.address, N), target, groups)
 
 
-def ping(address: str, count: int) -> float:
-    """Return microseconds for a step of 64 walkers there and back, by asking again for one that was done."""
-    place = make_place(address, None, {}, 10.0)
-    request = {"nonce": os.urandom(16), "environment": WALKER.id, "num_envs": 64, "autoreset": "SAME_STEP"}
-    opened = place.call(address, "Open", request, 60.0)
-    wire = Wire(place, address, 10.0)
-    wire.send(join(Kind.ATTACH, [opened["session"], opened["secret"], 0]))
-    turn = join(Kind.TURN, [2, 0, [0, 64]], [np.zeros((64, 4), np.float32)])
-    wire.send(join(Kind.BEGIN, [1, 0, 0, np.zeros(64, np.int64), np.arange(64)]))
-    wire.send(turn)
-    for _ in range(3):  # the session, the beginning, the step
-        wire.receive()
-    times = []
-    for _ in range(count):
-        begun = time.perf_counter()
-        wire.send(turn)
-        frame = wire.receive()
-        times.append(time.perf_counter() - begun)
-        assert len(frame.body) >= 64 * 24 * 4
-    wire.close()
-    place.call(address, "Close", {"session": opened["session"], "secret": opened["secret"]}, 10.0)
-    return 1e6 * statistics.median(times)
+def small(bench: Bench) -> None:
+    with Server("env=cartpole") as server:
+        N = 1024
+        bench.compare(f"{N} CartPoles", CARTPOLE, workers_of(N), remote(server.address, N), 0.7)
+    with Server("env=bipedal", "vec=native") as server:
+        native = Native(num_envs=N, threads=1)
+        bench.compare(f"{N} native walkers", WALKER, native, remote(server.address, N), 0.85)
 
 
-def lose(server: Server) -> tuple[float, float]:
-    """Return seconds until a killed server is noticed, and from the next one's start to where 64 walkers were."""
-    with closing(remote(server.address, 64).make(WALKER)) as venv:
+def tls(bench: Bench) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        key, cert = make_keys(Path(folder), "127.0.0.1")
+        secure = [f"serve.tls.cert={cert}", f"serve.tls.key={key}"]
+        with Server("env=bipedal") as plain, Server("env=bipedal", *secure) as server:
+            bench.compare(
+                "64 walkers, TLS / none", WALKER, remote(plain.address, 64), remote(server.address, 64, cert), 0.95
+            )
+
+
+def far(bench: Bench) -> None:
+    with Server("env=bipedal") as server, relay(server.address, FAR_S / 2) as address:
+        here, N, groups = workers_of(256), 256, 2
+        with (
+            closing(here.make(WALKER, copy=False)) as near,
+            closing(remote(address, N).make(WALKER, copy=False)) as venv,
+        ):
+            for one in (near, venv):
+                one.begin(0)
+            plays = {
+                "here": partial(rate, near, groups, bench.play_s),
+                "there": partial(rate, venv, groups, bench.play_s),
+            }
+            rates = harness.in_turns(bench.rounds, plays)
+        bounds = [min(N / FAR_S, rate) for rate in rates["here"]]
+        bench.enter(
+            "256 walkers in two groups 20 ms away / the least of N / 20 ms and here", ratio(rates["there"], bounds), 0.8
+        )
+
+
+def messages(bench: Bench) -> None:
+    rows, blank = 64, "scripts.bench.peers.blank:bench/Blank-v0"
+    here: dict[str, list[float]] = {}
+    there: dict[str, list[float]] = {}
+    ours = []
+    kwargs = [f"+env.kwargs.{word}" for word in ("observed=24", "actions=4", "discrete=false")]
+    names = {"dm_env_rpc": ("dm_env_rpc_turns.py", 1.7), "JSON over a WebSocket (OpenEnv)": ("json_turns.py", 2.8)}
+    with Server("env=gymnasium", f"env.id={blank}", *kwargs, "vec=serial") as server:
+        actions = np.zeros((rows, 4), np.float32)
+        for _ in range(bench.rounds):
+            ours.append(ping(server.address, blank, actions, rows * 24 * 4, bench.count))
+            for name, (script, _) in names.items():
+                if (found := bench.ask_peer(script, rows, bench.count)) is not None:
+                    there.setdefault(name, []).append(found)
+                    here.setdefault(name, []).append(ours[-1])
+    bench.enter("64 rows of 24 numbers there and back", statistics.median(ours), 450.0, " us", most=True)
+    for name, times in there.items():
+        bench.enter(f"  {name} / ours", ratio(times, here[name]), names[name][1])
+    with Server("env=gymnasium", f"env.id={PICTURE}", "vec=serial") as server:
+        took = ping(server.address, PICTURE, np.zeros(16, np.int64), 16 * 4 * 84 * 84, bench.count)
+    bench.enter("16 stacks of four pictures there and back", took / 1000, 2.0, " ms", most=True)
+    with Server("env=bipedal") as server, closing(remote(server.address, rows).make(WALKER)) as venv:
         venv.begin(0)
-        actions = np.random.default_rng(0).uniform(-1, 1, (32, 64, 4)).astype(np.float32)
-        for t in range(STEPS_BEFORE):
-            venv.step(actions[t % 32])
-        assert isinstance(venv, RemoteVectorEnv)
-        link = venv._links[0]
-        assert server.process is not None and link._wire is not None
-        server.process.kill()
-        begun = time.perf_counter()
-        try:
-            while True:
-                link._wire.receive()
-        except Lost:
-            notice_s = time.perf_counter() - begun
-        server.process.wait()
-        server.start()
-        begun = time.perf_counter()
-        venv.step(actions[0])
-        return notice_s, time.perf_counter() - begun
+        pairs = [
+            (rate(venv, 1, bench.play_s), bench.ask_peer("one_by_one.py", rows, bench.play_s, python=sys.executable))
+            for _ in range(bench.rounds)
+        ]
+    ratios = [own / other for own, other in pairs if other is not None]
+    if ratios:
+        bench.enter("64 walkers / one environment a call", statistics.median(ratios), 4.0)
+
+
+def losses(bench: Bench) -> None:
+    with Server("env=bipedal") as server:
+        found = lose(server)
+    bench.enter("a killed server is noticed after", 1000 * found["notice_killed_s"], 50.0, " ms", most=True)
+    bench.enter("a stopped one after", found["notice_stopped_s"], 10.0, " s", most=True)
+    bench.enter("a broken connection is made good after", found["reconnect_s"], 0.5, " s", most=True)
+    bench.enter("64 walkers of 300 steps are at another server after", found["reenter_s"], 10.0, " s", most=True)
+
+
+def sessions(bench: Bench) -> None:
+    bench.enter("an idle session", 100 * idle(1)["core"], 1.0, " % of a core", most=True)
+    bench.enter("health of a server with 100 sessions", 1000 * idle(100)["health_s"], 100.0, " ms", most=True)
+
+
+ROWS: dict[str, Callable[[Bench], None]] = {
+    "walkers": walkers,
+    "small": small,
+    "tls": tls,
+    "far": far,
+    "messages": messages,
+    "losses": losses,
+    "sessions": sessions,
+}
 
 
 if __name__ == "__main__":

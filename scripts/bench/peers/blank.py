@@ -32,4 +32,22 @@ class Blank(gymnasium.Env[Any, Any]):
         return self._made[self._at], self._rewards[self._at], self._at == LENGTH, False, {}
 
 
+class Pictures(gymnasium.Env[Any, Any]):
+    """Gives the same four pictures of 84 x 84 bytes, as Atari games are seen, whatever is done."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+    observation_space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    action_space = spaces.Discrete(6)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begin."""
+        self._seen = np.random.default_rng(1).integers(0, 256, (4, 84, 84), np.uint8)
+        return self._seen, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Go on."""
+        return self._seen, 0.0, False, False, {}
+
+
+gymnasium.register("bench/Pictures-v0", f"{__name__}:Pictures")
 gymnasium.register("bench/Blank-v0", f"{__name__}:Blank")

@@ -1,0 +1,66 @@
+"""Steps of one message as OpenEnv sends them: JSON text over a WebSocket, to a server in another process.
+
+    python scripts/bench/peers/json_turns.py ENVIRONMENTS COUNT
+
+prints the median of COUNT turns, microseconds: actions [N, 4] there, observations [N, 24] and rewards [N] back, all
+lists.
+OpenEnv (0.3) checks them by pydantic besides, which is left out here.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from statistics import median
+from typing import Any
+
+import numpy as np
+import websockets
+
+
+async def serve(num_envs: int) -> None:
+    """Answer every step with the same arrays, until standard input ends."""
+    observation, reward = np.ones((num_envs, 24), np.float32), np.ones(num_envs, np.float32)
+
+    async def answer(socket: Any) -> None:
+        async for message in socket:
+            np.array(json.loads(message)["action"], np.float32)
+            told = {"observation": observation.tolist(), "reward": reward.tolist(), "done": False}
+            await socket.send(json.dumps({"type": "observation", "data": told}))
+
+    async with websockets.serve(answer, "127.0.0.1", 0, max_size=100 << 20) as server:
+        print(next(iter(server.sockets)).getsockname()[1], flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+async def play(port: str, num_envs: int, count: int) -> float:
+    """Return the median of the turns, microseconds."""
+    actions, times = np.ones((num_envs, 4), np.float32), []
+    async with websockets.connect(f"ws://127.0.0.1:{port}", max_size=100 << 20) as socket:
+        for _ in range(count):
+            begun = time.perf_counter()
+            await socket.send(json.dumps({"type": "step", "action": actions.tolist()}))
+            told = json.loads(await socket.recv())["data"]
+            observation = np.array(told["observation"], np.float32)
+            np.array(told["reward"], np.float32)
+            times.append(time.perf_counter() - begun)
+            assert observation.shape == (num_envs, 24)
+    return 1e6 * median(times)
+
+
+def main() -> None:
+    """Play with a server of this file in another process."""
+    num_envs, *rest = map(int, sys.argv[1:])
+    if not rest:
+        asyncio.run(serve(num_envs))
+        return
+    command = [sys.executable, __file__, str(num_envs)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None and server.stdout is not None
+        print(asyncio.run(play(server.stdout.readline().strip(), num_envs, rest[0])))
+        server.stdin.close()
+
+
+if __name__ == "__main__":
+    main()
