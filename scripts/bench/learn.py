@@ -7,6 +7,7 @@ classic   CleanRL's recipe for CartPole: the same two
 cartpole  CartPole at settings of each one's choice: PufferLib's trainer on its own CartPole in C; ours have to learn it
 goal      seconds until 20 episodes have a mean return of 475 on CartPole, of training and of the whole process
 doorkey   MiniGrid's rows of bytes: our learner against torch, and seconds until 50 episodes have a mean return of 0.9
+selfplay  Connect Four against itself and its earlier versions, by processor time: rules in C and PettingZoo's
 limit     the learner's share of what one core's arithmetic allows, and where its time goes
 wide      products of wide layers: the lanes of envs/native/src/simd/product.h against SciPy's BLAS
 grow      hidden layers of 64 to 512, minibatches of 64 to 32,768, one thread and two: our learner against torch
@@ -35,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from envs.native import library  # noqa: E402
-from scripts.bench import learn_doorkey, ppo  # noqa: E402
+from scripts.bench import learn_doorkey, learn_selfplay, ppo  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     BUSY,
     Report,
@@ -295,6 +296,7 @@ ROWS: dict[str, Row] = {
     "cartpole": (bench_cartpole, ppo.render),
     "goal": (bench_goal, ppo.render),
     "doorkey": (learn_doorkey.bench_doorkey, learn_doorkey.render),
+    "selfplay": (learn_selfplay.bench_selfplay, ppo.render),
     "limit": (bench_limit, render_limit),
     "wide": (bench_wide, lambda row: learn_limit.render_products(row["products"], row["peak"])),
     "grow": (bench_grow, render_grow),

@@ -285,8 +285,12 @@ class Player:
         self._log.close()
 
 
-def measure(title: str, contenders: list[Contender], repeats: int) -> Report:
-    """Steps/s of each contender at his fastest setting, in turn and `repeats` times."""
+def measure(title: str, contenders: list[Contender], repeats: int, clock: str = "seconds") -> Report:
+    """Steps/s of each contender at his fastest setting, in turn and `repeats` times.
+
+    Args:
+        clock: what a rate is of: `seconds`, or `cpu_s` of his process, where he says so.
+    """
     rates: dict[str, list[Report]] = {}
     chosen: dict[str, Any] = {}
     skipped: dict[str, str] = {}
@@ -297,7 +301,7 @@ def measure(title: str, contenders: list[Contender], repeats: int) -> Report:
 
         def play(who: Contender, recipe: Report, setting: Any, updates: int, seed: int) -> Report:
             run = players[who.title].ask(recipe=recipe, setting=setting, updates=updates, seed=seed)
-            return run | {"rate": run["steps"] / run["seconds"]}
+            return run | {"rate": run["steps"] / run[clock]}
 
         for who in contenders:
             # With one setting this is where it gets warm, and shows whether it is installed.

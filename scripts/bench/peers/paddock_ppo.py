@@ -1,8 +1,9 @@
 """Paddock's PPO with a recipe of scripts/bench/ppo.py, driven as the peers beside it are.
 
-Reads requests as JSON lines. One with "updates" asks for the speed: steps, seconds, and the share of the time that
-environments, policy and learning took. One with "goal" asks for training until an evaluation has that mean return. A
-setting is a list of overrides, such as vec=multiprocess.
+Reads requests as JSON lines. One with "updates" asks for the speed: steps, seconds, those of the processor, and the
+share of the time that environments, policy and learning took. One with "goal" asks for training until an evaluation has
+that mean return. A setting is a list of overrides, such as vec=multiprocess. A recipe may be an experiment of
+conf/experiment, by its name.
 """
 
 import json
@@ -37,6 +38,8 @@ SAME_NAME = (
 
 def overrides(recipe: dict[str, Any]) -> list[str]:
     """A recipe as Paddock is given it."""
+    if "experiment" in recipe:
+        return [f"experiment={recipe['experiment']}", "algo.eval_every=1000000"]
     values: dict[str, Any] = {f"algo.{name}": recipe[name] for name in SAME_NAME} | {
         "vec.num_envs": recipe["num_envs"],
         "algo.normalize_observations": recipe["normalize"],
@@ -67,15 +70,16 @@ def train(recipe: dict[str, Any], setting: list[str], updates: int, seed: int) -
     plan = ppo.plan()
     try:
         next(plan)
-        first, started = ppo.count.step, time.perf_counter()
+        first, started, used = ppo.count.step, time.perf_counter(), time.process_time()
         rows = [next(plan) for _ in range(updates)]
-        seconds = time.perf_counter() - started
+        seconds, cpu_s = time.perf_counter() - started, time.process_time() - used
     finally:
         plan.close()
     returns = [row["train/return_mean"] for row in rows if "train/return_mean" in row]
     return {
         "steps": ppo.count.step - first,
         "seconds": seconds,
+        "cpu_s": cpu_s,
         "return_mean": returns[-1] if returns else None,
         "split": split(rows, seconds, beside=ppo.rollouts != "inline"),
     }
