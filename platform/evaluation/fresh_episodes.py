@@ -57,6 +57,11 @@ class Evaluation:
         """The mean return."""
         return float(self.returns.mean())
 
+    def __repr__(self) -> str:
+        low, high = self.interval
+        of = f"{self.mean:.2f}, 95 % [{low:.2f}, {high:.2f}]"
+        return f"<Evaluation of iteration {self.iteration}: mean return {of}, {len(self.returns)} episodes>"
+
 
 def evaluate(
     run: Path,

@@ -250,7 +250,9 @@ def test_a_run_tells_what_its_folder_holds(make: Callable[[str], paddock.Run], t
     film = run.film(tmp_path / "episode.mp4", seed=3)
     assert len(repr(film)) < 200  # without the bytes, which a notebook would print
     assert (tmp_path / "episode.mp4").read_bytes() == film.content
-    assert film.return_ == run.evaluate(episodes=2, seed=3).returns[0]
+    found = run.evaluate(episodes=2, seed=3)
+    assert film.return_ == found.returns[0]
+    assert repr(found).startswith(f"<Evaluation of iteration 2: mean return {found.mean:.2f}, 95 % [")
 
 
 @pytest.mark.parametrize("kind", ["es", "ppo", "dictionaries", "numbers", "memory"])
