@@ -67,9 +67,10 @@ OUR_WORDS = {
 
 
 def read_commands() -> Iterator[str]:
-    """Every command of ours in a block of shell, or with arguments in a line of text."""
+    """Every command of ours in a block of shell, before what it prints, or with arguments in a line of text."""
     for page in PAGES.values():
         lines = [line for kind, _, body in BLOCK.findall(page) if kind == "bash" for line in body.splitlines()]
+        lines += re.findall(r"^\$ (python -m platform .*)\n(?!paddock: )", page, re.M)
         spans = re.findall(r"`(\S*python -m [^`]+)`", BLOCK.sub("", page))
         for line in [*lines, *(span for span in spans if "..." not in span)]:
             words = shlex.split(line, comments=True)
@@ -225,6 +226,16 @@ def test_a_command_beside_the_run_works(
     words += ["episodes=2"] if "players=" in command and "episodes=" not in command else []
     monkeypatch.setattr(sys, "argv", [module, *words])
     assert importlib.import_module(module).main() == 0
+
+
+def test_a_command_for_several_machines_has_keys_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    bodies = [body for kind, _, body in BLOCK.findall(TEXT) if not kind]
+    lines = [line for body in bodies for line in body.splitlines() if COMMAND.match(line)]
+    assert sum("paddock.serve" in line for line in lines) == 2 == sum("vec=remote" in line for line in lines)
+    for line in lines:
+        _, _, module, *words = (word for word in shlex.split(line) if word != "...")
+        config = ["--config-name=serve"] if module == "paddock.serve" else []
+        assert call_main(*config, *words, "--cfg", "job") == 0, capsys.readouterr().err
 
 
 def test_every_line_of_shell_is_run_somewhere() -> None:
