@@ -16,7 +16,14 @@ from algos.common.divergence import MEND
 from algos.common.keys import Stream, keyed_generator
 from algos.common.timing import Clock, worker_times
 from algos.evolution.population import EpisodeCap, Problem, SearchDistribution, play_members
-from algos.evolution.strategy import Generation, PopulationSize, climb, play_evaluation, play_population, report_lost
+from algos.evolution.strategy import (
+    Generation,
+    PopulationSize,
+    es_update,
+    play_evaluation,
+    play_population,
+    report_lost,
+)
 from algos.evolution.update import Adam, Decay, EvaluationLost
 from algos.learning.episode_metrics import own_metrics, summarize
 from algos.learning.episodes import Moments
@@ -114,8 +121,8 @@ class ES:
             self._report_lost(generation)
             clock.lap("wait")
             returns, lengths = generation.returns, generation.lengths
-            ascent = climb(self, generation, self.mean, self.adam)
-            self.mean, self.adam = self.mean + ascent.update, ascent.adam
+            result = es_update(self, generation, self.mean, self.adam)
+            self.mean, self.adam = self.mean + result.update, result.adam
             self._count_seen(generation.moments)
             self.iteration += 1
             self.step += int(lengths.sum())
@@ -129,9 +136,9 @@ class ES:
                 "train/length_mean": float(lengths[kept].mean() / self.episodes_per_member),
                 **own_metrics("train", self.env.metrics, generation.told),
                 "es/sigma": generation.sigma,
-                "es/learning_rate": ascent.rate,
-                "es/gradient_norm": float(np.sqrt(np.sum(ascent.gradient**2))),
-                "es/update_ratio": float(np.sqrt(np.sum(ascent.update**2) / size)) if size else 0.0,
+                "es/learning_rate": result.rate,
+                "es/gradient_norm": float(np.sqrt(np.sum(result.gradient**2))),
+                "es/update_ratio": float(np.sqrt(np.sum(result.update**2) / size)) if size else 0.0,
                 "es/lost_members": int((~kept).sum()),
                 "system/retries": sum(end.attempts - 1 for end in generation.ends),
             }

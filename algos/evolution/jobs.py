@@ -12,7 +12,7 @@ from algos.evolution.strategy import (
     Floats,
     Optimizer,
     StrategySettings,
-    climb,
+    es_update,
     play_evaluation,
     play_population,
     report_lost,
@@ -88,8 +88,8 @@ class AgentJobs:
         steps = int(generation.lengths.sum())
         if generation.lost:
             return Stepped(mean, adam, steps, float("nan"))
-        ascent = climb(self.settings, generation, mean, adam, optimizer)
-        return Stepped(mean + ascent.update, ascent.adam, steps, float(np.nanmean(generation.returns)))
+        result = es_update(self.settings, generation, mean, adam, optimizer)
+        return Stepped(mean + result.update, result.adam, steps, float(np.nanmean(generation.returns)))
 
     def score(self, niche: Niche, mean: Floats, iteration: int) -> Job[Scored]:
         """Play an agent's evaluation; all who are scored in a niche in one iteration meet the same episodes."""

@@ -63,8 +63,8 @@ class Generation:
 
 
 @dataclass(frozen=True)
-class Ascent:
-    """A step that a strategy takes."""
+class ESUpdate:
+    """A step of the mean."""
 
     gradient: Floats  # [P], before the decay of weights
     update: Floats  # [P], the change of the mean
@@ -105,9 +105,9 @@ def play_population(
     )
 
 
-def climb(
+def es_update(
     settings: StrategySettings, generation: Generation, mean: Floats, adam: Adam, optimizer: Optimizer = "adam"
-) -> Ascent:
+) -> ESUpdate:
     """Return the step from the mean [P] of a generation along its ranked noise.
 
     Args:
@@ -129,7 +129,7 @@ def climb(
         parameters = (mean + update).astype(np.float32)
     for k in np.flatnonzero(~np.isfinite(parameters))[:1]:
         raise Diverged(f"in update {distribution.iteration + 1} a parameter is {parameters[k]}: {REMEDY}")
-    return Ascent(gradient, update, after, rate)
+    return ESUpdate(gradient, update, after, rate)
 
 
 def play_evaluation(

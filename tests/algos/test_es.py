@@ -19,7 +19,7 @@ from algos.common.divergence import Diverged
 from algos.common.keys import PhiloxNoise, Stream, TableNoise, episode_seed, keyed_generator
 from algos.es import ES
 from algos.evolution.population import SearchDistribution, play_members, play_pairs
-from algos.evolution.strategy import Ascent, Generation, climb
+from algos.evolution.strategy import ESUpdate, Generation, es_update
 from algos.evolution.update import EvaluationLost, centred_ranks
 from algos.learning.episodes import Moments
 from algos.networks.flat import MLP, Population
@@ -75,13 +75,13 @@ def deterministic(rows: list[dict[str, float]]) -> str:
     return json.dumps([{key: v for key, v in row.items() if not key.startswith("system/")} for row in rows])
 
 
-def follow(es: ES, returns: Any) -> Ascent:
+def follow(es: ES, returns: Any) -> ESUpdate:
     """The step of an algorithm whose pairs have these returns."""
     distribution = SearchDistribution(es.problem, 0, es.mean.astype(np.float32), es.sigma)
     generation = Generation(
         distribution, es.sigma, returns, np.ones(returns.shape, np.int64), [], np.zeros((2, 2, 1, 0)), []
     )
-    return climb(es, generation, es.mean, es.adam)
+    return es_update(es, generation, es.mean, es.adam)
 
 
 EQUAL = np.ones((2, 2))  # returns that give no direction
@@ -153,9 +153,9 @@ def test_adam_takes_a_step_of_the_learning_rate_first() -> None:
 
 def test_weight_decay_pulls_to_zero() -> None:
     es = ES(**settings(weight_decay=0.1, learning_rate=0.01))
-    ascent = follow(es, EQUAL)
-    np.testing.assert_array_equal(ascent.gradient, 0)
-    np.testing.assert_allclose(ascent.update, -0.01 * np.sign(es.mean), rtol=1e-3)
+    result = follow(es, EQUAL)
+    np.testing.assert_array_equal(result.gradient, 0)
+    np.testing.assert_allclose(result.update, -0.01 * np.sign(es.mean), rtol=1e-3)
 
 
 def test_decays_stop_at_their_floors() -> None:
