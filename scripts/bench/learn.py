@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from envs.native import library  # noqa: E402
-from scripts.bench import learn_doorkey, learn_selfplay, ppo  # noqa: E402
+from scripts.bench import ppo  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     BUSY,
     Report,
@@ -49,6 +49,7 @@ from scripts.bench.harness import (  # noqa: E402
 )
 from scripts.bench.limits import learn_limit  # noqa: E402
 from scripts.bench.ppo import BIPEDAL, CLASSIC, PACKAGES, WALKER, Contender, Player, Refused, claim  # noqa: E402
+from scripts.bench.rows import doorkey, selfplay  # noqa: E402
 
 OURS, AVX2 = "paddock", "paddock, AVX2"
 WALKER_RATES = {"avx512": 60_000, "avx2": 45_000}  # steps/s on two cores, by instructions
@@ -295,8 +296,8 @@ ROWS: dict[str, Row] = {
     "classic": (bench_classic, ppo.render),
     "cartpole": (bench_cartpole, ppo.render),
     "goal": (bench_goal, ppo.render),
-    "doorkey": (learn_doorkey.bench_doorkey, learn_doorkey.render),
-    "selfplay": (learn_selfplay.bench_selfplay, ppo.render),
+    "doorkey": (doorkey.bench_doorkey, doorkey.render),
+    "selfplay": (selfplay.bench_selfplay, ppo.render),
     "limit": (bench_limit, render_limit),
     "wide": (bench_wide, lambda row: learn_limit.render_products(row["products"], row["peak"])),
     "grow": (bench_grow, render_grow),

@@ -47,7 +47,7 @@ from scripts.bench.harness import (  # noqa: E402
     versions,
 )
 from scripts.bench.ppo import Contender, claim  # noqa: E402
-from scripts.bench.replay_whole import (  # noqa: E402
+from scripts.bench.rows.whole import (  # noqa: E402
     MILLION,
     OUR_FILE,
     OURS,

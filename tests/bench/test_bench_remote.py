@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from scripts.bench import anywhere, remote
+from scripts.bench import remote
+from scripts.bench.runs import anywhere
 
 
 @pytest.mark.parametrize(("most", "reached"), [(True, (True, True, False)), (False, (False, True, True))])

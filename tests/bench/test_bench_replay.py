@@ -12,9 +12,9 @@ import pytest
 
 from algos.pool.serial import SerialPool
 from scripts.bench import replay as bench
-from scripts.bench import replay_whole
 from scripts.bench.peers import blank, paddock_replay
 from scripts.bench.ppo import Player
+from scripts.bench.rows import whole
 
 TINY = {"hidden": [8], "batch_size": 4, "rows": 200}
 SMALL = {name: recipe | TINY for name, recipe in bench.RECIPES.items()}
@@ -102,10 +102,10 @@ class Scripted:
 def test_rows_are_judged_and_who_is_missing_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(replay_whole, "Player", Scripted)
+    monkeypatch.setattr(whole, "Player", Scripted)
     monkeypatch.setattr(bench.ppo, "Player", Scripted)
-    monkeypatch.setattr(replay_whole, "reach_ours", lambda seed: {"rate": 2.0, "process_s": 2.0, "steps": 4000})
-    monkeypatch.setattr(replay_whole, "reach_theirs", lambda seed, _: {"rate": 20.0, "process_s": 20.0, "steps": 6000})
+    monkeypatch.setattr(whole, "reach_ours", lambda seed: {"rate": 2.0, "process_s": 2.0, "steps": 4000})
+    monkeypatch.setattr(whole, "reach_theirs", lambda seed, _: {"rate": 20.0, "process_s": 20.0, "steps": 6000})
     report, rows = tmp_path / "report.json", [name for name in bench.ROWS if name not in ("sac_small", "dqn_small")]
     assert bench.main(["--rows", *rows, "--repeats", "2", "--json", str(report)]) == 0
     told = capsys.readouterr().out
@@ -198,10 +198,10 @@ def test_rows_with_their_zeros_and_without_learn_the_same() -> None:
 
 
 def test_a_command_costs_what_it_took_of_the_processor_and_a_missing_peer_is_known() -> None:
-    seconds, told = replay_whole.spend([sys.executable, "-c", "print(sum(range(10**6)), input())"], "told")
+    seconds, told = whole.spend([sys.executable, "-c", "print(sum(range(10**6)), input())"], "told")
     assert seconds > 0 and told == "499999500000 told\n"
     with pytest.raises(bench.ppo.Missing, match="No module named 'nothing_of_this_name'"):
-        replay_whole.spend([sys.executable, "-c", "import nothing_of_this_name"], "")
+        whole.spend([sys.executable, "-c", "import nothing_of_this_name"], "")
 
 
 def test_peers_answer_from_processes_of_their_own() -> None:

@@ -15,7 +15,7 @@ from scripts.bench import ppo
 from scripts.bench.harness import Report
 from scripts.bench.ppo import PEERS, Missing, Player, claim
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 OURS, PEER, OUR_FILE, PEER_FILE = "paddock", "sb3", "paddock_replay.py", "sb3_replay.py"
 WHOLE, WHOLE_RATE = ((1, 10), (16, 16), (64, 32)), 80_000  # environments and steps of a rollout; on one core
 APEX_TIMES, APEX_IDLE = 1.5, 0.1  # steps/s with two workers / in one process; share of the time

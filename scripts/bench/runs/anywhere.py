@@ -1,6 +1,6 @@
 """UDE's own experiment, sharper: a run's metrics.jsonl has one sha256 wherever its environments are.
 
-    python scripts/bench/anywhere.py [--quick] [--json PATH] [--algorithms ppo ...] [--environments pendulum ...]
+    python scripts/bench/runs/anywhere.py [--quick] [--json PATH] [--algorithms ppo ...] [--environments pendulum ...]
 
 PPO, SAC and DDPG on Pendulum, LunarLanderContinuous and, where MuJoCo is installed, Hopper, five seeds each (UDE:
 arXiv:2205.06946, whose curves have "the same trend"): with vec=serial, at a server in the training process, at one in
@@ -19,7 +19,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from scripts.bench import harness  # noqa: E402
