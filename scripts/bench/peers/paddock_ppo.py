@@ -2,10 +2,11 @@
 
 Reads requests as JSON lines. One with "updates" asks for the speed: steps, seconds, those of the processor, and the
 share of the time that environments, policy and learning took. One with "goal" asks for training until an evaluation has
-that mean return. A setting is a list of overrides, such as vec=multiprocess. A recipe may be an experiment of
-conf/experiment, by its name.
+that mean return, one with neither for what the last policy scores. A setting is a list of overrides, such as
+vec=multiprocess. A recipe may be an experiment of conf/experiment, by its name.
 """
 
+import itertools
 import json
 import sys
 import time
@@ -106,6 +107,20 @@ def reach(
     return {"steps": ppo.count.step, "seconds": time.perf_counter() - started, "return_mean": met}
 
 
+def score(recipe: dict[str, Any], setting: list[str], episodes: int, seed: int) -> dict[str, Any]:
+    """Train for the recipe's steps, in whole rollouts, and play episodes of the deterministic policy."""
+    iterations = -(-recipe["steps"] // (recipe["num_envs"] * recipe["num_steps"]))
+    ppo = build(recipe, [*setting, f"algo.eval_episodes={episodes}"], seed)
+    plan = ppo.plan()
+    try:
+        for _ in itertools.islice(plan, iterations):
+            pass
+        [row] = ppo.evaluate_last()
+    finally:
+        plan.close()
+    return {"steps": ppo.count.step, "return_mean": row["eval/return_mean"]}
+
+
 def split(rows: list[dict[str, float]], seconds: float, beside: bool) -> dict[str, float]:
     """Shares of the time: environments, policy, learning, waiting.
 
@@ -122,4 +137,5 @@ def split(rows: list[dict[str, float]], seconds: float, beside: bool) -> dict[st
 if __name__ == "__main__":
     for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps(reach(**request) if "goal" in request else train(**request)), flush=True)
+        answer = reach if "goal" in request else train if "updates" in request else score
+        print(json.dumps(answer(**request)), flush=True)

@@ -1,7 +1,8 @@
 """Stable-Baselines3's PPO with a recipe of scripts/bench/ppo.py.
 
 Reads requests as JSON lines. One with "updates" asks for the speed, one with "goal" for training until episodes of the
-deterministic policy reach that mean return. A setting is the number of torch's threads.
+deterministic policy reach that mean return, one with neither for what the policy scores after the recipe's steps. A
+setting is the number of torch's threads.
 """
 
 import json
@@ -9,6 +10,7 @@ import sys
 import time
 from typing import Any
 
+import stable_baselines3
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
@@ -87,7 +89,21 @@ def reach(recipe: dict[str, Any], setting: int, goal: float, every: int, episode
     }
 
 
+def score(recipe: dict[str, Any], setting: int, episodes: int, seed: int) -> dict[str, Any]:
+    """Train for the recipe's steps, and play episodes of the deterministic policy."""
+    model = build(recipe, setting, seed)
+    model.learn(recipe["steps"])
+    envs: Any = make_vec_env(recipe["env"], recipe["num_envs"], seed=seed + 1000, vec_env_cls=DummyVecEnv)
+    if recipe["normalize"]:
+        envs = VecNormalize(envs, training=False, norm_reward=False)
+        envs.obs_rms = model.get_env().obs_rms
+    returns, _ = evaluate_policy(model, envs, episodes, return_episode_rewards=True)
+    mean, version = sum(returns) / len(returns), stable_baselines3.__version__
+    return {"steps": model.num_timesteps, "return_mean": mean, "version": version}
+
+
 if __name__ == "__main__":
     for line in sys.stdin:
         request = json.loads(line)
-        print(json.dumps(reach(**request) if "goal" in request else train(**request)), flush=True)
+        answer = reach if "goal" in request else train if "updates" in request else score
+        print(json.dumps(answer(**request)), flush=True)

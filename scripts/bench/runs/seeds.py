@@ -1,0 +1,144 @@
+"""What PPO scores beside Stable-Baselines3's at equal settings and steps: ten seeds a side, deterministic evaluation.
+
+    python scripts/bench/runs/seeds.py [--quick] [--json PATH] [--rows NAME ...] [--seeds 10] [--peers PYTHON]
+
+Settings are those of conf/experiment, handed to Stable-Baselines3 as it names them. Each side then plays 100 episodes
+of its last policy. Environments are the same: where ours are native, their episodes have the originals' numbers.
+No speed is measured, so two run side by side. Scores are kept as they come: with --json a run that was cut off goes on
+with what is missing, and other rows of the file stay. A row is reached where the 95 % intervals of the means overlap.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
+
+from paddock.config.compose import compose_alone  # noqa: E402
+from paddock.reports.statistics import improvement, interval, mean  # noqa: E402
+from scripts.bench.harness import Report, command_line, describe_machine, finish, list_versions, versions  # noqa: E402
+from scripts.bench.peers.paddock_ppo import SAME_NAME  # noqa: E402
+from scripts.bench.ppo import OURS, Player  # noqa: E402
+
+ROWS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {  # experiment, and the environment as Gymnasium names it
+        "cartpole": ("ppo_cartpole", "CartPole-v1"),
+        "acrobot": ("ppo_acrobot", "Acrobot-v1"),
+        "lunarlander": ("ppo_lunarlander_continuous", "LunarLanderContinuous-v3"),
+        "bipedal": ("ppo_bipedal", "BipedalWalker-v3"),
+    }
+)
+SIDES = {"paddock": OURS, "sb3": "sb3_ppo.py"}
+EPISODES, AT_ONCE = 100, 2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print a line a row; returns 1 where two sides' intervals lie apart, else 0."""
+    options = read_options(arguments)
+    old = json.loads(options.json.read_text()) if options.json and options.json.exists() else {"rows": {}}
+    report: Report = {
+        "machine": describe_machine(),
+        "versions": versions("paddock", "torch", "numpy", "gymnasium"),
+        "rows": old["rows"],
+    }
+    print(f"{report['machine']}\n{list_versions(report)}", flush=True)
+    for name in options.rows:
+        recipe = translate(*ROWS[name])
+        if options.steps:
+            recipe["steps"] = options.steps
+        row = report["rows"].setdefault(name, {})
+        if row.get("recipe") != recipe:
+            row.update(recipe=recipe, scores={side: {} for side in SIDES})
+        owed = [
+            (side, seed)
+            for seed in range(1, options.seeds + 1)
+            for side in SIDES
+            if str(seed) not in row["scores"][side]
+        ]
+
+        def play(job: tuple[str, int], recipe: Report = recipe) -> tuple[str, int, Report]:
+            side, seed = job
+            return side, seed, score(side, recipe, seed, options.peers)
+
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            for side, seed, scored in threads.map(play, owed):
+                row["scores"][side][str(seed)] = scored
+                finish(report, options.json, reached=True)
+        row |= judge(row["scores"])
+        print(render(name, row), flush=True)
+    return finish(report, options.json, all(report["rows"][name]["reached"] for name in options.rows))
+
+
+def translate(experiment: str, env: str) -> Report:
+    """What both sides are to do, from an experiment's configuration."""
+    config: Any = OmegaConf.to_container(compose_alone([f"experiment={experiment}"]), resolve=True)
+    algo = config["algo"]
+    assert algo["normalize_observations"] == algo["normalize_rewards"]  # one choice of the peer's
+    return {name: algo[name] for name in (*SAME_NAME, "anneal_steps")} | {
+        "experiment": experiment,
+        "env": env,
+        "num_envs": config["vec"]["num_envs"],
+        "normalize": algo["normalize_rewards"],
+        "steps": config["budget"]["steps"],
+    }
+
+
+def score(side: str, recipe: Report, seed: int, peers: str) -> Report:
+    """Train one seed of a side in a process of its own, and play the last policy: `steps` and `return_mean`."""
+    player = Player(SIDES[side], sys.executable if side == "paddock" else peers)
+    try:
+        return player.ask(recipe=recipe, setting=[] if side == "paddock" else 1, episodes=EPISODES, seed=seed)
+    finally:
+        player.close()
+
+
+def judge(scores: Mapping[str, Mapping[str, Report]]) -> Report:
+    """Both sides' means over seeds with their intervals, how often ours is above, and whether the intervals overlap."""
+    means = {side: [[one["return_mean"]] for one in runs.values()] for side, runs in scores.items()}
+    sides = {}
+    for side, of_seeds in means.items():
+        low, high = interval(of_seeds, mean)
+        sides[side] = {"mean": float(mean(of_seeds)), "low": float(low), "high": float(high)}
+    ours, theirs = sides["paddock"], sides["sb3"]
+    return {
+        "sides": sides,
+        "above": float(improvement(means["paddock"], means["sb3"])),
+        "reached": bool(ours["low"] <= theirs["high"] and theirs["low"] <= ours["high"]),
+    }
+
+
+def render(name: str, row: Report) -> str:
+    """A row as a few lines."""
+    steps = {side: {one["steps"] for one in runs.values()} for side, runs in row["scores"].items()}
+    lines = [f"\n{name}: experiment={row['recipe']['experiment']}"]
+    for side, told in row["sides"].items():
+        seeds = " ".join(f"{one['return_mean']:.1f}" for one in row["scores"][side].values())
+        of = " to ".join(f"{count:,}" for count in sorted({min(steps[side]), max(steps[side])}))
+        lines.append(f"{side:8} {told['mean']:8.1f} [{told['low']:.1f}, {told['high']:.1f}]  {of} steps: {seeds}")
+    verdict = "overlap: reached" if row["reached"] else "lie apart: MISSED"
+    return "\n".join([*lines, f"ours is above in {row['above']:.0%} of pairs; the intervals {verdict}"])
+
+
+def read_options(arguments: list[str] | None) -> argparse.Namespace:
+    """Read the command line, in which --quick leaves two seeds of CartPole's first 5,120 steps."""
+    parser = command_line(__doc__, "two seeds of CartPole and 5,120 steps, which says nothing of scores")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--steps", type=int, help="of each run, in place of its experiment's budget")
+    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON", help="which has stable-baselines3")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.rows, options.seeds, options.steps = ["cartpole"], 2, 5120
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Scores beside Stable-Baselines3: both sides have the same settings and steps, and nothing that was scored is lost."""
+
+import importlib
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import gymnasium
+import pytest
+
+from scripts.bench.peers import paddock_ppo
+from scripts.bench.runs import seeds as bench
+
+
+@pytest.mark.parametrize("name", bench.ROWS)
+def test_paddock_plays_the_experiment_and_the_peer_its_settings(name: str) -> None:
+    recipe = bench.translate(*bench.ROWS[name])
+    ppo = paddock_ppo.build(recipe, [], seed=1)
+    for setting in paddock_ppo.SAME_NAME:
+        assert getattr(ppo, setting) == recipe[setting], setting
+    assert ppo.vec.num_envs == recipe["num_envs"] and ppo.normalize_observations == recipe["normalize"]
+    with closing(ppo.env.make()) as ours, closing(gymnasium.make(recipe["env"])) as theirs:
+        assert ours.action_space == theirs.action_space and ours.observation_space == theirs.observation_space
+
+
+def test_stable_baselines_is_given_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("", ".common", ".common.callbacks", ".common.env_util", ".common.evaluation", ".common.vec_env"):
+        monkeypatch.setitem(sys.modules, f"stable_baselines3{module}", MagicMock(__version__="2"))
+    monkeypatch.delitem(sys.modules, "scripts.bench.peers.sb3_ppo", raising=False)
+    peer = importlib.import_module("scripts.bench.peers.sb3_ppo")
+    monkeypatch.setattr(peer.torch, "set_num_threads", lambda count: None)
+    monkeypatch.setattr(peer, "evaluate_policy", lambda model, envs, episodes, **_: ([1.0, 3.0], [5, 5]))
+    recipe = bench.translate(*bench.ROWS["bipedal"])
+    assert peer.score(recipe, 1, episodes=2, seed=7)["return_mean"] == 2.0
+    given, model = peer.PPO.call_args.kwargs, peer.PPO.return_value
+    assert (given["n_steps"], given["batch_size"], given["n_epochs"]) == (2048, 64, 10)
+    assert (given["gamma"], given["clip_range"], given["seed"]) == (0.999, 0.18, 7)
+    assert given["vf_coef"] == 0.5 * recipe["value_coef"]  # of whole squares, where ours is of halved ones
+    assert model.learn.call_args.args == (5_000_000,)
+    # The observations of what is played are normalized as those of training were, and its rewards are the game's.
+    played = peer.VecNormalize.call_args
+    assert played.kwargs == {"training": False, "norm_reward": False}
+    assert peer.VecNormalize.return_value.obs_rms is model.get_env().obs_rms
+
+
+def test_a_seed_is_scored_by_its_last_policy() -> None:
+    recipe = bench.translate(*bench.ROWS["cartpole"]) | {"steps": 500}
+    scored = paddock_ppo.score(recipe, [], episodes=3, seed=1)
+    assert scored["steps"] == 512 and 1 <= scored["return_mean"] <= 500
+    assert scored == paddock_ppo.score(recipe, [], episodes=3, seed=1)
+
+
+def test_a_run_that_was_cut_off_goes_on_with_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[tuple[str, int]] = []
+
+    def scripted(side: str, recipe: dict[str, Any], seed: int, peers: str) -> dict[str, Any]:
+        if len(played) == 5:
+            raise KeyboardInterrupt
+        played.append((side, seed))
+        return {"steps": recipe["steps"], "return_mean": 10.0 * seed + (side == "sb3")}
+
+    monkeypatch.setattr(bench, "score", scripted)
+    monkeypatch.setattr(bench, "AT_ONCE", 1)
+    command = ["--rows", "cartpole", "--seeds", "3", "--json", str(tmp_path / "scores.json")]
+    with pytest.raises(KeyboardInterrupt):
+        bench.main(command)
+    kept = json.loads((tmp_path / "scores.json").read_text())["rows"]["cartpole"]["scores"]
+    assert [len(kept[side]) for side in bench.SIDES] == [3, 2]
+    played.clear()
+    assert bench.main(command) == 0 and played == [("sb3", 3)]
+    played.clear()
+    with pytest.raises(KeyboardInterrupt):  # other work, of which nothing was done
+        bench.main([*command, "--steps", "100"])
+
+
+@pytest.mark.parametrize(("theirs", "reached"), [((1.0, 2.0, 4.0), True), ((11.0, 12.0, 14.0), False)])
+def test_a_row_is_reached_where_intervals_overlap(theirs: tuple[float, ...], reached: bool) -> None:
+    scores = {
+        side: {str(seed): {"steps": 9, "return_mean": value} for seed, value in enumerate(values)}
+        for side, values in {"paddock": (0.0, 2.0, 3.0), "sb3": theirs}.items()
+    }
+    judged = bench.judge(scores)
+    assert judged["reached"] is reached and judged["sides"]["paddock"]["mean"] == pytest.approx(5 / 3)
+    assert (judged["above"] == 0.0) is not reached
