@@ -1,12 +1,13 @@
-"""Searches at two servers, one of which is killed, give the bytes of serial ones, killed and resumed themselves too."""
+"""Searches and PPO at two servers, of which one is killed, give the bytes of serial runs, killed and resumed too."""
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import call_main
-from remote_servers import CARTPOLE, remote, serve_fixture  # noqa: F401
+from conftest import Command, assert_same_run, call_main, rows
+from remote_servers import CARTPOLE, remote, serve_fixture, start_process  # noqa: F401
 
 from envs.errors import ConfigError
 from envs.tasks.poles import Poles
@@ -63,6 +64,40 @@ def test_a_search_at_two_servers_has_the_same_bytes_killed_and_resumed(
     assert expected.startswith(before) and 0 < len(before) < len(expected)
     if name == "poet":
         assert b'"birth"' in (tmp_path / "serial" / "events.jsonl").read_bytes()
+
+
+PPO = ["algo=ppo", "env=cartpole", "vec.num_envs=6", "algo.num_steps=32", "algo.minibatch_size=48", "algo.groups=3"]
+PPO += ["compute=serial", "algo.eval_every=5", "algo.eval_episodes=2", "algo.eval_max_steps=40", "checkpoint.every_s=0"]
+
+
+def test_ppo_at_two_servers_has_the_same_bytes_where_processes_are_killed(
+    start: Callable[..., Command], tmp_path: Path
+) -> None:
+    serial, run = tmp_path / "serial", tmp_path / "run"
+    ppo = [*PPO, "budget.iterations=40"]
+    assert call_main(*ppo, "vec=serial", f"run.dir={serial}") == 0
+    (one, first), (other, second) = start_process(), start_process()
+    servers = [one, other]
+    there = [*ppo, "vec=remote", f"vec.address=[{first},{second}]", f"run.dir={run}"]
+    try:
+        begun = start(*there)
+        begun.wait_for(run, 3)
+        begun.kill()
+        reached = len(rows(run))
+        assert reached < 30 and (serial / "metrics.jsonl").read_bytes().startswith((run / "metrics.jsonl").read_bytes())
+        begun = start(*there)
+        begun.wait_for(run, reached + 3)
+        other.kill()
+        assert len(rows(run)) < 40
+        servers.append(start_process(second)[0])
+        code, out, err = begun.wait()
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+    assert code == 0 and "going on in" in out, err
+    assert f"going on at {first} where it was" in err or f"going on at {second} where it was" in err
+    assert_same_run(run, serial)
 
 
 # Arguments that a client chooses
