@@ -46,6 +46,7 @@ def settings(**changes: Any) -> ServerSettings:
         "late_s": 30.0,
         "lost": "wait",
         "lost_s": 60.0,
+        "history_mb": 64.0,
     }
     return ServerSettings(**(given | changes))
 

@@ -23,6 +23,7 @@ from algos.networks.native_policy import network_of
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool
 from envs.vector import Native
+from envs.vector.contract import SharesWorlds
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class AsyncEvaluation:
 
     A result is reported where the next evaluation starts, never earlier or later, so that rows are the same on every
     machine. An evaluation therefore only holds training up where it takes longer than the time between two evaluations.
+    Of a policy that has some seats of a world, whose others are somebody else's, there is none.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class AsyncEvaluation:
         self._pool = pool
         self._episodes = episodes
         self._max_steps = max_steps  # of an episode
+        self._plays = not (isinstance(config.vec, SharesWorlds) and config.vec.world is not None)
         self._parts = config.parts
         self._against = against
         self._evaluated: Sequence[Weights] = weights  # of each part, those being played, or played last
@@ -76,6 +79,8 @@ class AsyncEvaluation:
 
     def start(self, *weights: Weights) -> None:
         """Begin to play these weights; a pool that is this process plays them when they are asked for."""
+        if not self._plays:
+            return
         self._evaluated, self._running = weights, True
         self._playing = Playing()
         # Beside the learner in its own process, evaluation would change the threads of the learner's arithmetic.
@@ -98,7 +103,7 @@ class AsyncEvaluation:
     def finish_last(self, *weights: Weights) -> list[dict[str, float]]:
         """Report what is being played, and an evaluation of these weights if they are others; nothing changes."""
         reports = [self._wait()]
-        if not self._running or weights[0].version != self._evaluated[0].version:
+        if self._plays and (not self._running or weights[0].version != self._evaluated[0].version):
             settings: tuple[Any, ...] = self._config, self._pool, self._episodes, self._max_steps
             last = AsyncEvaluation(*settings, *weights, against=self._against)
             last.best_return = max([self.best_return, *(metrics["eval/return_mean"] for metrics in reports if metrics)])

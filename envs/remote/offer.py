@@ -96,10 +96,42 @@ class Offer:
         """Agents' places in an environment."""
         return sum(len(role.seats) for role in self.roles)
 
-    def check_serves(self, spec: EnvSpec) -> None:
-        """Raise ConfigError unless this is the environment that a recipe makes, or the recipe stands for any."""
+    def order(self, agents: Sequence[str]) -> tuple[str, ...]:
+        """Return agents in the order of their seats.
+
+        Raises:
+            ConfigError: there are none, or one has no seat.
+        """
+        known = self.layouts().agents
+        if not agents or not set(agents) <= set(known):
+            raise ConfigError(f"agents={list(agents)} are not some of {self.environment['id']}'s: {', '.join(known)}")
+        return tuple(agent for agent in known if agent in agents)
+
+    def pick_roles(self, agents: Sequence[str] | None) -> tuple[Role, ...]:
+        """Return what is some agents' of each role, with their seats counted among them alone; None: all."""
+        if agents is None:
+            return self.roles
+        own = self.order(agents)
+        picked = []
+        for role in self.roles:
+            mine = tuple(agent for agent in role.agents if agent in own)
+            picked.append(replace(role, agents=mine, seats=tuple(map(own.index, mine))))
+        return tuple(role for role in picked if role.agents)
+
+    def check_serves(self, spec: EnvSpec, agents: Sequence[str] | None = None) -> None:
+        """Raise ConfigError unless this is the environment that a recipe makes, or the recipe stands for any.
+
+        Args:
+            agents: whose seats of a joint world are asked for; None: there is none.
+        """
+        if agents is not None:
+            require(self.seats > 1, f"vec.agents: {self.environment['id']} has one agent; leave vec.world out")
+            require(
+                spec.id == FACTORY_ID, f"vec.agents are seats of what vec.address={self.address} serves; env=remote"
+            )
         if spec.id in (REMOTE_ID, FACTORY_ID):
-            own, theirs = ([(role.seats, role.observations) for role in roles] for roles in (spec.roles, self.roles))
+            both = spec.roles, self.pick_roles(agents)
+            own, theirs = ([(role.seats, role.observations) for role in roles] for roles in both)
             require(own == theirs, f"env={spec.id} is of another server than vec.address={self.address}; name the same")
             require(not spec.wrappers, "env.wrappers are not applied to a server's environment; say them there")
             return

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gymnasium import Space
@@ -14,7 +13,7 @@ from envs.remote.rows import pack_actions
 from envs.remote.served import Served
 from envs.remote.view import Seen
 from envs.vector.contract import VectorMisuse
-from envs.worlds.roles import Role, narrow
+from envs.worlds.roles import narrow
 from envs.worlds.world import Step, Told
 
 if TYPE_CHECKING:
@@ -73,12 +72,12 @@ class RemoteParallelEnv:
             id = self.offer.environment["id"]
             raise ConfigError(f"vec.address={address} serves {id}, an environment of one agent; take a RemoteEnv")
         layouts = self._whole = self.offer.layouts()
-        self._layouts = layouts if agents is None else layouts.pick(self._order(layouts.agents, agents))
-        self._served.claim = {} if world is None else {"world": world, "agents": self._layouts.agents}
+        self._layouts = layouts if agents is None else layouts.pick(self.offer.order(agents))
+        self._served.claim = {} if world is None else {"worlds": [world], "agents": self._layouts.agents}
         if world is None and agents is not None:
             raise ConfigError(f"agents={agents} are seats of a joint world; name one by world, or leave agents out")
         self.possible_agents = list(self._layouts.agents)
-        self._roles = [one for role in self.offer.roles if (one := self._pick(role)).agents]
+        self._roles = self.offer.pick_roles(self.possible_agents)
         self.agents: list[str] = []
         self.acting: list[str] = []
         self.over, self.timed = True, False
@@ -150,17 +149,6 @@ class RemoteParallelEnv:
     def unwrapped(self) -> "RemoteParallelEnv":
         """The environment itself, as PettingZoo has it of wrappers."""
         return self
-
-    def _order(self, known: Sequence[str], agents: Sequence[str]) -> list[str]:
-        if not agents or not set(agents) <= set(known):
-            id = self.offer.environment["id"]
-            raise ConfigError(f"agents={list(agents)} are not some of {id}'s: {', '.join(known)}")
-        return [agent for agent in known if agent in agents]
-
-    def _pick(self, role: Role) -> Role:
-        """Return what of a role is this client's."""
-        own = tuple(agent for agent in role.agents if agent in self.possible_agents)
-        return replace(role, agents=own, seats=tuple(map(self.possible_agents.index, own)))
 
     def _look(self, venv: "RemoteVectorEnv", infos: Mapping[str, Any]) -> None:
         """See who lives and who acts, and what everybody was told."""

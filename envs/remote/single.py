@@ -16,6 +16,7 @@ from envs.remote.served import Served
 from envs.spaces.parts import Misfit
 from envs.vector.contract import VectorMisuse
 
+SEATS = ("world", "agents")  # those that say where in a joint world
 SERVER = ("token_file", "tls", "wait_s")  # arguments that say how the server is reached
 
 
@@ -95,8 +96,9 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
 def make(address: str | Sequence[str], **others: Any) -> "RemoteEnv | RemoteParallelEnv":
     """Return what a server offers, of one agent or of several; arguments are those of either."""
     served = Served(address, **{key: others[key] for key in SERVER if key in others})
-    kind = RemoteEnv if served.offer.seats == 1 else RemoteParallelEnv
-    return kind(address, served=served, **others)
+    if served.offer.seats == 1 and others.get("world") is None and others.get("agents") is None:
+        return RemoteEnv(address, served=served, **{key: one for key, one in others.items() if key not in SEATS})
+    return RemoteParallelEnv(address, served=served, **others)
 
 
 # The server's own limit is at work there.

@@ -175,6 +175,16 @@ class WaitsForFirst(Protocol):
         ...
 
 
+@runtime_checkable
+class SharesWorlds(Protocol):
+    """A recipe of environments in which others may have seats."""
+
+    @property
+    def world(self) -> str | None:
+        """The name of the worlds that others play in too; None: there are no others."""
+        ...
+
+
 def describe(
     venv: VectorEnv,
     env: Any,

@@ -30,19 +30,24 @@ class Remote:
     lost: Literal["replay", "fail"]
     journal_mb: Annotated[float, POSITIVE]
     same_versions: SameVersions
+    world: str | None = None
+    agents: Sequence[str] | None = None
     seeded_slots = True
 
     def __post_init__(self) -> None:
         check_fields(self)
+        named = self.agents is None or self.world is not None
+        require(named, f"agents={self.agents} are seats of worlds that others play in too; name these by world=")
         addresses = (self.address,) if isinstance(self.address, str) else tuple(map(str, self.address))
         require(bool(addresses), "address=[] names no server; such as 127.0.0.1:3003")
         require(len(addresses) <= self.num_envs, f"num_envs={self.num_envs} is less than {len(addresses)} addresses")
         object.__setattr__(self, "address", addresses)
         object.__setattr__(self, "tls", freeze(dict(self.tls)))
+        object.__setattr__(self, "agents", None if self.agents is None else tuple(self.agents))
 
     def check(self, spec: EnvSpec) -> None:
         """See `Vec.check`: the servers are asked whether they serve it."""
-        self.place().offers()[0].check_serves(spec)
+        self.place().offers()[0].check_serves(spec, self.agents)
 
     def make(
         self,
@@ -64,6 +69,8 @@ class Remote:
             packed=packed,
             replay=self.lost == "replay",
             journal_mb=self.journal_mb,
+            worlds=None if self.world is None else [f"{self.world}/{k}" for k in range(self.num_envs)],
+            agents=self.agents,
         )
 
     def versions(self, began: Mapping[str, Mapping[str, str]] | None = None) -> dict[str, dict[str, str]]:

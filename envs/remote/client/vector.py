@@ -53,7 +53,7 @@ class RemoteVectorEnv(VectorEnv):
         packed: bool = False,
         replay: bool = True,
         journal_mb: float = 256.0,
-        world: str | None = None,
+        worlds: Sequence[str] | None = None,
         agents: Sequence[str] | None = None,
     ) -> None:
         """Open a session at each server.
@@ -64,8 +64,8 @@ class RemoteVectorEnv(VectorEnv):
             packed: whether observations come as rows; see `Vec.make`.
             replay: whether another server may go on where one was lost.
             journal_mb: megabytes of actions that are kept for that, in all.
-            world: the name of a joint world, in which other clients have seats; None: worlds of its own.
-            agents: whose seats are asked for in it.
+            worlds: the names of so many joint worlds, in which other clients have seats; None: worlds of its own.
+            agents: whose seats are asked for in them.
 
         Raises:
             ConfigError: a server refuses, or serves another environment.
@@ -75,31 +75,32 @@ class RemoteVectorEnv(VectorEnv):
         offers = place.offers()
         arguments: dict[str, Any] = {}
         if spec is not None:
-            offers[0].check_serves(spec)
+            offers[0].check_serves(spec, agents)
             arguments = offers[0].arguments(spec)
-        layouts = offers[0].layouts() if agents is None else offers[0].layouts().pick(agents)
-        claim = {} if world is None else {"world": world, "agents": list(layouts.agents)}
-        self._shown = offers[0].layouts() if claim and offers[0].view == "all" else None
+        layouts = offers[0].layouts() if agents is None else offers[0].layouts().pick(offers[0].order(agents))
+        self._shown = offers[0].layouts() if worlds and offers[0].view == "all" else None
         self.everybody: Everybody | None = None
         rows_in_all = self.batch_size = num_envs * layouts.seats
         said = SimpleNamespace(metadata=offers[0].metadata, render_mode=None)
         spaces = layouts.observation_space, rows_in_all, autoreset, layouts.action_space
         describe(self, said, *spaces, layouts.role_seats)
         self._arrays = Arrays.allocate(layouts, rows_in_all, np.zeros)
-        if claim and self._arrays.lives is None:  # one seat, of several that there are
+        if worlds and self._arrays.lives is None:  # one seat, of several that there are
             lives = Lives.allocate(rows_in_all, layouts.seats, np.zeros)
             self._arrays = replace(self._arrays, lives=lives)
         self._table = Table(self._arrays, layouts, autoreset, copy, packed)
-        asked = {**claim, **arguments}
-        bounds = [num_envs * k // len(offers) * layouts.seats for k in range(len(offers) + 1)]
+        # Each joint world has a session of its own, as it waits for its own clients.
+        count = len(offers) if worlds is None else num_envs
+        bounds = [num_envs * k // count * layouts.seats for k in range(count + 1)]
         try:
-            for k, offer in enumerate(offers):
-                rows = slice(bounds[k], bounds[k + 1])
+            for k in range(count):
+                at, rows = k * len(offers) // count, slice(bounds[k], bounds[k + 1])
+                asked = arguments if worlds is None else {"world": worlds[k], "agents": list(layouts.agents)}
                 if rows.start < rows.stop:
-                    journal = OrderJournal(rows.stop - rows.start, journal_mb * 1e6 / len(offers), layouts.seats)
+                    journal = OrderJournal(rows.stop - rows.start, journal_mb * 1e6 / count, layouts.seats)
                     known = self._knower(rows)
                     self._links.append(
-                        Link(place, k, offer, rows, autoreset.name, journal, known, replay, asked, layouts.seats)
+                        Link(place, at, offers[at], rows, autoreset.name, journal, known, replay, asked, layouts.seats)
                     )
         except BaseException:
             self.close()

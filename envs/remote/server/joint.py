@@ -2,8 +2,9 @@
 
 It steps once all who act have an action, and every other client has said that it waits; it begins anew once all have
 asked for that. What came of each is kept for the running episode, so a client that lost its session is led to where
-the others are. So the numbers are those of one client with all seats, whatever the order and speed of arrival; unless
-`late` or `lost` is another policy than wait: then steps in which one stood in say `timed` in everybody's infos.
+the others are; and for some before it where a client trains, which may be killed and come back to its checkpoint. So
+the numbers are those of one client with all seats, whatever the order and speed of arrival; unless `late` or `lost` is
+another policy than wait: then steps in which one stood in say `timed` in everybody's infos.
 """
 
 import logging
@@ -14,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.errors import PaddockError
+from envs.remote.server.history import Holder, JointOutcome, JointStep, Start
 from envs.remote.server.policies import Policies, Policy, make_noops
 from envs.vector.contract import VectorEnv, VectorMisuse
 from envs.vector.storage import Layouts, allocate
@@ -25,62 +26,6 @@ from envs.worlds.roles import Role
 log = logging.getLogger("envs.remote")
 
 LONGEST_S = 1.0  # between looks at the clock
-
-
-@dataclass(eq=False)
-class Holder:
-    """A client with seats.
-
-    Attributes:
-        position: of what it is told next, counted from the world's beginning.
-        reset: what it asks to begin anew with: a seed, or None, and options.
-        actions: rows of its seats, that it asks to step by.
-    """
-
-    seats: list[int]
-    position: int
-    reset: tuple[int | None, dict[str, Any]] | None = None
-    actions: NDArray[Any] | None = None
-    error: PaddockError | None = None  # what it is told in place of an outcome
-    signals: list[tuple[str, Any]] = field(default_factory=list)  # for the next step or reset that it asks for
-
-    @property
-    def asks(self) -> bool:
-        """Whether it waits for the others."""
-        return self.reset is not None or self.actions is not None
-
-
-@dataclass(eq=False)
-class JointOutcome:
-    """What a world says to all its seats, [S] each."""
-
-    observation: NDArray[Any]
-    reward: NDArray[np.float64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    infos: dict[str, Any]
-    alive: NDArray[np.bool_]
-    acts: NDArray[np.bool_]
-    over: bool
-
-
-@dataclass(eq=False)
-class JointStep:
-    """A reset or a step that was done, and what came of it.
-
-    Attributes:
-        seed: of a reset.
-        actions: rows [S] of a step; None: it is a reset.
-        acted: [S], whose of them the environment was given; None: nobody's.
-        stood_in: seats of clients that were missing.
-        outcome: what it gave, or what was raised.
-    """
-
-    seed: int | None = None
-    actions: NDArray[Any] | None = None
-    acted: NDArray[np.bool_] | None = None
-    stood_in: frozenset[int] = frozenset()
-    outcome: JointOutcome | PaddockError | None = None
 
 
 @dataclass(eq=False)
@@ -93,10 +38,12 @@ class JointWorld:
     roles: Sequence[Role]
     policies: Policies
     clock: Callable[[], float] = time.monotonic
+    history_bytes: float = 0.0  # of episodes before the running one, at most
     holders: list[Holder] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
-    episode: list[JointStep] = field(default_factory=list)  # the running one, or the one that ended last
-    first: int = 0  # position of its reset
+    history: list[JointStep] = field(default_factory=list)
+    first: int = 0  # position of the first of them
+    begun: int = 0  # position of the reset of the running episode, or the one that ended last
 
     def __post_init__(self) -> None:
         self.agents = self.layouts.agents
@@ -108,16 +55,30 @@ class JointWorld:
     @property
     def end(self) -> int:
         """The position of what is done next."""
-        return self.first + len(self.episode)
+        return self.first + len(self.history)
+
+    def at(self, position: int) -> JointStep:
+        """Return what was done at a position."""
+        return self.history[position - self.first]
 
     @property
     def latest(self) -> JointOutcome | None:
         """What came last; None where no episode runs."""
-        outcome = self.episode[-1].outcome if self.episode else None
+        outcome = self.history[-1].outcome if self.history else None
         return outcome if isinstance(outcome, JointOutcome) and not outcome.over else None
 
-    def join(self, seats: Sequence[int]) -> Holder:
+    def find(self, seats: Sequence[int], start: Start) -> int | None:
+        """Return the position of the latest reset that is kept and that these seats asked for so; None if none is."""
+        for position in range(self.end - 1, self.first - 1, -1):
+            if all(self.at(position).starts.get(seat) == start for seat in seats):
+                return position
+        return None
+
+    def join(self, seats: Sequence[int], *, follows: bool = False) -> Holder:
         """Give a client seats that nobody has.
+
+        Args:
+            follows: see `Holder`.
 
         Raises:
             VectorMisuse: somebody has one of them.
@@ -129,7 +90,7 @@ class JointWorld:
             raise VectorMisuse(
                 f"{names} is another client's in world {self.name}; free are {', '.join(free) or 'none'}"
             )
-        holder = Holder(list(seats), self.first)
+        holder = Holder(list(seats), self.begun, follows)
         self.holders.append(holder)
         self._claimed.update(seats)
         for seat in seats:
@@ -206,16 +167,20 @@ class JointWorld:
         return missing
 
     def _reset(self, asking: Sequence[Holder]) -> None:
-        asked = [one.reset for one in asking if one.reset is not None]
-        seeds = {seed for seed, _ in asked if seed is not None}
-        options = [given for _, given in asked if given]
-        if len(seeds) > 1 or any(given != options[0] for given in options):
-            said = "; ".join(f"{self._name(one)}: seed={one.reset and one.reset[0]}" for one in asking)
-            self._fail(asking, VectorMisuse(f"reset: clients of a joint world ask for different episodes ({said})"))
+        asking = sorted(asking, key=lambda one: one.seats[0])
+        starts = [one.reset for one in asking if one.reset is not None]
+        said = {one.seed for one in starts if one.episode is None and one.seed is not None}
+        episodes = {one.episode for one in starts if one.episode is not None}
+        options = [one.options for one in starts if one.options]
+        if len(said) > 1 or len(episodes) > 1 or any(given != options[0] for given in options):
+            told = "; ".join(f"{self._name(one)}: {one.reset}" for one in asking)
+            self._fail(asking, VectorMisuse(f"reset: clients of a joint world ask for different episodes ({told})"))
             return
-        seed = seeds.pop() if seeds else None
-        self.first, self.episode = self.end, []
-        played = JointStep(seed=seed)
+        # Runs have keys of their own, of which the one with the first seat counts.
+        keyed = [one.seed for one in starts if one.episode is not None]
+        seed = said.pop() if said else keyed[0] if keyed else None
+        self.begun = self.end
+        played = JointStep(seed=seed, starts={seat: one.reset for one in asking for seat in one.seats if one.reset})
         try:
             self._signal(asking)
             observation, infos = self.venv.reset(seed=[seed], options=options[0] if options else None)
@@ -224,20 +189,34 @@ class JointWorld:
             played.outcome = self._read(observation, reward, flags, flags, infos)
         except PaddockError as error:
             played.outcome = error
-        self.episode.append(played)
+        self.history.append(played)
         for one in self.holders:
-            one.position, one.reset, one.actions = self.first, None, None
+            one.reset = one.actions = None
+            if not one.follows:
+                one.position = self.begun
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget what nobody comes back to."""
+        needed = min([self.begun, *(one.position for one in self.holders)]) - self.first
+        sizes = [one.size for one in self.history[:needed]]
+        kept, count = 0, needed
+        while count and kept + sizes[count - 1] <= self.history_bytes * any(one.follows for one in self.holders):
+            count -= 1
+            kept += sizes[count]
+        del self.history[:count]
+        self.first += count
 
     def _step(self, acting: Sequence[Holder], missing: Mapping[int, Policy]) -> None:
         """Step, with stand-ins for seats that act and are missing."""
-        before, played = self.episode[-1], JointStep(stood_in=frozenset(missing))
+        before, played = self.history[-1], JointStep(stood_in=frozenset(missing))
         assert isinstance(before.outcome, JointOutcome)
         due = {seat: policy for seat, policy in missing.items() if before.outcome.acts[seat]}
         actions = allocate(self.layouts.action_rows, len(self.agents), np.zeros)
         for one in acting:
             actions[one.seats] = one.actions
         for seat, policy in due.items():
-            step, agent = len(self.episode), self.agents[seat]
+            step, agent = self.end - self.begun, self.agents[seat]
             log.warning("joint world %s: %s was missing at step %d: %s", self.name, agent, step, policy)
             last = policy == "last" and before.actions is not None
             actions[seat] = (before.actions if last else make_noops(self.layouts, self.roles))[seat]  # type: ignore[index]
@@ -257,7 +236,7 @@ class JointWorld:
                 played.outcome.infos |= {"timed": np.ones(len(self.agents), np.bool_)}
         except PaddockError as error:
             played.outcome = error
-        self.episode.append(played)
+        self.history.append(played)
         for one in acting:
             one.actions = None
 

@@ -7,10 +7,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.remote.server.joint import Holder, JointOutcome, JointStep, JointWorld
+from envs.remote.server.history import Holder, JointOutcome, JointStep, Start
+from envs.remote.server.joint import JointWorld
 from envs.remote.view import Everybody, View, put
-from envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse
-from envs.vector.infos import pick_infos
+from envs.vector.contract import Batch, EnvError, Rows, VectorEnv, VectorMisuse, keyed_seed
+from envs.vector.infos import merge_infos, pick_infos
 from envs.vector.storage import allocate
 
 MOST_SIGNALS = 1024  # before a step
@@ -21,18 +22,23 @@ class CalledAway(Exception):
 
 
 class SeatsVectorEnv(VectorEnv):
-    """Some rows of one world; `recv` and `reset` wait for other clients.
+    """Some rows of one world; `recv`, `reset` and `begin` wait for other clients.
 
     Attributes:
         called: whether whoever waits is to stop that, and raise CalledAway.
         replaying: whether the next reset is of a client that comes back to where it was.
         world: its name.
+        agents: whose seats they are.
         last: whether nobody was left in the world when this was closed.
     """
 
-    autoreset = AutoresetMode.DISABLED
-
-    def __init__(self, world: JointWorld, agents: Sequence[str], view: View = "own") -> None:
+    def __init__(
+        self,
+        world: JointWorld,
+        agents: Sequence[str],
+        view: View = "own",
+        autoreset: AutoresetMode = AutoresetMode.DISABLED,
+    ) -> None:
         """Take seats.
 
         Args:
@@ -41,14 +47,17 @@ class SeatsVectorEnv(VectorEnv):
         Raises:
             VectorMisuse: another client has one of them.
         """
-        self._world, self.world = world, world.name
+        self._world, self.world, self.autoreset = world, world.name, autoreset
+        self.agents = tuple(agents)
         own = [world.agents.index(agent) for agent in agents]
         with world.changed:
-            self._holder: Holder = world.join(own)
+            self._holder: Holder = world.join(own, follows=autoreset is AutoresetMode.SAME_STEP)
         self._own = np.array(own)
         self._mine = np.isin(np.arange(len(world.agents)), own)
         self.num_envs = self.seats = self.batch_size = len(own)
         self._alive = np.zeros(len(own), np.bool_)
+        self._key: int | None = None  # of its episodes; None: they have none
+        self._number = self._episode = 0  # of the world and the running episode, by which they are keyed
         self.replaying = self.last = False
         self._view = view
         self._everybody: list[NDArray[Any]] = []
@@ -66,7 +75,7 @@ class SeatsVectorEnv(VectorEnv):
             VectorMisuse: others act, or ask for another episode.
             EnvError: it is to come back to an episode that is not the running one.
         """
-        world, holder = self._world, self._holder
+        world, holder, self._key = self._world, self._holder, None
         with world.changed:
             past = self._past()
             joins = past is not None and past.actions is None
@@ -74,14 +83,26 @@ class SeatsVectorEnv(VectorEnv):
                 holder.position = world.end - (world.latest is not None)
             elif joins and past is not None and past.seed != seed[0]:
                 raise EnvError(f"the other clients of world {world.name} have begun another episode; reset all")
-            if not joins or holder.position == world.end:
-                holder.reset = (seed[0], dict(options or {}))
-            outcome = self._await()
-            return outcome.observation[self._own], {"acts": outcome.acts[self._own], **self._infos(outcome)}
+            start = Start(seed[0], dict(options or {})) if not joins or holder.position == world.end else None
+            return self._begin(start)
 
     def begin(self, seed: int, episodes: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Refuse: the episodes of a joint world are those that its clients agree on."""
-        raise VectorMisuse("begin: a joint world begins by its clients' reset")
+        """Begin a keyed episode, once all ask for it; who was in it before is told again what came of it.
+
+        Raises:
+            VectorMisuse: others act, or are elsewhere in their own episodes.
+        """
+        world, holder = self._world, self._holder
+        self._key, self._episode = seed, 0 if episodes is None else int(episodes[0])
+        with world.changed:
+            start = self._start(self._episode)
+            at = world.find(holder.seats, start)
+            holder.position = world.end if at is None else at
+            return self._begin(start if at is None else None)
+
+    def renumber(self, numbers: Any) -> None:
+        """See `VectorEnv.renumber`."""
+        (self._number,) = map(int, numbers)
 
     def send(self, actions: Any, env_ids: Rows = None) -> None:
         """Say what these seats do; it is looked at of those who act alone.
@@ -104,12 +125,22 @@ class SeatsVectorEnv(VectorEnv):
                 self._check(past, actions)
 
     def recv(self, env_ids: Rows = None) -> Batch:
-        """Wait for the step that the others are to act in too."""
+        """Wait for the step that the others are to act in too; where it ends the episode, for the next one's reset."""
         with self._world.changed:
-            outcome, own = self._await(), self._own
-            infos = self._infos(outcome) | {"acts": outcome.acts[own], "over": np.array([outcome.over])}
+            self._world.wait(lambda: self._is_told() or self.called())
+            if not self._is_told():
+                raise CalledAway
+            outcome, own = self._take(), self._own
+            infos = self._infos(outcome) | {"over": np.array([outcome.over])}
+            seen = outcome
+            if outcome.over and self._holder.follows:
+                self._episode += 1
+                shown = self._everybody
+                seen, self._everybody = self._take(), shown  # what the step told, which ended the episode
+                merge_infos(infos, self._infos(seen), np.arange(len(own)), len(own))
+            infos["acts"] = seen.acts[own]
             return (
-                outcome.observation[own],
+                seen.observation[own],
                 outcome.reward[own],
                 outcome.terminated[own],
                 outcome.truncated[own],
@@ -152,44 +183,60 @@ class SeatsVectorEnv(VectorEnv):
     def _past(self) -> JointStep | None:
         """Return what this client is told next, if that was done already."""
         world, holder = self._world, self._holder
-        return world.episode[holder.position - world.first] if holder.position < world.end else None
+        return world.at(holder.position) if holder.position < world.end else None
 
     def _check(self, past: JointStep, actions: Any) -> None:
         """Raise VectorMisuse if a step was done with other actions of this client, where it was asked."""
         assert past.actions is not None
-        k = self._holder.position - self._world.first
-        before = self._world.episode[k - 1].outcome
+        before = self._world.at(self._holder.position - 1).outcome
         assert isinstance(before, JointOutcome)
         given = np.array(actions)
         for row, seat in enumerate(self._own.tolist()):
             same = given[row].tobytes() == past.actions[seat].tobytes()
             if before.acts[seat] and seat not in past.stood_in and not same:
                 agent = self._world.agents[seat]
-                raise VectorMisuse(f"send: {agent} did something else at step {k} of the joint world")
+                raise VectorMisuse(f"send: {agent} did something else before at this step of the joint world")
 
     def _is_told(self) -> bool:
-        return self._holder.error is not None or self._holder.position < self._world.end
+        """Return whether there is something to tell; whoever follows asks for the episode after one that is over."""
+        world, holder = self._world, self._holder
+        if holder.error is not None:
+            return True
+        past = self._past()
+        ended = past is not None and isinstance(past.outcome, JointOutcome) and past.outcome.over
+        if not ended or not holder.follows:
+            return past is not None
+        if holder.position + 1 == world.end and holder.reset is None:
+            holder.reset = self._start(self._episode + 1)
+            world.advance()
+        return holder.error is not None or holder.position + 1 < world.end
 
-    def _await(self) -> JointOutcome:
-        """Wait for what this client is told next.
+    def _start(self, episode: int) -> Start:
+        """Return the start of an episode by its number; without a key, of the one that comes after the last."""
+        return Start(None) if self._key is None else Start(keyed_seed(self._key, self._number, episode), {}, episode)
+
+    def _begin(self, start: Start | None) -> tuple[Any, dict[str, Any]]:
+        """Wait for an episode that is asked for, or that had been begun.
 
         Raises:
             CalledAway: there is something else to look at.
-            EnvError, VectorMisuse: what it is told.
         """
         world, holder = self._world, self._holder
-        if holder.reset is None:
-            world.wait(lambda: self._is_told() or self.called())
-        else:
-            asked = holder.reset
-            world.wait(lambda: holder.reset is not asked or self.called())
-        if holder.reset is not None or not self._is_told():
+        holder.reset = start
+        world.wait(lambda: (holder.reset is not start if start else self._past() is not None) or self.called())
+        if start is not None and holder.reset is start:
             holder.reset = None
             raise CalledAway
+        outcome = self._take()
+        return outcome.observation[self._own], {"acts": outcome.acts[self._own], **self._infos(outcome)}
+
+    def _take(self) -> JointOutcome:
+        """Return what this client is told next, which is there; raises what it is told instead."""
+        world, holder = self._world, self._holder
         error, holder.error = holder.error, None
         if error is not None:
             raise error
-        played = world.episode[holder.position - world.first]
+        played = world.at(holder.position)
         holder.position += 1
         if not isinstance(played.outcome, JointOutcome):
             raise EnvError(str(played.outcome))

@@ -76,6 +76,12 @@ class Session:
         stream = self._stream
         return max(self._gone_since, stream.seen if stream else 0.0)
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether its client is connected."""
+        stream = self._stream
+        return stream is not None and not stream.over
+
     def attach(self, stream: FrameStream, received: int) -> Iterator[bytes]:
         """Serve a stream in place of the one before: what its client lacks, then what it asks for."""
         with self._lock:

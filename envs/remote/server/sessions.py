@@ -5,7 +5,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -192,8 +192,8 @@ class Sessions:
             NotOpened: there are no such seats, somebody has them, or there is no room.
         """
         known, refusal = self._layouts.agents, grpc.StatusCode.FAILED_PRECONDITION
-        if type(name) is not str or num_envs != 1 or autoreset != "DISABLED":
-            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, "a joint world has a name, and is one that waits")
+        if type(name) is not str or num_envs != 1:
+            raise NotOpened(grpc.StatusCode.INVALID_ARGUMENT, "a joint world has a name, and a session one of them")
         if len(known) == 1:
             raise NotOpened(refusal, f"{self._spec.id} has one agent, and a joint world several clients")
         if (
@@ -211,15 +211,28 @@ class Sessions:
                     self._reserve(1)
                 try:
                     venv = self._make(self._spec, 1, AutoresetMode.DISABLED)
-                    self._joint[name] = JointWorld(name, venv, self._layouts, self._spec.roles, self._settings.policies)
+                    told = self._layouts, self._spec.roles, self._settings.policies
+                    self._joint[name] = JointWorld(name, venv, *told, history_bytes=1e6 * self._settings.history_mb)
                 except BaseException:
                     with self._lock:
                         self._rows -= 1
                     raise
             try:
-                return SeatsVectorEnv(self._joint[name], agents, self._settings.view)
+                return SeatsVectorEnv(self._joint[name], agents, self._settings.view, AutoresetMode[autoreset])
             except VectorMisuse as error:
+                if self._are_away(name, agents):
+                    said = f"{error}, who is away, for serve.lease_s={self._settings.lease_s:g} at the most"
+                    raise NotOpened(grpc.StatusCode.RESOURCE_EXHAUSTED, said) from None
                 raise NotOpened(refusal, str(error)) from None
+
+    def _are_away(self, world: str, agents: Sequence[str]) -> bool:
+        """Return whether no client that has one of these seats is connected."""
+        known = [(one.venv, one.is_attached) for one in self.list()]
+        return not any(
+            attached and venv.world == world and set(venv.agents) & set(agents)
+            for venv, attached in known
+            if isinstance(venv, SeatsVectorEnv)
+        )
 
     def _make(self, spec: EnvSpec, num_envs: int, autoreset: AutoresetMode) -> VectorEnv:
         recipe: Any = dataclasses.replace(self._vec, num_envs=num_envs, **self._changes(num_envs))  # type: ignore[type-var]

@@ -29,6 +29,7 @@ class ServerSettings:
     late_s: Annotated[float, POSITIVE]
     lost: Policy
     lost_s: NonNegativeFloat
+    history_mb: NonNegativeFloat
 
     def __post_init__(self) -> None:
         check_fields(self)

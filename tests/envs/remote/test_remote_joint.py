@@ -147,7 +147,12 @@ def test_a_server_killed_under_a_joint_world_costs_no_number(serve: Any, whole: 
 class World:
     """A joint world of a and b without a server, and what the environment was given."""
 
-    def __init__(self, steps: Any = ({"agents": "ab"},) * 9, **changes: Any) -> None:
+    def __init__(
+        self,
+        steps: Any = ({"agents": "ab"},) * 9,
+        autoreset: AutoresetMode = AutoresetMode.DISABLED,
+        **changes: Any,
+    ) -> None:
         spec = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": list(steps)})
         self.now = 0.0
         given: dict[str, Any] = {"late": "wait", "late_s": 30.0, "lost": "wait", "lost_s": 60.0}
@@ -155,15 +160,17 @@ class World:
         layouts = Layouts.of_seats(spec, spec.seating)
         policies = Policies(**(given | changes))
         self.joint = JointWorld("game", venv, layouts, spec.roles, policies, lambda: self.now)
-        self.a, self.b = SeatsVectorEnv(self.joint, ["a"]), SeatsVectorEnv(self.joint, ["b"])
+        self.a, self.b = (SeatsVectorEnv(self.joint, [agent], autoreset=autoreset) for agent in "ab")
         self.taken = venv.envs[0].taken
 
     def begin(self, *seeds: int | None) -> None:
         """Have both begin, each by a seed."""
+        self.call_both(lambda one: one.reset(seed=[seeds[one is self.b]]))
+
+    def call_both(self, call: Callable[[SeatsVectorEnv], Any]) -> list[Any]:
+        """Do something with both at once."""
         with ThreadPoolExecutor(2) as pool:
-            done = [pool.submit(one.reset, seed=[seed]) for one, seed in zip((self.a, self.b), seeds, strict=True)]
-            for one in done:
-                one.result(10)
+            return [done.result(10) for done in [pool.submit(call, one) for one in (self.a, self.b)]]
 
     def step(self, a: int, b: int) -> None:
         self.a.send(np.array([a]))
@@ -238,8 +245,9 @@ def test_clients_that_disagree_are_both_named() -> None:
         world.a.reset(seed=[1])
     with pytest.raises(VectorMisuse, match="joint world game: a asks for a reset where b acts"):
         world.b.recv()
-    with pytest.raises(VectorMisuse, match="a joint world begins by its clients' reset"):
-        world.a.begin(1)
+    world = World(autoreset=AutoresetMode.SAME_STEP)
+    with pytest.raises(VectorMisuse, match=r"different episodes \(a: episode 4 of its run; b: episode 3 of its run\)"):
+        world.call_both(lambda one: one.begin(1, [4 if one is world.a else 3]))
 
 
 @pytest.mark.parametrize(
