@@ -10,6 +10,7 @@ from pathlib import Path
 from envs.errors import ConfigError, require
 
 from .. import CONF
+from ..config.overrides import spell_override
 from .queue import submit_commands
 from .submit import Resources
 
@@ -30,7 +31,7 @@ def submit_server(arguments: Sequence[str], address_file: str | None, resources:
     require(not missing, f"serve.submit=slurm needs {', '.join(missing)} on the PATH; {remedy}")
     path = Path(address_file).absolute()
     own = [one for one in arguments if not one.startswith(("serve.submit=", "serve.address_file=", "slurm."))]
-    command = [sys.executable, "-m", "paddock.serve", *own, f"serve.address_file={path}"]
+    command = [sys.executable, "-m", "paddock.serve", *own, spell_override("serve.address_file", path)]
     found = shlex.quote(f"{CONF.parent}:{os.getcwd()}")
     setup = [f"export PYTHONPATH={found}${{PYTHONPATH:+:$PYTHONPATH}}", "export PYTHONSAFEPATH=1"]
     parameters = resources.parameters(f"paddock-{path.stem}", 1, setup)

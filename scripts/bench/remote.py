@@ -5,8 +5,9 @@
 Rows: env=bipedal with random actions drawn beforehand, on as many workers, in turns, all together and in two groups of
 which one is under way while the other is looked at (walkers); CartPole and native walkers, 1,024 of each (small);
 walkers with TLS against without (tls); at a server 20 ms away, by a relay that delays (far); how long a message takes
-there and back, beside dm_env_rpc's and OpenEnv's way, and one environment a call, which is UDE's (messages); how soon a
-lost server is noticed and 64 walkers are where they were (losses); what 100 sessions cost that do nothing (sessions).
+there and back, beside gRPC's bare stream, dm_env_rpc's and OpenEnv's way, and one environment a call, which is UDE's
+(messages); how soon a lost server is noticed and 64 walkers are where they were (losses); what 100 sessions cost that
+do nothing (sessions).
 
 The peers go into an environment of their own, whose interpreter --peers names: pip install dm-env-rpc websockets
 """
@@ -171,9 +172,14 @@ def far(bench: Bench) -> None:
             }
             rates = harness.in_turns(bench.rounds, plays)
         bounds = [min(N / FAR_S, rate) for rate in rates["here"]]
+        # An action and what comes of it are 20 ms apart, and a group's step beside: no server is faster.
+        limits = [min(N / (FAR_S + N / groups / rate), rate) for rate in rates["here"]]
         bench.enter(
             "256 walkers in two groups 20 ms away / the least of N / 20 ms and here", ratio(rates["there"], bounds), 0.8
         )
+        limit, share = ratio(limits, bounds), ratio(rates["there"], limits)
+        bench.rows[-1] |= {"rates": rates, "limit": limit, "of_limit": share}
+        print(f"  where {limit:.2f} is the limit, with a group's step beside the way: {share:.2f} of it", flush=True)
 
 
 def messages(bench: Bench) -> None:
@@ -182,13 +188,18 @@ def messages(bench: Bench) -> None:
     there: dict[str, list[float]] = {}
     ours = []
     kwargs = [f"+env.kwargs.{word}" for word in ("observed=24", "actions=4", "discrete=false")]
-    names = {"dm_env_rpc": ("dm_env_rpc_turns.py", 1.7), "JSON over a WebSocket (OpenEnv)": ("json_turns.py", 2.8)}
+    names = {
+        "gRPC's public stream of as many bytes": ("grpc_turns.py", 1.0),
+        "dm_env_rpc": ("dm_env_rpc_turns.py", 1.7),
+        "JSON over a WebSocket (OpenEnv)": ("json_turns.py", 2.8),
+    }
     with Server("env=gymnasium", f"env.id={blank}", *kwargs, "vec=serial") as server:
         actions = np.zeros((rows, 4), np.float32)
         for _ in range(bench.rounds):
             ours.append(ping(server.address, blank, actions, rows * 24 * 4, bench.count))
             for name, (script, _) in names.items():
-                if (found := bench.ask_peer(script, rows, bench.count)) is not None:
+                python = sys.executable if script == "grpc_turns.py" else None  # which needs nothing else
+                if (found := bench.ask_peer(script, rows, bench.count, python=python)) is not None:
                     there.setdefault(name, []).append(found)
                     here.setdefault(name, []).append(ours[-1])
     bench.enter("64 rows of 24 numbers there and back", statistics.median(ours), 450.0, " us", most=True)

@@ -1,7 +1,9 @@
 """Servers of environments in Slurm jobs: clients follow their address through the end of a job, and the next one."""
 
+import sys
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from slurm_cluster import Slurm, at_slurm, slurm  # noqa: F401, fixtures
 from envs.errors import ConfigError
 from envs.vector import Remote, Serial
 from paddock import serve
+from paddock.slurm import server
 
 pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
@@ -75,3 +78,21 @@ def test_what_cannot_be_submitted_is_one_line(
     with pytest.raises(ConfigError) as caught:
         serve._command(arguments)
     assert named in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_job_finds_the_file_in_a_folder_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitted: list[list[str]] = []
+
+    def note(folder: Path, commands: list[list[str]], *rest: Any, **named: Any) -> list[Any]:
+        submitted.extend(commands)
+        return [SimpleNamespace(job_id=1, paths=SimpleNamespace(stdout="out"))]
+
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setattr(server, "submit_commands", note)
+    path = tmp_path / "schön" / "address"
+    path.parent.mkdir()
+    monkeypatch.chdir(path.parent)
+    assert serve._command([*ARGUMENTS, "serve.address_file=address"]) == 0
+    [[python, _, module, *arguments]] = submitted
+    assert (python, module) == (sys.executable, "paddock.serve")
+    assert serve._compose(arguments)["serve"]["address_file"] == str(path)

@@ -8,13 +8,16 @@ import contextlib
 import logging
 import os
 import secrets
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError
+from envs.remote.client.apart import CallsApart
 from envs.remote.client.journal import Order, OrderJournal, find_other
 from envs.remote.client.place import CALL_S, Lost, Place, Wire
 from envs.remote.frames import QUIET, Frame, Kind, join
@@ -24,7 +27,9 @@ from envs.vector.contract import EnvError, VectorMisuse
 log = logging.getLogger(__name__)
 
 BEAT_S = 10.0  # between signs of life, at most
+PATIENCE_S = 15.0  # for which a client waits for the others of a joint world without a word, the first time
 OPEN_S = 300.0  # that a server may take to build environments
+LOOK_S = 0.1  # between looks whether other streams are lost, too
 
 
 class Link:
@@ -33,6 +38,7 @@ class Link:
     Attributes:
         rows: which of the vector's environments they are.
         restarts: servers that took the place of another.
+        beside: those of the other worlds that a client has seats in; see `recover_together`.
         reconnects: streams that took the place of another.
         replayed: orders done again after a restart.
     """
@@ -62,6 +68,8 @@ class Link:
         """
         self.rows, self.offer, self.journal = rows, offer, journal
         self.restarts = self.reconnects = self.replayed = 0
+        self.beside: Sequence[Link] = ()
+        self._closed = False
         self._place, self._autoreset, self._known, self._may_replay = place, autoreset, known, replay
         self._claim, self._seats = dict(claim), seats
         self._addresses = [*place.addresses[at:], *place.addresses[:at]]
@@ -72,6 +80,7 @@ class Link:
         self._pending: dict[int, Order] = {}
         self._seq = 0
         self._pid = os.getpid()
+        self._asked_s, self._patience_s = 0.0, PATIENCE_S
         self._finalizer = weakref.finalize(self, _close_wires, [])
         place.try_for(lambda number: self._open(self._at), "no session could be opened")
 
@@ -102,15 +111,21 @@ class Link:
         while True:
             frame = self._next()
             if isinstance(frame, Lost):
-                self._recover(frame)
+                recover_together(self, frame)
                 continue
             order = self._pending.pop(frame.header[0], None)
             if order is not None:
                 order.answered, order.frame = True, b""  # the journal keeps its actions
                 return order, frame
 
+    @property
+    def is_lost(self) -> bool:
+        """Return whether its stream has ended."""
+        return self._wire is not None and self._wire.is_over
+
     def close(self) -> None:
         """Close the session, and tell the server if it is there."""
+        self._closed = True
         self._finalizer.detach()
         if self._wire is not None:
             self._wire.close()
@@ -123,10 +138,13 @@ class Link:
     def _next(self) -> Frame | Lost:
         """Return the next frame of outcomes, or how the stream was lost."""
         assert self._wire is not None
+        self._asked_s = time.monotonic()
         try:
             frame = self._wire.receive()
         except Lost as error:
             return error
+        finally:
+            self._asked_s = 0.0
         if frame.kind is Kind.GOODBYE:
             return Lost(f"{self._at} is going")
         if frame.kind not in (Kind.OUTCOME, Kind.FAILED) or not frame.header:
@@ -135,6 +153,13 @@ class Link:
             self._session = None
             return Lost(f"{self._at}: {frame.header[2]}")
         return frame
+
+    def _tell_of_waiting(self) -> None:
+        """Tell, more and more seldom, that other clients of a joint world are waited for."""
+        asked_s, world = self._asked_s, self._claim.get("world")
+        if world is not None and asked_s and time.monotonic() - asked_s > self._patience_s:
+            self._patience_s *= 2
+            log.warning("vec=remote: waiting for whoever has the other seats of world %s at %s", world, self._at)
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
@@ -174,7 +199,7 @@ class Link:
         """Begin a stream for the session; returns the last order the server has, None where the session is gone."""
         assert self._session is not None
         self._hang_up()
-        self._wire = Wire(self._place, self._at, self._beat_s)
+        self._wire = Wire(self._place, self._at, self._beat_s, weakref.WeakMethod(self._tell_of_waiting))
         self._finalizer = weakref.finalize(self, _close_wires, [self._wire])
         received = min(self._pending, default=self._seq + 1) - 1
         self._wire.send(join(Kind.ATTACH, [*self._session, received]))
@@ -190,13 +215,15 @@ class Link:
             self._finalizer.detach()
             self._wire.close()
 
-    def _recover(self, error: Lost) -> None:
+    def recover(self, error: Lost) -> None:
         """Get a stream again: of the same session, or of another that has come to the same place."""
         log.warning("vec=remote: %s; another stream is tried for, for %g s", error, self._place.wait_s)
         self._hang_up()
         why = [error]
 
         def attempt(number: int) -> None:
+            if self._closed:
+                raise EnvError(f"{error}, and it was closed")
             if self._session is not None:
                 try:
                     accepted = self._attach()
@@ -292,6 +319,25 @@ class Link:
                 f"environment {self.rows.start + other} ({self.offer.environment['id']}) did not come back to the same "
                 "observation by its actions; set env.fresh=true at the server"
             )
+
+
+def recover_together(link: Link, error: Lost) -> None:
+    """Get the stream of a link again, and for as long as that takes those of others beside it that are lost too.
+
+    Clients of joint worlds come to where they were together: whoever is waited for in one world may wait in another.
+    """
+    if not link.beside:
+        link.recover(error)
+        return
+    calls, waiting = CallsApart(), [link, *(one for one in link.beside if one is not link)]
+
+    def begin() -> None:
+        for one in [one for one in waiting if one is link or one.is_lost]:
+            waiting.remove(one)
+            calls.begin(partial(one.recover, error))
+
+    begin()
+    calls.wait(begin, LOOK_S)
 
 
 def _close_wires(wires: Sequence[Wire]) -> None:

@@ -1,6 +1,5 @@
 """Where servers are, and how one is reached: calls that are answered once, and the stream of a session."""
 
-import queue
 import random
 import threading
 import time
@@ -12,6 +11,7 @@ import grpc
 
 from envs.errors import ConfigError
 from envs.remote import guard
+from envs.remote.client.calls import StreamEnded, open_stream
 from envs.remote.frames import PROTOCOL, Frame, Kind, join, split
 from envs.remote.offer import Offer
 from envs.remote.values import Garbled, decode, encode
@@ -129,18 +129,25 @@ class Place:
             delay = min(2 * delay, LONGEST_S)
 
 
+Look = Callable[[], Callable[[], None] | None]
+
+
 class Wire:
     """One stream to a server."""
 
-    def __init__(self, place: Place, address: str, beat_s: float) -> None:
+    def __init__(self, place: Place, address: str, beat_s: float, look: Look = lambda: None) -> None:
+        """Begin it.
+
+        Args:
+            beat_s: seconds between signs of life.
+            look: gives what is called with each of them from another thread, as long as it is there.
+        """
         self._channel, metadata = place.connect(address)
         self._address = address
-        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._closed = threading.Event()
-        play = self._channel.stream_stream(f"/{guard.SERVICE}/Play")
-        self._answers = play(iter(self._requests.get, None), metadata=metadata)
-        self.send = self._requests.put
-        threading.Thread(target=_beat, args=(self._requests, self._closed, beat_s), name="beat", daemon=True).start()
+        self._stream = open_stream(self._channel, f"/{guard.SERVICE}/Play", metadata)
+        self.send = self._stream.send
+        threading.Thread(target=_beat, args=(self.send, self._closed, beat_s, look), name="beat", daemon=True).start()
 
     def receive(self) -> Frame:
         """Return the next frame.
@@ -149,31 +156,43 @@ class Wire:
             Lost: there is none; ConfigError: the server refuses.
         """
         try:
-            return split(next(self._answers))
-        except StopIteration:
-            raise Lost(f"{self._address} ended the stream") from None
-        except (grpc.RpcError, Garbled) as error:
+            return split(self._stream.receive())
+        except StreamEnded as error:
+            if error.code is grpc.StatusCode.OK:
+                raise Lost(f"{self._address} ended the stream") from None
+            raise _explain_status(self._address, error.code, error.details) from None
+        except Garbled as error:
             raise _explain(self._address, error) from None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the stream has ended."""
+        return self._stream.is_over
 
     def close(self) -> None:
         """End the stream."""
         self._closed.set()
-        self._requests.put(None)
-        self._answers.cancel()
+        self._stream.close()
         self._channel.close()
 
 
 def _explain(address: str, error: Exception) -> Exception:
     """Return what to raise for an error of a call."""
     if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
-        said = " ".join(str(error.details()).split())
-        if error.code() in FATAL:
-            return ConfigError(f"vec.address={address}: {said}")
-        return Lost(f"vec.address={address} cannot be reached ({error.code().name}: {said})")
+        return _explain_status(address, error.code(), str(error.details()))
     return Lost(f"vec.address={address}: {error}")
 
 
-def _beat(requests: "queue.SimpleQueue[bytes | None]", closed: threading.Event, every_s: float) -> None:
+def _explain_status(address: str, code: grpc.StatusCode, details: str) -> Exception:
+    said = " ".join(details.split())
+    if code in FATAL:
+        return ConfigError(f"vec.address={address}: {said}")
+    return Lost(f"vec.address={address} cannot be reached ({code.name}: {said})")
+
+
+def _beat(send: Callable[[bytes], None], closed: threading.Event, every_s: float, look: Look) -> None:
     beat = join(Kind.BEAT, [])
     while not closed.wait(every_s):
-        requests.put(beat)
+        send(beat)
+        if (tell := look()) is not None:
+            tell()

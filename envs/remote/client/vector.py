@@ -1,7 +1,9 @@
 """Environments at servers, behind the interface that those of this process have."""
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from random import SystemRandom
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from envs.remote.client.apart import CallsApart
 from envs.remote.client.journal import Order, OrderJournal
 from envs.remote.client.link import Link
 from envs.remote.client.place import Place
@@ -105,6 +108,9 @@ class RemoteVectorEnv(VectorEnv):
         except BaseException:
             self.close()
             raise
+        self._joint = worlds is not None
+        self._recover_together(self._joint)
+        self._batching = threading.Lock()
 
     @property
     def restarts(self) -> int:  # type: ignore[override]
@@ -165,7 +171,20 @@ class RemoteVectorEnv(VectorEnv):
                 self._receive(link)
             if NEW in self._table.waiting(part):
                 raise EnvError(f"environments of {link.offer.environment['id']} have failed; start them anew by reset")
-        return self._table.batch(rows)
+        with self._batching:
+            return self._table.batch(rows)
+
+    def by_parts(self, call: Callable[[slice], None]) -> None:
+        """See `VectorEnv.by_parts`."""
+        if not self._joint:
+            super().by_parts(call)
+            return
+        calls = CallsApart()
+        self._recover_together(False)  # each thread does its own
+        for link in self._links:
+            calls.begin(partial(call, link.rows))
+        calls.wait()
+        self._recover_together(True)
 
     @property
     def alive(self) -> NDArray[np.bool_]:
@@ -199,6 +218,11 @@ class RemoteVectorEnv(VectorEnv):
         """Close the sessions; Gymnasium's `close` calls this once."""
         for link in self._links:
             link.close()
+
+    def _recover_together(self, together: bool) -> None:
+        """Have a link that is lost recover together with those of all other worlds, or alone."""
+        for link in self._links:
+            link.beside = self._links if together else ()
 
     def _split(self, rows: RowIndex) -> Iterator[tuple[Link, RowIndex]]:
         """Return each server's part of some environments."""
@@ -275,7 +299,8 @@ class RemoteVectorEnv(VectorEnv):
         if self._shown is not None:
             self.everybody = Everybody.take(cursor, self._shown)
         if said is not None:
-            self._table.note(rows, decode(said))
+            with self._batching:
+                self._table.note(rows, decode(said))
 
     def _enter(self, link: Link, order: Order, rows: RowIndex, cursor: Cursor, n: int, count: int) -> None:
         """Enter what a step gave."""

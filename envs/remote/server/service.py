@@ -175,25 +175,30 @@ class EnvironmentServer:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are as many streams as sessions may have")
         stream = FrameStream(requests, context)
         try:
-            first = stream.next(True, ATTACH_S)
-            if stream.broken is not None:
-                context.abort(grpc.StatusCode.DATA_LOSS, stream.broken)
-            if first is None:
-                return
-            if first.kind is not Kind.ATTACH or len(first.header) != 3 or type(first.header[2]) is not int:
-                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with the session that it is for")
-            session = self.sessions.find(*first.header[:2])
-            if session is None:
-                yield join(Kind.FAILED, [0, "session", self.sessions.why(first.header[0]), False])
-                return
-            if self._going.is_set():
-                session.draining = True
-            yield from session.attach(stream, first.header[2])
-            if session.closed:
-                self.sessions.end(session, "its client broke the protocol")
+            yield from stream.carry(self._answer(stream, context))
         finally:
             stream.over = True
             self._streams.release()
+
+    def _answer(self, stream: FrameStream, context: Any) -> Iterator[bytes]:
+        """Return the answers to a stream."""
+        first = stream.next(True, ATTACH_S)
+        if stream.broken is not None:
+            context.abort(grpc.StatusCode.DATA_LOSS, stream.broken)
+        if first is None:
+            return
+        if first.kind is not Kind.ATTACH or len(first.header) != 3 or type(first.header[2]) is not int:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with the session that it is for")
+        session = self.sessions.find(*first.header[:2])
+        if session is None:
+            yield join(Kind.FAILED, [0, "session", self.sessions.why(first.header[0]), False])
+            return
+        if self._going.is_set():
+            session.draining = True
+        yield from session.attach(stream, first.header[2])
+        if session.closed:
+            stream.flush()  # else what is said last would be lost with the stream
+            self.sessions.end(session, "its client broke the protocol")
 
     def _admit(self, context: Any) -> None:
         """Refuse a call without the token."""

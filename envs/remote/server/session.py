@@ -55,6 +55,7 @@ class Session:
     def __post_init__(self) -> None:
         N = self.num_envs = self.venv.num_envs  # rows
         self.attached, self.closed, self.draining = 0, False, False
+        self._first = self.venv if isinstance(self.venv, WaitsForFirst) else None  # asked once, as it takes long to say
         beyond = self.venv.look if isinstance(self.venv, SeatsVectorEnv) else tuple
         self._steps = SessionEnvs(self.venv, self.spec, self.layouts, self.infos, beyond)
         self._accepted = 0
@@ -205,11 +206,11 @@ class Session:
     def _advance(self, stream: FrameStream) -> Iterator[bytes]:
         """Wait for environments, or until a frame comes."""
         first: int | None = 0
-        if isinstance(self.venv, WaitsForFirst):
+        if self._first is not None:
             # No longer than it waits: elsewhere frames are looked for anyway, and a call would be looked at twice.
-            before, stream.wake = stream.wake, self.venv.call_away
+            before, stream.wake = stream.wake, self._first.call_away
             try:
-                first = self.venv.wait_for_first([turn.rows for turn in self._turns], stream.has_news)
+                first = self._first.wait_for_first([turn.rows for turn in self._turns], stream.has_news)
             except PaddockError as error:
                 yield from self._fail_turns(error)
                 return

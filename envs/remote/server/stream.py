@@ -1,17 +1,27 @@
-"""A server's side of a stream: a client's frames as they arrive."""
+"""A server's side of a stream: a client's frames as they arrive, and the answers to it."""
 
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from envs.remote.frames import Frame, Kind, split
 from envs.remote.values import Garbled
 
+MOST_WAITING = 8  # answers that a client has not read, before its session waits for it
+
 
 class FrameStream:
-    """A client's frames as they arrive, read by a thread of their own."""
+    """A client's frames as they arrive, and what it is told.
+
+    gRPC's public stream wants a thread that asks for what arrives, and one that waits until what was said is on its
+    way; where two cores are busy, each hand-over to a thread takes as long as the message. So the call is operated here
+    as gRPC's own server does it, by the thread that all events come to; a version of gRPC that has it in another form
+    is used by the public interface.
+    """
 
     def __init__(self, requests: Iterator[bytes], context: Any) -> None:
         self.over = False  # nothing more comes, or is to be done here
@@ -20,7 +30,14 @@ class FrameStream:
         self.seen = time.monotonic()  # when a frame came last
         self.wake = lambda: None  # has the thread that waits for environments look here
         self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, args=(requests,), name="frames", daemon=True).start()
+        self._under = _find_operations(context)
+        if self._under is None:
+            threading.Thread(target=self._read, args=(requests,), name="frames", daemon=True).start()
+            return
+        self._waiting: deque[bytes] = deque()  # answers
+        self._sending = False
+        context.send_initial_metadata(())
+        self._ask()
 
     def next(self, block: bool, timeout_s: float | None = None) -> Frame | None:
         """Return the next frame; None where there is none yet, or something else is to be looked at."""
@@ -44,17 +61,120 @@ class FrameStream:
         self.context.cancel()
         self.call()
 
+    def carry(self, answers: Iterator[bytes]) -> Iterator[bytes]:
+        """Send answers as they come; return those that gRPC is to send."""
+        if self._under is None:
+            yield from answers
+            return
+        try:
+            for answer in answers:
+                self._tell(answer)
+        finally:
+            self.flush()
+
+    def flush(self) -> None:
+        """Wait until the answers are on their way."""
+        if self._under is not None:
+            self._wait(0)
+
+    def _take(self, data: bytes) -> bool:
+        """Take what has arrived; return whether more may come."""
+        self.seen = time.monotonic()
+        try:
+            frame = split(data)
+        except Garbled as error:
+            self.broken = str(error)
+            return False
+        if frame.kind is not Kind.BEAT:
+            self._frames.put(frame)
+            self.wake()
+        return True
+
+    def _end(self) -> None:
+        self.over = True
+        self.call()
+
     def _read(self, requests: Iterator[bytes]) -> None:
         try:
             for data in requests:
-                self.seen = time.monotonic()
-                frame = split(data)
-                if frame.kind is not Kind.BEAT:
-                    self._frames.put(frame)
-                    self.wake()
-        except Garbled as error:
-            self.broken = str(error)
+                if not self._take(data):
+                    break
         except Exception:  # gRPC's way to say that the client has gone
             pass
-        self.over = True
-        self.call()
+        self._end()
+
+    # Without gRPC's public interface. What is under way stands in the call's `due`, as gRPC's server ends with it.
+
+    def _ask(self) -> None:
+        """Ask for the next message; where none can come, the stream is over."""
+        if not self._begin(self._under.receive(0), self._under.received, self._received):
+            self._end()
+
+    def _received(self, event: Any) -> Any:
+        """See to a message, in the thread of all events."""
+        done = self._done(self._under.received)
+        data = event.batch_operations[0].message()
+        if data is not None and self._take(data):
+            self._ask()
+        else:
+            self._end()
+        return done
+
+    def _tell(self, answer: bytes) -> None:
+        """Send an answer, after those before it."""
+        self._wait(MOST_WAITING)
+        with self._under.state.condition:
+            if self._sending:
+                self._waiting.append(answer)
+            else:
+                self._sending = self._begin(self._under.send(answer, 0), self._under.sent, self._sent)
+
+    def _sent(self, event: Any) -> Any:
+        """Send the next answer, in the thread of all events."""
+        with self._under.state.condition:
+            done = self._done(self._under.sent)
+            self._sending = False
+            if self._waiting:
+                self._sending = self._begin(self._under.send(self._waiting.popleft(), 0), self._under.sent, self._sent)
+            self._under.state.condition.notify_all()
+        return done
+
+    def _wait(self, most: int) -> None:
+        """Wait until at most so many answers wait, or nobody is there to read them."""
+        with self._under.state.condition:
+            self._under.state.condition.wait_for(
+                lambda: len(self._waiting) + self._sending <= most or not self._under.is_active(self._under.state)
+            )
+
+    def _begin(self, operation: Any, name: str, then: Any) -> bool:
+        state = self._under.state
+        with state.condition:
+            if not self._under.is_active(state):
+                return False
+            self._under.call.start_server_batch((operation,), then)
+            state.due.add(name)
+            return True
+
+    def _done(self, name: str) -> Any:
+        with self._under.state.condition:
+            return self._under.finish(self._under.state, name)
+
+
+def _find_operations(context: Any) -> Any:
+    """Return what a call of gRPC's server is operated by; None where this version has another form of it."""
+    try:
+        from grpc import _server
+        from grpc._cython import cygrpc
+
+        return SimpleNamespace(
+            call=context._rpc_event.call,
+            state=context._state,
+            send=cygrpc.SendMessageOperation,
+            receive=cygrpc.ReceiveMessageOperation,
+            sent=_server._SEND_MESSAGE_TOKEN,
+            received=_server._RECEIVE_MESSAGE_TOKEN,
+            is_active=_server._is_rpc_state_active,
+            finish=_server._possibly_finish_call,
+        )
+    except (ImportError, AttributeError):
+        return None

@@ -6,16 +6,20 @@ prints the median of COUNT turns, microseconds: actions [N, 4] there, observatio
 float32.
 """
 
-import subprocess
 import sys
 import time
 from concurrent import futures
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import grpc
 import numpy as np
 from dm_env_rpc.v1 import connection, dm_env_rpc_pb2, dm_env_rpc_pb2_grpc, tensor_utils
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # started by its path
+
+from scripts.bench.peers.turns import run_sides
 
 ACTION, OBSERVATION, REWARD = 1, 1, 2  # the numbers of their tensors
 
@@ -63,18 +67,5 @@ def play(port: str, num_envs: int, count: int) -> float:
     return 1e6 * median(times)
 
 
-def main() -> None:
-    """Play with a server of this file in another process."""
-    num_envs, *rest = map(int, sys.argv[1:])
-    if not rest:
-        serve(num_envs)
-        return
-    command = [sys.executable, __file__, str(num_envs)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdin is not None and server.stdout is not None
-        print(play(server.stdout.readline().strip(), num_envs, rest[0]))
-        server.stdin.close()
-
-
 if __name__ == "__main__":
-    main()
+    run_sides(__file__, serve, play)

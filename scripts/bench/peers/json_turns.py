@@ -9,14 +9,18 @@ OpenEnv (0.3) checks them by pydantic besides, which is left out here.
 
 import asyncio
 import json
-import subprocess
 import sys
 import time
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import websockets
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # started by its path
+
+from scripts.bench.peers.turns import run_sides
 
 
 async def serve(num_envs: int) -> None:
@@ -49,18 +53,5 @@ async def play(port: str, num_envs: int, count: int) -> float:
     return 1e6 * median(times)
 
 
-def main() -> None:
-    """Play with a server of this file in another process."""
-    num_envs, *rest = map(int, sys.argv[1:])
-    if not rest:
-        asyncio.run(serve(num_envs))
-        return
-    command = [sys.executable, __file__, str(num_envs)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdin is not None and server.stdout is not None
-        print(asyncio.run(play(server.stdout.readline().strip(), num_envs, rest[0])))
-        server.stdin.close()
-
-
 if __name__ == "__main__":
-    main()
+    run_sides(__file__, lambda num_envs: asyncio.run(serve(num_envs)), lambda *asked: asyncio.run(play(*asked)))

@@ -6,7 +6,6 @@ prints environment steps per second of N walkers of env=bipedal; the arrays trav
 less than UDE's own coding.
 """
 
-import subprocess
 import sys
 import time
 from concurrent import futures
@@ -20,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT))
 
 from envs.spec import EnvSpec  # noqa: E402
+from scripts.bench.peers.turns import run_sides  # noqa: E402
 
 WALKER = EnvSpec("envs.bipedal:paddock/BipedalWalker-v3", {}, (), None, False)
 
@@ -62,18 +62,5 @@ def play(port: str, num_envs: int, play_s: float) -> float:
     return steps * num_envs / passed
 
 
-def main() -> None:
-    """Play with a server of this file in another process."""
-    num_envs, *rest = sys.argv[1:]
-    if not rest:
-        serve(int(num_envs))
-        return
-    command = [sys.executable, __file__, num_envs]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdin is not None and server.stdout is not None
-        print(play(server.stdout.readline().strip(), int(num_envs), float(rest[0])))
-        server.stdin.close()
-
-
 if __name__ == "__main__":
-    main()
+    run_sides(__file__, serve, play, float)

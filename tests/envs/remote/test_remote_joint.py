@@ -20,6 +20,7 @@ from envs.vector.storage import Layouts
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
+from envs.remote.client import link  # noqa: E402
 from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from envs.remote.server.joint import JointWorld  # noqa: E402
 from envs.remote.server.policies import Policies  # noqa: E402
@@ -50,6 +51,27 @@ def play(world: Any, hook: Callable[[int, int], None] = lambda episode, t: None)
             if t == 14 or world.over:
                 break
     return told
+
+
+def test_a_client_that_waits_for_the_others_says_so(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(link, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(link, "BEAT_S", 0.05)
+    server = serve(TURNS, Serial(num_envs=1))
+    agents = [seat.agent for seat in TURNS.seating]
+    with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+        first, *others = (
+            stack.enter_context(closing(RemoteParallelEnv(server.address, world="game", agents=[agent])))
+            for agent in agents
+        )
+        begun = pool.submit(first.reset, seed=0)
+        said = f"vec=remote: waiting for whoever has the other seats of world game at {server.address}"
+        wait_until(lambda: said in caplog.messages, 20)
+        assert not begun.done()
+        with ThreadPoolExecutor(len(others)) as rest:
+            assert len(list(rest.map(lambda one: one.reset(seed=0), others))) == len(others)
+        begun.result(20)
 
 
 def play_jointly(address: str, parts: Sequence[Sequence[str]], hooks: Any = None, **given: Any) -> list[Any]:

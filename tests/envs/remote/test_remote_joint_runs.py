@@ -1,8 +1,9 @@
 """Training on some seats of a world in which others play too: the numbers of one who has all seats, killed or not."""
 
+import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,14 @@ from conftest import Command, assert_same_run, call_main, env_spec, rows, wait_u
 from numpy.typing import NDArray
 from remote_servers import remote, serve_fixture  # noqa: F401
 
+from algos.learning.rollouts.environments import Environments
+from algos.learning.rollouts.resume_point import ResumePoint
+from algos.networks.architecture import Architecture
+from algos.networks.heads import make_head
+from algos.networks.multiagent.parts import Parts
 from envs.vector import Serial
+from envs.vector.contract import EnvError, VectorMisuse
+from paddock.runs.checkpoint import read
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
@@ -61,6 +69,66 @@ def test_each_is_told_of_its_seats_what_one_with_all_seats_is(serve: Any, spec: 
             done.append(pool.submit(play, seats, actions[:, own], np.ones(own.sum(), np.bool_)))
         for one, known in zip(done, expected, strict=True):
             contract.assert_same(one.result(60), known)
+
+
+def together(*calls: Callable[[], Any]) -> list[Any]:
+    """What calls return that wait for each other; TimeoutError where they do for ever."""
+    done: list[Any] = [Future() for _ in calls]
+    for one, call in zip(done, calls, strict=True):
+        threading.Thread(target=lambda one=one, call=call: one.set_result(call()), daemon=True).start()
+    return [one.result(30) for one in done]
+
+
+def test_clients_of_a_server_that_was_lost_meet_in_all_worlds_whichever_each_was_at(serve: Any) -> None:
+    server, games = serve(RELAY, Serial(num_envs=2)), ["a", "b"]
+    place = remote(server.address).place()
+    first, second = (
+        RemoteVectorEnv(None, 2, place, worlds=games, agents=[agent, *more], packed=True)
+        for agent, more in (("runner_0", ["runner_2"]), ("runner_1", []))
+    )
+    with closing(first), closing(second):
+        together(lambda: first.begin(1), lambda: second.begin(2))
+        first.send(np.zeros(2, np.int64), slice(0, 2))
+        second.send(np.zeros(2, np.int64))
+        first.recv(slice(0, 2))
+        wire = second._links[0]._wire
+        assert wire is not None
+        wire.close()  # in which it was told the same
+        server.close()
+        serve(RELAY, Serial(num_envs=2), address=server.address)
+
+        def go_on() -> Any:
+            first.send(np.zeros(2, np.int64), slice(2, 4))
+            return first.recv(slice(2, 4))[1].tolist()
+
+        told = together(go_on, lambda: second.recv()[1].tolist())
+    with closing(Serial(num_envs=2).make(RELAY)) as venv:
+        venv.begin(1)
+        reward = venv.step(np.zeros(6, np.int64))[1]
+    assert told == [reward[[3, 5]].tolist(), reward[[1, 4]].tolist()]
+
+
+def test_clients_that_come_back_to_different_steps_of_several_worlds_meet(serve: Any) -> None:
+    spec = env_spec("toy_worlds:Scripted", kwargs={"agents": "ab", "steps": [{"agents": "ab"}] * 30})
+    server, role = serve(spec, Serial(num_envs=2)), spec.roles[0]
+    given: dict[str, Any] = {"hidden": (4,), "activation": "tanh", "shared": False, "lstm": False, "network": None}
+    head = make_head(role.action_space)
+    architecture = Architecture.for_spaces(role.observations, head, encoder="auto", initial_log_std=0.0, **given)
+    parts = Parts.alone(architecture, 1)
+
+    def come_back(agent: str, length: list[int]) -> Any:
+        place = remote(server.address).place()
+        played = np.ones((max(length), 2, 1), parts.compact_dtype)
+        zeros = np.zeros((2, 0), np.float32)
+        point = ResumePoint(np.array([2, 5]), np.array(length), zeros, played=(played,))
+        with closing(RemoteVectorEnv(None, 2, place, worlds=["a", "b"], agents=[agent], packed=True)) as venv:
+            Environments(venv, parts, 0, 0, replayed=True).enter(point, 1)
+            for _ in range(12 - length[0]):
+                observation = venv.step(np.ones(2, np.int64))[0]
+        return observation.tolist()
+
+    told = together(lambda: come_back("a", [3, 6]), lambda: come_back("b", [5, 8]))
+    assert told == [[[12, 0], [15, 0]], [[12, 1], [15, 1]]]
 
 
 # Runs
@@ -138,6 +206,50 @@ def test_a_run_plays_with_a_client_of_somebodys_own(serve: Any, tmp_path: Path) 
     assert call_main(*there(server.address, "[runner_0,runner_2]", tmp_path), *more) == 0
     partner.join(30)
     assert played == [False] * 16 and len(rows(tmp_path)) == 2
+
+
+def test_who_learns_from_replay_on_one_seat_stores_its_turns_alone(serve: Any, tmp_path: Path) -> None:
+    server = serve(TURNS, Serial(num_envs=1))
+
+    def bid() -> None:
+        game = RemoteParallelEnv(server.address, world="game/0", agents=["bob", "cy"])
+        with closing(game), contextlib.suppress(VectorMisuse, EnvError):  # the run ends in the midst of an episode
+            while True:
+                game.reset()
+                while not game.over:
+                    game.step(dict.fromkeys(game.acting, 1))
+
+    threading.Thread(target=bid, daemon=True).start()
+    joint = ["env=remote", "vec=remote", f"vec.address={server.address}", "vec.world=game", "vec.agents=[ann]"]
+    dqn = ["algo=dqn", "vec.num_envs=1", "algo.hidden=[8]", "algo.num_steps=8", "algo.warmup=20", "algo.row_every=10"]
+    assert call_main(*dqn, *joint, "compute=serial", "budget.steps=60", f"run.dir={tmp_path}") == 0
+    state = read(max(tmp_path.glob("checkpoints/*.npz")))["algorithm"]
+    acted, held = state["pace"]["step"], int(state["replay"]["turns"]["count"].sum())
+    assert 60 <= acted < 8 * state["pace"]["rollouts"]  # bids of three, one after another
+    assert state["replay"]["steps"] + held == acted
+
+
+@pytest.mark.parametrize("algo", ["r2d2", "pqn"])
+def test_who_takes_every_step_for_a_turn_is_refused_one_seat(algo: str, serve: Any, capsys: Any) -> None:
+    joint = ["env=remote", "vec=remote", f"vec.address={serve(TURNS).address}", "vec.world=game", "vec.agents=[ann]"]
+    assert call_main(f"algo={algo}", *joint, "dry_run=true") > 0
+    said = f"algo={algo} takes environments of one agent, and vec.world=game has others; algo=dqn, sac"
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [["algo=es"], ["algo=pbt", "algo.members=2"], ["algo=ppo", "algo.rollouts=actors", "algo.num_actors=2"]],
+    ids=["es", "pbt", "actors"],
+)
+def test_who_plays_in_several_places_is_refused_seats_that_are_one_clients(
+    more: list[str], serve: Any, capsys: Any
+) -> None:
+    joint = ["env=remote", "vec=remote", f"vec.address={serve(RELAY).address}", "vec.world=game"]
+    assert call_main(*more, *joint, "dry_run=true") > 0
+    err = capsys.readouterr().err
+    assert "vec.world=game: seats there are one client's, and " in err and err.count("\n") == 1
 
 
 def test_seats_that_a_run_cannot_have_are_one_line(serve: Any, tmp_path: Path, capsys: Any) -> None:

@@ -1,0 +1,88 @@
+"""Streams, by what gRPC's public interface is made of and by that interface, give the same bytes."""
+
+import threading
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import wait_until
+from remote_servers import COUNTING, Raw, begin, play, remote, serve_fixture, turn, undisturbed_fixture  # noqa: F401
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
+
+from envs.remote.client import calls, place  # noqa: E402
+from envs.remote.frames import Kind, join  # noqa: E402
+from envs.remote.server import stream  # noqa: E402
+
+
+def make_other(*_: Any) -> None:
+    """Stand in for what another version of gRPC has not."""
+    raise AttributeError("segregated_call")
+
+
+@pytest.mark.parametrize("public", [(), ("client",), ("server",), ("client", "server")], ids="+".join)
+def test_either_way_to_send_and_receive_gives_the_same_numbers(
+    serve: Any, undisturbed: str, monkeypatch: pytest.MonkeyPatch, public: tuple[str, ...]
+) -> None:
+    if "client" in public:
+        monkeypatch.setattr(calls.DirectStream, "__init__", make_other)
+    if "server" in public:
+        monkeypatch.setattr(stream, "_find_operations", lambda context: None)
+    server = serve(COUNTING)
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        told = play(venv)
+        kind = type(venv._links[0]._wire._stream)
+        assert kind is (calls.PublicStream if "client" in public else calls.DirectStream)
+        assert ("frames" in [thread.name for thread in threading.enumerate()]) == ("server" in public)
+    assert told == undisturbed
+
+
+def test_signs_of_life_from_another_thread_lose_and_mix_nothing(serve: Any) -> None:
+    server = serve(COUNTING)
+    raw = Raw(server)
+    wire = place.Wire(raw.place, raw.address, 0.0005)
+    wire.send(join(Kind.ATTACH, [raw.session, raw.secret, 0]))
+    assert wire.receive().kind is Kind.ATTACHED
+    wire.send(begin(1))
+    for seq in range(2, 400):
+        wire.send(turn(seq))
+    assert [wire.receive().header[0] for _ in range(1, 400)] == list(range(1, 400))
+    (session,) = server.sessions.list()
+    before = session.seen()
+    wait_until(lambda: session.seen() > before)  # nobody waits for an answer, and they go on
+    wire.close()
+    wire.close()
+    wire.send(turn(400))  # to nobody
+    with pytest.raises(place.Lost):
+        wire.receive()
+
+
+def test_answers_to_a_client_that_never_reads_do_not_pile_up(
+    serve: Any, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(COUNTING)
+    with monkeypatch.context() as patch:
+        patch.setattr(calls.DirectStream, "__init__", make_other)  # which reads where it waits to send
+        silent = Raw(server).attach()
+    silent.send(begin(1))
+    for _ in range(3000):
+        silent.send(begin(1))  # some 300 kB of the same answer
+    (session,) = server.sessions.list()
+    wait_until(lambda: session._stream is not None and len(session._stream._waiting) == stream.MOST_WAITING)
+    with closing(remote(server.address).make(COUNTING)) as venv:
+        assert play(venv) == undisturbed
+    assert len(session._stream._waiting) <= stream.MOST_WAITING
+    silent.close()
+
+
+def test_a_message_of_half_a_megabyte_arrives_whole(serve: Any) -> None:
+    raw = Raw(serve(COUNTING))
+    wire = raw.attach()
+    assert wire.receive().kind is Kind.ATTACHED
+    wire.send(join(Kind.BEGIN, [1, 0, 1, np.zeros(2, np.int64), np.arange(2)]))
+    wire.send(join(Kind.TURN, [2, 0, [0, 2]], [np.zeros(1 << 16, np.int64)]))  # a body that is far too long
+    assert wire.receive().kind is Kind.OUTCOME
+    said = wire.receive()
+    assert said.kind is Kind.FAILED and "a body of 524288 bytes where 16" in said.header[2]
+    wire.close()
