@@ -8,6 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from distributed.comm.tcp import TCP
+
+from algos.pool import messages
 from algos.pool.broadcast import Broadcast
 
 
@@ -128,3 +131,21 @@ class Counter:
 
 def add_shared(shared: Broadcast[int], x: int) -> int:
     return shared.value + x
+
+
+def pack_at_most(limit: int) -> None:
+    """Let Dask write no more than so many bytes at once in this process: its own limit, of 4 GiB, takes too long."""
+    write = TCP.write
+
+    async def write_little(self: TCP, msg: Any, *args: Any, **kwargs: Any) -> int:
+        data = msg[0] if isinstance(msg, list) else msg
+        if isinstance(data, bytes) and len(data) > limit:
+            raise ValueError("bytes object is too large")
+        return int(await write(self, msg, *args, **kwargs))
+
+    TCP.write = write_little  # type: ignore[method-assign]
+    messages.PART = min(messages.PART, limit)
+
+
+def reverse(data: bytes) -> bytes:
+    return data[::-1]

@@ -67,12 +67,15 @@ class collecting:  # noqa: N801
     """Let broadcasts pickled in this thread travel as their ids; gives those that were met."""
 
     def __enter__(self) -> dict[str, Broadcast[Any]]:
-        met: dict[str, Broadcast[Any]] = {}
-        _local.met = met
-        return met
+        self._met: dict[str, Broadcast[Any]] = {}
+        _local.met = self._met
+        return self._met
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         _local.met = None
+        for broadcast in self._met.values() if kind is None else ():
+            if broadcast._data is None:
+                broadcast.pickle(None)  # here, where whoever sends it hears of it if it cannot be pickled
 
 
 def received(id: str) -> Broadcast[Any]:

@@ -1,6 +1,6 @@
 """A driver's connection to a worker: what it asks is given to the executor, and what comes of it is said.
 
-Both sides talk in pickled lists of messages:
+Both sides talk in lists of messages:
 
 from the driver   value forget run recall make call drop
 from the worker   alive ends returned overdue leaving
@@ -10,16 +10,14 @@ import asyncio
 import contextlib
 import functools
 import os
-import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distributed.comm import CommClosedError
-
 from algos.pool import broadcast
 from algos.pool.executor import FLUSH_S, Executor, Job, Resident
+from algos.pool.messages import receive, send
 from algos.pool.script import Script, load, run_for
 
 ALIVE_S = 4.0  # between two signs of life
@@ -62,7 +60,7 @@ class DriverConnection:
         living = asyncio.ensure_future(self._live())
         try:
             while True:
-                for operation, *arguments in pickle.loads(await self._comm.read()):
+                for operation, *arguments in await receive(self._comm):
                     self._operations[operation](*arguments)
         finally:
             self._closed = True
@@ -85,6 +83,11 @@ class DriverConnection:
         waiting = [id for resident in self._residents.values() for id in resident.give_up()]
         self._give_back([*self._executor.take_back(self), *waiting])
         self._send("leaving")
+
+    @property
+    def waits(self) -> bool:
+        """Whether the driver is there still; any thread may ask."""
+        return not self._closed
 
     @property
     def over(self) -> bool:
@@ -178,16 +181,20 @@ class DriverConnection:
         self._wake.set()
 
     async def _write(self) -> None:
-        with contextlib.suppress(CommClosedError, OSError):
+        try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 # Stays in sight until it is written, since `over` looks for it.
                 messages = list(self._out)
-                await self._comm.write(pickle.dumps(messages, 5))
+                await send(self._comm, messages)
                 del self._out[: len(messages)]
                 if self._out:
                     self._wake.set()
+        except OSError:
+            pass
+        finally:
+            self._comm.abort()  # or a driver that is told nothing more would wait for it
 
     async def _live(self) -> None:
         """Tell the driver that this process lives, and end it where a task has outstayed its limit."""

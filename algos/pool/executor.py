@@ -21,10 +21,16 @@ from algos.pool.protocol import Closes, RemoteError
 from algos.pool.script import Script, dump, load, run_for
 
 FLUSH_S = 0.1  # ends of small tasks are gathered for so long
+_local = threading.local()  # .client: whose task this thread runs
 
 
 class Client(Protocol):
     """Who gave a job, and is told of the end of each of its tasks, and which is the job's last."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is there still."""
+        ...
 
     def ended(self, task: int, seconds: float, good: bool, data: bytes, last: bool) -> None: ...
 
@@ -125,6 +131,7 @@ class Executor:
                 task, data = job.tasks.popleft()
             except IndexError:
                 return False
+            _local.client = job.client
             # In this order: `overdue` may look between any two.
             job.began, began = self._clock(), time.monotonic()
             job.running = task
@@ -170,6 +177,12 @@ def _remove(tasks: deque[tuple[int, bytes]], wanted: set[int] | None) -> list[in
         while wanted is None or tasks[-1][0] in wanted:
             removed.append(tasks.pop()[0])
     return removed
+
+
+def is_awaited() -> bool:
+    """Return whether anybody waits for the task that this thread runs; who runs none is awaited."""
+    client: Client | None = getattr(_local, "client", None)
+    return client is None or client.waits
 
 
 def perform(run: Callable[[bytes], Any], data: bytes) -> tuple[bool, bytes]:
@@ -259,6 +272,8 @@ def memory_gb(limit: int | None) -> float:
 
 
 class _Nobody:
+    waits = False
+
     def ended(self, task: int, seconds: float, good: bool, data: bytes, last: bool) -> None: ...
 
 

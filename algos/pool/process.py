@@ -1,4 +1,4 @@
-"""A command as a task: a worker runs it as a process of its own, which ends when the worker does."""
+"""A command as a task: a worker runs it as a process of its own, which ends when the worker or its driver does."""
 
 import os
 import signal
@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from algos.pool.executor import is_awaited
 from envs.errors import IN_USE
 from envs.process import start_python
 
 POLL_S = 0.2
-LEAVES_S = 120.0  # for which a run may go on saving after its worker was lost
+LONGEST_POLL_S = 10.0  # between two starts of a command that cannot have its turn yet
+LEAVES_S = 3600.0  # for which a run may go on after its worker was lost, to the end of an iteration
 EXECUTE = "import os; os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 
 
@@ -38,11 +40,13 @@ class PythonCommand:
 def run_to_end(command: PythonCommand) -> int:
     """Run it to its end; its exit code, or -n if signal n ended it.
 
-    A run whose last worker was lost may still be saving when the next one has its turn, which then waits for it.
+    A run whose last worker was lost may still be saving when the next one has its turn, which then waits for it. One
+    for which nobody waits any more, since its driver has gone, is asked to end.
     """
-    deadline = time.monotonic() + LEAVES_S
-    while (code := _run_once(command)) == IN_USE and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+    deadline, pause_s = time.monotonic() + LEAVES_S, POLL_S
+    while (code := _run_once(command)) == IN_USE and is_awaited() and time.monotonic() < deadline:
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_POLL_S)
     return code
 
 
@@ -50,10 +54,13 @@ def _run_once(command: PythonCommand) -> int:
     if command.stop.exists():  # while it waited for its turn
         command.stop.unlink(missing_ok=True)
         return 128 + signal.SIGTERM
-    process = start_command(command)
+    process, awaited = start_command(command), True
     while (code := process.poll()) is None:
         if command.stop.exists():
             command.stop.unlink(missing_ok=True)
+            process.terminate()
+        elif awaited and not is_awaited():
+            awaited = False
             process.terminate()
         time.sleep(POLL_S)
     return code

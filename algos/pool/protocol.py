@@ -151,7 +151,10 @@ class Pool(Protocol):
         ...
 
     def stateful(self, factory: Callable[[], Any], needs: Needs = ONE_CPU) -> Stateful:
-        """Make an object on the worker that holds the fewest, by calling factory there, and anew where it is lost.
+        """Make an object on the worker that holds the fewest, by calling factory there.
+
+        It is made anew on another worker where its own is lost, falls silent or leaves, or where one that comes has
+        fewer: what it keeps may save its calls work, and must change none of their values.
 
         Args:
             needs: what a call of it occupies on its worker.

@@ -11,6 +11,7 @@ import faulthandler
 import functools
 import importlib.metadata
 import importlib.util
+import math
 import os
 import platform
 import signal
@@ -88,20 +89,20 @@ class Counter(WorkerPlugin):
 
     async def teardown(self, worker: Any) -> None:
         """Dask's hook before a worker leaves, for whatever reason: give back what waits, finish what runs."""
-        await self._leave()
+        await self._leave(float(os.environ.get(DRAIN, "30")))
 
-    async def _leave(self) -> None:
+    async def _leave(self, within_s: float) -> None:
         self._leaving = True
         self._executor.close()
         drivers = list(self._drivers)
         for driver in drivers:
             driver.leave()
-        deadline = time.monotonic() + float(os.environ.get(DRAIN, "30"))
+        deadline = time.monotonic() + within_s
         while time.monotonic() < deadline and not all(driver.over for driver in self._drivers):
             await asyncio.sleep(0.01)
 
     async def _renew(self) -> None:
-        await self._leave()
+        await self._leave(math.inf)  # the others that run here are not to begin again
         os._exit(0)  # the nanny starts another
 
     def _call(self, start: Callable[[], Any]) -> None:

@@ -4,17 +4,20 @@ import asyncio
 import errno
 import os
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import distributed.comm
 import pytest
+from distributed.comm import CommClosedError
 from pool_tasks import Counter, square
 
+from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import ONE_CPU, Done, End, PoolError, WorkerLost
 from algos.pool.script import dump
 from paddock.compute.dask import connection, membership
@@ -131,6 +134,24 @@ def test_a_task_put_while_the_pool_fails_ends_too() -> None:
     loop.run_until_complete(fail())
     loop.close()
     assert [(done.index, str(done.error)) for done in ends.done] == [(0, "gone"), (1, "gone")]
+
+
+def test_a_broadcast_that_cannot_be_pickled_is_the_error_of_who_puts_it() -> None:
+    async def main() -> list[Done]:
+        dispatcher, ends = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None), Ends()
+        batch = dispatcher.open(square, ends, **SETTINGS)
+        worker = FakeWorker("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(worker))
+        with pytest.raises(TypeError, match="pickle"):
+            batch.put(Broadcast(threading.Lock()))
+        batch.put(1)
+        await _turns()
+        worker.answer_all()
+        worker.end.set_result(None)
+        await serving
+        return ends.done
+
+    assert [done.error for done in asyncio.run(main())] == [None]
 
 
 def test_nothing_is_taken_once_the_pool_has_failed_and_its_loop_has_gone() -> None:
@@ -307,6 +328,40 @@ def test_a_fault_of_the_pool_itself_ends_what_is_open(caplog: pytest.LogCaptureF
         assert isinstance(done.error.__cause__, AssertionError)
 
 
+@pytest.mark.parametrize("way", ["read", "write"])
+def test_a_message_that_there_is_no_memory_for_ends_what_is_open_in_one_line(way: str) -> None:
+    async def starve() -> list[Done]:
+        dispatcher, ends = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None), Ends()
+        client = cast(Any, None)
+        membership = Membership(client, dispatcher, None, None, {}, lambda worker: None, "nowhere", lambda: None)
+        aborted = asyncio.Event()
+
+        async def read() -> None:
+            if way == "read":
+                raise MemoryError
+            await aborted.wait()
+            raise CommClosedError
+
+        async def write(message: bytes) -> None:
+            if way == "write":
+                raise MemoryError
+
+        async def welcome(address: str) -> WorkerConnection:
+            comm = SimpleNamespace(read=read, write=write, abort=aborted.set)
+            answer = {"capacity": {"cpu": 1, "memory_gb": 1.0, "gpu": 0}, "leaving": False}
+            return WorkerConnection(address, comm, answer)
+
+        membership._welcome = welcome  # type: ignore[method-assign]
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+        await _turns()
+        await membership._join("tcp://a:1")
+        return ends.done
+
+    (done,) = asyncio.run(starve())
+    assert isinstance(done.error, PoolError)
+    assert str(done.error) == "this process has no memory left for what tasks take and give; let it be less at once"
+
+
 def test_a_watch_that_cannot_go_on_ends_what_is_open() -> None:
     async def watch() -> list[Done]:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)
@@ -382,6 +437,21 @@ def test_a_call_is_refused_or_ends_however_its_pool_went() -> None:
         actor.call("add", 1)
 
 
+def test_a_call_that_is_pickled_while_its_pool_goes_is_refused() -> None:
+    loop = asyncio.new_event_loop()
+    dispatcher = Dispatcher(loop, retries=0, timeout_s=None)
+    actor = ActorHandle(dispatcher, dispatcher.placement, Counter, ONE_CPU)
+
+    class Long:
+        def __reduce__(self) -> Any:
+            dispatcher.fail(PoolError("gone"))
+            loop.close()
+            return int, ()
+
+    with pytest.raises(PoolError, match="gone"):
+        actor.call("add", Long())
+
+
 def test_a_call_that_an_object_is_closed_under_is_refused_and_goes_nowhere() -> None:
     class Closing:
         def __reduce__(self) -> Any:
@@ -429,6 +499,43 @@ def test_a_task_that_kills_every_worker_ends_though_an_object_is_called_on_them_
         return lost
 
     assert asyncio.run(lose()) == [1, 2, 3]
+
+
+async def _retire_three_times(was_there_s: float) -> list[Done]:
+    """Let three workers retire in the midst of a task that they had for 100 s; a fourth ends it, if it is to."""
+    dispatcher = Dispatcher(asyncio.get_running_loop(), retries=2, timeout_s=None)
+    ends = Ends()
+    dispatcher.open(square, ends, **SETTINGS).put(1)
+    for number in range(4):
+        worker = FakeWorker(f"tcp://{number}:1")
+        serving = asyncio.ensure_future(dispatcher.serve(worker))
+        await _turns()
+        if number == 3:
+            worker.answer_all()
+        for item in worker.items.values():
+            item.since = time.monotonic() - 100
+            worker.joined = item.since - was_there_s
+            worker.heed(worker, [("leaving",)])
+        worker.end.set_result(None)
+        await serving
+        await _turns()
+    return ends.done
+
+
+def test_a_task_that_has_all_of_its_workers_time_and_more_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    (done,) = asyncio.run(_retire_three_times(was_there_s=1))
+    assert isinstance(done.error, WorkerLost)
+    assert str(done.error).endswith(
+        "lost its worker 3 times, the last at tcp://2:1: it retired before that had ended; give workers more time "
+        "(compute.walltime, or --lifetime of `dask worker`), or tasks less to do"
+    )
+    assert caplog.text.count("1 task of it run again") == 2
+
+
+def test_a_task_that_came_late_to_workers_that_retire_is_not_lost(caplog: pytest.LogCaptureFixture) -> None:
+    (done,) = asyncio.run(_retire_three_times(was_there_s=100))
+    assert (done.value, done.attempts) == ("done", 1)
+    assert caplog.text.count("a worker was lost, tcp://0:1: it retired before that had ended") == 1
 
 
 def test_a_limit_of_open_files_is_no_fault_of_the_pool() -> None:

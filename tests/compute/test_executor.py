@@ -18,6 +18,8 @@ from algos.pool.protocol import RemoteError
 class Told:
     """A client that keeps what it is told."""
 
+    waits = True
+
     def __init__(self) -> None:
         self.ended_tasks: list[int] = []
 

@@ -22,7 +22,8 @@ import psutil
 import pytest
 from conftest import ROOT, alive, command_line, wait_until
 
-from algos.pool.protocol import PoolError, WorkerLost
+from algos.pool.protocol import Done, PoolError, WorkerLost
+from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from paddock.compute import Pool
 from paddock.config.build import build
@@ -353,6 +354,42 @@ def test_a_callback_that_raises_harms_no_other(pool: Pool, caplog: pytest.LogCap
     heard: list[int] = []
     pool.apply_async(square, (4,), callback=heard.append).wait()
     assert heard == [16]
+
+
+def test_a_result_that_was_interrupted_keeps_no_other_from_its_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As by Ctrl-C when the last call was put, and before anybody has the result."""
+    told: list[Any] = []
+    delivered: list[Any] = []
+
+    class Batch:
+        def put(self, task: Any) -> int:
+            delivered.append(task)
+            return len(delivered) - 1
+
+        def cancel(self) -> None: ...
+
+    class Workers(SerialPool):
+        def open_batch(self, fn: Any, deliver: Any, **_: Any) -> Any:
+            told.append(deliver)
+            return Batch()
+
+    pool = Pool(compute=Workers())
+    put = pool._thread.put
+
+    def interrupt_after(*given: Any) -> None:
+        put(*given)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr(pool._thread, "put", interrupt_after)
+        pool.apply_async(square, (1,))
+    result = pool.apply_async(square, (2,))
+    told[0]([lambda: Done(0, 1), lambda: Done(1, 4)])
+    assert result.get(10) == 4
+    assert "could not be handled" not in caplog.text
+    pool.terminate()
 
 
 def test_a_callback_may_use_the_pool(pool: Pool) -> None:

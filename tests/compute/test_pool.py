@@ -5,6 +5,7 @@ import functools
 import gc
 import itertools
 import os
+import queue
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ import psutil
 import pytest
 from conftest import wait_until
 from distributed import LocalCluster
+from distributed.comm.tcp import TCP
 from pool_tasks import (
     Counter,
     Telltale,
@@ -28,11 +30,14 @@ from pool_tasks import (
     look_and_die_once,
     most_at_once,
     nap,
+    pack_at_most,
     process_id,
+    reverse,
     square,
     total,
 )
 
+from algos.pool import messages
 from algos.pool.protocol import Done, End, Needs, PoolError, TaskTimeout, WorkerLost
 from algos.pool.serial import SerialPool
 from paddock.compute.dask import autoscale, dispatcher
@@ -164,6 +169,20 @@ def test_a_broadcast_is_forgotten_when_its_handle_is_gone(two: DaskPool) -> None
 
 def len_of(shared: Any) -> int:
     return len(shared.value)
+
+
+def test_a_message_may_be_larger_than_what_dask_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TCP, "write", TCP.write)
+    monkeypatch.setattr(messages, "PART", messages.PART)
+    pool = local(Bounds(1, 1), retries=1, task_timeout_s=None)
+    try:
+        assert [done.error for done in pool.imap_unordered(pack_at_most, [1000])] == [None]
+        pack_at_most(1000)
+        data = [bytes(range(256)) * 40, b"short"]
+        assert values(pool.imap_unordered(reverse, data)) == [reverse(one) for one in data]
+        assert values(pool.imap_unordered(len_of, [pool.broadcast(data[0])])) == [len(data[0])]
+    finally:
+        pool.close()
 
 
 # Objects
@@ -388,6 +407,30 @@ def test_a_worker_that_retires_gives_back_what_it_has_not_begun(tmp_path: Path) 
             assert len(first) + len(rest) == 30 and all(done.error is None for done in [*first, *rest])
             assert {done.attempts for done in rest} == {1}
         finally:
+            pool.close()
+
+
+def test_a_worker_is_renewed_when_what_runs_beside_has_ended(tmp_path: Path) -> None:
+    folders = [tmp_path / "short", tmp_path / "long"]
+    for folder in folders:
+        folder.mkdir()
+    settings: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
+    with LocalCluster(**settings, env={"PADDOCK_DRAIN_S": "0.2"}) as cluster:
+        pool = connect(cluster.scheduler_address, retries=0, task_timeout_s=None)
+        ends: queue.SimpleQueue[Sequence[End]] = queue.SimpleQueue()
+        batch = pool.open_batch(hold, ends.put, renew_after=1)
+        try:
+            for number, folder in enumerate(folders):
+                batch.put((number, str(folder)))
+            wait_until(lambda: all(list(folder.glob("began-*")) for folder in folders))
+            (folders[0] / "go").touch()
+            assert [end().index for end in ends.get()] == [0]
+            threading.Timer(1.0, (folders[1] / "go").touch).start()
+            (done,) = [end() for end in ends.get()]
+            assert (done.index, done.attempts, done.error) == (1, 1, None)
+            assert len(list(folders[1].glob("began-*"))) == 1
+        finally:
+            (folders[1] / "go").touch()
             pool.close()
 
 

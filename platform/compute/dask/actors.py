@@ -52,6 +52,9 @@ class ActorHandle:
             index, self._count = self._count, self._count + 1
             self._futures[index] = future
             self._driver.call(self._placement.call, self, Item(self, index, data, [*met.values()]))
+        failure = self._driver.failure
+        if failure is not None and self._futures.pop(index, None) is not None:
+            raise failure  # the loop may have gone while this was pickled, and with it whoever would end the call
 
         def value() -> Any:
             done = future.result()()
@@ -79,7 +82,8 @@ class ActorHandle:
         """Give calls their ends."""
         for end in ends:
             self.items.pop(end.index, None)
-            self._futures.pop(end.index).set_result(end)
+            if (future := self._futures.pop(end.index, None)) is not None:
+                future.set_result(end)
 
 
 class ActorPlacement:

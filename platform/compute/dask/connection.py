@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import distributed.comm
 
 from algos.pool.broadcast import Broadcast
+from algos.pool.messages import receive, send
 from algos.pool.protocol import Needs, PoolError
 from algos.pool.worker import OPERATION
 
@@ -29,12 +29,12 @@ class WorkerConnection:
         self.items: dict[int, Item] = {}  # what it has and has not ended, by number, in the order of sending
         self.objects = 0  # that live there
         self.expected_s = 0.0  # work it has, as far as is known
-        self.heard = time.monotonic()  # when it last gave a sign of life
-        self.idle_since = time.monotonic()
+        self.joined = self.heard = self.idle_since = time.monotonic()  # heard: when it last gave a sign of life
         self.silent = False
         self.counted = False  # among those that may be given work
         self.alone = False  # it runs a task that must have it for itself
         self.leaving = bool(answer["leaving"])
+        self.retired = False  # it has said that it leaves
         self.recalling = False
         self._comm = comm
         self._values: set[str] = set()  # broadcasts it was sent
@@ -81,14 +81,18 @@ class WorkerConnection:
             self.send("forget", list(known))
 
     async def talk(self, heed: Callable[["WorkerConnection", Sequence[tuple[Any, ...]]], None]) -> None:
-        """Pass on what the worker says until the connection ends."""
+        """Pass on what the worker says until the connection ends.
+
+        Raises:
+            MemoryError: there is none for what is written or read.
+        """
         writing = asyncio.ensure_future(self._write())
         try:
             with contextlib.suppress(OSError, EOFError):
                 while True:
-                    messages = pickle.loads(await self._comm.read())
-                    self.heard = time.monotonic()
-                    heed(self, messages)
+                    heed(self, await receive(self._comm, self._hear))
+            if writing.done():  # the connection has ended since nothing could be written
+                writing.result()
         finally:
             writing.cancel()
             self._comm.abort()
@@ -97,14 +101,16 @@ class WorkerConnection:
         """End the connection at once."""
         self._comm.abort()
 
+    def _hear(self) -> None:
+        self.heard = time.monotonic()
+
     async def _write(self) -> None:
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 messages, self._out = self._out, []
-                # Pickled here, since Dask would first measure whatever it is to pack.
-                await self._comm.write(pickle.dumps(messages, 5))
+                await send(self._comm, messages)
         except OSError:
             pass
         finally:

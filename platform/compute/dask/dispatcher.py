@@ -13,7 +13,8 @@ A task, or `Item`:
                |           |                                      until it is known how the worker ended
                |           +-- its worker returns it, leaves, or is silent (and may still end this copy)
                |           +-- an error with tries left: errors + 1
-               |           +-- its worker is lost: losses + 1, and it runs alone from then on
+               |           +-- its worker is lost: losses + 1, and it runs alone from then on; so it does if its worker
+               |           |   leaves after it had all of its time
                +-----------+
 
 From anywhere it is over when its batch is cancelled, which is told to nobody, or when the pool fails: PoolError. A call
@@ -44,6 +45,9 @@ log = logging.getLogger(__name__)
 
 SILENCE_S = 10.0  # a worker that has given no sign of life for so long is not waited for
 COPIES = 3  # of a task, on workers that fell silent one after the other
+WHOLE = 0.9  # of the time that a worker was there: a task that had so much of it needs more than workers have
+MORE_TIME = "give workers more time (compute.walltime, or --lifetime of `dask worker`), or tasks less to do"
+RETIRED = f"it retired before that had ended; {MORE_TIME}"
 
 
 class Dispatcher:
@@ -171,14 +175,14 @@ class Dispatcher:
     def _reap(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(_own_fault(error))
+            self.fail(own_fault(error))
 
     def _run(self, fn: Callable[..., None], *arguments: Any) -> None:
         """Call fn; its exception, which the loop would only log, fails the pool."""
         try:
             fn(*arguments)
         except Exception as error:
-            self.fail(_own_fault(error))
+            self.fail(own_fault(error))
 
     # Work goes out
 
@@ -208,7 +212,7 @@ class Dispatcher:
             elif operation == "overdue":
                 self._overdue(worker, arguments[0])
             elif operation == "leaving":
-                worker.leaving = True
+                worker.leaving = worker.retired = True
                 self.placement.leave(worker)
         self.workers.place(worker)
         if spoke_again:
@@ -269,23 +273,26 @@ class Dispatcher:
         running = {item.source: item for item in reversed(unended) if isinstance(item.source, ActorHandle)}
         given_up: list[Item] = []
         again: list[Item] = []
+        now = time.monotonic()
         for number in list(worker.items):
             self.workers.release(worker, number)
         for item in unended:
             actor = item.source if isinstance(item.source, ActorHandle) else None
-            if not worker.leaving and (actor is None or running[actor] is item):
+            # Who retires is lost to no task but one that no worker would have the time for.
+            blamed = now - item.since > WHOLE * (now - worker.joined) if worker.retired else not worker.leaving
+            if blamed and (actor is None or running[actor] is item):
                 item.losses += 1
                 if item.losses > self._retries and (by_itself or actor is not None):
                     given_up.append(item)
                     if actor is not None:
-                        del actor.items[item.index]
+                        actor.items.pop(item.index, None)
                     continue
                 item.alone = actor is None
             if not item.holders:
                 again.append(item)
         self._requeue(again)
         self.placement.leave(worker)
-        if unended and not worker.leaving and self.failure is None:
+        if unended and (worker.retired or not worker.leaving) and self.failure is None:
             self._given_up.update(given_up)
             self.spawn(self._report_loss(worker, given_up, len(again)))
         self._feed()
@@ -293,7 +300,7 @@ class Dispatcher:
     async def _report_loss(self, worker: WorkerConnection, given_up: list[Item], again: int) -> None:
         """Say what became of a worker's tasks, once it is known how it ended."""
         try:
-            cause = await self.read_exit(worker)
+            cause = RETIRED if worker.retired else await self.read_exit(worker)
         except Exception as error:
             log.warning("nobody can say how worker %s ended (%s: %s)", worker.address, type(error).__name__, error)
             cause = await _unknown_exit(worker)
@@ -314,10 +321,12 @@ async def _unknown_exit(worker: WorkerConnection) -> str:
     return "its process or machine ended"
 
 
-def _own_fault(error: BaseException) -> PoolError:
+def own_fault(error: BaseException) -> PoolError:
     """An exception that is no worker's and no task's, as what fails the pool."""
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return PoolError(f"the pool may not open another file ({error.strerror}); raise the limit: `ulimit -n`")
+    if isinstance(error, MemoryError):
+        return PoolError("this process has no memory left for what tasks take and give; let it be less at once")
     log.error("the pool has a fault of its own", exc_info=error)
     failure = PoolError(f"the pool has a fault of its own ({type(error).__name__}: {error}); its log has the traceback")
     failure.__cause__ = error

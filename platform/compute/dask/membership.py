@@ -14,7 +14,7 @@ from algos.pool.script import Script
 from ..preflight import install
 from .autoscale import WorkerFleet
 from .connection import WorkerConnection, greet
-from .dispatcher import Dispatcher
+from .dispatcher import Dispatcher, own_fault
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +166,8 @@ class Membership:
                 log.warning("worker %s gets no work: it %s", address, error)
         except (OSError, TimeoutError):
             await asyncio.sleep(AGAIN_S)
+        except MemoryError as error:  # of this process, which no other worker has more of
+            self._dispatcher.fail(own_fault(error))
         except Exception as error:  # it is better known than a worker that nobody speaks of
             self._refused[address] = f"could not be greeted ({type(error).__name__}: {error})"
             log.exception("worker %s %s", address, self._refused[address])

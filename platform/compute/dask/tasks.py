@@ -47,7 +47,7 @@ class Driver(Protocol):
 class Item:
     """One task, or one call of an object, until its end."""
 
-    __slots__ = ("alone", "blobs", "data", "errors", "holders", "index", "losses", "over", "seconds", "source")
+    __slots__ = ("alone", "blobs", "data", "errors", "holders", "index", "losses", "over", "seconds", "since", "source")
 
     def __init__(self, source: "DaskBatch | Any", index: int, data: bytes, blobs: Sequence[Broadcast[Any]]) -> None:
         self.source = source  # the batch or the object that is told of its end
@@ -60,6 +60,7 @@ class Item:
         self.alone = False  # after a loss it runs by itself, which tells whether it was to blame
         self.over = False
         self.seconds = 0.0  # what it was expected to take when it was last sent
+        self.since = 0.0  # when that was
 
 
 class DaskBatch:

@@ -21,6 +21,7 @@ class Workers(dict[str, WorkerConnection]):
         number = next(self._numbers)
         worker.items[number] = item
         item.holders.append(worker)
+        item.since = time.monotonic()
         item.seconds = 1.0 if seconds is None else seconds
         worker.expected_s += item.seconds
         worker.alone |= item.alone

@@ -57,7 +57,9 @@ class AsyncResult(multiprocessing.pool.AsyncResult[Any]):
             self.end()
 
     def end(self) -> None:
-        """Settle the value, and tell those who asked."""
+        """Settle the value, and tell those who asked, unless it was abandoned before."""
+        if self._job not in self._cache:
+            return
         values, self._values = self._values, []
         outcome = (False, self._errors[min(self._errors)]) if self._errors else (True, self._join(values))
         self._set(0, outcome)  # type: ignore[attr-defined]
@@ -174,7 +176,7 @@ class ResultThread(threading.Thread):
         self._takers: dict[int, Taker] = {}  # of the tasks on their way, by their index
         self._early: dict[int, Done] = {}  # ends that came before it was known who takes them
         self._closing = self._terminated = False
-        self._batch = open_batch(lambda ends: self.do(functools.partial(self._hand_out, ends)))
+        self._batch = open_batch(self._deliver)
         atexit.register(
             self.let_go
         )  # runs before Dask's own, which was registered earlier and would take the loop away
@@ -254,13 +256,16 @@ class ResultThread(threading.Thread):
         else:
             self._takers[index] = taker
 
-    def _hand_out(self, ends: Sequence[End]) -> None:
-        for end in ends:
-            done = end()
-            if done.index in self._takers:
-                self._takers.pop(done.index)(done.value, done.error)
-            else:
-                self._early[done.index] = done
+    def _deliver(self, ends: Sequence[End]) -> None:
+        for end in ends:  # one by one: a taker that raises keeps no other from its end
+            self.do(functools.partial(self._hand_out, end))
+
+    def _hand_out(self, end: End) -> None:
+        done = end()
+        if done.index in self._takers:
+            self._takers.pop(done.index)(done.value, done.error)
+        else:
+            self._early[done.index] = done
 
 
 def chain(chunks: list[list[Any]]) -> list[Any]:
