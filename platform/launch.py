@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from algos.pool.protocol import PoolError
 from algos.protocol import Describes
-from envs.errors import NO_ROOM, PaddockError, split_details
+from envs.errors import NO_ROOM, PaddockError, require, split_details
 
 from .config.build import build
 from .config.command import complain, fall_silent, open_standard_files
@@ -37,7 +37,7 @@ from .runs.checkpoint import StorageError
 from .runs.folder import RunFolder, read_json
 from .runs.identity import env_name
 from .runs.loop import Outcome, Progress, RunFailed, run
-from .runs.state import last_metrics, read_run_states
+from .runs.state import last_metrics, read_progress, read_run_states
 from .runs.table import print_table
 from .sweep.claim import claim_folder
 from .sweep.trial import find_reporter
@@ -179,18 +179,20 @@ def play(
         try:
             parts = settle(parts, console)
             start = take_up(parts)
-            reached = parts.budget.spent(start.metrics, start.elapsed_s) if start.metrics else None
+            # Where somebody deleted the checkpoints of one that has ended, its numbers are left.
+            known = start if start.metrics or folder.ended is None else read_progress(parts.path)
+            reached = parts.budget.spent(known.metrics, known.elapsed_s) if known.metrics else None
             if reached is not None and folder.ended is not None:
                 console.message(f"{parts.path} has reached {reached} before; raise it to go on")
                 return Outcome(reached, last_metrics(parts.path)[0], None), False
+            what = f"run.dir={parts.path} holds a run that has ended, and no checkpoint to go on from"
+            require(known is start or not known.metrics, f"{what}; delete its done.json to start again")
             for change in moved(parts):
                 console.warn(f"{change}: from here on numbers may differ in their last bits")
             origin = None if start.metrics else _begin(parts)
             parts.pool.open(packages(parts.config), parts.path)
-            facts = None if origin is None else origin.facts
-            folder.begin(parts.config, command, facts, _find_servers(parts))
+            folder.begin(parts.config, command, {"niche": parts.niche, "servers": _find_servers(parts)}, origin)
             if origin is not None:
-                origin.keep(parts.path)
                 console.message(f"beginning with {origin.describe()}")
             record(parts.path / "log.txt")
             return _session(parts, start, reached, folder, console, leave), True

@@ -22,7 +22,7 @@ from ..runs.identity import algorithm_name, env_name, short_name
 from ..runs.loop import Budget
 from ..tracking.tracker import Mirror
 from .build import build, call_checked, prepare
-from .niche import settle_niche
+from .niche import name_niche, settle_niche
 from .vocabulary import suggest_key
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class ExperimentParts:
     checkpoints: Checkpoints
     mirrors: list[Mirror]
     new: bool = False  # the path was chosen for this run, and is to be no other's
+    niche: dict[str, Any] | None = None  # where the environment is a POET run's: whose, and its number
 
 
 def assemble(composed: DictConfig) -> ExperimentParts:
@@ -63,7 +64,8 @@ def assemble(composed: DictConfig) -> ExperimentParts:
     checkpoints = _checkpoints(config["checkpoint"], path)
     mirrors = build_mirrors(config, path)
     check_usable(path, config, new=new)
-    return ExperimentParts(config, budget, pool, algorithm, path, checkpoints, mirrors, new)
+    env: Any = OmegaConf.to_container(composed.env, resolve=True)
+    return ExperimentParts(config, budget, pool, algorithm, path, checkpoints, mirrors, new, name_niche(env))
 
 
 def in_own_folder(begin: Callable[[], T]) -> T:
@@ -143,7 +145,7 @@ def read_plain(composed: DictConfig) -> dict[str, Any]:
         resume in (None, "last"), f"resume={resume!r} is unknown; allowed: last, null; run.dir=RUN goes on with RUN"
     )
     require(isinstance(dry_run, bool), f"dry_run={dry_run!r} must be true or false")
-    return config | {"env": settle_niche(config["env"])}
+    return config | {"env": settle_niche(config["env"], config["run"].get("dir"))}
 
 
 def _budget(section: Any) -> Budget:

@@ -6,7 +6,7 @@ from typing import Any
 
 from envs.errors import require
 
-from ..runs.folder import read_config
+from ..runs.folder import read_config, read_json
 from ..runs.results import read_events
 from .build import build
 
@@ -14,12 +14,27 @@ TARGET = "paddock.config.niche.read_recipe"  # as conf/env/niche.yaml names it
 SHOWN = 12  # numbers in a message
 
 
-def settle_niche(section: dict[str, Any]) -> dict[str, Any]:
+def settle_niche(section: dict[str, Any], run_dir: object = None) -> dict[str, Any]:
     """Replace a section env that names a niche by its recipe; any other section stays as it is.
 
-    The folder of a run then describes itself, whatever becomes of the POET run.
+    The folder of a run then describes itself, and the run goes on, whatever becomes of the POET run.
+
+    Args:
+        run_dir: the folder of the run that is to be there, which may have begun on that niche.
     """
-    return build("env", section) if section.get("_target_") == TARGET else section
+    named = name_niche(section)
+    if named is None:
+        return section
+    began = Path(run_dir) if isinstance(run_dir, str) else None
+    if began is not None and read_json(began / "provenance.json").get("niche") == named:
+        return read_config(began)["env"]
+    return build("env", section)
+
+
+def name_niche(section: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the run and the number of the niche that a section env names; None where it names none."""
+    named = section.get("_target_") == TARGET
+    return {key: section.get(key) for key in ("run", "niche")} if named else None
 
 
 def read_recipe(run: str, niche: int) -> dict[str, Any]:

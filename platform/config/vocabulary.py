@@ -75,6 +75,7 @@ USUAL: dict[str, tuple[str, ...]] = {
         *("updates", "utd", "utd_ratio"),
     ),
     "algo.n_step": ("multi_step", "n_steps", "nstep"),
+    "algo.sync_every": ("broadcast_interval", "max_weight_sync_delay", "update_period", "variable_update_period"),
     "algo.tau": ("polyak", "polyak_tau", "soft_update"),
     "algo.target_every": (
         *("target_network_frequency", "target_update", "target_update_freq", "target_update_interval"),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from envs.errors import PaddockError, nearest, require
 
 from ..runs.folder import FolderError, read_config, read_json
-from ..runs.identity import computation, short_name
+from ..runs.identity import NUM_ENVS, experiment, short_name
 from ..runs.journal import name_damage
 from ..runs.results import Columns, find_runs, find_sweeps, read_states
 from .curves import EVALUATION, TRAINING
@@ -35,7 +35,7 @@ class ReportedRun:
     @property
     def settings(self) -> dict[str, Any]:
         """What it computes, the seed excepted."""
-        return {key: value for key, value in computation(self.config).items() if key != "seed"}
+        return experiment(self.config)
 
     @property
     def env(self) -> str:
@@ -185,7 +185,9 @@ def differing_keys(runs: Sequence[ReportedRun]) -> list[str]:
     """The keys in which the settings of some runs differ."""
     settings = [run.settings for run in runs]
     keys = sorted({key for of in settings for key in of})
-    return [key for key in keys if len({repr(of.get(key)) for of in settings}) > 1]
+    # Where it is no matter there is none, which is no difference.
+    having = {key: [of for of in settings if key in of or key != NUM_ENVS] for key in keys}
+    return [key for key, some in having.items() if len({repr(of.get(key)) for of in some}) > 1]
 
 
 def sort_groups(groups: Sequence[list[ReportedRun]], metric: str) -> list[list[ReportedRun]]:

@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import yaml
 
@@ -60,6 +60,14 @@ class FolderInUse(FolderError):
 
 class FolderTaken(FolderInUse):
     """Another process made the folder that was to be a new run's; there are other names."""
+
+
+class Beginning(Protocol):
+    """What a run begins with, and its folder keeps: `keep` writes it there, and `facts` say where it is from."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+    def keep(self, path: Path) -> None: ...
 
 
 class RunFolder:
@@ -121,15 +129,16 @@ class RunFolder:
         self,
         config: Mapping[str, Any],
         command: str | None = None,
-        origin: Mapping[str, Any] | None = None,
-        servers: Mapping[str, Any] | None = None,
+        beside: Mapping[str, Any] | None = None,
+        origin: Beginning | None = None,
     ) -> None:
         """Describe the run in its folder, or as it goes on.
 
         Args:
             command: that starts it again, where this process's own is another one.
-            origin: of the policy that it begins with, where that is another run's.
-            servers: versions of packages at servers of its environments, by address, where there are any.
+            beside: what else its provenance says, where there is any: the niche that it is on, and versions of
+                packages at servers of its environments, by address.
+            origin: the policy that it begins with, where that is another run's.
 
         Raises:
             FolderError: it cannot be written.
@@ -139,12 +148,14 @@ class RunFolder:
         try:
             # First what makes the folder a run's: a process killed from here on leaves one that can be gone on with.
             write_atomically(path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False).encode())
+            if origin is not None:  # before it is said where that is from, which may have another one later
+                origin.keep(path)
             if not (path / "provenance.json").exists():
                 commit, diff = find_source(Path(__file__).resolve().parent)
                 if diff:
                     write_atomically(path / "code.diff", diff.encode(errors="surrogateescape"))
-                beside = {"init_from": origin and dict(origin), "servers": servers and dict(servers)}
-                write_provenance(path, commit, command, {key: said for key, said in beside.items() if said})
+                said = {"init_from": origin and dict(origin.facts), **(beside or {})}
+                write_provenance(path, commit, command, {key: value for key, value in said.items() if value})
             (path / "done.json").unlink(missing_ok=True)
         except OSError as error:
             raise unwritable(path, error) from error

@@ -8,6 +8,9 @@ from typing import Any
 CHANGEABLE = ("budget", "compute", "vec", "track", "run", "checkpoint", "resume", "dry_run")
 # These choose processors, and change last bits at most: a run may go on where there are fewer GPUs, or no compiler.
 PROCESSORS = tuple(f"algo.{member}{key}" for member in ("", "member.") for key in ("device", "compiled", "learners"))
+# They play whole episodes, each keyed by itself: how many side by side changes no number.
+WHOLE_EPISODES = ("es", "poet")
+NUM_ENVS = "vec.num_envs"
 FACTORIES = {"env", "parallel_env", "make"}  # names that say nothing of an environment
 
 
@@ -34,8 +37,24 @@ def algorithm_name(config: Mapping[str, Any]) -> str:
 
 
 def computation(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides a run's numbers: each value by its dotted key."""
+    """What decides a run's numbers: each value by its dotted key.
+
+    Not the number of environments, which only the state of a run can tell whether it goes on with.
+    """
     return flatten({name: section for name, section in config.items() if name not in CHANGEABLE})
+
+
+def count_envs(config: Mapping[str, Any]) -> int | None:
+    """Return how many environments side by side a run's numbers are of; None where that is no matter."""
+    counts = algorithm_name(config) not in WHOLE_EPISODES
+    return config.get("vec", {}).get("num_envs") if counts else None
+
+
+def experiment(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes runs samples of one experiment: all that decides their numbers but the seed, by dotted keys."""
+    settings = {key: value for key, value in computation(config).items() if key != "seed"}
+    count = count_envs(config)
+    return settings if count is None else settings | {NUM_ENVS: count}
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Literal
 from envs.errors import ConfigError, PaddockError
 
 from .folder import FolderError, has_ended, read_config, read_end, read_json
-from .loop import Budget
+from .loop import Budget, Progress
 from .provenance import SNAPSHOT
 
 State = Literal["pending", "requeued", "running", "done", "stopped", "failed", "lost", "unknown"]
@@ -219,6 +219,12 @@ def last_metrics(run: Path) -> tuple[dict[str, float], float | None]:
         return metrics, max(0.0, time.time() - (run / "metrics.jsonl").stat().st_mtime)
     except OSError:
         return metrics, None
+
+
+def read_progress(run: Path) -> Progress:
+    """How far a run has come by its numbers alone, without any checkpoint."""
+    metrics, _ = last_metrics(run)
+    return Progress(metrics.get("system/seconds", 0.0), metrics)
 
 
 def _progress(run: Path, metrics: Mapping[str, float]) -> float | None:

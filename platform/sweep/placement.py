@@ -161,7 +161,7 @@ class OnWorkers:
     """Processes beside the workers of a Dask scheduler, each a task that occupies what it needs.
 
     The run folders are on a file system that the workers share. A run whose worker dies goes on from its checkpoint on
-    another one.
+    another one; where this process goes, its runs save and end.
     """
 
     stays = False

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    check_distribution_compatibility,
+)
+from optuna.study import Study
 from optuna.trial import BaseTrial, FixedTrial
 
 from envs.errors import ConfigError, nearest, require
@@ -21,6 +28,7 @@ from envs.errors import ConfigError, nearest, require
 from ..config.hydra_private import write_element
 
 LOG, WHEN = "log", "when:"
+BETWEEN = 0.6180339887  # of an interval: no whole number where both bounds are
 Choice = None | bool | int | float | str
 
 
@@ -63,15 +71,34 @@ def suggest(trial: BaseTrial, parameters: Sequence[Parameter]) -> list[str]:
     return [f"{keys[name]}={text}" for name, text in chosen.items()]
 
 
+def check_space(study: Study, parameters: Sequence[Parameter]) -> None:
+    """Raise ConfigError if a study has drawn one of the parameters in a way that Optuna cannot go on from."""
+    for trial in study.get_trials(deepcopy=False):
+        for parameter in parameters:
+            before = trial.distributions.get(parameter.name)
+            try:
+                if before is not None:
+                    check_distribution_compatibility(before, parameter.distribution)
+            except ValueError as error:
+                was, now = (_spell(one) for one in (before, parameter.distribution))
+                what = f"{parameter.name} was drawn from {was} in the study {study.study_name}, and is now {now}"
+                raise ConfigError(f"{what}; use its own, or another study=") from error
+
+
 def corners(parameters: Sequence[Parameter]) -> list[list[str]]:
-    """A few points of the space that meet every bound and every choice, for a check of all before any is tried."""
+    """A few points of the space that meet every bound and every choice, for a check of all before any is tried.
+
+    The last one lies between bounds: of a key that takes whole numbers alone, they may be whole, and what is drawn not.
+    """
     most = max([2, *(len(parameter.texts) for parameter in parameters)])
     points: list[list[str]] = []
-    for number in range(2 * most):
+    for number in range(2 * most + 1):
         values: dict[str, Any] = {}
         for parameter in parameters:
             distribution = parameter.distribution
-            if isinstance(distribution, FloatDistribution | IntDistribution):
+            if isinstance(distribution, FloatDistribution) and distribution.step is None and number == 2 * most:
+                values[parameter.name] = distribution.low + BETWEEN * (distribution.high - distribution.low)
+            elif isinstance(distribution, FloatDistribution | IntDistribution):
                 values[parameter.name] = distribution.high if number >= most else distribution.low
             elif isinstance(distribution, CategoricalDistribution):
                 values[parameter.name] = distribution.choices[number % len(distribution.choices)]
@@ -126,6 +153,13 @@ def _range(value: RangeSweep, log: bool, line: str | None) -> BaseDistribution:
     if all(isinstance(number, int) for number in (start, stop, step)):
         return IntDistribution(int(start), int(high), log, int(step))
     return FloatDistribution(start, high, step=None if log else step)
+
+
+def _spell(distribution: BaseDistribution | None) -> str:
+    if isinstance(distribution, CategoricalDistribution):
+        return ",".join(map(str, distribution.choices))
+    kind = "a whole number" if isinstance(distribution, IntDistribution) else "a number"
+    return f"{kind}, by its logarithm" if getattr(distribution, "log", False) else kind
 
 
 def _as_choice(item: Any) -> Choice:

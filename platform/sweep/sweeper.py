@@ -28,12 +28,12 @@ from envs.errors import ConfigError, require
 from ..config.build import call_checked
 from ..config.command import shown
 from ..config.compose import job_config, load_job
-from ..runs.identity import algorithm_name, short_name
+from ..runs.identity import NUM_ENVS, algorithm_name, count_envs, short_name
 from ..runs.loop import RunFailed
 from ..runs.provenance import spell_command
 from .launchers import LocalKeys, SweepLauncher
 from .placement import LEFT_OUT, LaunchTarget, Plan, plan_job
-from .space import corners, read_space, suggest
+from .space import check_space, corners, read_space, suggest
 from .study import SETTINGS, StudySettings, SweepSettings, open_storage, open_study, parse_objectives
 from .summary import print_summary
 from .trials import SweepSession, locked
@@ -41,6 +41,12 @@ from .trials import SweepSession, locked
 SWEEPS = "sweeps"  # the folder of those that are not given one by hydra.sweep.dir=
 # What a study's name does not depend on: where trials compute, who watches them, and the name of the space.
 ASIDE = ("sweep", "compute", "vec", "track", "run", "resume", "dry_run", "checkpoint")
+
+
+def decisive(arguments: Sequence[str], *also: str) -> list[str]:
+    """Return those of a sweep's fixed arguments that decide its trials' numbers, and those of other keys, in order."""
+    keys = {item: item.lstrip("+~").split("=")[0] for item in arguments}
+    return sorted(item for item, key in keys.items() if key in also or key.split(".")[0] not in ASIDE)
 
 
 class OptunaSweeper(Sweeper):
@@ -94,7 +100,7 @@ class OptunaSweeper(Sweeper):
         study = open_study(self._folder)
         print(f"sweep {self._name}: {settings.n_trials} trials in {shown(self._folder)}", flush=True)
         with contextlib.closing(self._open_target()) as target:
-            session = SweepSession(study, self._folder, settings, target, self._ask, self._plan)
+            session = SweepSession(study, self._folder, settings, target, self._plan)
             caught = self._run(session)
         print_summary(study, self._folder)
         if caught is not None:
@@ -118,12 +124,12 @@ class OptunaSweeper(Sweeper):
 
     def _make_name(self, config: DictConfig) -> str:
         """The same for the same line, whatever it says of where and for how long the sweep computes."""
-        aside = [item for item in self._fixed if item.lstrip("+~").split("=")[0].split(".")[0] in ASIDE]
-        kept = sorted(item for item in self._fixed if item not in aside)
+        kept, count = decisive(self._fixed), count_envs(config)
         space = sorted(f"{parameter}" for parameter in self._parameters)
         settings = self._settings
         rest = [list(settings.objectives), list(settings.constraints), settings.sampler, settings.seed, settings.pruner]
-        digest = hashlib.sha256(json.dumps([kept, space, rest, dict(settings.options)]).encode()).hexdigest()[:6]
+        told = [kept, space, rest, dict(settings.options), *([] if count is None else [count])]
+        digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:6]
         env = config.env.get("id") or str(config.env._target_).rpartition(".")[2]
         return f"{algorithm_name(config)}_{short_name(env)}_{digest}"
 
@@ -163,18 +169,32 @@ class OptunaSweeper(Sweeper):
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with locked(self._folder):
-                if (self._folder / SETTINGS).exists():
+                known = (self._folder / SETTINGS).exists()
+                if known:
                     before = StudySettings.read(self._folder)
                     where, name = shown(self._folder), before.study
                     remedy = f"choose another hydra.sweep.dir=, or go on with it by hydra.sweeper.study={name}"
                     require(name == about.study, f"{where} holds the sweep {name}, which this line is not; {remedy}")
-                    same = before.objectives == about.objectives and before.storage == about.storage
+                    # A trial that was never held to a constraint would count as one that fulfils it.
+                    said = ("objectives", "constraints", "storage")
+                    same = all(getattr(before, name) == getattr(about, name) for name in said)
                     remedy = "use its own, or another study="
-                    require(same, f"{where} holds a sweep with other objectives or storage; {remedy}")
-                about.write(self._folder)
+                    require(same, f"{where} holds a sweep with other objectives, constraints or storage; {remedy}")
+                    also = [] if count_envs(self._config) is None else [NUM_ENVS]
+                    was, now = (decisive(one.fixed, *also) for one in (before, about))
+                    lacks, has = (" ".join(sorted({*one} - {*other})) for one, other in ((was, now), (now, was)))
+                    says = f"trials of {lacks or 'nothing else'}, and this line says {has or 'nothing else'}"
+                    require(was == now, f"{where} holds {says}; {remedy}")
                 storage = open_storage(self._folder, settings.storage)
                 directions = [optuna.study.StudyDirection[way.upper()] for way in about.objectives.values()]
-                optuna.create_study(storage=storage, study_name=self._name, directions=directions, load_if_exists=True)
+                names: Any = {"storage": storage, "study_name": self._name}
+                study = optuna.create_study(**names, directions=directions, load_if_exists=True)
+                # Who is at a trial is told by its folder: without that, those of others would be taken over.
+                elsewhere = settings.storage is not None and not known and bool(study.get_trials(deepcopy=False))
+                what = f"the study {self._name} has trials already, whose runs are not in {shown(self._folder)}"
+                require(not elsewhere, f"{what}; name their folder by hydra.sweep.dir=, or another study=")
+                check_space(study, self._parameters)
+                about.write(self._folder)
         except OSError as error:
             remedy = "choose another folder with hydra.sweep.dir="
             raise ConfigError(f"{shown(self._folder)} cannot be written ({error.strerror}); {remedy}") from error
@@ -183,10 +203,6 @@ class OptunaSweeper(Sweeper):
         if isinstance(self._launcher, SweepLauncher):
             return self._launcher.open()
         return LocalKeys(jobs=None, cpus=1, gpus=()).open()  # Hydra's own launcher, which knows no trials
-
-    def _ask(self, study: optuna.Study, number: int) -> Trial:
-        study.sampler = self._settings.make_sampler(number)
-        return study.ask()
 
     def _plan(self, trial: Trial, run: Path) -> tuple[list[str], Plan]:
         """What is drawn for a trial, and its command."""

@@ -28,7 +28,8 @@ class Note:
     number: int  # the trial's, in the study
     owner: str  # of the processes that sweep, the one that looks after it
     overrides: Sequence[str] = field(default_factory=list)  # what was drawn for it
-    starts: int = 0  # times it was started; more than one after a loss
+    starts: int = 0  # times it was started, by each command that went on with it too
+    losses: int = 0  # times its process was lost while whoever started it was there
 
     @classmethod
     def read(cls, run: Path) -> "Note | None":

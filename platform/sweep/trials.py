@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -39,7 +40,6 @@ class SweepSession:
     Args:
         study: as it is stored.
         folder: the sweep's, in which trial n has the folder n.
-        ask: makes a new trial, the number of which will be n.
         plan: draws what is not drawn yet of a trial, and says how to start it.
     """
 
@@ -49,13 +49,12 @@ class SweepSession:
         folder: Path,
         settings: SweepSettings,
         target: LaunchTarget,
-        ask: Callable[[optuna.Study, int], Trial],
         plan: Callable[[Trial, Path], tuple[list[str], Plan]],
     ) -> None:
         self.failed: str | None = None  # the first failure, where it ends the sweep
         self.full: str | None = None  # which trial had no room on its disk, as the next ones would; it ends the sweep
         self._study, self._folder, self._settings, self._target = study, folder, settings, target
-        self._ask, self._plan = ask, plan
+        self._plan = plan
         self._running: dict[int, Running] = {}
         self._in_flight: dict[int, Trial] = {}  # the trials of those
         self._mine = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
@@ -96,7 +95,8 @@ class SweepSession:
         expected = sum(trial.state.is_finished() or trial.state == TrialState.RUNNING for trial in trials)
         if expected >= self._settings.n_trials:
             return None
-        trial = self._ask(self._study, len(trials))
+        self._study.sampler = self._settings.make_sampler(len(trials))
+        trial = self._study.ask()
         note = Note(trial.number, self._mine)
         note.write(self._folder / str(trial.number))
         return trial, note
@@ -114,8 +114,12 @@ class SweepSession:
             if note.owner not in living:
                 living[note.owner] = note.owner != self._mine and is_held(self._folder / OWNERS / note.owner)
             if not living[note.owner]:
-                note = Note(note.number, self._mine, note.overrides, note.starts)
+                note = replace(note, owner=self._mine)
                 note.write(run)
+                # What was drawn stays, and a sampler that is asked again may take it for another trial's.
+                drawn = bool(note.overrides)
+                make = self._settings.make_sampler
+                self._study.sampler = optuna.samplers.RandomSampler() if drawn else make(frozen.number)
                 return open_trial(self._study, frozen), note
         self._look_at = time.monotonic() + WAITS_S
         return None
@@ -127,11 +131,12 @@ class SweepSession:
             # Its process came to its end after whoever started it had gone.
             self._tell(trial, run, str(read_end(run)))
             return
+        # Before it is started: it may go on to its end after this process is gone.
+        replace(note, overrides=drawn, starts=note.starts + 1).write(run)
         running = self._target.start(plan)
         if running is None:
             self._look_at = time.monotonic() + WAITS_S
             return
-        Note(trial.number, self._mine, drawn, note.starts + 1).write(run)
         verb = "goes on" if note.starts else "starts"
         print(f"trial {trial.number} {verb}: {' '.join(drawn)}", flush=True)
         self._running[trial.number], self._in_flight[trial.number] = running, trial
@@ -150,9 +155,11 @@ class SweepSession:
             self._fail(trial, f"exit code {end.code}", end.said)
         else:
             note = Note.read(run) or Note(trial.number, self._mine)
+            note = replace(note, losses=note.losses + 1)
+            note.write(run)
             lost = f"its process was lost ({end.code})"
-            if note.starts > self._settings.retries:
-                self._fail(trial, f"{lost} {note.starts} times", end.said)
+            if note.losses > self._settings.retries:
+                self._fail(trial, f"{lost}, {note.losses} times in all", end.said)
             elif not stopping:
                 print(f"trial {trial.number}: {lost}; it goes on from its checkpoint", flush=True)
                 self._start(trial, note)

@@ -125,6 +125,10 @@ def test_run_on_a_niche_describes_itself_and_outlives_the_run_it_is_from(
     assert [row["iteration"] for row in rows(Path("mine"))] == [1, 2, 3, 3]
     shutil.rmtree("theirs")
     assert len(evaluate(Path("mine"), episodes=2).returns) == 2
+    assert main(*command, "budget.iterations=4")[0] == 0
+    assert [row["iteration"] for row in rows(Path("mine"))] == [1, 2, 3, 4, 4]
+    code, _, err = main(*command, "env.niche=0", "budget.iterations=5")
+    assert code == 2 and "theirs is not a run folder" in err
 
 
 def test_a_sweep_over_niches_trains_on_each(poet: Path, main: Main) -> None:

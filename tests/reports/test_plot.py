@@ -202,6 +202,7 @@ def test_runs_are_told_apart_by_what_differs(tmp_path: Path) -> None:
 
     assert labels(algo__rate=[1, 2]) == ["rate=1", "rate=2"]
     assert labels(algo__rate=[1, 1, 2], vec__num_envs=[1, 2, 1]) == ["rate=1", "rate=2"]
+    assert labels(algo__name=["ppo", "ppo"], vec__num_envs=[8, 16]) == ["num_envs=8", "num_envs=16"]
     assert labels(algo__rate=[1, 2], algo__sigma=[3, 4]) == ["rate=1, sigma=3", "rate=2, sigma=4"]
     assert labels(algo__name=["es", "ppo"], algo__rate=[1, 2]) == ["es", "ppo"]
     assert labels(algo__name=["es", "es", "ppo"], algo__rate=[1, 2, 2]) == ["es, rate=1", "es, rate=2", "ppo, rate=2"]

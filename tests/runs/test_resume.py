@@ -108,6 +108,23 @@ def test_a_finished_run_says_so_and_a_raised_budget_goes_on(
     assert_same_run(short, run)
 
 
+def test_a_finished_run_without_its_checkpoints_is_not_played_anew(
+    short: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(short, tmp_path / "run")
+    shutil.rmtree(run / "checkpoints")
+    assert call_main(*arguments(run, FEW)) == 0
+    assert f"has reached budget.iterations={FEW} before" in capfd.readouterr().out
+    assert call_main(*arguments(run, FEW + 1)) == 2
+    err = capfd.readouterr().err
+    assert "has ended, and no checkpoint to go on from; delete its done.json to start again" in err
+    assert len(err.splitlines()) == 1
+    assert (run / "metrics.jsonl").read_bytes() == (short / "metrics.jsonl").read_bytes()
+    (run / "done.json").unlink()
+    assert call_main(*arguments(run, FEW)) == 0
+    assert_same_run(run, short)
+
+
 def test_killed_while_its_folder_is_made_a_run_starts_again(short: Path, tmp_path: Path) -> None:
     bare, described = tmp_path / "bare", tmp_path / "described"
     for run in (bare, described):

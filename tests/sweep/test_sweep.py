@@ -238,6 +238,7 @@ def test_a_sweep_refuses_what_cannot_work_before_anything_is_written(
     wrong = {
         "algo.learning_rate=interval(-1, 1)": "algo.learning_rate=-1.0 must be positive",
         "algo.learning_rat=interval(0, 1)": "did you mean 'algo.learning_rate'?",
+        "algo.population=interval(16, 64)": "has the wrong type; allowed: a whole number",
         f"{SPACE} hydra.sweeper.sampler=tp": "hydra.sweeper.sampler=tp is unknown; did you mean 'tpe'?",
         f"{SPACE} budget.iterations=null": "a trial without a budget never ends",
         f"{SPACE} run.dir=x": "run.dir=x would be shared by all trials",
@@ -259,11 +260,67 @@ def test_a_folder_of_another_sweep_is_refused(
     other = "hydra.sweeper.objectives=[minimize eval/return_mean]"
     for extra, says in {
         "hydra.sweeper.seed=5": "holds the sweep s, which this line is not",
-        "hydra.sweeper.study=s": "holds a sweep with other objectives or storage",
+        "hydra.sweeper.study=s": "holds a sweep with other objectives, constraints or storage",
     }.items():
         code = call_main(*TINY, *QUICK, *SWEEP, SPACE, "budget.iterations=1", other, extra)
         err = capfd.readouterr().err
         assert code == 2 and says in err and len(err.splitlines()) == 1
+
+
+def test_a_named_study_is_of_one_experiment_and_its_choices_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = [*TINY, *QUICK, *SWEEP, "hydra.sweeper.study=s", "hydra.sweeper.n_trials=1", "budget.iterations=1"]
+    assert call_main(*named, "algo.population=16,32") == 0
+    capfd.readouterr()
+    before = (tmp_path / "sweep" / "sweep.json").read_bytes()
+    more = "hydra.sweeper.n_trials=2"
+    for arguments, says in {
+        ("algo.population=16,32", "env=acrobot"): "of env=cartpole, and this line says env=acrobot; use its own, or",
+        (
+            "algo.population=16,32",
+            "hydra.sweeper.constraints=['step <= 9']",
+        ): "other objectives, constraints or storage",
+        ("algo.population=16,64",): "algo.population was drawn from 16,32 in the study s, and is now 16,64; use",
+        ("algo.population=int(interval(16, 64))",): "from 16,32 in the study s, and is now a whole number; use its own",
+    }.items():
+        code = call_main(*named, *arguments, more)
+        err = capfd.readouterr().err
+        assert code == 2 and says in err and len(err.splitlines()) == 1, err
+    assert (tmp_path / "sweep" / "sweep.json").read_bytes() == before
+    assert call_main(*named, "algo.population=16,32", more, "compute=local", "compute.workers=1") == 0
+    assert [trial.state for trial in open_study(tmp_path / "sweep").get_trials()] == [TrialState.COMPLETE] * 2
+
+
+def test_the_name_of_a_study_knows_how_many_environments_where_that_changes_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def name(*arguments: str) -> str:
+        line = ["env=cartpole", *QUICK, "budget.iterations=1", "-m", "hydra/sweeper=optuna", "dry_run=true", SPACE]
+        assert call_main(*line, *arguments) == 0
+        return capfd.readouterr().out.split()[1]
+
+    assert name("algo=es", "vec=native") == name("algo=es") == name("algo=es", "vec.num_envs=16")
+    assert name("algo=ppo", "vec=multiprocess") == name("algo=ppo") != name("algo=ppo", "vec.num_envs=16")
+    assert name("algo=ppo", "vec.num_envs=64") == name("algo=ppo", "vec=native")
+
+
+def test_a_study_in_a_database_has_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = [*TINY, *QUICK, *SWEEP, SPACE, "budget.iterations=1", "hydra.sweeper.n_trials=1"]
+    line += [f"hydra.sweeper.storage=sqlite:///{tmp_path}/study.db"]
+    assert call_main(*line) == 0
+    capfd.readouterr()
+    assert call_main(*line, "hydra.sweep.dir=other", "hydra.sweeper.n_trials=2") == 2
+    err = capfd.readouterr().err
+    assert "has trials already, whose runs are not in other; name their folder by hydra.sweep.dir=" in err
+    assert len(err.splitlines()) == 1 and not (tmp_path / "other" / "sweep.json").exists()
+    assert call_main(*line, "hydra.sweeper.n_trials=2") == 0
 
 
 def test_without_a_folder_of_its_own_the_same_line_finds_its_sweep_again(desk: Desk) -> None:
@@ -301,6 +358,85 @@ def test_a_study_goes_on_whose_last_line_was_cut_off(tmp_path: Path) -> None:
     assert [trial.state for trial in open_study(sweep).get_trials()[3:]] == [TrialState.COMPLETE] * 2
 
 
+def make_session(
+    sweep: Path, target: Any, draw: Callable[[optuna.Trial], list[str]], n_trials: int = 1, retries: int = 0
+) -> SweepSession:
+    """A process's part in a sweep, one trial at a time, by random values of a seed that is the trial's number."""
+    keys = {"parallel": 1, "n_trials": n_trials, "retries": retries, "on_failure": "continue", "constraints": []}
+    keys |= {"make_sampler": lambda number: optuna.samplers.RandomSampler(seed=number)}
+    keys |= {"objectives": ["maximize eval/return_mean"]}
+    settings: Any = SimpleNamespace(**keys)
+    return SweepSession(
+        open_study(sweep),
+        sweep,
+        settings,
+        target,
+        lambda trial, run: (drawn := draw(trial), Plan(drawn, run, [])),
+    )
+
+
+class Ending:
+    """A launch target whose runs end with these codes, one after the other; with 0 as a run that has been played."""
+
+    stays, slots = False, 1
+
+    def __init__(self, *codes: int) -> None:
+        self.codes = list(codes)
+
+    def start(self, plan: Plan) -> Any:
+        code = self.codes.pop(0)
+        if code == 0:
+            (plan.run / "done.json").write_text(
+                json.dumps({"reason": "budget.iterations=2", "metrics": {"eval/return_mean": 7.0}})
+            )
+        return SimpleNamespace(ended=lambda: End(code, []))
+
+    def close(self) -> None:
+        pass
+
+
+def test_trials_that_commands_went_on_with_have_all_their_retries(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    trial = open_study(sweep).ask()
+    Note(trial.number, "gone", ["k=1"], starts=9).write(sweep / "1")  # eight times it was stopped and gone on with
+    assert make_session(sweep, Ending(-9, 0), lambda trial: ["k=1"], n_trials=2, retries=1).run() is None
+    assert open_study(sweep).get_trials()[1].state == TrialState.COMPLETE
+    trial = open_study(sweep).ask()
+    assert make_session(sweep, Ending(-9, -9), lambda trial: ["k=1"], n_trials=3, retries=1).run() is None
+    lost = open_study(sweep).get_trials()[2]
+    assert lost.state == TrialState.FAIL and lost.user_attrs["failure"] == "its process was lost (-9), 2 times in all"
+
+
+def test_a_trial_that_ends_after_its_sweep_was_killed_keeps_what_was_drawn(tmp_path: Path) -> None:
+    class Killed(Ending):
+        def start(self, plan: Plan) -> Any:
+            super().start(plan)
+            raise KeyboardInterrupt  # the process is gone where the run has begun
+
+    sweep = write_sweep(tmp_path / "sweep", trials=1)
+    with pytest.raises(KeyboardInterrupt):
+        make_session(sweep, Killed(0), lambda trial: ["k=1"], n_trials=2).run()
+    assert make_session(sweep, Ending(), lambda trial: ["k=1"], n_trials=2).run() is None
+    note = Note.read(sweep / "1")
+    assert note is not None and note.overrides == ["k=1"]
+    assert open_study(sweep).get_trials()[1].value == 7.0
+
+
+def test_a_trial_is_drawn_by_the_sweeps_sampler_though_its_sweep_was_killed_before(tmp_path: Path) -> None:
+    def draw(trial: optuna.Trial) -> list[str]:
+        return [f"k={trial.suggest_float('k', 0, 1)}"]
+
+    drawn = []
+    for killed in (False, True):
+        sweep = write_sweep(tmp_path / f"{killed}", trials=1)
+        if killed:
+            trial = open_study(sweep).ask()
+            Note(trial.number, "gone").write(sweep / "1")
+        assert make_session(sweep, Ending(0), draw, n_trials=2).run() is None
+        drawn.append(open_study(sweep).get_trials()[1].params)
+    assert drawn[0] == drawn[1] != {}
+
+
 def test_a_full_disk_ends_a_sweep_and_costs_no_trial(tmp_path: Path) -> None:
     class Refused:
         stays, slots = False, 1
@@ -316,17 +452,8 @@ def test_a_full_disk_ends_a_sweep_and_costs_no_trial(tmp_path: Path) -> None:
             pass
 
     sweep = write_sweep(tmp_path / "sweep", trials=1)
-    keys = {"parallel": 1, "n_trials": 9, "retries": 0, "on_failure": "continue"}
-    settings: Any = SimpleNamespace(**keys)
     for _ in range(2):  # the same command again, on a disk that is still full
-        session = SweepSession(
-            open_study(sweep),
-            sweep,
-            settings,
-            target := Refused(),
-            lambda study, number: study.ask(),
-            lambda trial, run: ([], Plan([], run, [])),
-        )
+        session = make_session(sweep, target := Refused(), lambda trial: [], n_trials=9)
         assert session.run() is None and session.failed is None
         assert session.full == "the disk of trial 1 is full or gone; the trial is kept"
         assert target.started == ["1"] and open_study(sweep).get_trials()[1].state == TrialState.RUNNING
@@ -458,6 +585,25 @@ def test_trials_on_dask_workers_outlive_their_workers(desk: Desk, scheduler: str
     assert process.returncode == 0, err
     assert desk.count(TrialState.COMPLETE) == 3
     assert [row["iteration"] for row in rows(desk.sweep / "0")] == [*range(1, 7)]
+
+
+def test_runs_on_dask_workers_end_with_their_sweep_and_the_same_line_goes_on(
+    desk: Desk, scheduler: str, worker: Callable[..., str]
+) -> None:
+    worker()
+    line = [*PACED, "budget.iterations=20", "hydra/launcher=dask", f"hydra.launcher.address={scheduler}"]
+    desk.slow.touch()
+    process = desk.begin(*line, SPACE, "hydra.sweeper.n_trials=1", "hydra.sweeper.pruner=none")
+    run = desk.sweep / "0"
+    wait_until(lambda: rows(run), 120)
+    process.kill()
+    process.wait()
+    wait_until(lambda: not [p for p in psutil.process_iter() if f"run.dir={run}" in command_line(p)], 60)
+    assert 0 < len(rows(run)) < 20
+    desk.slow.unlink()
+    code, _, err = desk.call(*line, SPACE, "hydra.sweeper.n_trials=1", "hydra.sweeper.pruner=none")
+    assert (code, err) == (0, "")
+    assert [row["iteration"] for row in rows(run)] == [*range(1, 21)]
 
 
 @pytest.mark.slurm
