@@ -265,3 +265,13 @@ class Told(Scripted):
     def step(self, actions: dict[str, Any]) -> Any:
         *given, _ = super().step(actions)
         return *given, {agent: {"told": list(self.told)} for agent in "ab"}
+
+
+class Dark(Scripted):
+    """Nobody draws what its agents are to see."""
+
+    def __init__(self) -> None:
+        super().__init__("ab", [{"agents": "ab"}] * 99)
+
+    def _see(self, agents: Any) -> dict[str, Any]:
+        return {agent: np.zeros(2, np.float32) for agent in agents}

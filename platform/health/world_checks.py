@@ -12,7 +12,8 @@ from envs.worlds.world import World, takes_turns
 from .episodes import CHOICES_SEED, Episode, digest_of, find_mask, find_misfit, shorten, tell_duration, tell_error
 from .installed import Finding
 
-LIVES = ("episodes", "born", "died", "left", "strayed", "waited")  # what is counted
+LIVES = ("episodes", "born", "died", "left", "strayed", "waited", "shown", "changed")  # what is counted
+ENOUGH = 10  # times that agents were shown what they had seen before, after which it is no chance
 
 
 def play_world(world: World, seed: int, most: int) -> Generator[None, None, Episode]:
@@ -28,7 +29,8 @@ def play_world(world: World, seed: int, most: int) -> Generator[None, None, Epis
     except Exception as error:
         return Episode((), (), "raised", f"reset(seed={seed}) raised {tell_error(error)}")
     living = list(world.agents)
-    digests.append(digest_of(_by_seat(seen, agents)))
+    shown = digest_of(_by_seat(seen, agents))
+    digests.append(shown)
     wrong = _find_wrong(world, seen, set(), f"reset on seed {seed}")
     while len(rewards) < most and not ended and not wrong:
         here = f"step {len(rewards) + 1} on seed {seed}"
@@ -52,6 +54,9 @@ def play_world(world: World, seed: int, most: int) -> Generator[None, None, Epis
         lives["lowest"] = min([lives["lowest"], *map(float, paid.values())])
         lives["highest"] = max([lives["highest"], *map(float, paid.values())])
         rewards.append(float(sum(paid.values())))
+        before_it, shown = shown, digest_of(told[0])
+        lives["shown"] += bool(living)
+        lives["changed"] += bool(living) and shown != before_it
         if not living:
             ended = "terminated" if any(terminated.values()) else "truncated"
         yield
@@ -89,6 +94,9 @@ def check_lives(lives: Sequence[Mapping[str, float]]) -> Finding:
     if count["strayed"]:
         what = f"{count['strayed']} rewards were for agents that did not live, and are not given"
         return Finding("warn", f"{text}; {what}", "pay agents in the step that ends them, at the latest")
+    if count["shown"] >= ENOUGH and not count["changed"]:
+        what = f"what they saw did not change once in {count['shown']} steps"
+        return Finding("warn", f"{text}; {what}", "images may need env.kwargs.render_mode=rgb_array to be drawn at all")
     return Finding("ok", text)
 
 

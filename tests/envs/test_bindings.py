@@ -45,6 +45,18 @@ def test_an_episode_depends_on_its_seed_alone(option: str, tmp_path: Path, monke
         assert {name: str(one) for name, one in findings.items() if one.level != "ok" and name != "rewards"} == {}
 
 
+@pytest.mark.parametrize("world", ["cooperative_pong", "knights_archers_zombies", "pistonball"])
+def test_worlds_of_images_and_of_rows_train(world: str, tmp_path: Path) -> None:
+    need(world)
+    words = [f"env={world}", *PPO, *LITTLE, "vec.num_envs=1", "algo.num_steps=4", "algo.eval_max_steps=3"]
+    words = [*{word.partition("=")[0]: word for word in words}.values()]
+    assert call_main(*words, "compute=serial", f"run.dir={tmp_path / 'run'}") == 0
+    seats = {"cooperative_pong": 2, "knights_archers_zombies": 4, "pistonball": 20}[world]
+    written = rows(tmp_path / "run")
+    losses = [row["ppo/value_loss"] for row in written if "ppo/value_loss" in row]
+    assert written[-1]["step"] == 8 * seats and len(losses) == 2 and np.isfinite(losses).all()
+
+
 def test_no_action_of_minatars_is_repeated_in_the_next_episode() -> None:
     need("minatar")
     section = env_section("minatar")

@@ -14,6 +14,7 @@ pettingzoo_test = pytest.importorskip("pettingzoo.test", reason="pip install -e 
 conversions = pytest.importorskip("pettingzoo.utils.conversions")
 
 CYCLES = {"battle": 3, "multiwalker": 8, "pursuit": 8, "warehouse": 10}  # steps of a world, where each is dear
+CYCLES |= {"cooperative_pong": 30, "knights_archers_zombies": 30, "pistonball": 3}
 BACK = {"relay", "snake"}  # agents live again under the same name, which PettingZoo forbids
 
 

@@ -1,0 +1,55 @@
+"""Play MPE's simple spread by a rule, to know what is left to learn: each agent goes to a landmark of its own.
+
+    python scripts/spread_by_rule.py [EPISODES]
+
+Landmarks are divided once, by the least way that all agents go together. Prints the mean return of an agent, and of an
+episode as papers on OpenAI's original count it: each agent is paid the sum of all, and counts itself among those that
+it runs into.
+"""
+
+import itertools
+import sys
+
+import numpy as np
+from mpe2 import simple_spread_v3
+
+STEPS, AGENTS = 25, 3
+AHEAD = 0.3  # seconds for which a speed goes on before the damping has taken it
+NEAR = 0.05  # a landmark: nothing is done
+ACTIONS = {(0, -1): 1, (0, 1): 2, (1, -1): 3, (1, 1): 4}  # axis and sign
+
+
+def main() -> None:
+    """Print what the rule comes to."""
+    episodes = int([*sys.argv, "300"][1])
+    env = simple_spread_v3.parallel_env(N=AGENTS, local_ratio=0.5, max_cycles=STEPS, continuous_actions=False)
+    ours, theirs = [], []
+    for seed in range(episodes):
+        env.reset(seed=seed)
+        world, scenario = env.unwrapped.world, env.unwrapped.scenario
+        landmarks = np.array([one.state.p_pos for one in world.landmarks])
+        start = np.array([one.state.p_pos for one in world.agents])
+        goals = [landmarks[list(order)] for order in itertools.permutations(range(AGENTS))]
+        goal = min(goals, key=lambda each: float(np.linalg.norm(start - each, axis=1).sum()))
+        paid, original = 0.0, 0.0
+        while env.agents:
+            states = [one.state for one in world.agents]
+            left = [goal[k] - state.p_pos - AHEAD * state.p_vel for k, state in enumerate(states)]
+            _, rewards, _, _, _ = env.step({agent: _towards(one) for agent, one in zip(env.agents, left, strict=True)})
+            paid += sum(rewards.values()) / AGENTS
+            met = sum(scenario.reward(agent, world) for agent in world.agents)  # -1 for each that another runs into
+            original += AGENTS * scenario.global_reward(world) + met - AGENTS
+        ours.append(paid)
+        theirs.append(original)
+    print(f"an agent {np.mean(ours):.2f}, an episode of the original {np.mean(theirs):.1f}; {episodes} episodes")
+    assert np.allclose(theirs, 2 * AGENTS * np.array(ours) - AGENTS * STEPS)
+
+
+def _towards(left: np.ndarray) -> int:
+    """Return the action that goes along the longer axis."""
+    axis = int(abs(left[1]) > abs(left[0]))
+    return 0 if abs(left[axis]) < NEAR else ACTIONS[axis, int(np.sign(left[axis]))]
+
+
+if __name__ == "__main__":
+    main()
