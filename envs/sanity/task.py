@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["memoryless", "recurrent", "greedy", "deterministic"]  # of policies; the first two draw actions
+Kind = Literal["memoryless", "recurrent", "greedy", "deterministic"]  # of policies; the last two never draw actions
 Score = Callable[[NDArray[np.float64], NDArray[Any]], float]  # of episodes' returns [E] and lengths [E]
 
 ROUNDING = 1e-4  # of a sum of rewards
@@ -42,7 +42,7 @@ class SanityTask:
         blind: the best score without the faculty.
         best: the best score of all policies.
         memoryless: what passes of a policy that draws and remembers nothing; None: it cannot take the task.
-        recurrent: what passes of one that draws and remembers.
+        recurrent: what passes of one that remembers, and learns from single steps, whether it draws or not.
         deterministic: what passes of one that neither draws nor remembers, and climbs undiscounted returns.
         steps: environment steps to learn in.
         drawn: actions of the score's episodes are drawn where the policy has a distribution; else the most likely.
@@ -67,7 +67,7 @@ class SanityTask:
     def bar(self, kind: Kind) -> Bar | None:
         """Return what passes of such policies; None where they do not take the task.
 
-        Greedy ones draw nothing, but learn from single steps: what is possible without drawing, they must learn.
+        Greedy ones draw and remember nothing, but learn from single steps: what is possible so, they must learn.
         """
         greedy = self.deterministic if self.drawn else self.memoryless
         bars = {"memoryless": self.memoryless, "recurrent": self.recurrent, "greedy": greedy}

@@ -44,9 +44,11 @@ class SuiteSettings:
     @property
     def kind(self) -> Kind:
         """What kind of policy it is."""
+        if self.remembers and self.stepwise:
+            return "recurrent"
         if not self.draws:
             return "greedy" if self.stepwise else "deterministic"
-        return "recurrent" if self.remembers else "memoryless"
+        return "memoryless"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from algos.networks.flat import MLP, FlatPolicy
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from envs.sanity.suite import SUITE
+from envs.sanity.task import Bar
 from paddock.health.sanity import TASKS, judge, prepare_exams, print_verdicts
 
 HERE = ["compute=serial", "seeds=1"]
@@ -76,6 +77,20 @@ def test_a_line_for_each_task_and_what_to_suspect_first(own: list[str], call_com
     assert lines["aim"] == "skip aim             Box is not for it"
     assert lines["recall"].startswith("skip") and "not for policies that are deterministic" in lines["recall"]
     assert passed.endswith(" tasks passed") and suspect.startswith("suspect first what password shows: exploration")
+
+
+@pytest.mark.parametrize(
+    ("algo", "kind"),
+    [
+        *[("ppo", "memoryless"), ("ppo algo.lstm=true", "recurrent"), ("dqn", "greedy"), ("es", "deterministic")],
+        *[("r2d2", "recurrent"), ("r2d2 algo.lstm=false", "greedy")],
+    ],
+)
+def test_who_remembers_is_judged_by_what_memory_can_do(algo: str, kind: Any) -> None:
+    names = ["recall", "blend", "forget"]
+    for exam, name in zip(prepare_exams(f"algo={algo}".split(), names, [1]), names, strict=True):
+        assert exam.bar == TASKS[name].bar(kind)
+    assert TASKS["forget"].bar("recurrent") == Bar(0.95) and TASKS["forget"].bar("greedy") == Bar(0.44, 0.56)
 
 
 def test_all_is_well_where_every_task_passes(own: list[str], call_command: Main) -> None:
