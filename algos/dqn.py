@@ -17,7 +17,7 @@ from algos.learning.offpolicy.from_replay import learn_in_torch, needs_of_parts
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.learners.q_learner import DenseQLearner
 from algos.learning.offpolicy.learners.q_learning import QLearning
-from algos.learning.offpolicy.operators import concurrently, replayed, report, reprioritize, store, train
+from algos.learning.offpolicy.operators import concurrently, report, store
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL
 from algos.networks.architecture import Architecture
 from algos.networks.support import Support
@@ -41,27 +41,24 @@ class DQN(QLearning):
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Act, store, learn of what was stored: a row every `row_every` steps; the state is complete at every yield."""
         with self.playing() as rollouts:
-            acting = store(rollouts, self.replay, self.pace)
-            batches = replayed(self.replay, self.batch_size, self.pace)
-            learning = train(batches, self.learner, self.pace, lambda: self.rate)
-            if self.priority_exponent:
-                learning = reprioritize(learning, self.replay)
+            acting = store(rollouts, self.replays, self.pace)
+            learning = [self.updates_of(*each) for each in zip(self.learning, self.replays, strict=True)]
             turns = concurrently(acting, learning, self.pace, self.publish)
             for row, played in report(turns, self.pace, self.row_every, self.told, self.env.metrics):
                 yield self.finish(row, played)
                 self.pace.clock.lap("loop")
 
-    def _learner(self, architecture: Architecture) -> OffPolicyLearner:
+    def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         settings: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
         given = {name: getattr(self, name) for name in ("quantiles", "atoms", "noisy_sigma")}
         needs = [f"algo.{name}={value}" for name, value in given.items() if value] + needs_of_parts(self)
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
-            return DenseQLearner(architecture, self.objective, self.seed, **settings)
+            return DenseQLearner(architecture, self.objective, seed, **settings)
         # Torch takes a second to import, and dense networks never need it.
         from algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
 
         settings |= {"quantiles": self.quantiles, "noisy_sigma": self.noisy_sigma, "precision": self.precision}
-        return learn_in_torch(self, partial(TorchQLearner, architecture, self.objective, self.seed, **settings))
+        return learn_in_torch(self, partial(TorchQLearner, architecture, self.objective, seed, **settings))
 
     @property
     def _shared(self) -> bool:

@@ -37,6 +37,7 @@ from envs.native.networks import Normalizer
 from envs.ranges import NonNegativeFloat, PositiveInt, Range, check_fields
 from envs.spec import EnvSpec
 from envs.vector import Vec
+from envs.vector.contract import check_unshared
 
 log = logging.getLogger(__name__)
 
@@ -229,6 +230,7 @@ class ES:
     def _check(self) -> None:
         check_fields(self)
         name = type(self.vec).__name__
+        check_unshared(self.vec, "algo=es plays on every worker")
         require(self.vec.seeded_slots, f"es restarts single environments, and {name} cannot; use vec=serial")
         n, floor = self.population, self.sigma_floor
         require(n % 2 == 0, f"population={n} is odd, and members come in mirrored pairs; try {n + 1}")

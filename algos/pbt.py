@@ -28,6 +28,7 @@ from envs.errors import ConfigError, PaddockError, require
 from envs.ranges import PositiveInt, Range, UnitFloat, check_fields
 from envs.spec import EnvSpec
 from envs.vector import Vec
+from envs.vector.contract import check_unshared
 
 log = logging.getLogger(__name__)
 
@@ -288,6 +289,7 @@ class PBT:
 
     def _check(self) -> None:
         check_fields(self)
+        check_unshared(self.vec, "each member of algo=pbt has environments of its own")
         given = f"factors={list(self.factors)}"
         both = bool(self.factors) and 0 < min(self.factors) < 1 < max(self.factors)
         require(both, f"{given} must be positive, some below and some above 1; try [0.8, 1.25]")

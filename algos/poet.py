@@ -35,6 +35,7 @@ from envs.errors import require
 from envs.family import Encoding, Family
 from envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, check_fields
 from envs.vector import Vec
+from envs.vector.contract import check_unshared
 
 Floats = NDArray[np.float64]
 Event = dict[str, Any]
@@ -335,6 +336,7 @@ class POET:
     def _check(self) -> None:
         check_fields(self)
         name = type(self.vec).__name__
+        check_unshared(self.vec, "algo=poet plays on every worker")
         require(self.vec.seeded_slots, f"poet restarts single environments, and {name} cannot; use vec=serial")
         n = self.population
         require(n % 2 == 0, f"population={n} is odd, and members come in mirrored pairs; try {n + 1}")

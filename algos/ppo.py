@@ -1,7 +1,7 @@
 """Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347), with the details of Huang et al. 2022.
 
 A rollout of T steps in N environments, generalized advantages, some epochs of shuffled minibatches against the clipped
-objective. Actors make rollouts here, ahead in a thread, or on the pool; the plan is the same. Several policies in one
+objective. Actors make rollouts here, ahead in threads, or on the pool; the plan is the same. Several policies in one
 world learn side by side, each from its own rollout.
 """
 
@@ -62,6 +62,7 @@ class PPO(OnPolicy):
     value_clip_coef: Annotated[float | None, POSITIVE_OR_NULL]
     target_kl: Annotated[float | None, POSITIVE_OR_NULL]
     normalize_observations: bool
+    observe_first: bool = False  # runs that were made before there was it have none
     observation_clip: PositiveFloat
     normalize_rewards: bool
     reward_clip: PositiveFloat
@@ -94,6 +95,9 @@ class PPO(OnPolicy):
     def _learn(self, k: int, lesson: Lesson) -> dict[str, float]:
         """Update a policy's network by its rollout, on all its learners."""
         one, rollout, iteration = self.learning[k], lesson.rollout, self.iteration
+        # So many rollouts were played before anything was known of observations.
+        if self.observe_first and (iteration <= self.actors.staleness or one.normalization.seen.count == 0):
+            return {}
         progress = min(self.count.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
         rate = self.learning_rate * (1 - progress)
         clip = self.clip_coef * (1 - progress) if self.anneal_clip else self.clip_coef
@@ -213,6 +217,10 @@ class PPO(OnPolicy):
             not self.anneal_clip or self.anneal_steps is not None,
             "anneal_clip=true needs anneal_steps=, the steps it falls over",
         )
+        require(
+            not self.observe_first or self.normalize_observations,
+            "observe_first=true needs normalize_observations=true, which it is for",
+        )
 
     def _check_shares(self) -> None:
         if not isinstance(self.learner, DenseLearner):
@@ -243,3 +251,7 @@ class PPO(OnPolicy):
     @property
     def _groups(self) -> int:
         return self.groups
+
+    @property
+    def _acts_on(self) -> str:
+        return self.device if self.rollouts == "threads" else "cpu"

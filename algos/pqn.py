@@ -5,12 +5,13 @@ is learned from in some epochs of shuffled minibatches, towards lambda-returns o
 the rollout was there. It is Adam that descends, where the authors have its rectified form.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
@@ -21,7 +22,8 @@ from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.learners.objectives import QObjective
 from algos.learning.offpolicy.learners.q_learner import DenseQLearner
 from algos.learning.offpolicy.learners.q_learning import one_choice
-from algos.learning.offpolicy.operators import Pace, Turn, Update, report
+from algos.learning.offpolicy.operators import Turn, Update, report
+from algos.learning.offpolicy.pace import Pace
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
 from algos.learning.replay.batch import Batch
 from algos.learning.returns import gae
@@ -73,14 +75,14 @@ class PQN(OffPolicy):
         learned = f"{rows}, {self.epochs} epochs in minibatches of {self.minibatch_size:,}, on {self.device}"
         return {**super().describe(), "learner": learned}
 
-    def _learn(self, rollouts: Iterator[Rollout]) -> Generator[Turn, None, None]:
+    def _learn(self, rollouts: Iterator[Sequence[Rollout]]) -> Generator[Turn, None, None]:
         """Learn from each rollout, then let actors have the weights."""
-        for rollout in rollouts:
+        for (rollout,) in rollouts:
             target = self._targets(rollout)
             shuffle = keyed_generator(self.seed, Stream.SHUFFLE, self.pace.rollouts)
             updates = [self._update(rollout, target, shuffle) for _ in range(self.epochs)]
             self.publish()
-            yield Turn(rollout, updates)
+            yield Turn([rollout], [updates])
 
     def _targets(self, rollout: Rollout) -> NDArray[np.float32]:
         """Lambda-returns [T, N] of the best actions' values, by the network as it is."""
@@ -102,31 +104,31 @@ class PQN(OffPolicy):
         # Discounted by 0, what follows counts for nothing: targets are known.
         batch = Batch(ids, obs, action, target.ravel()[ids], obs, nothing, one)
         reported, distance = self.learner.update(batch, self.rate)
-        self.pace.updates += len(reported)
+        self.learning[0].pace.updates += len(reported)
         self.pace.clock.lap("learn")
         return Update(ids, reported, distance)
 
-    def _head(self) -> Head:
-        return one_choice(self.action_space, self.group)
+    def _head(self, actions: Space[Any]) -> Head:
+        return one_choice(actions, self.group)
 
-    def _exploration(self, num_envs: int) -> EpsilonGreedy:
+    def _exploration(self, rows: int) -> EpsilonGreedy:
         return EpsilonGreedy(0, self.epsilon_start, self.epsilon_end, self.epsilon_steps, ladder=0)
 
     def _pace(self, architecture: Architecture) -> Pace:
         return Pace(warmup=0, updates_per_step=Fraction(0), at_once=1)
 
-    def _learner(self, architecture: Architecture) -> OffPolicyLearner:
+    def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         objective = QObjective(double=False, huber=None, tau=0.0, target_every=1, max_grad_norm=self.max_grad_norm)
         settings: dict[str, Any] = {"adam_epsilon": self.adam_epsilon, "threads": self.threads}
         needs = ["algo.layer_norm=true"] if self.layer_norm else []
         if is_dense(architecture, self.backend, self.device, self.precision, compiled=False, needs=needs):
-            return DenseQLearner(architecture, objective, self.seed, **settings)
+            return DenseQLearner(architecture, objective, seed, **settings)
         # Torch takes a second to import, and dense networks never need it.
         from algos.learning.offpolicy.learners.torch_q_learner import TorchQLearner
 
         check_shares(self.threads, self.rollouts, self.staleness, self.pool)
         settings |= {"device": self.device, "precision": self.precision}
-        return TorchQLearner(architecture, objective, self.seed, **settings)
+        return TorchQLearner(architecture, objective, seed, **settings)
 
     @property
     def _normalizes_layers(self) -> bool:

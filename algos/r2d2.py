@@ -8,7 +8,7 @@ from typing import Annotated
 from algos.learning.offpolicy.from_replay import learn_in_torch
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.learners.q_learning import QLearning
-from algos.learning.offpolicy.operators import concurrently, replayed, report, reprioritize, store, train
+from algos.learning.offpolicy.operators import concurrently, report, store
 from algos.learning.replay.sequences import Sequences
 from algos.networks.architecture import Architecture
 from envs.errors import require
@@ -32,17 +32,14 @@ class R2D2(QLearning):
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Act, store, learn of what was stored: a row every `row_every` steps; the state is complete at every yield."""
         with self.playing() as rollouts:
-            acting = store(rollouts, self.replay, self.pace)
-            batches = replayed(self.replay, self.batch_size, self.pace)
-            learning = train(batches, self.learner, self.pace, lambda: self.rate)
-            if self.priority_exponent:
-                learning = reprioritize(learning, self.replay)
+            acting = store(rollouts, self.replays, self.pace)
+            learning = [self.updates_of(*each) for each in zip(self.learning, self.replays, strict=True)]
             turns = concurrently(acting, learning, self.pace, self.publish)
             for row, played in report(turns, self.pace, self.row_every, self.told, self.env.metrics):
                 yield self.finish(row, played)
                 self.pace.clock.lap("loop")
 
-    def _learner(self, architecture: Architecture) -> OffPolicyLearner:
+    def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         require(self.backend != "dense", "algo=r2d2 learns in torch; use backend=auto")
         # Torch takes a second to import, and no other algorithm needs it for this.
         from algos.learning.offpolicy.learners.torch_recurrent_q import TorchRecurrentQ
@@ -51,7 +48,7 @@ class R2D2(QLearning):
             TorchRecurrentQ,
             architecture,
             self.objective,
-            self.seed,
+            seed,
             burn_in=self.burn_in,
             dueling=self.dueling,
             rescale=self.rescale,

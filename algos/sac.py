@@ -7,14 +7,14 @@ Kuznetsov et al. 2020 (arXiv:2005.04269).
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from gymnasium import spaces
 
 from algos.learning.offpolicy.exploration import OwnNoise
 from algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.operators import concurrently, replayed, report, store, train
+from algos.learning.offpolicy.operators import concurrently, report, store
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL
 from algos.networks.architecture import Architecture
 from algos.networks.dense.actor_critic import ActorCriticObjective, SoftPolicy
@@ -43,22 +43,21 @@ class SAC(FromReplay):
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Act, store, learn of what was stored: a row every `row_every` steps; the state is complete at every yield."""
         with self.playing() as rollouts:
-            acting = store(rollouts, self.replay, self.pace)
-            batches = replayed(self.replay, self.batch_size, self.pace)
-            learning = train(batches, self.learner, self.pace, lambda: self.rate)
+            acting = store(rollouts, self.replays, self.pace)
+            learning = [self.updates_of(*each) for each in zip(self.learning, self.replays, strict=True)]
             turns = concurrently(acting, learning, self.pace, self.publish)
             for row, played in report(turns, self.pace, self.row_every, self.told, self.env.metrics):
                 yield self.finish(row, played)
                 self.pace.clock.lap("loop")
 
-    def _head(self) -> Head:
-        space = self.action_space
-        return make_head(space) if isinstance(space, spaces.Discrete) else LeafHead.for_replay(space, "soft", "sac")
+    def _head(self, actions: spaces.Space[Any]) -> Head:
+        choice = isinstance(actions, spaces.Discrete)
+        return make_head(actions) if choice else LeafHead.for_replay(actions, "soft", "sac")
 
-    def _exploration(self, num_envs: int) -> OwnNoise:
+    def _exploration(self, rows: int) -> OwnNoise:
         return OwnNoise(self.warmup)
 
-    def _learner(self, architecture: Architecture) -> OffPolicyLearner:
+    def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         head, quantiles = architecture.head, self.quantiles
         if head.columns:
             require(not quantiles, f"algo.quantiles={quantiles} is for numbers; algo=dqn learns quantiles of choices")
@@ -71,4 +70,4 @@ class SAC(FromReplay):
         objective = ActorCriticObjective(policy, self.critics, self.tau, self.target_every, actor_every=1)
         needs = [f"algo.quantiles={quantiles}"] if quantiles else []
         needs += [f"algo.critics={self.critics}"] if self.critics > 2 else []
-        return make_actor_critic(self, architecture, objective, needs, quantiles=quantiles, drop=self.drop)
+        return make_actor_critic(self, architecture, seed, objective, needs, quantiles=quantiles, drop=self.drop)

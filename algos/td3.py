@@ -6,12 +6,14 @@ targets: conf/algo/ddpg.yaml.
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
+
+from gymnasium import Space
 
 from algos.learning.offpolicy.exploration import AddedNoise
 from algos.learning.offpolicy.from_replay import FromReplay, make_actor_critic
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.operators import concurrently, replayed, report, store, train
+from algos.learning.offpolicy.operators import concurrently, report, store
 from algos.networks.architecture import Architecture
 from algos.networks.dense.actor_critic import ActorCriticObjective, DeterministicPolicy
 from algos.networks.heads import Head, LeafHead
@@ -35,21 +37,20 @@ class TD3(FromReplay):
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Act, store, learn of what was stored: a row every `row_every` steps; the state is complete at every yield."""
         with self.playing() as rollouts:
-            acting = store(rollouts, self.replay, self.pace)
-            batches = replayed(self.replay, self.batch_size, self.pace)
-            learning = train(batches, self.learner, self.pace, lambda: self.rate)
+            acting = store(rollouts, self.replays, self.pace)
+            learning = [self.updates_of(*each) for each in zip(self.learning, self.replays, strict=True)]
             turns = concurrently(acting, learning, self.pace, self.publish)
             for row, played in report(turns, self.pace, self.row_every, self.told, self.env.metrics):
                 yield self.finish(row, played)
                 self.pace.clock.lap("loop")
 
-    def _head(self) -> Head:
-        return LeafHead.for_replay(self.action_space, "tanh", "td3")
+    def _head(self, actions: Space[Any]) -> Head:
+        return LeafHead.for_replay(actions, "tanh", "td3")
 
-    def _exploration(self, num_envs: int) -> AddedNoise:
+    def _exploration(self, rows: int) -> AddedNoise:
         return AddedNoise(self.warmup, self.sigma)
 
-    def _learner(self, architecture: Architecture) -> OffPolicyLearner:
+    def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
         policy = DeterministicPolicy(self.target_noise, self.target_noise_clip)
         objective = ActorCriticObjective(policy, self.critics, self.tau, self.actor_every, self.actor_every)
-        return make_actor_critic(self, architecture, objective)
+        return make_actor_critic(self, architecture, seed, objective)

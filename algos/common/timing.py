@@ -6,7 +6,8 @@ wait_s         - until what is learned from was there: played here, or waited fo
 learn_s        - updating
 replay_s       - storing what was played, and drawing what is learned from
 eval_wait_s    - until an evaluation was there
-ahead_wait_s   who plays ahead (staleness above 0) waiting for weights that had yet to be learned
+ahead_wait_s   who plays ahead (staleness above 0, or threads) waiting for weights that had yet to be learned
+queue_wait_s   who plays ahead waiting for room between them and who learns; both summed over all of them
 env_s          waiting for environments, summed over all who play a rollout
 policy_s       choosing actions, summed likewise
 worker_s       computing tasks, summed over the pool's workers

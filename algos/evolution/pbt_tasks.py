@@ -54,7 +54,7 @@ class Member:
         state = dict(source.state)
         for part, name in STANDING:
             if part in state:
-                state[part] = {**state[part], name: self.state[part][name]}
+                state[part] = _with_own(state[part], self.state[part], name)
         if files:
             # What is stored goes on where the other's episodes are: this one's next ones begin.
             start = state["actors"]["start"]
@@ -134,10 +134,14 @@ class RoundSettings:
         place = self.folder / files
         try:
             place.mkdir(parents=True, exist_ok=True)
+            folders = {(place / name).parent for name in names} | {place}  # of several policies each has one
+            for folder in folders:
+                folder.mkdir(exist_ok=True)
             for name in names:
                 (place / name).unlink(missing_ok=True)  # of a run that was killed
                 _link(self.folder / source.files / name, place / name)
-            sync(place)
+            for folder in folders:
+                sync(folder)
         except OSError as error:
             remedy = "make room, or mend that, and the same command with run.dir= goes on"
             raise ReplayError(f"replay {place} cannot be written ({error.strerror}); {remedy}") from error
@@ -184,6 +188,14 @@ def rename_attachments(state: Any, rename: Callable[[list[str]], list[str]]) -> 
         name: rename(list(item)) if name == "attachments" else rename_attachments(item, rename)
         for name, item in state.items()
     }
+
+
+def _with_own(state: State, own: State, name: str) -> State:
+    """Return a part of a state with what another has under a name, of each policy where there are several."""
+    policy_of_that_name = isinstance(state.get(name), Mapping) and name in state[name]
+    if name in state and not policy_of_that_name:
+        return {**state, name: own[name]}
+    return {policy: _with_own(part, own[policy], name) for policy, part in state.items()}
 
 
 def _link(file: Path, other: Path) -> None:

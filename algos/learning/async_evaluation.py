@@ -23,7 +23,7 @@ from algos.networks.native_policy import network_of
 from algos.pool.broadcast import Broadcast
 from algos.pool.protocol import Pool
 from envs.vector import Native
-from envs.vector.contract import SharesWorlds
+from envs.vector.contract import is_shared
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class AsyncEvaluation:
         self._pool = pool
         self._episodes = episodes
         self._max_steps = max_steps  # of an episode
-        self._plays = not (isinstance(config.vec, SharesWorlds) and config.vec.world is not None)
+        self._plays = not is_shared(config.vec)
         self._parts = config.parts
         self._against = against
         self._evaluated: Sequence[Weights] = weights  # of each part, those being played, or played last

@@ -1,7 +1,7 @@
 """Metrics of whole episodes: of an evaluation, of what environments tell of themselves, of what was cut off."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,3 +69,8 @@ def team_metrics(lives: Sequence[NDArray[np.float64]]) -> dict[str, float]:
     if not lives:
         return {}
     return {"eval/team_return_mean": float(np.mean([each.sum() for each in lives])), "eval/lives": sum(map(len, lives))}
+
+
+def tell_of(name: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics under a policy's name: `group/NAME/metric`; of one that acts for all as they are."""
+    return {key.replace("/", f"/{name}/", 1) if name else key: value for key, value in metrics.items()}

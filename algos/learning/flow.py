@@ -3,6 +3,7 @@
 import collections
 import queue
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -15,48 +16,73 @@ from algos.pool.protocol import Done, End, Pool, PoolError
 Item = TypeVar("Item")
 
 
-def prefetch(source: Generator[Item, None, None], depth: int) -> Generator[Item, None, None]:
+def prefetch(
+    source: Generator[Item, None, None], depth: int, waited: Callable[[float], None] = lambda seconds: None
+) -> Generator[Item, None, None]:
     """Pull from source in a thread, at most `depth` items ahead; its exception is raised where its item would be.
 
     Closing this generator ends the thread, once the source has given the item it is at.
+
+    Args:
+        waited: is told, in that thread, for how long an item waited until there was room for it.
     """
-    ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
-    stop = threading.Event()
-
-    def offer(kind: bool, item: Any) -> bool:
-        while not stop.is_set():
-            try:
-                ready.put((kind, item), timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def pull() -> None:
-        try:
-            for item in source:
-                if not offer(True, item):
-                    return
-            offer(False, None)
-        except BaseException as error:
-            offer(False, error)
-        finally:
-            source.close()
-
-    thread = threading.Thread(target=pull, name="prefetch", daemon=True)
-    thread.start()
+    thread = PullThread(source, depth, waited)
     try:
+        yield from thread
+    finally:
+        thread.stop()
+        thread.join()
+
+
+class PullThread(Generic[Item]):
+    """A thread that pulls from a source, from now on and at most `depth` items ahead; see `prefetch`."""
+
+    def __init__(self, source: Generator[Item, None, None], depth: int, waited: Callable[[float], None]) -> None:
+        self._source, self._waited = source, waited
+        self._ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._pull, name="prefetch", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Item]:
         while True:
-            more, item = ready.get()
+            more, item = self._ready.get()
             if more:
                 yield item
             elif item is None:
                 return
             else:
                 raise item
-    finally:
-        stop.set()
-        thread.join()
+
+    def stop(self) -> None:
+        """Ask it to end, once the source has given the item it is at."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._thread.join()
+
+    def _pull(self) -> None:
+        try:
+            for item in self._source:
+                if not self._offer(True, item):
+                    return
+            self._offer(False, None)
+        except BaseException as error:
+            self._offer(False, error)
+        finally:
+            self._source.close()
+
+    def _offer(self, more: bool, item: Any) -> bool:
+        asked = time.perf_counter()
+        while not self._stop.is_set():
+            try:
+                self._ready.put((more, item), timeout=0.1)
+            except queue.Full:
+                continue
+            self._waited(time.perf_counter() - asked)
+            return True
+        return False
 
 
 def minibatches(size: int, batch: int, generator: np.random.Generator) -> Iterator[NDArray[np.int64]]:

@@ -31,14 +31,14 @@ class Actor(Protocol):
         ...
 
 
-def make_actor(architecture: Architecture) -> Actor:
-    """The fastest actor for an architecture on a CPU."""
-    if architecture.is_dense:
+def make_actor(architecture: Architecture, device: str = "cpu") -> Actor:
+    """The fastest actor for an architecture on a device."""
+    if architecture.is_dense and device == "cpu":
         return DenseActor(architecture)
     # Torch takes seconds to import and most workers never need it.
     from algos.networks.actor_critic import TorchActor
 
-    return TorchActor(architecture)
+    return TorchActor(architecture, device)
 
 
 class DenseActor:

@@ -189,26 +189,35 @@ def as_tensor(obs: NDArray, device: torch.device) -> Tensor:
 
 
 class TorchActor:
-    """Acts through torch, on the CPU with one thread's arithmetic: for images and memory."""
+    """Acts through torch: on the CPU with one thread's arithmetic, for images and memory; on a GPU, whatever it is."""
 
-    def __init__(self, architecture: Architecture) -> None:
-        self._network = acting_part(architecture)
+    def __init__(self, architecture: Architecture, device: str = "cpu") -> None:
+        self._device = torch.device(device)
+        # Several threads may act on one GPU, beside who learns: on a stream of its own none waits for the others.
+        self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
+        self._network = acting_part(architecture).to(self._device)
         self._architecture = architecture
         self.log_std = np.zeros(0, np.float32)
 
     def load(self, weights: Weights) -> None:
         """See `Actor.load`."""
         self._weights = weights
-        nn.utils.vector_to_parameters(torch.from_numpy(weights.parameters.copy()), self._network.parameters())
-        self.log_std = self._network.log_std.detach().numpy()
+        with self._in_turn():
+            parameters = torch.from_numpy(weights.parameters.copy()).to(self._device)
+            nn.utils.vector_to_parameters(parameters, self._network.parameters())
+            self.log_std = self._network.log_std.detach().cpu().numpy()
 
     def act(self, obs: NDArray, state: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """See `Actor.act`."""
-        seen = as_tensor(self._architecture.prepare(obs, self._weights), torch.device("cpu"))
-        with torch.inference_mode():
-            out, after = self._network.act(seen, torch.from_numpy(state))
+        with torch.inference_mode(), self._in_turn():
+            seen = as_tensor(self._architecture.prepare(obs, self._weights), self._device)
+            given, after = self._network.act(seen, torch.from_numpy(state).to(self._device))
+            out, memory = given.cpu().numpy(), after.cpu().numpy()
         legal = self._architecture.inputs.legal(obs)
-        return out.numpy() if legal is None else self._architecture.head.masked(out.numpy(), legal), after.numpy()
+        return out if legal is None else self._architecture.head.masked(out, legal), memory
+
+    def _in_turn(self) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
 
 def _lstm(width: int, generator: torch.Generator) -> nn.LSTMCell:

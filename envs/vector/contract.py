@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from envs.errors import PaddockError
+from envs.errors import PaddockError, require
 
 Rows = NDArray[np.intp] | slice | None  # which environments, distinct; None for all
 Batch = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
@@ -123,6 +123,14 @@ class VectorEnv(gymnasium.vector.VectorEnv, ABC):
         if list(numbers) != list(range(self.worlds)):
             raise VectorMisuse(f"renumber: {type(self).__name__} keys seeds by rows alone; choose vec=multiprocess")
 
+    def by_parts(self, call: Callable[[slice], None]) -> None:
+        """Call with the rows of all environments, between a `begin` and the first `send`.
+
+        Where others play in them too: with those of each, in a thread of its own, in which it is sent to and received.
+        None then waits for whom another waits for.
+        """
+        call(slice(0, self.num_envs))
+
     def state_dict(self) -> dict[str, Any] | None:
         """Return all that `load_state_dict` of another such vector goes on from, as arrays and plain data.
 
@@ -183,6 +191,21 @@ class SharesWorlds(Protocol):
     def world(self) -> str | None:
         """The name of the worlds that others play in too; None: there are no others."""
         ...
+
+
+def is_shared(vec: object) -> TypeGuard[SharesWorlds]:
+    """Return whether others play in a recipe's environments: who has one seat there has turns and lives, too."""
+    return isinstance(vec, SharesWorlds) and vec.world is not None
+
+
+def check_unshared(vec: object, plays: str) -> None:
+    """Raise ConfigError where others play in a recipe's environments, whose seats one client has, and several are made.
+
+    Args:
+        plays: what makes them, and where, in words.
+    """
+    told = f"vec.world={getattr(vec, 'world', None)}: seats there are one client's, and {plays}"
+    require(not is_shared(vec), f"{told}; leave it out, or choose an algorithm that learns from rollouts, as algo=ppo")
 
 
 def describe(

@@ -64,7 +64,9 @@ DQN = [  # whose replay fills a file in three rounds, and keeps less than two
     "algo.member.hidden=[8]",
     "checkpoint.every_s=0",
 ]
+POLICIES = ["env=relay", "vec=serial", "algo.member.policies={one: [runner_0, runner_2], other: runner_1}"]
 SEATS = [*ONE, "env=tictactoe", "vec=serial", "algo.member.seat_feature=true", "algo.member.num_steps=8"]
+APART = [*TINY, "env=roles", "vec=serial", "algo.member.policies={one: player_0, two: player_1}"]
 ES = [*ONE, "algo@algo.member=es", "~algo.explore.entropy_coef", "algo.member.population=4"]
 
 
@@ -241,7 +243,7 @@ def test_a_member_that_takes_over_nothing_learns_as_it_would_alone(words: list[s
 
 
 @pytest.mark.parametrize(
-    "words", [[*A2C, "algo@algo.member=a2c"], [*ES, "algo.explore.learning_rate.low=0.001"], SEATS]
+    "words", [[*A2C, "algo@algo.member=a2c"], [*ES, "algo.explore.learning_rate.low=0.001"], SEATS, APART]
 )
 def test_members_may_learn_by_any_algorithm(words: list[str]) -> None:
     metrics, _ = advance(algorithm(*words), 2)
@@ -402,6 +404,22 @@ def test_what_a_member_sees_is_what_it_says_and_no_setting_by_its_name() -> None
 # Members that keep files
 
 
+def test_of_several_policies_each_stays_in_its_members_episodes() -> None:
+    algo = algorithm(*APART[:-1], "algo.member.policies={running: player_0, two: player_1}")
+    advance(algo, 1)
+    scores = 10.0, 60.0, 20.0, 30.0
+    algo.population = [replace(member, score=score) for member, score in zip(algo.population, scores, strict=True)]
+    before = list(algo.population)
+    algo._exploit(list(scores))
+    event = algo.drain_events()[-1]
+    taken, own, source = algo.population[event["member"]], before[event["member"]], before[event["source"]]
+    assert taken.state["actors"]["start"] is own.state["actors"]["start"]
+    for name in ("running", "two"):
+        found, mine, theirs = (member.state["normalization"][name] for member in (taken, own, source))
+        assert found["running"] is mine["running"] and found["returned"] is theirs["returned"]
+    np.testing.assert_equal(taken.state["learner"], source.state["learner"])
+
+
 def test_a_member_takes_over_a_replay_by_hard_links_and_what_either_plays_then_is_its_own(tmp_path: Path) -> None:
     algo = algorithm(*DQN, folder=tmp_path)
     advance(algo, 4)
@@ -452,9 +470,12 @@ def test_what_all_updates_are_counted_by_is_not_explored() -> None:
         algorithm(*DQN, "+algo.explore.updates_per_step={choices: [0.1, 0.2]}")
 
 
-def test_members_with_files_are_killed_resumed_and_played_elsewhere_to_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("more", "least"), [([], 5), (POLICIES, 4)], ids=["one policy", "several"])
+def test_members_with_files_are_killed_resumed_and_played_elsewhere_to_the_same_bits(
+    more: list[str], least: int, tmp_path: Path
+) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
-    words = [*DQN, "checkpoint.keep=2"]
+    words = [*{word.partition("=")[0]: word for word in [*DQN, *more]}.values(), "checkpoint.keep=2"]
     assert call_main(*words, "compute=serial", "budget.iterations=7", f"run.dir={whole}") == 0
     for last in (3, 5):
         assert call_main(*words, "compute=serial", f"budget.iterations={last}", f"run.dir={run}") == 0
@@ -463,7 +484,7 @@ def test_members_with_files_are_killed_resumed_and_played_elsewhere_to_the_same_
     assert call_main(*words, "compute=local", "compute.workers=2", "budget.iterations=7", f"run.dir={run}") == 0
     assert_same_run(run, whole)
     exploits = [event for event in read_events(run) if event["event"] == "exploit"]
-    assert len(exploits) >= 5
+    assert len(exploits) >= least
     for folder in (run, whole):  # no file is kept that no checkpoint names, and no folder without a file
         named = {name for path in Checkpoints(folder / "checkpoints", 2).paths() for name in read_attachments(path)}
         there = [path for path in (folder / "replay").rglob("*") if path.is_file()]

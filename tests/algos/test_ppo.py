@@ -39,8 +39,10 @@ SMALL = [  # a run of the real thing that takes a second or two
 VARIANTS = {
     "inline": [],
     "prefetch": ["algo.rollouts=prefetch", "algo.groups=2"],
+    "threads": ["algo.rollouts=threads", "algo.staleness=0"],
     "actors": ["algo.rollouts=actors"],
     "lstm": ["algo.lstm=true"],
+    "observed": ["algo.observe_first=true", "algo.rollouts=prefetch"],
     "continuous": ["env=pendulum", "env.max_episode_steps=30"],
     "squashed": ["env=pendulum", "env.max_episode_steps=30", "algo.gaussian=squashed"],
     "native": ["vec=native", "algo.rollouts=prefetch"],
@@ -64,6 +66,23 @@ def test_native_rollouts_in_one_call_change_neither_rows_nor_checkpoints(variant
         algo = algorithm(*arguments(variant, *words))
         found.append((advance(algo, 5), leaves(algo.state_dict())))
     assert found[0] == found[1] and all(np.isfinite(list(row.values())).all() for row in found[0][0])
+
+
+@pytest.mark.parametrize("variant", ["inline", "prefetch", "vtrace"])
+def test_what_was_played_before_anything_was_known_of_observations_is_only_looked_at(variant: str) -> None:
+    algo = algorithm(*arguments(variant, "algo.observe_first=true"))
+    drawn, blind = parameters(algo).copy(), 1 + algo.actors.staleness
+    told = advance(algo, blind)
+    np.testing.assert_array_equal(parameters(algo), drawn)
+    assert algo.learning[0].normalization.seen.count == blind * 16 * algo.actors.num_rows
+    assert not any("ppo/policy_loss" in row for row in told)
+    (row,) = advance(algo, 1)
+    assert "ppo/policy_loss" in row and not np.array_equal(parameters(algo), drawn)
+
+
+def test_observing_first_is_for_what_is_normalized() -> None:
+    with pytest.raises(ConfigError, match="observe_first=true needs normalize_observations=true"):
+        algorithm("algo=ppo", "env=cartpole", "algo.observe_first=true")
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -190,7 +209,7 @@ def test_observations_that_are_no_arrays_are_flattened(env: str) -> None:
         (["algo.anneal_clip=true"], "needs anneal_steps="),
         (["algo.device=abacus"], "algo.device=abacus is not a device"),
         (["algo.device=cuda:64"], "use device=cpu"),
-        (["algo.rollouts=elsewhere"], "allowed: inline, prefetch, actors"),
+        (["algo.rollouts=elsewhere"], "allowed: inline, prefetch, threads, actors"),
         (["algo.rollouts=prefetch", "algo.staleness=0"], "nothing to prefetch"),
         (["algo.encoder=cnn"], "encoder=cnn needs images"),
     ],

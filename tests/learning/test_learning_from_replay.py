@@ -3,6 +3,7 @@
 A score is an evaluation's while it learns, and a run ends with the first that reaches it: action values come and go.
 """
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,13 +25,41 @@ RECIPES: dict[str, tuple[list[str], float, int]] = {  # words, the mean return t
     "dqn": (DQN, 450, 60_000),
     "apex": (APEX, 450, 100_000),
 }
+DISTRIBUTIONS: dict[str, list[str]] = {  # in torch
+    "c51": [*DQN, "algo.atoms=51", "algo.v_min=0", "algo.v_max=100"],
+    "rainbow": ["experiment=rainbow_cartpole"],
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3))])
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_published_score_is_reached(name: str, seed: int, tmp_path: Path) -> None:
-    words, goal, most = RECIPES[name]
+    reach(name, *RECIPES[name], seed, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_distributions_of_returns_balance_the_pole(name: str, tmp_path: Path) -> None:
+    reach(name, DISTRIBUTIONS[name], 450, 60_000, 1, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3))])
+def test_soft_choices_end_above_475(seed: int, tmp_path: Path) -> None:
+    config = read_plain(compose_alone(["experiment=sac_cartpole", f"seed={seed}"]))
+    algorithm = build_algorithm(config, SerialPool(), folder=tmp_path)
+    with closing(algorithm.plan()) as plan:
+        while next(plan)["step"] < config["budget"]["steps"]:
+            pass
+        last = algorithm.evaluate_last()[-1]  # of 20 episodes, by the most probable actions
+    print(f"seed {seed}: {last['eval/return_mean']:.1f}, {last['eval/return_mean'] - 475:+.1f} to spare")
+    assert last["eval/episodes"] == 20 and last["eval/return_mean"] >= 475
+
+
+def reach(name: str, words: list[str], goal: float, most: int, seed: int, tmp_path: Path) -> None:
     config = read_plain(compose_alone([*words, f"seed={seed}", "algo.threads=1"]))
     plan = build_algorithm(config, SerialPool(), folder=tmp_path).plan()
     reached, step = -float("inf"), 0.0

@@ -12,6 +12,7 @@ from compiled import native  # noqa: F401, a fixture
 from numpy.typing import NDArray
 from transitions import GAMMA, SETTINGS, World, assert_same, make
 
+from algos.learning.replay import segments
 from algos.learning.replay.batch import Batch
 from algos.learning.replay.room import ReplayError
 from algos.learning.replay.streams import Reader
@@ -224,6 +225,37 @@ def test_other_rows_behind_the_checkpoint_are_never_seen(tmp_path: Path) -> None
     resumed = make(tmp_path)
     resumed.load_state_dict(state)
     listed.check(resumed.sample(0, 20, 16))
+
+
+def test_a_file_with_another_name_is_replaced_by_a_copy_that_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, replay = World(3, 0), make(tmp_path)
+    replay.append(world.play(8))
+    state = replay.state_dict()
+    replay.close()
+    for path in list(tmp_path.iterdir()):
+        os.link(path, tmp_path / f"{path.name}.other")
+    done: list[tuple[str, str]] = []
+    synced, replaced = segments.sync, os.replace
+
+    def sync(path: Path) -> None:
+        done.append(("sync", path.name))
+        synced(path)
+
+    def replace(source: Path, target: Path) -> None:
+        done.append(("replace", source.name))
+        replaced(source, target)
+
+    monkeypatch.setattr(segments, "sync", sync)
+    monkeypatch.setattr(os, "replace", replace)
+    again = make(tmp_path)
+    again.load_state_dict(state)
+    again.append(world.play(8))
+    copies = [name for what, name in done if what == "replace"]
+    assert copies
+    for name in copies:
+        assert done.index(("sync", name)) < done.index(("replace", name))
 
 
 def test_a_state_holds_no_rows_and_fits_a_new_one(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def config(id: str, T: int, actions: tuple[int, ...] | None = None, worlds: int 
     observations, space = spaces_of(env)
     sizes: dict[str, Any] = {"hidden": (4,), "activation": "tanh", "shared": False, "initial_log_std": 0.0}
     architecture = Architecture.for_spaces(observations, make_head(space), encoder="auto", lstm=False, **sizes)
-    chosen = None if actions is None else Chosen(actions)
+    chosen = () if actions is None else (Chosen(actions),)
     return RolloutConfig(env, Serial(num_envs=worlds), architecture, 3, T, 1, "never", chosen)
 
 
@@ -52,7 +52,7 @@ def play(of: RolloutConfig, count: int) -> list[Rollout]:
     rollouts = []
     for k in range(count):
         given = weights(of)
-        if of.exploration is not None:
+        if of.exploration:
             given = replace(given, parameters=np.zeros_like(given.parameters))
         (rollout,), point = collector.collect([replace(given, version=k, steps=k * of.num_steps)], point, k)
         rollouts.append(rollout)

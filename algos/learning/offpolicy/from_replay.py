@@ -1,8 +1,8 @@
 """What algorithms that learn from replay have beside `parts`: transitions in files, and how many updates they owe."""
 
 import abc
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -14,7 +14,9 @@ import numpy as np
 from algos.learning.learner import is_dense
 from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.operators import Pace
+from algos.learning.offpolicy.learning_policy import LearningPolicy
+from algos.learning.offpolicy.operators import Update, replayed, reprioritize, train
+from algos.learning.offpolicy.pace import Pace
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
 from algos.learning.replay.priorities import Priorities
 from algos.learning.replay.replay import Replay
@@ -40,38 +42,75 @@ class FromReplay(OffPolicy, abc.ABC):
     warmup: NonNegativeInt
     updates_per_step: Annotated[float, Range("must be at least 1e-6", low=1e-6)]
     n_step: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
+    sync_every: Annotated[int | None, POSITIVE_OR_NULL] = None  # runs that were made before there was it have none
     learners: Annotated[int, Range("must be between 1 and 64", low=1, high=64)]
     microbatches: Annotated[int | None, POSITIVE_OR_NULL]
 
     drawn: ClassVar[str] = "transitions"  # what updates are of
-    kept: ClassVar[tuple[str, ...]] = ("pace", "learner", "replay", "actors", "evaluation")
     keeps_files: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.replay = self._replay(self.learner.architecture)
-
-    @contextmanager
-    def playing(self) -> Iterator[Generator[Rollout, None, None]]:
-        """See `OffPolicy.playing`."""
-        self.replay.check_room()
-        with closing(self.replay), super().playing() as rollouts:
-            yield rollouts
+        self.replays = [self._replay(k) for k in range(len(self.learning))]
 
     @property
-    def parts(self) -> int:
-        """Parts that each batch is cut into."""
+    def replay(self) -> Replay:
+        """What the only policy learns from, or the first of several."""
+        return self.replays[0]
+
+    @contextmanager
+    def playing(self) -> Iterator[Generator[Sequence[Rollout], None, None]]:
+        """See `OffPolicy.playing`."""
+        lacking = sum(replay.lacking for replay in self.replays)
+        for replay in self.replays:
+            replay.check_room(lacking - replay.lacking)
+        with ExitStack() as stack:
+            for replay in self.replays:
+                stack.enter_context(closing(replay))
+            yield stack.enter_context(super().playing())
+
+    def updates_of(self, one: LearningPolicy, replay: Replay) -> Generator[Update, None, None]:
+        """Draw for a policy and learn for ever, as far as its pace asks for it."""
+        batches = replayed(replay, self.batch_size, one.pace)
+        learning = train(batches, one.learner, one.pace, lambda: self.rate)
+        return learning if self._priorities() is None else reprioritize(learning, replay)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `OffPolicy.state_dict`; with the names of the replays' files."""
+        states = [replay.state_dict() for replay in self.replays]
+        for part, state in zip(self.parts.each, states, strict=True):
+            if part.name:
+                state["attachments"] = [f"{part.name}/{name}" for name in state["attachments"]]
+        return {**super().state_dict(), "replay": self.parts.by_name(states)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `OffPolicy.load_state_dict`."""
+        super().load_state_dict(state)
+        for replay, own in zip(self.replays, self.parts.in_order(state["replay"]), strict=True):
+            replay.load_state_dict(own)
+
+    @property
+    def pieces(self) -> int:
+        """Microbatches that each batch is cut into."""
         return self.microbatches or self.learners
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""
-        cut = f", in {self.parts} microbatches on {self.learners} learners" if self.parts > 1 else ""
+        cut = f", in {self.pieces} microbatches on {self.learners} learners" if self.pieces > 1 else ""
+        kept = zip(self.parts.each, self.replays, strict=True)
         return {
             **super().describe(),
             "learner": f"{self.updates_per_step:g} updates of {self.batch_size} {self.drawn} for each step, after "
             f"{self.warmup:,} steps, on {self.device}{cut}",
-            "replay": self.replay.describe(),
+            **{f"replay {part.name}".strip(): replay.describe() for part, replay in kept},
         }
+
+    @property
+    def _sync_every(self) -> int:
+        every, T = self.sync_every or self.num_steps, self.num_steps
+        uneven = f"algo.sync_every={every} is not a multiple of algo.num_steps={T}, the steps of a rollout"
+        require(every % T == 0, f"{uneven}; try {-(-every // T) * T}")
+        return every // T
 
     @property
     def _at_once(self) -> int:
@@ -89,13 +128,17 @@ class FromReplay(OffPolicy, abc.ABC):
         """How transitions are drawn; None: all alike."""
         return None
 
-    def _replay(self, architecture: Architecture) -> Replay:
-        head, sequences, lanes = architecture.head, self._sequences(architecture.state_width), self.num_rows
+    def _replay(self, k: int) -> Replay:
+        part = self.parts.each[k]
+        architecture, lanes = part.architecture, self.rows_of(part)
+        head, sequences = architecture.head, self._sequences(architecture.state_width)
         span = self.n_step if sequences is None else sequences.span(self.n_step)
-        turns = self.env.seats > 1
+        turns = self._waits
         # Agents may wait for their next turn, each after the last of the n that a transition has.
         drawn = self.warmup - (span - 1 + turns) * lanes
-        require(drawn >= 1, f"algo.warmup={self.warmup} leaves nothing to draw; raise it by {1 - drawn} or more")
+        whom = f" of {part.name}" if part.name else ""
+        remedy = f"raise it by {1 - drawn} or more"
+        require(drawn >= 1, f"algo.warmup={self.warmup} leaves nothing{whom} to draw; {remedy}")
         require(
             self.batch_size <= self.capacity,
             f"algo.capacity={self.capacity} is less than algo.batch_size={self.batch_size}; raise it",
@@ -104,18 +147,18 @@ class FromReplay(OffPolicy, abc.ABC):
         holds = f"algo.capacity={self.capacity} is less than {most}, algo.num_steps and algo.n_step of all agents"
         require(not turns or self.capacity >= most, f"{holds}; raise it")
         return Replay(
-            self.folder,
+            None if self.folder is None else self.folder / part.name,
             obs=_obs_of(architecture),
             action=np.dtype((head.compact_dtype, (head.components,))),
             num_envs=lanes,
             capacity=self.capacity,
             n_step=self.n_step,
             gamma=self.gamma,
-            seed=self.seed,
+            seed=self.learning[k].seed,
             priorities=self._priorities(),
             sequences=sequences,
             stack=self.env.in_training().stack if architecture.inputs.plain and not turns else None,
-            apart=self.parts > 1,
+            apart=self.pieces > 1,
             turns=turns,
         )
 
@@ -138,7 +181,7 @@ def learn_in_torch(settings: FromReplay, make: Callable[..., Any]) -> OffPolicyL
         make: makes one, given its device; can be pickled.
     """
     check_shares(settings.threads, settings.rollouts, settings.staleness, settings.pool)
-    learners, parts, batch = settings.learners, settings.parts, settings.batch_size
+    learners, parts, batch = settings.learners, settings.pieces, settings.batch_size
     if parts == 1:
         alone: OffPolicyLearner = make(device=settings.device)
         return alone
@@ -155,6 +198,7 @@ def learn_in_torch(settings: FromReplay, make: Callable[..., Any]) -> OffPolicyL
 def make_actor_critic(
     settings: FromReplay,
     architecture: Architecture,
+    seed: int,
     objective: ActorCriticObjective,
     needs: Sequence[str] = (),
     **in_torch: Any,
@@ -169,8 +213,8 @@ def make_actor_critic(
     given |= {"adam_epsilon": settings.adam_epsilon, "threads": settings.threads}
     place = settings.backend, settings.device, settings.precision
     if is_dense(architecture, *place, compiled=False, needs=[*needs, *needs_of_parts(settings)]):
-        return DenseActorCritic(architecture, settings.seed, **given)
+        return DenseActorCritic(architecture, seed, **given)
     from algos.learning.offpolicy.learners.torch_actor_critic import TorchActorCritic
 
     given |= {"precision": settings.precision, **in_torch}
-    return learn_in_torch(settings, partial(TorchActorCritic, architecture, settings.seed, **given))
+    return learn_in_torch(settings, partial(TorchActorCritic, architecture, seed, **given))

@@ -1,63 +1,34 @@
 """Off-policy learning as a composition of generators: act, store, draw, learn, tell.
 
-    acting = store(rollouts, replay, pace)
-    learning = train(replayed(replay, batch_size, pace), learner, rate)
+    acting = store(rollouts, replays, pace)
+    learning = [train(replayed(replay, batch_size, own), learner, own, rate) for each policy]
     rows = report(concurrently(acting, learning, pace, publish), pace, every)
 
 Nothing runs before the first row is pulled. How many updates follow a rollout is a formula of counters, so that no
-number depends on who was faster, on how a run was cut into sessions, or on the number of workers. An operator of your
+number depends on who was faster, on how a run was cut into sessions, or on the number of workers. Several policies of
+one world learn side by side, each from the rollouts, the replay and the counters of its own agents. An operator of your
 own is a generator function between two of these.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from algos.common.timing import Clock
+from algos.learning.episode_metrics import tell_of
 from algos.learning.learner import check_rollout
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from algos.learning.offpolicy.pace import Pace, Paces
 from algos.learning.replay.batch import Drawn, Floats
 from algos.learning.replay.replay import Replay
 from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
 
 
-@dataclass
-class Pace:
-    """Counts what was played and learned, and says how many updates are owed."""
-
-    warmup: int  # environment steps before the first update
-    updates_per_step: Fraction
-    at_once: int  # updates that one draw of batches is for
-    clock: Clock = field(init=False, default_factory=Clock)
-    step: int = field(init=False, default=0)
-    rollouts: int = field(init=False, default=0)
-    episodes: int = field(init=False, default=0)
-    updates: int = field(init=False, default=0)
-
-    @property
-    def owed(self) -> int:
-        """Updates to be made before the next rollout."""
-        ratio = self.updates_per_step
-        return max(self.step - self.warmup, 0) * ratio.numerator // ratio.denominator - self.updates
-
-    def state_dict(self) -> dict[str, int]:
-        """The counters."""
-        return {name: getattr(self, name) for name in ("step", "rollouts", "episodes", "updates")}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
-        for name, value in state.items():
-            setattr(self, name, int(value))
-
-
 @dataclass(frozen=True)
 class Update:
-    """What was learned from batches."""
+    """What a policy learned from batches."""
 
     ids: NDArray[np.int64]  # [U, B], of the rows that it was learned from
     report: NDArray[np.float64]  # [U, R]
@@ -66,29 +37,33 @@ class Update:
 
 @dataclass(frozen=True)
 class Turn:
-    """A rollout, and the updates that followed."""
+    """A rollout of each policy, and the updates that followed of each."""
 
-    rollout: Rollout
-    updates: list[Update]
+    rollouts: Sequence[Rollout]
+    updates: Sequence[list[Update]]
 
 
-def count(rollouts: Iterator[Rollout], pace: Pace) -> Generator[Rollout, None, None]:
+def count(rollouts: Iterator[Sequence[Rollout]], pace: Paces) -> Generator[Sequence[Rollout], None, None]:
     """Check rollouts, count their steps, and pass them on."""
-    for rollout in rollouts:
+    for each in rollouts:
         pace.clock.lap("wait")
-        check_rollout(rollout)
-        pace.step += rollout.steps
-        pace.rollouts += 1
-        pace.episodes += len(rollout.returns)
-        yield rollout
+        for rollout, own in zip(each, pace.each.values(), strict=True):
+            check_rollout(rollout)
+            own.step += rollout.steps
+            own.rollouts += 1
+            own.episodes += len(rollout.returns)
+        yield each
 
 
-def store(rollouts: Iterator[Rollout], replay: Replay, pace: Pace) -> Generator[Rollout, None, None]:
-    """Append rollouts to the replay in their order, and pass them on."""
-    for rollout in rollouts:
-        replay.append(rollout)
+def store(
+    rollouts: Iterator[Sequence[Rollout]], replays: Sequence[Replay], pace: Paces
+) -> Generator[Sequence[Rollout], None, None]:
+    """Append the rollouts of each policy to its replay in their order, and pass them on."""
+    for each in rollouts:
+        for rollout, replay in zip(each, replays, strict=True):
+            replay.append(rollout)
         pace.clock.lap("replay")
-        yield rollout
+        yield each
 
 
 def replayed(replay: Replay, batch_size: int, pace: Pace) -> Generator[Drawn, None, None]:
@@ -118,51 +93,71 @@ def reprioritize(updates: Iterator[Update], replay: Replay) -> Generator[Update,
 
 
 def concurrently(
-    acting: Generator[Rollout, None, None],
-    learning: Generator[Update, None, None],
-    pace: Pace,
+    acting: Generator[Sequence[Rollout], None, None],
+    learning: Sequence[Generator[Update, None, None]],
+    pace: Paces,
     publish: Callable[[], None],
 ) -> Generator[Turn, None, None]:
-    """After each rollout make the updates that are owed, then let actors have the weights."""
-    with closing(acting), closing(learning):
-        for rollout in acting:
-            updates = []
-            while pace.owed:
-                updates.append(next(learning))
+    """After each rollout make the updates that each policy owes, then let actors have the weights."""
+    with ExitStack() as stack:
+        for one in (*learning, acting):
+            stack.enter_context(closing(one))
+        for rollouts in acting:
+            updates: list[list[Update]] = []
+            for own, each in zip(pace.each.values(), learning, strict=True):
+                updates.append([])
+                while own.owed:
+                    updates[-1].append(next(each))
             publish()
-            yield Turn(rollout, updates)
+            yield Turn(rollouts, updates)
 
 
 def report(
-    turns: Generator[Turn, None, None], pace: Pace, every: int, told: tuple[str, ...], metrics: tuple[str, ...]
+    turns: Generator[Turn, None, None], pace: Paces, every: int, told: Sequence[Sequence[str]], metrics: Sequence[str]
 ) -> Generator[tuple[dict[str, float], Played], None, None]:
     """Gather what turns gave into one row of metrics each time that so many steps have been passed.
 
     Args:
-        told: names of what updates report, with their group.
+        told: of each policy, names of what its updates report, with their group.
         metrics: names of what environments tell of themselves.
     """
     with closing(turns):
-        rollouts: list[Played] = []
-        reports: list[NDArray[np.float64]] = []
-        passed, stray_reward = pace.step // every, 0.0
+        gathered, passed, stray_reward = [_Gathered() for _ in told], pace.step // every, 0.0
         for turn in turns:
-            rollouts.append(Played.join([turn.rollout]))  # without the transitions, which the replay has
-            reports += [update.report for update in turn.updates]
-            stray_reward += turn.rollout.stray_reward
+            for one, rollout, updates in zip(gathered, turn.rollouts, turn.updates, strict=True):
+                one.played.append(Played.join([rollout]))  # without the transitions, which the replay has
+                one.reports += [update.report for update in updates]
+            stray_reward += sum(rollout.stray_reward for rollout in turn.rollouts)
             if pace.step // every == passed:
                 continue
-            played = Played.join(rollouts)
-            means = np.concatenate(reports).mean(axis=0).tolist() if reports else []
+            played = Played.join([part for one in gathered for part in one.played])
             row = {
                 "iteration": pace.rollouts,
                 "step": pace.step,
                 "train/episodes": pace.episodes,
                 "train/updates": pace.updates,
-                **world_metrics(turn.rollout, pace.rollouts, stray_reward),
+                **world_metrics(turn.rollouts[0], pace.rollouts, stray_reward),
                 **episode_metrics(played, metrics),
-                **dict(zip(told, means, strict=False)),
             }
-            rollouts, reports, passed, stray_reward = [], [], pace.step // every, 0.0
+            for (name, own), one, names in zip(pace.each.items(), gathered, told, strict=True):
+                if name:
+                    lives = episode_metrics(Played.join(one.played), metrics)
+                    row |= tell_of(name, {"train/updates": own.updates, **lives})
+                row |= dict(zip(names, one.means, strict=False))
+            gathered, passed, stray_reward = [_Gathered() for _ in told], pace.step // every, 0.0
             pace.clock.lap("learn")
             yield row, played
+
+
+@dataclass
+class _Gathered:
+    """What a policy gave since the last row."""
+
+    played: list[Played] = field(default_factory=list)
+    reports: list[NDArray[np.float64]] = field(default_factory=list)
+
+    @property
+    def means(self) -> list[float]:
+        """Of what updates reported; none without any."""
+        found: list[float] = np.concatenate(self.reports).mean(axis=0).tolist() if self.reports else []
+        return found

@@ -5,39 +5,45 @@ those that learn from replay have beside it is in `from_replay`.
 """
 
 import abc
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium
-import numpy as np
 
-from algos.common.timing import Clock
+from algos.common.keys import Stream, episode_seed
 from algos.learning.async_evaluation import AsyncEvaluation
+from algos.learning.episode_metrics import tell_of
 from algos.learning.learner import Backend
 from algos.learning.offpolicy.exploration import Exploration
-from algos.learning.offpolicy.learners.learner import ExploresByParameters, OffPolicyLearner
-from algos.learning.offpolicy.operators import Pace, count
-from algos.learning.rollouts.actors import Actors, Mode, Staleness
+from algos.learning.offpolicy.learners.learner import OffPolicyLearner
+from algos.learning.offpolicy.learning_policy import LearningPolicy
+from algos.learning.offpolicy.operators import count
+from algos.learning.offpolicy.pace import Pace, Paces
+from algos.learning.policy import Policy
+from algos.learning.rollouts.actors import WHERE, Actors, Mode, Staleness, count_actors
 from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
 from algos.learning.rollouts.rollout import Played, Rollout
-from algos.networks.actor import ActorPolicy
+from algos.learning.seated import seat_parts
 from algos.networks.architecture import Architecture, Weights
 from algos.networks.flat import Activation
 from algos.networks.heads import Head
-from algos.networks.initial import Initial, InitialPolicy
-from algos.networks.inputs import seated, spaces_of
+from algos.networks.initial import Initial, InitialPolicies
+from algos.networks.inputs import seated
+from algos.networks.multiagent.divide import make_parts
+from algos.networks.multiagent.parts import PolicyPart
 from algos.networks.support import Support
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.ranges import PositiveFloat, PositiveInt, Range, UnitFloat, check_fields
+from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
 from envs.vector import Vec
+from envs.vector.contract import is_shared
 
 WORLDS = "algo=dqn, sac, td3, ppo, a2c and es take worlds (docs/agents.md)"
 POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
-ACTING = ("parameters", "targets", "actor_parameters", "target_actor")  # vectors of learners that begin with what acts
 
 
 @dataclass(kw_only=True, eq=False)
@@ -63,6 +69,7 @@ class OffPolicy(abc.ABC):
     hidden: tuple[int, ...]
     activation: Activation
     seat_feature: bool = False  # runs that were made before agents learned from replay have none
+    policies: Mapping[str, Any] | None = None  # the same of several policies
     device: str
     backend: Backend
     precision: Literal["float32", "bfloat16"]
@@ -73,24 +80,175 @@ class OffPolicy(abc.ABC):
     eval_max_steps: PositiveInt
 
     evaluations: int = field(init=False, default=0)
-    action_space: gymnasium.Space[Any] = field(init=False)  # of an agent
 
     group: ClassVar[str]  # of the metrics of updates
     learns_values: ClassVar[bool] = False  # outputs of what acts are action values
     takes_worlds: ClassVar[bool] = False  # environments of several agents
-    kept: ClassVar[tuple[str, ...]] = ("pace", "learner", "actors", "evaluation")  # what states are made of
     policy_names = ("last", "best")
 
     def __post_init__(self) -> None:
         check_fields(self)
         self.env = playable(seated(self.env, self.seat_feature), self.vec)
-        several = f"algo={self.group} takes environments of one agent, and env.id={self.env.id} has {self.env.seats}"
-        require(self.takes_worlds or self.env.seats == 1, f"{several}; {WORLDS}")
+        there = (
+            f"vec.world={self.vec.world} has others"
+            if is_shared(self.vec)
+            else f"env.id={self.env.id} has {self.env.seats}"
+        )
+        several = f"algo={self.group} takes environments of one agent, and {there}"
+        require(self.takes_worlds or not self._waits, f"{several}; {WORLDS}")
         self.vec.check(self.env.in_training())
-        observations, self.action_space = spaces_of(self.env)
-        architecture = Architecture.for_spaces(
+        self.parts = make_parts(self.env, self.policies, self._architecture)
+        self.learning = [self._drawn(k, part) for k, part in enumerate(self.parts.each)]
+        self.pace = Paces({one.name: one.pace for one in self.learning})
+        config = RolloutConfig(
+            self.env,
+            self.vec,
+            self.parts.each[0].architecture,
+            self.seed,
+            self.num_steps,
+            self.groups,
+            self.fused,
+            tuple(self._exploration(self.rows_of(part)) for part in self.parts.each),
+            self._num_actors,
+            policies=None if self.parts.single else self.parts,
+            device=self.device if self.rollouts == "threads" else "cpu",
+        )
+        how = self.rollouts, self._num_actors, self.staleness
+        self.actors = Actors(config, self.pool, *how, *self._acting(), sync_every=self._sync_every)
+        self.evaluation = AsyncEvaluation(config, self.pool, self.eval_episodes, self.eval_max_steps, *self.weights())
+
+    @property
+    def learner(self) -> OffPolicyLearner:
+        """What learns the only policy, or the first of several."""
+        return self.learning[0].learner
+
+    @property
+    def names(self) -> list[str]:
+        """Of the policies; [""] of one that acts for all."""
+        return [one.name for one in self.learning]
+
+    @property
+    def num_rows(self) -> int:
+        """Environments of all actors, or their agents."""
+        return self.vec.num_envs * self._num_actors * self.env.seats
+
+    def rows_of(self, part: PolicyPart) -> int:
+        """Return how many of them a policy acts for."""
+        return self.vec.num_envs * self._num_actors * len(part.seats)
+
+    @property
+    def plays_on_pool(self) -> bool:
+        """Whether the environments step on the pool's workers, and not in this process."""
+        return self.rollouts == "actors"
+
+    @property
+    def told(self) -> list[list[str]]:
+        """Of each policy, names of what rows tell of its updates."""
+        metrics = [{f"{self.group}/{name}": 0.0 for name in one.learner.reported} for one in self.learning]
+        return [list(tell_of(one.name, told)) for one, told in zip(self.learning, metrics, strict=True)]
+
+    @property
+    def rate(self) -> float:
+        """Adam's step size now."""
+        progress = min(self.pace.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
+        return self.learning_rate * (1 - progress)
+
+    @contextmanager
+    def playing(self) -> Iterator[Generator[Sequence[Rollout], None, None]]:
+        """Give the rollouts of all policies from here on; what was started for them ends with the context."""
+        self.pace.start_clock()
+        with ExitStack() as stack:
+            for one in self.learning:
+                stack.enter_context(one.learner.at_work())
+            stack.enter_context(closing(self.evaluation))
+            yield count(stack.enter_context(closing(self.actors.rollouts())), self.pace)
+
+    def weights(self) -> list[Weights]:
+        """Return each policy as it is now."""
+        return [one.weights() for one in self.learning]
+
+    def publish(self) -> None:
+        """Let actors play the weights as they are now."""
+        self.actors.publish(self.pace.rollouts, self._acting)
+
+    def finish(self, row: dict[str, float], played: Played) -> dict[str, float]:
+        """Add to a row what evaluation and the clock have to tell, and start an evaluation where one is due."""
+        clock, due = self.pace.clock, self.pace.step // self.eval_every
+        if due > self.evaluations:
+            row = row | self.evaluation.finish()
+            self.evaluation.start(*self.weights())
+            self.evaluations = due
+        clock.lap("eval_wait")
+        return row | self.actors.times(clock.read(), played)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `plan` goes on from: arrays and plain data; of several policies by their names."""
+        by_name = self.parts.by_name
+        return {
+            "evaluations": self.evaluations,
+            "pace": by_name([one.pace.state_dict() for one in self.learning]),
+            "learner": by_name([one.learner.state_dict() for one in self.learning]),
+            "actors": self.actors.state_dict(),
+            "evaluation": self.evaluation.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
+        self.evaluations = int(state["evaluations"])
+        paces, learners = (self.parts.in_order(state[name]) for name in ("pace", "learner"))
+        for one, pace, learner in zip(self.learning, paces, learners, strict=True):
+            one.pace.load_state_dict(pace)
+            one.learner.load_state_dict(learner)
+        self.evaluation.load_state_dict(state["evaluation"])
+        self.actors.load_state_dict(state["actors"], *self._acting())
+
+    def evaluate_last(self) -> list[dict[str, float]]:
+        """Return the evaluation under way, if there is one, and that of the newest weights."""
+        return self.evaluation.finish_last(*self.weights())
+
+    def policy_iteration(self, which: str) -> int:
+        """Return the iteration that a policy is of."""
+        return self.evaluation.best[0].version if which == "best" else self.pace.rollouts
+
+    def policy(self, which: Literal["last", "best"] = "last") -> Policy:
+        """The policy: the last one, or the best that an evaluation met; of several, all as one that plays all seats.
+
+        Raises:
+            ConfigError: the best is asked for before the first evaluation has ended.
+        """
+        met = which == "last" or self.evaluation.best_return > float("-inf")
+        require(met, "which=best is not known before the first evaluation; use which=last")
+        return seat_parts(self.parts, self.env, self.weights() if which == "last" else self.evaluation.best)
+
+    def initial_policy(self) -> Initial:
+        """See `TakesPolicy`: the last policy."""
+        each = {one.name: one.initial() for one in self.learning}
+        return each[""] if self.parts.single else InitialPolicies(each)
+
+    def start_from(self, initial: Initial) -> None:
+        """See `TakesPolicy`: what acts; one policy for all of several, or each from the one of its name."""
+        for one in self.learning:
+            one.start_from(initial.of_name(one.name))
+        self.actors.begin(*self._acting())
+
+    def describe(self) -> dict[str, str]:
+        """What a run would assemble, for `dry_run=true`."""
+        actors = self.actors
+        return {
+            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {WHERE[self.rollouts]}, "
+            f"{actors.staleness} rollouts behind{self._renewals}",
+            **{f"policy {one.name}".strip(): self._describe(one.learner.architecture) for one in self.learning},
+        }
+
+    def _describe(self, architecture: Architecture) -> str:
+        sizes, memory = "-".join(map(str, architecture.hidden)), " LSTM" if architecture.lstm else ""
+        made = f"{architecture.encoder} {sizes} {self.activation}{memory}"
+        return f"{made}, {architecture.head.describe()} actions"
+
+    def _architecture(self, observations: Layout, actions: gymnasium.Space[Any]) -> Architecture:
+        return Architecture.for_spaces(
             observations,
-            self._head(),
+            self._head(actions),
             encoder=self.encoder,
             network=self.network,
             hidden=tuple(self.hidden),
@@ -101,138 +259,24 @@ class OffPolicy(abc.ABC):
             support=self._support,
             layer_norm=self._normalizes_layers,
         )
-        self.learner: OffPolicyLearner = self._learner(architecture)
-        config = RolloutConfig(
-            self.env,
-            self.vec,
-            architecture,
-            self.seed,
-            self.num_steps,
-            self.groups,
-            self.fused,
-            self._exploration(self.num_rows),
-            self._num_actors,
-        )
-        self.pace = self._pace(architecture)
-        self.actors = Actors(config, self.pool, self.rollouts, self._num_actors, self.staleness, self._acting())
-        first = self.learner.weights(0)
-        self.evaluation = AsyncEvaluation(config, self.pool, self.eval_episodes, self.eval_max_steps, first)
 
-    @property
-    def num_rows(self) -> int:
-        """Environments of all actors, or their agents."""
-        return self.vec.num_envs * self._num_actors * self.env.seats
-
-    @property
-    def plays_on_pool(self) -> bool:
-        """Whether the environments step on the pool's workers, and not in this process."""
-        return self.rollouts == "actors"
-
-    @property
-    def told(self) -> tuple[str, ...]:
-        """Names of what rows tell of updates."""
-        return tuple(f"{self.group}/{name}" for name in self.learner.reported)
-
-    @property
-    def rate(self) -> float:
-        """Adam's step size now."""
-        progress = min(self.pace.step / self.anneal_steps, 1.0) if self.anneal_steps else 0.0
-        return self.learning_rate * (1 - progress)
-
-    @contextmanager
-    def playing(self) -> Iterator[Generator[Rollout, None, None]]:
-        """Give the rollouts from here on; what was started for them ends with the context."""
-        self.pace.clock = Clock()  # what came before it is nobody's time
-        with self.learner.at_work(), closing(self.evaluation), closing(self.actors.rollouts()) as rollouts:
-            yield count((rollout for (rollout,) in rollouts), self.pace)
-
-    def publish(self) -> None:
-        """Let actors play the weights as they are now."""
-        self.actors.publish(self._acting())
-
-    def finish(self, row: dict[str, float], played: Played) -> dict[str, float]:
-        """Add to a row what evaluation and the clock have to tell, and start an evaluation where one is due."""
-        clock, due = self.pace.clock, self.pace.step // self.eval_every
-        if due > self.evaluations:
-            row = row | self.evaluation.finish()
-            self.evaluation.start(self.learner.weights(self.pace.rollouts))
-            self.evaluations = due
-        clock.lap("eval_wait")
-        return row | self.actors.times(clock.read(), played)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that `plan` goes on from: arrays, plain data, and the names of the replay's files."""
-        parts = {name: getattr(self, name).state_dict() for name in self.kept}
-        return {"evaluations": self.evaluations, **parts}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; shapes have been compared with `state_dict()` by the checkpoint."""
-        self.evaluations = int(state["evaluations"])
-        for name in self.kept:
-            if name != "actors":
-                getattr(self, name).load_state_dict(state[name])
-        self.actors.load_state_dict(state["actors"], self._acting())
-
-    def evaluate_last(self) -> list[dict[str, float]]:
-        """Return the evaluation under way, if there is one, and that of the newest weights."""
-        return self.evaluation.finish_last(self.learner.weights(self.pace.rollouts))
-
-    def policy_iteration(self, which: str) -> int:
-        """Return the iteration that a policy is of."""
-        return self.evaluation.best[0].version if which == "best" else self.pace.rollouts
-
-    def policy(self, which: Literal["last", "best"] = "last") -> ActorPolicy:
-        """The policy: the last one, or the best that an evaluation met.
-
-        Raises:
-            ConfigError: the best is asked for before the first evaluation has ended.
-        """
-        met = which == "last" or self.evaluation.best_return > float("-inf")
-        require(met, "which=best is not known before the first evaluation; use which=last")
-        weights = self.learner.weights(self.pace.rollouts) if which == "last" else self.evaluation.best[0]
-        return ActorPolicy(self.learner.architecture, weights)
-
-    def initial_policy(self) -> InitialPolicy:
-        """See `TakesPolicy`: the last policy."""
-        return InitialPolicy.of(self.policy(), values=self.learns_values)
-
-    def start_from(self, initial: Initial) -> None:
-        """See `TakesPolicy`: what acts, and its target; critics stay as they were drawn."""
-        drawn, state = self.learner.weights(0).parameters, self.learner.state_dict()
-        parameters = initial.of_name("").into(self.learner.architecture, drawn, values=self.learns_values)
-        for name in ACTING:
-            vector = state.get(name, drawn[:0])  # some have none, or an empty one
-            if vector.size:
-                several = "this run learns several numbers for each action, which no policy has"
-                several += "; set algo.quantiles=null and algo.atoms=null"
-                require(np.array_equal(vector[: drawn.size], drawn), several)
-                state[name] = np.concatenate([parameters, vector[drawn.size :]])
-        self.learner.load_state_dict(state)
-        self.actors.begin(self._acting())
-
-    def describe(self) -> dict[str, str]:
-        """What a run would assemble, for `dry_run=true`."""
-        architecture, actors = self.learner.architecture, self.actors
-        where = {"inline": "in this process", "prefetch": "ahead in a thread", "actors": "on the pool"}[self.rollouts]
-        sizes, memory = "-".join(map(str, architecture.hidden)), " LSTM" if architecture.lstm else ""
-        return {
-            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments each, {where}, "
-            f"{actors.staleness} rollouts behind",
-            "policy": f"{architecture.encoder} {sizes} {self.activation}{memory}, "
-            f"{architecture.head.describe()} actions",
-        }
+    def _drawn(self, k: int, part: PolicyPart) -> LearningPolicy:
+        """Return a policy that has learned nothing yet: the first one as if it were alone."""
+        seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed
+        learner, pace = self._learner(part.architecture, seed), self._pace(part.architecture)
+        return LearningPolicy(part.name, seed, learner, pace, self.learns_values)
 
     @abc.abstractmethod
-    def _head(self) -> Head:
-        """What actions are."""
+    def _head(self, actions: gymnasium.Space[Any]) -> Head:
+        """What actions are, of agents of this action space."""
 
     @abc.abstractmethod
-    def _learner(self, architecture: Architecture) -> OffPolicyLearner:
-        """What learns."""
+    def _learner(self, architecture: Architecture, seed: int) -> OffPolicyLearner:
+        """What learns a policy, drawn from a seed."""
 
     @abc.abstractmethod
-    def _exploration(self, num_envs: int) -> Exploration:
-        """How so many environments explore."""
+    def _exploration(self, rows: int) -> Exploration:
+        """How a policy explores that acts in so many environments, or for so many agents."""
 
     @property
     def _shared(self) -> bool:
@@ -251,23 +295,27 @@ class OffPolicy(abc.ABC):
         return False
 
     @property
+    def _waits(self) -> bool:
+        """Whether agents wait for their turns and die: in worlds, whoever has the other seats."""
+        return self.env.seats > 1 or is_shared(self.vec)
+
+    @property
     def _num_actors(self) -> int:
-        return self.num_actors if self.rollouts == "actors" else 1
+        return count_actors(self.rollouts, self.num_actors)
+
+    @property
+    def _sync_every(self) -> int:
+        """Rollouts from one renewal of the weights that act to the next."""
+        return 1
+
+    @property
+    def _renewals(self) -> str:
+        return f", renewed every {self._sync_every} rollouts" if self._sync_every > 1 else ""
 
     @abc.abstractmethod
     def _pace(self, architecture: Architecture) -> Pace:
-        """What counts steps and updates."""
+        """What counts a policy's steps and updates."""
 
-    def _acting(self) -> Weights:
-        """The weights as actors play them: zeros in the warm-up, where noise alone acts."""
-        learner, version = self.learner, self.pace.rollouts
-        if isinstance(learner, ExploresByParameters):
-            weights = learner.exploring(version)
-        else:
-            weights = learner.weights(version)
-        if self.pace.step < self.pace.warmup:
-            weights = Weights(
-                weights.version, np.zeros_like(weights.parameters), weights.mean, weights.std, weights.clip
-            )
-        # Agents wait and die, so that rollouts differ in their actions.
-        return weights if self.env.seats == 1 else replace(weights, steps=self.pace.step)
+    def _acting(self) -> list[Weights]:
+        """Each policy as actors play it."""
+        return [one.acting(counted=self._waits) for one in self.learning]

@@ -18,7 +18,7 @@ from algos.learning.onpolicy.normalize import Normalization
 from algos.learning.onpolicy.operators import Count
 from algos.learning.onpolicy.policy_learner import PolicyLearner
 from algos.learning.policy import Policy
-from algos.learning.rollouts.actors import Actors, Mode
+from algos.learning.rollouts.actors import WHERE, Actors, Mode, count_actors
 from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
 from algos.learning.rollouts.rollout import Played, Rollout
 from algos.learning.seated import seat_parts
@@ -84,6 +84,7 @@ class OnPolicy(abc.ABC):
             groups,
             self.fused,
             policies=None if single else several,
+            device=self._acts_on,
         )
         # Each of several policies is drawn by itself; the first one as if it were alone.
         self.learning = [self._drawn(k, 0 if k else None) for k in range(len(self.parts.each))]
@@ -136,7 +137,7 @@ class OnPolicy(abc.ABC):
         self.frozen.observe(self.weights())
         for k in self.frozen.begins_anew(self.iteration):
             self.learning[k].begin_anew(self._drawn(k, self.iteration))
-        self.actors.publish(*self.frozen.acting(self.weights()))
+        self.actors.publish(self.iteration, lambda: self.frozen.acting(self.weights()))
 
     def finish(self, row: dict[str, float], played: Played) -> dict[str, float]:
         """Add to a row what evaluation and the clock have to tell, and start an evaluation where one is due."""
@@ -223,9 +224,8 @@ class OnPolicy(abc.ABC):
         batch = actors.num_rows * self.num_steps
         seats = f" of {self.env.seats} agents" if self.env.seats > 1 else ""
         rows = "agents" if seats else "environments"
-        where = {"inline": "in this process", "prefetch": "ahead in a thread", "actors": "on the pool"}[self.rollouts]
         return {
-            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments{seats} each, {where}, "
+            "actors": f"{actors.num_actors} with {self.vec.num_envs} environments{seats} each, {WHERE[self.rollouts]}, "
             f"{actors.staleness} updates behind",
             "learners": self.learning[0].team.describe(),
             "rollout": f"{self.num_steps} steps x {actors.num_rows} {rows} = {batch:,}{self._passes(batch)}",
@@ -240,7 +240,7 @@ class OnPolicy(abc.ABC):
 
     def _drawn(self, k: int, iteration: int | None) -> PolicyLearner:
         """Return a policy as it is drawn by the run's seed alone, or by its number and an iteration too."""
-        part, actors = self.parts.each[k], self.num_actors if self.rollouts == "actors" else 1
+        part, actors = self.parts.each[k], count_actors(self.rollouts, self.num_actors)
         seed = self.seed if iteration is None else episode_seed(self.seed, Stream.INITIAL, iteration, k)
         rows = self.vec.num_envs * actors * len(part.seats)
         normalization = self._normalization(rows, part.architecture)
@@ -294,6 +294,11 @@ class OnPolicy(abc.ABC):
     @property
     def _groups(self) -> int:
         return 1
+
+    @property
+    def _acts_on(self) -> str:
+        """The device that policies act on."""
+        return "cpu"
 
     def __getstate__(self) -> dict[str, Any]:
         # To other learners only the settings go, which are all that an update reads.

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.common.timing import Clock
+from algos.learning.episode_metrics import tell_of
 from algos.learning.learner import check_rollout
-from algos.learning.onpolicy.policy_learner import PolicyLearner, tell_of
+from algos.learning.onpolicy.policy_learner import PolicyLearner
 from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
 from envs.errors import require
 

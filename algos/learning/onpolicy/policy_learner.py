@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from algos.learning.episode_metrics import tell_of
 from algos.learning.episodes import Moments
 from algos.learning.learner import Learner
 from algos.learning.onpolicy.normalize import Normalization
@@ -59,8 +60,3 @@ class PolicyLearner:
         """Be one that has learned nothing yet: its parameters, its optimizer and its normalization."""
         self.learner.load_state_dict(fresh.learner.state_dict())
         self.normalization.load_state_dict(fresh.normalization.state_dict())
-
-
-def tell_of(name: str, metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics under a policy's name: `group/NAME/metric`; of one that acts for all as they are."""
-    return {key.replace("/", f"/{name}/", 1) if name else key: value for key, value in metrics.items()}

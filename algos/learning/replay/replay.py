@@ -143,10 +143,15 @@ class Replay:
         tree = "" if self._priorities is None else f", {spell(leaves)} of memory for priorities"
         return f"{rows}, {spell(self.nbytes)} on the disk{tree}"
 
-    def check_room(self) -> None:
+    @property
+    def lacking(self) -> int:
+        """Bytes of the disk that it has yet to take."""
+        return (self._capacity - self.size) * self._step_bytes
+
+    def check_room(self, taken: int = 0) -> None:
         """Compare what it takes when it is full with what there is, before the first step; see `check_disk`."""
         if self._folder is not None:
-            check_disk(self._folder, self._capacity, self._step_bytes, self.size)
+            check_disk(self._folder, self._capacity, self._step_bytes, self.size, taken)
 
     def append(self, rollout: Rollout) -> None:
         """Store a rollout, which goes on where the last one ended.

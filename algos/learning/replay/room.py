@@ -14,18 +14,19 @@ class ReplayError(PaddockError):
     """A file of a replay is missing or damaged, or the disk refuses one."""
 
 
-def check_disk(folder: Path, capacity: int, step_bytes: int, kept: int) -> None:
+def check_disk(folder: Path, capacity: int, step_bytes: int, kept: int, taken: int) -> None:
     """Compare what a replay takes when it is full with what there is.
 
     Args:
         capacity: steps.
         kept: steps that are there already.
+        taken: bytes of the disk that other replays of the run have yet to take.
 
     Raises:
         ReplayError: the disk has less left.
     """
     there = [path for path in (folder, *folder.absolute().parents) if path.exists()]
-    free, nbytes = shutil.disk_usage(there[0]).free, capacity * step_bytes
+    free, nbytes = max(shutil.disk_usage(there[0]).free - taken, 0), capacity * step_bytes
     if nbytes - kept * step_bytes > free:
         what = f"capacity={capacity} takes {spell(nbytes)} in {folder}"
         fits = free // step_bytes + kept

@@ -229,6 +229,7 @@ class Segments:
         with self._storing(number):
             copy = path.with_name(f".{path.name}.{os.getpid()}.tmp")
             shutil.copyfile(path, copy)
+            sync(copy)  # or a power loss could leave the name, that checkpoints know, on an empty file
             os.replace(copy, path)
         self._created = True
 

@@ -2,16 +2,17 @@
 
 inline      play, learn, play, learn
 prefetch    a thread plays ahead while the learner learns
+threads     threads of this process play side by side, ahead or not, on the learner's device (`thread_actors`)
 actors      objects on the pool's workers play, ahead or not (`pool_actors`)
 
 How far a policy may lag behind is fixed, not a matter of luck: rollout k is played by the weights after k - staleness
-updates, on every backend and after a resume.
+updates, or by the newest before them that actors were sent, on every backend and after a resume.
 """
 
 import contextlib
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Annotated, Any, Literal
 
 from algos.common.timing import worker_times
@@ -20,12 +21,20 @@ from algos.learning.rollouts.collector import Collector, Policies, RolloutConfig
 from algos.learning.rollouts.pool_actors import play_on_pool
 from algos.learning.rollouts.resume_point import ResumePoint
 from algos.learning.rollouts.rollout import Played, Rollout
+from algos.learning.rollouts.thread_actors import play_in_threads
 from algos.networks.architecture import Weights
 from algos.pool.protocol import Pool
 from envs.errors import require
 from envs.ranges import Range
+from envs.vector.contract import check_unshared
 
-Mode = Literal["inline", "prefetch", "actors"]
+Mode = Literal["inline", "prefetch", "threads", "actors"]
+WHERE: Mapping[Mode, str] = {
+    "inline": "in this process",
+    "prefetch": "ahead in a thread",
+    "threads": "a thread each",
+    "actors": "on the pool",
+}
 Staleness = Annotated[int, Range("must be between 0 and 8 updates; 1 suits most", low=0, high=8)]
 
 
@@ -37,9 +46,19 @@ class Actors:
     """Makes rollouts; keeps where the environments stand and the weights that rollouts to come are played by."""
 
     def __init__(
-        self, config: RolloutConfig, pool: Pool, mode: Mode, num_actors: int, staleness: int, *weights: Weights
+        self,
+        config: RolloutConfig,
+        pool: Pool,
+        mode: Mode,
+        num_actors: int,
+        staleness: int,
+        *weights: Weights,
+        sync_every: int = 1,
     ) -> None:
         """Take the weights of each part before the first update.
+
+        Args:
+            sync_every: rollouts from one renewal of the weights that act to the next, >= 1.
 
         Raises:
             ConfigError: settings are out of range or do not go together.
@@ -52,27 +71,41 @@ class Actors:
         self._config = config
         self._pool = pool
         self._mode = mode
-        self.num_actors = num_actors if mode == "actors" else 1
+        self.num_actors = count_actors(mode, num_actors)
         self.staleness = 0 if mode == "inline" else staleness
+        self.sync_every = sync_every
         self.num_rows = N * self.num_actors * config.env.seats
+        if self.num_actors > 1:
+            check_unshared(
+                config.vec, f"each of {self.num_actors} actors (algo.num_actors) has environments of its own"
+            )
         check_memory(config, self.num_rows)
         self._parts = config.parts
         self._start = ResumePoint.first(N * self.num_actors, self._parts, config.env.seats)
-        self._weights: list[Policies] = [weights] * (self.staleness + 1)  # of the last versions, newest last
+        self._next = weights[0].version  # the rollout that is learned from next
+        # Those that rollouts from there on are played by, newest last.
+        self._weights: list[Policies] = [weights] * (-(-self.staleness // sync_every) + 1)
         self._changed = threading.Condition()
         self._closed = False
-        self._ahead_wait_s = self._ahead_told_s = 0.0
+        self._waited = {"system/ahead_wait_s": 0.0, "system/queue_wait_s": 0.0}  # by those who play ahead, so far
+        self._told = dict(self._waited)
 
     @property
     def newest(self) -> Policies:
         """What was published last, of each part."""
         return self._weights[-1]
 
-    def publish(self, *weights: Weights) -> None:
-        """Take the weights of each part after one more update."""
+    def publish(self, version: int, make: Callable[[], Policies]) -> None:
+        """Take the weights of each part after one more update, if they are those that some rollout is played by.
+
+        Args:
+            make: gives them; is asked for nothing that nobody plays.
+        """
         with self._changed:
-            self._weights = [*self._weights[1:], weights]
-            self._changed.notify_all()
+            self._next = version
+            if version % self.sync_every == 0:
+                self._weights = [*self._weights[1:], make()]
+                self._changed.notify_all()
 
     def begin(self, *weights: Weights) -> None:
         """Let the first rollouts be played by other weights than those it was made with."""
@@ -80,16 +113,13 @@ class Actors:
 
     def rollouts(self) -> Generator[list[Rollout], None, None]:
         """Rollouts of each part from the present version on, for ever."""
-        first = self.newest[0].version
         self._closed = False
-        with contextlib.closing(self._source(first)) as source:
+        with contextlib.closing(self._source(self._next)) as source:
             try:
                 for rollouts, self._start in source:
                     yield rollouts
             finally:
-                with self._changed:
-                    self._closed = True
-                    self._changed.notify_all()
+                self._abandon()
 
     def times(self, times: dict[str, float], played: Rollout | Played) -> dict[str, float]:
         """Return the metrics of an iteration that learned from what was played.
@@ -108,10 +138,10 @@ class Actors:
             "system/policy_share": min(1.0, played.policy_s / (self.num_actors * total)),
             "system/env_restarts": played.restarts,
         }
-        if self.staleness:
-            waited_s = self._ahead_wait_s
-            metrics["system/ahead_wait_s"] = waited_s - self._ahead_told_s
-            self._ahead_told_s = waited_s
+        if self.staleness or self._mode == "threads":
+            waited = dict(self._waited)
+            metrics |= {name: seconds - self._told[name] for name, seconds in waited.items()}
+            self._told = waited
         if self._mode == "inline":  # this process did not wait while it played
             metrics["system/wait_share"] = max(0.0, times["system/wait_share"] - busy_s / total)
         return metrics | worker_times(busy_s, total, self._pool.size) if self._mode == "actors" else metrics
@@ -119,32 +149,59 @@ class Actors:
     def state_dict(self) -> dict[str, Any]:
         """Where the environments stand, and the older weights that rollouts to come are played by."""
         by_name = self._parts.by_name
-        older = {str(k): by_name([one.state_dict() for one in each]) for k, each in enumerate(self._weights[:-1])}
+        older = {str(k): by_name([one.state_dict() for one in each]) for k, each in enumerate(self._older)}
         return {"start": self._start.state_dict(self._parts), "older": older}
 
     def load_state_dict(self, state: Mapping[str, Any], *newest: Weights) -> None:
         """Take over what `state_dict` gave, with the newest weights, which learners keep."""
         self._start = ResumePoint.restore(state["start"], self._parts, self.num_actors)
-        older = [self._parts.in_order(state["older"][str(k)]) for k in range(self.staleness)]
-        self._weights = [*([Weights(**one) for one in each] for each in older), newest]
+        older = [self._parts.in_order(state["older"][str(k)]) for k in range(len(self._older))]
+        kept: list[Policies] = [[Weights(**one) for one in each] for each in older]
+        self._weights = [*kept, newest] if self.sync_every == 1 else kept
+        self._next = newest[0].version
+
+    @property
+    def _older(self) -> list[Policies]:
+        """The weights that actors play and learners may have no more."""
+        return self._weights[:-1] if self.sync_every == 1 else self._weights
 
     def _source(self, first: int) -> Source:
+        come = self._version, self._start, first
+        if self._mode == "threads":
+            depth = max(self.staleness, 1)
+            return play_in_threads(self._config, self.num_actors, depth, *come, self._abandon, self._wait_for_room)
         if self._mode == "actors":
-            source = play_on_pool(self._config, self._pool, self.num_actors, self._version, self._start, first)
+            source = play_on_pool(self._config, self._pool, self.num_actors, *come)
         else:
-            source = play_here(self._config, self._version, self._start, first)
-        return prefetch(source, self.staleness) if self.staleness else source
+            source = play_here(self._config, *come)
+        return prefetch(source, self.staleness, self._wait_for_room) if self.staleness else source
 
     def _version(self, iteration: int) -> Policies:
         """The weights that play this rollout, once they are there."""
-        wanted = max(iteration - self.staleness, 0)
+        learned = max(iteration - self.staleness, 0)
+        wanted = learned - learned % self.sync_every
         with self._changed:
             asked = time.perf_counter()
             self._changed.wait_for(lambda: self._closed or self.newest[0].version >= wanted)
-            self._ahead_wait_s += time.perf_counter() - asked
+            self._waited["system/ahead_wait_s"] += time.perf_counter() - asked
             if self._closed:
                 raise Abandoned
             return next(weights for weights in self._weights if weights[0].version == wanted)
+
+    def _wait_for_room(self, seconds: float) -> None:
+        with self._changed:
+            self._waited["system/queue_wait_s"] += seconds
+
+    def _abandon(self) -> None:
+        """Let nobody wait for weights any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def count_actors(mode: Mode, num_actors: int) -> int:
+    """Return how many actors there are, of so many that are asked for."""
+    return num_actors if mode in ("threads", "actors") else 1
 
 
 def play_here(config: RolloutConfig, versions: Versions, start: ResumePoint, first: int) -> Source:
@@ -162,7 +219,7 @@ def check_shares(threads: int, mode: Mode, staleness: int, pool: Pool) -> None:
     """Raise ConfigError where a learner in torch, whose threads are the process's, would share them with who plays."""
     ahead = mode == "prefetch" or (mode == "actors" and staleness > 0)
     require(
-        threads == 1 or not (ahead and pool.in_process),
+        threads == 1 or not (mode == "threads" or (ahead and pool.in_process)),
         f"threads={threads}: what plays ahead (rollouts={mode}) and what learns would share them in one process, by "
         "chance; use threads=1, rollouts=inline or compute=local",
     )

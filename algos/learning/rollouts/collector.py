@@ -48,9 +48,10 @@ class RolloutConfig:
     num_steps: int  # T
     groups: int  # parts of the environments that are acted on in turn, while the others step
     fused: Fused  # whether native environments may choose and step in one call, which changes no number
-    exploration: Exploration | None = None  # of off-policy actors, which need no log-probabilities; None: the head's
+    exploration: tuple[Exploration, ...] = ()  # of each part, off-policy: no log-probabilities; (): the head's
     num_actors: int = 1  # that play so many environments each
     policies: Parts | None = None  # several, and whose rows each acts for; None: one acts for all
+    device: str = "cpu"  # that policies act on
 
     @property
     def parts(self) -> Parts:
@@ -101,10 +102,12 @@ class Collector:
         self._envs = Environments(venv, self._parts, config.seed, actor, replayed=config.vec.seeded_slots)
         self._venv = venv
         self._actors = [
-            VersionsActor(part.architecture, part.versions) if part.versions else make_actor(part.architecture)
+            VersionsActor(part.architecture, part.versions)
+            if part.versions
+            else make_actor(part.architecture, config.device)
             for part in self._parts.each
         ]
-        fused = config.fused == "auto" and self._parts.single
+        fused = config.fused == "auto" and self._parts.single and config.device == "cpu"
         self._player = make_player(config.architecture, venv) if fused else None
         self._at: ResumePoint | None = None  # where the environments stand; None: nobody knows
         self._num_rows = N = config.vec.num_envs * config.env.seats
@@ -131,7 +134,7 @@ class Collector:
         if not self.is_at(start):
             start = self._envs.enter(start, iteration)
         self._at = None  # until the rollout is whole
-        noise, state = self._draw(iteration, weights[0]), start.state.copy()
+        noise, state = self._draw(iteration, weights), start.state.copy()
         if self._player is not None:
             self._player.load(weights[0])
             steps = self._player.play(noise[0])
@@ -143,7 +146,7 @@ class Collector:
         else:
             traces, over, env_s = self._step(weights, noise, start, state)
             # They waited together, which counts once.
-            known: dict[str, Any] = {"explored": config.exploration is not None, "metrics": len(config.env.metrics)}
+            known: dict[str, Any] = {"explored": bool(config.exploration), "metrics": len(config.env.metrics)}
             played = [traces[k].steps(0.0 if k else env_s, **known) for k in learn]
             lives = [traces[k].lives for k in learn]
             self._envs.obs = [trace.obs[T] for trace in traces]
@@ -174,19 +177,20 @@ class Collector:
         mine = self._parts.mine(k, who)  # the others' memory is nothing to it
         return replace(point, state=state if mine is None else np.where(mine[:, None], state, 0))
 
-    def _draw(self, iteration: int, weights: Weights) -> list[NDArray[np.float32]]:
+    def _draw(self, iteration: int, weights: Policies) -> list[NDArray[np.float32]]:
         """Return the noise of a rollout's actions, of each part by keys of its own."""
         config, worlds, drawn = self._config, self._config.vec.num_envs, []
         for k, part in enumerate(self._parts.each):
             generator = keyed_generator(config.seed, Stream.ACTION, iteration, self._index + (k << 32))
-            lead, head = (config.num_steps, worlds * len(part.seats)), part.architecture.head
-            if config.exploration is None:
+            rows, head = worlds * len(part.seats), part.architecture.head
+            lead = config.num_steps, rows
+            if not config.exploration:
                 drawn.append(head.draw(generator, lead))
                 continue
-            step = weights.steps
+            step = weights[k].steps
             if step is None:  # every rollout has as many
-                step = weights.version * config.num_steps * self._num_rows * config.num_actors
-            drawn.append(config.exploration.draw(head, generator, lead, step, self._index * self._num_rows))
+                step = weights[k].version * config.num_steps * rows * config.num_actors
+            drawn.append(config.exploration[k].draw(head, generator, lead, step, self._index * rows))
         return drawn
 
     def _step(

@@ -19,9 +19,12 @@ def play_on_pool(
     pool.ask(actors)
     workers = [pool.stateful(functools.partial(RolloutWorker, config, index)) for index in range(actors)]
     iteration = first
+    sent: Policies | None = None
     try:
         while True:
-            weights = pool.broadcast(versions(iteration))
+            policies = versions(iteration)
+            if policies is not sent:  # several rollouts may be played by the same
+                weights, sent = pool.broadcast(policies), policies
             # What brings environments to where they are is sent to those alone that are not there.
             new = iteration == first
             points = (start if new else start.light).split(actors)

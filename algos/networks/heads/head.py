@@ -239,7 +239,7 @@ class LeafHead(Head):
         if self.kind == "tanh":
             action = quick_tangent(out)
             return action if noise is None else np.minimum(np.maximum(action + noise, -one), one)
-        mean, log_std = np.split(out, 2, axis=1)
+        mean, log_std = out[:, : out.shape[1] // 2], out[:, out.shape[1] // 2 :]
         if noise is None:
             return quick_tangent(mean)
         low, high = map(np.float32, LOG_STD)

@@ -1,5 +1,6 @@
 """Which policy acts for whom: one for each role, or as a mapping of policies to roles and agents says."""
 
+import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -51,7 +52,8 @@ def divide(env: EnvSpec, policies: Mapping[str, Any] | None) -> list[Role]:
     """Return whom each policy acts for, as a role of its name; in the order of their first seats.
 
     Args:
-        policies: name -> the name of a role or of an agent, or a list of them; None: one for each role.
+        policies: name -> the name of a role or of an agent, or of agents alike, as `red_*`, or a list of them; None:
+            one for each role.
 
     Raises:
         ConfigError: an agent has none or two, or those of one see or do different things.
@@ -72,10 +74,11 @@ def divide(env: EnvSpec, policies: Mapping[str, Any] | None) -> list[Role]:
         require(listed, f"{key}: {name} must be a role, an agent, or a list of them; {_choices(env)}")
         agents: list[str] = []
         for word in words:
-            found = word in roles or word in known
+            found = roles[word].agents if word in roles else fnmatch.filter(known, word) if "*" in word else [word]
             close = nearest(word, [*roles, *known])
-            require(found, f"{key}: env.id={env.id} has neither a role nor an agent '{word}'; {close}")
-            agents += roles[word].agents if word in roles else (word,)
+            there = bool(found) and all(agent in known for agent in found)
+            require(there, f"{key}: env.id={env.id} has neither a role nor an agent '{word}'; {close}")
+            agents += found
         for agent in agents:
             require(agent not in taken, f"{key}: {agent} has two policies, {taken.get(agent)} and {name}; give it one")
             taken[agent] = str(name)

@@ -90,7 +90,8 @@ def test_nobody_learns_from_what_opponents_do() -> None:
             # The learner's side is told of the end of every episode, as one of two always is the learner's.
             assert (rollout.reward[t].reshape(4, seats)[over] != 0).any(axis=1).all()
         (newest,) = one.weights()
-        one.actors.publish(*one.frozen.acting([replace(newest, version=iteration + 1)]))
+        acting = one.frozen.acting([replace(newest, version=iteration + 1)])
+        one.actors.publish(iteration + 1, lambda acting=acting: acting)
     with_rollouts.close()
     assert met > 40
 

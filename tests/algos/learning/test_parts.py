@@ -170,6 +170,11 @@ def test_who_plays_a_seat_may_change_whenever_its_world_restarts(lstm: bool) -> 
                 assert_same(got, want)
 
 
+def test_agents_of_like_names_are_named_together() -> None:
+    parts = config(env_spec(**ALIKE), {"first": "one_0", "rest": ["*_1", "one_2", "one_3"]}).parts
+    assert [(part.name, part.seats) for part in parts.each] == [("first", (0,)), ("rest", (1, 2, 3))]
+
+
 @pytest.mark.parametrize(
     ("policies", "said"),
     [
@@ -177,6 +182,8 @@ def test_who_plays_a_seat_may_change_whenever_its_world_restarts(lstm: bool) -> 
         ({"a": "other"}, "no policy acts for one_1, one_2; name them too"),
         ({"a": "other", "b": "oen"}, "has neither a role nor an agent 'oen'; did you mean 'one'?"),
         ({"a": "other", "b": ["one", "one_1"]}, "one_1 has two policies, b and b; give it one"),
+        ({"a": "other", "b": "two_*"}, "has neither a role nor an agent 'two_*'"),
+        ({"a": "other", "b": ["one_1", "one_*"]}, "one_1 has two policies, b and b; give it one"),
         ({"a b": "other"}, "'a b' is no name for a policy"),
         ({}, "names no policy; leave it at null for one for each role"),
         (

@@ -1,6 +1,7 @@
 """Rollouts: they depend on where they start, the weights and their number, and on nothing else."""
 
 import contextlib
+import functools
 import itertools
 import logging
 import os
@@ -19,6 +20,7 @@ import pytest
 from gymnasium import spaces
 from learned import assert_same, followed, played, weights
 
+from algos.learning import flow
 from algos.learning.async_evaluation import evaluate_on_worker
 from algos.learning.episodes import Moments
 from algos.learning.onpolicy.normalize import Normalization
@@ -28,7 +30,8 @@ from algos.learning.rollouts.collector import Collector, RolloutConfig, playable
 from algos.learning.rollouts.pool_actors import play_on_pool
 from algos.learning.rollouts.resume_point import ResumePoint
 from algos.learning.rollouts.rollout import Rollout, join
-from algos.networks.architecture import Architecture
+from algos.learning.rollouts.thread_actors import play_in_threads
+from algos.networks.architecture import Architecture, Weights
 from algos.networks.heads import make_head
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
@@ -289,17 +292,105 @@ def test_actors_side_by_side_are_one_rollout() -> None:
         assert not np.array_equal(shares[0][0].obs, shares[1][0].obs)
 
 
-def test_rollout_k_is_played_by_the_weights_after_k_minus_staleness_updates() -> None:
-    of = config()
-    for mode in ("prefetch", "actors"):
-        actors = Actors(of, SerialPool(), mode, 1, 2, weights(of))
-        versions = []
-        rollouts = actors.rollouts()
-        for k in range(6):
+def publish(actors: Actors, version: int) -> None:
+    actors.publish(version, lambda: [weights(actors._config, version)])
+
+
+@pytest.mark.parametrize("mode", ["prefetch", "threads", "actors"])
+@pytest.mark.parametrize(
+    ("staleness", "sync_every", "expected"),
+    [(2, 1, [0, 0, 0, 1, 2, 3, 4, 5, 6]), (2, 3, [0, 0, 0, 0, 0, 3, 3, 3, 6]), (3, 2, [0, 0, 0, 0, 0, 2, 2, 4, 4])],
+)
+def test_rollout_k_is_played_by_the_last_weights_sent_k_minus_staleness_updates_on(
+    mode: Any, staleness: int, sync_every: int, expected: list[int]
+) -> None:
+    of, versions, asked = config(), [], []
+
+    def make(version: int) -> list[Weights]:
+        asked.append(version)
+        return [weights(of, version)]
+
+    actors = Actors(of, SerialPool(), mode, 1, staleness, weights(of), sync_every=sync_every)
+    with contextlib.closing(actors.rollouts()) as rollouts:
+        for k in range(9):
             versions.append(next(rollouts)[0].version)
-            actors.publish(weights(of, k + 1))
-        rollouts.close()
-        assert versions == [0, 0, 0, 1, 2, 3]
+            actors.publish(k + 1, functools.partial(make, k + 1))
+    assert versions == expected
+    assert asked == [k for k in range(1, 10) if k % sync_every == 0]  # nobody copies what no actor plays
+
+
+def test_in_line_actors_have_new_weights_as_often() -> None:
+    of, versions = config(), []
+    actors = Actors(of, SerialPool(), "inline", 1, 1, weights(of), sync_every=3)
+    with contextlib.closing(actors.rollouts()) as rollouts:
+        for k in range(7):
+            versions.append(next(rollouts)[0].version)
+            publish(actors, k + 1)
+    assert versions == [0, 0, 0, 3, 3, 3, 6]
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+@pytest.mark.parametrize("of", [config(), config(lstm=True, groups=2)], ids=["dense", "lstm"])
+def test_actors_in_threads_play_what_one_after_another_plays(of: RolloutConfig, staleness: int) -> None:
+    def run(mode: Any) -> list[Rollout]:
+        actors, rollouts = Actors(of, SerialPool(), mode, 3, staleness, weights(of), sync_every=2), []
+        with contextlib.closing(actors.rollouts()) as source:
+            for k in range(6):
+                rollouts += next(source)
+                publish(actors, k + 1)
+        return rollouts
+
+    before = threading.active_count()
+    expected = run("actors")
+    assert expected[0].reward.shape == (16, 12)
+    for rollout, other in zip(run("threads"), expected, strict=True):
+        assert_same(rollout, other)
+    assert threading.active_count() == before
+
+
+def test_actors_in_threads_wait_for_none_but_who_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the second is held up in its first share, the first plays as far ahead as there is room."""
+    of, held, begun, collect = config(), threading.Event(), threading.Semaphore(0), Collector.collect
+
+    def watched(self: Collector, weights: Any, start: ResumePoint, iteration: int) -> Any:
+        if self._index == 0:
+            begun.release()
+        else:
+            assert held.wait(60)
+        return collect(self, weights, start, iteration)
+
+    monkeypatch.setattr(Collector, "collect", watched)
+    start, taken = ResumePoint.first(8, of.architecture), []
+    source = play_in_threads(of, 2, 1, lambda k: [weights(of)], start, 0, held.set, lambda seconds: None)
+    learner = threading.Thread(target=lambda: taken.append(next(source)))
+    learner.start()
+    for _ in range(3):  # one share waits for the other's, one behind it, and a third for its place
+        assert begun.acquire(timeout=60)
+    assert not taken
+    held.set()
+    learner.join(60)
+    source.close()
+    assert taken[0][0][0].reward.shape == (16, 8)
+
+
+def test_an_actor_that_fails_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    of, before, count = config(), threading.active_count(), itertools.count()
+    collect = Collector.collect
+
+    def fail(self: Collector, weights: Any, start: ResumePoint, iteration: int) -> Any:
+        if self._index == 1 and iteration == 1:
+            raise ZeroDivisionError("in its second share")
+        next(count)
+        return collect(self, weights, start, iteration)
+
+    monkeypatch.setattr(Collector, "collect", fail)
+    actors = Actors(of, SerialPool(), "threads", 3, 0, weights(of))
+    source = actors.rollouts()
+    next(source)
+    publish(actors, 1)  # the others play one more share, and wait for weights that never come
+    with pytest.raises(ZeroDivisionError, match="second share"):
+        next(source)
+    assert threading.active_count() == before and 3 <= next(count) <= 5
 
 
 def test_who_plays_ahead_is_said_to_wait_until_its_weights_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,34 +410,65 @@ def test_who_plays_ahead_is_said_to_wait_until_its_weights_are_there(monkeypatch
         (rollout,) = next(source)
         assert waiting.wait(60) and actors.times(clock, rollout)["system/ahead_wait_s"] == 0.0
         now[0] = 13.0
-        actors.publish(weights(of, 1))
+        publish(actors, 1)
         found = [next(source)[0].version for _ in range(2)]
         assert found == [0, 1] and actors.times(clock, rollout)["system/ahead_wait_s"] == 3.0
         assert actors.times(clock, rollout)["system/ahead_wait_s"] == 0.0  # each is told once
     inline = Actors(of, SerialPool(), "inline", 1, 1, weights(of))
-    assert "system/ahead_wait_s" not in inline.times(clock, rollout)
+    assert not {"system/ahead_wait_s", "system/queue_wait_s"} & inline.times(clock, rollout).keys()
+
+
+def test_who_plays_ahead_is_said_to_wait_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors are sent no weights for long. Rollout 1 waits to be taken, and 2, from 10 s to 13 s, for its place."""
+    now, asked, full = [10.0], itertools.count(1), {5: threading.Event(), 7: threading.Event()}
+
+    def read() -> float:
+        value, number = now[0], next(asked)  # before and behind each offer
+        if number in full:
+            full[number].set()
+        return value
+
+    monkeypatch.setattr(flow, "time", SimpleNamespace(perf_counter=read))
+    of, clock = config(), {"system/iteration_s": 1.0, "system/wait_share": 0.0}
+    actors = Actors(of, SerialPool(), "prefetch", 1, 1, weights(of), sync_every=100)
+    with contextlib.closing(actors.rollouts()) as source:
+        (rollout,) = next(source)
+        assert full[5].wait(60) and actors.times(clock, rollout)["system/queue_wait_s"] == 0.0
+        now[0] = 13.0
+        next(source)
+        assert full[7].wait(60) and actors.times(clock, rollout)["system/queue_wait_s"] == 3.0
+        assert actors.times(clock, rollout)["system/queue_wait_s"] == 0.0  # each is told once
 
 
 @pytest.mark.parametrize("vec", [None, Native(num_envs=4, threads=1), CARTS], ids=["serial", "native", "vector"])
-@pytest.mark.parametrize(("mode", "staleness"), [("inline", 1), ("prefetch", 1), ("prefetch", 3), ("actors", 0)])
-def test_actors_go_on_from_their_state(mode: Any, staleness: int, vec: Vec | None) -> None:
+@pytest.mark.parametrize(
+    ("mode", "staleness", "sync_every"),
+    [
+        *[("inline", 1, 1), ("inline", 1, 3), ("prefetch", 1, 1), ("prefetch", 3, 1), ("prefetch", 1, 3)],
+        *[("actors", 0, 1), ("actors", 2, 3), ("threads", 0, 1), ("threads", 0, 3), ("threads", 3, 2)],
+    ],
+)
+def test_actors_go_on_from_their_state(mode: Any, staleness: int, sync_every: int, vec: Vec | None) -> None:
     of = config(vec=vec)
 
-    def run(actors: Actors, count: int) -> list[Rollout]:
+    def new() -> Actors:
+        return Actors(of, SerialPool(), mode, 2, staleness, weights(of), sync_every=sync_every)
+
+    def run(actors: Actors, first: int, count: int) -> list[Rollout]:
         rollouts, source = [], actors.rollouts()
-        for _ in range(count):
+        for k in range(first, first + count):
             rollouts += next(source)
-            actors.publish(weights(of, actors.newest[0].version + 1))
+            publish(actors, k + 1)
         source.close()
         return rollouts
 
-    whole = run(Actors(of, SerialPool(), mode, 2, staleness, weights(of)), 7)
-    first = Actors(of, SerialPool(), mode, 2, staleness, weights(of))
-    run(first, 4)
-    second = Actors(of, SerialPool(), mode, 2, staleness, weights(of))
-    second.load_state_dict(first.state_dict(), *first.newest)
-    for rollout, expected in zip(run(second, 3), whole[4:], strict=True):
-        assert_same(rollout, expected)
+    whole = run(new(), 0, 8)
+    for at in (3, 4):
+        first, second = new(), new()
+        run(first, 0, at)
+        second.load_state_dict(first.state_dict(), weights(of, at))
+        for rollout, expected in zip(run(second, at, 8 - at), whole[at:], strict=True):
+            assert_same(rollout, expected)
 
 
 @pytest.mark.parametrize(

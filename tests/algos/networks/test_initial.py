@@ -18,6 +18,9 @@ from paddock.config.experiment import build_algorithm, read_plain
 from paddock.reports.data import gather
 from paddock.reports.section_runs import list_runs
 from paddock.rerun import rerun
+from paddock.runs import provenance
+from paddock.runs.checkpoint import read, write_atomically
+from paddock.runs.folder import INITIAL
 
 CARTPOLE = ["env=cartpole", "algo.hidden=[8,6]"]
 PENDULUM = ["env=pendulum", "algo.hidden=[8,6]"]
@@ -239,6 +242,29 @@ def test_a_run_that_began_with_a_policy_needs_no_other_run_to_go_on_or_to_be_rep
         (cut / name).unlink()
     paddock.run(*words(cut, 4, *PPO, f"init_from={theirs}"), progress=False)
     assert final_state(cut) == final_state(run)
+
+
+def test_a_run_killed_as_it_begins_has_the_policy_that_its_provenance_names(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(path: Path, content: bytes) -> None:
+        write_atomically(path, content)
+        if path.name == "provenance.json":
+            raise Killed
+
+    theirs = shutil.copytree(source, tmp_path / "theirs")
+    line = words(tmp_path / "run", 1, *PPO, f"init_from={theirs}")
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(provenance, "write_atomically", kill)
+        paddock.run(*line, progress=False)
+    es = ["algo=es", "env=cartpole", "algo.population=4", PLAIN, "env.max_episode_steps=20"]
+    paddock.run(*words(theirs, 3, *es), progress=False)  # in the meantime
+    paddock.run(*line, progress=False)
+    told = json.loads((tmp_path / "run" / "provenance.json").read_text())["init_from"]
+    assert told["iteration"] == read(tmp_path / "run" / INITIAL)["facts"]["iteration"] == 2
 
 
 def test_a_policy_that_does_not_fit_is_one_line_and_leaves_no_trace(source: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,37 @@ def test_images_and_memory_go_through_torch(lstm: bool, shared: bool) -> None:
     np.testing.assert_array_equal(out, expected.detach())
     np.testing.assert_array_equal(after, remembered.detach())
     assert bool(np.any(after != state)) == lstm
+
+
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+)
+@pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["numbers", "image"])
+@pytest.mark.parametrize("lstm", [False, True])
+def test_threads_act_on_a_device_beside_each_other(device: str, observation: spaces.Space, lstm: bool) -> None:
+    """Each with weights of its own: what one is given tells nothing of another's."""
+    arch, count = architecture(observation, lstm=lstm), 3
+    generator = np.random.default_rng(0)
+    observation.seed(0)
+    obs = np.stack([observation.sample() for _ in range(16)])
+    state = generator.standard_normal((16, arch.state_width)).astype(np.float32)
+
+    def play(k: int) -> list[np.ndarray]:
+        actor, found = TorchActor(arch, device), []
+        for turn in range(5):
+            actor.load(weights_of(jolted(arch, seed=k)))
+            found.append(np.concatenate(actor.act(np.roll(obs, k + turn, 0), state), 1))
+        assert actor.log_std.shape == (arch.head.num_log_std,)
+        return found
+
+    with ThreadPoolExecutor(count) as pool:
+        together = list(pool.map(play, range(count)))
+    for k, found in enumerate(together):
+        network = jolted(arch, seed=k)
+        for turn, given in enumerate(found):
+            seen = torch.from_numpy(np.roll(obs, k + turn, 0))
+            expected = torch.cat(network.act(seen, torch.from_numpy(state)), 1).detach().numpy()
+            np.testing.assert_allclose(given, expected, rtol=0, atol=2e-3 if device == "cuda" else 1e-5)
 
 
 def test_a_sequence_is_its_steps_with_an_empty_memory_at_each_start() -> None:

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from algos.learning.offpolicy.exploration import AddedNoise, EpsilonGreedy, OwnNoise
 from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
-from algos.learning.offpolicy.operators import Pace
+from algos.learning.offpolicy.pace import Pace
 from algos.networks.heads import LOWEST, LeafHead, make_head
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
@@ -46,17 +46,31 @@ VARIANTS = {
     "dqn": CARTPOLE,
     "prioritized": [*CARTPOLE, "algo.priority_exponent=0.6", "algo.n_step=3", "algo.importance_updates=50"],
     "dueling": [*CARTPOLE, "algo.dueling=true", "algo.double=false", "algo.tau=0.5", "env.max_episode_steps=9"],
+    "c51": [
+        *(*CARTPOLE, "algo.atoms=7", "algo.v_min=0", "algo.v_max=20", "algo.n_step=3", "env.max_episode_steps=9"),
+        *("algo.priority_exponent=0.6", "algo.updates_per_step=0.25"),
+    ],
+    "quantiles": [*CARTPOLE, "algo.quantiles=5", "algo.dueling=true", "algo.rollouts=prefetch", "algo.tau=0.5"],
     "rainbow": [
         *("experiment=rainbow_cartpole", "algo.atoms=7", "algo.noisy_sigma=0.4", "algo.importance_updates=50"),
         *("env.max_episode_steps=9", "algo.rollouts=actors", "algo.updates_per_step=0.25"),
     ],
     "apex": [*CARTPOLE, "algo.rollouts=actors", "algo.epsilon_ladder=true", "algo.priority_exponent=0.6"],
+    "threads": [
+        *(*CARTPOLE, "algo.rollouts=threads", "algo.epsilon_ladder=true", "algo.priority_exponent=0.6"),
+        *("vec.num_envs=2", "algo.num_actors=2", "algo.staleness=2", "algo.sync_every=12"),
+    ],
+    "rare": ["algo=sac", *PENDULUM, "algo.sync_every=12"],
     "sac": ["algo=sac", *PENDULUM],
     "prefetch": ["algo=sac", *PENDULUM, "algo.rollouts=prefetch", "algo.learn_alpha=false", "algo.n_step=2"],
     "choices": ["algo=sac", "env=cartpole", "env.max_episode_steps=9", "algo.updates_per_step=0.3"],
     "td3": ["algo=td3", *PENDULUM],
     "ddpg": ["algo=ddpg", *PENDULUM, "vec=native"],
     "agents": [*("algo=dqn", "env=relay", "algo.n_step=2", "algo.priority_exponent=0.6", "algo.epsilon_steps=100")],
+    "policies": [
+        *("algo=dqn", "env=relay", "algo.policies={two: [runner_0, runner_2], one: runner_1}", "algo.warmup=34"),
+        *("algo.priority_exponent=0.6", "algo.epsilon_steps=100", "algo.rollouts=actors"),
+    ],
     "r2d2": [*RECURRENT, "algo.epsilon_ladder=true", "env.max_episode_steps=9"],
     "pqn": [*PARALLEL, "algo.layer_norm=false", "env.max_episode_steps=9"],
     "normed": [*PARALLEL, "algo.rollouts=actors", "algo.q_lambda=0.9", "algo.reward_scale=0.1"],
@@ -84,7 +98,7 @@ def advance(algo: Any, rows: int) -> list[dict[str, float]]:
 
 
 def acting(algo: Any) -> np.ndarray:
-    return algo.policy().parameters
+    return np.concatenate([one.parameters for one in algo.weights()])
 
 
 def test_choices_of_soft_actors_learn_without_torch_unless_it_is_asked_for(tmp_path: Path) -> None:
@@ -121,25 +135,33 @@ def test_interrupted_after_any_row_it_goes_on_the_same(variant: str, tmp_path: P
         np.testing.assert_array_equal(acting(second), acting(whole))
 
 
-@pytest.mark.parametrize("variant", ["dqn", "prioritized", "sac", "td3", "r2d2", "pqn"])
+@pytest.mark.parametrize("variant", ["dqn", "prioritized", "c51", "quantiles", "rainbow", "sac", "td3", "r2d2", "pqn"])
 def test_where_environments_step_and_on_how_many_threads_changes_no_number(variant: str, tmp_path: Path) -> None:
     walker = ["env=bipedal"] if variant in ("sac", "td3") else []  # which has the same bits in C
     here = [["vec=serial"], ["vec=multiprocess", "vec.workers=2"]]
-    native = [["vec=native", "vec.threads=2", "algo.threads=2"], ["vec=native", "algo.fused=never"]]
-    dense = variant != "r2d2"  # torch has other last bits on two threads
-    for group in ([*here, *native],) if walker else (here, native) if dense else (here,):
+    torch = variant in ("c51", "quantiles", "rainbow", "r2d2")  # which has other last bits on two threads
+    threads = ["vec.threads=2"] if torch else ["vec.threads=2", "algo.threads=2"]
+    native = [["vec=native", *threads], ["vec=native", "algo.fused=never"]]
+    for group in ([*here, *native],) if walker else (here, native):
         found = [advance(algorithm(variant, tmp_path / "-".join(words), *walker, *words), 8) for words in group]
         assert all(rows == found[0] for rows in found)
 
 
-@pytest.mark.parametrize("variant", ["dqn", "r2d2", "pqn"])
+@pytest.mark.parametrize("variant", ["dqn", "c51", "quantiles", "rainbow", "r2d2", "pqn"])
 def test_who_plays_ahead_changes_no_number(variant: str, tmp_path: Path) -> None:
     ahead = ["algo.num_actors=1", "algo.staleness=1"]
     found = [advance(algorithm(variant, tmp_path / m, f"algo.rollouts={m}", *ahead), 8) for m in ("prefetch", "actors")]
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("variant", ["prioritized", "sac", "pqn"])
+@pytest.mark.parametrize("variant", ["threads", "r2d2", "pqn"])
+def test_actors_in_threads_and_on_a_pool_play_the_same(variant: str, tmp_path: Path) -> None:
+    same = ["algo.num_actors=2", "algo.staleness=1", "vec.num_envs=2"]
+    found = [advance(algorithm(variant, tmp_path / m, f"algo.rollouts={m}", *same), 8) for m in ("threads", "actors")]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("variant", ["prioritized", "rainbow", "threads", "sac", "r2d2", "pqn", "policies"])
 def test_killed_and_resumed_equals_undisturbed(variant: str, tmp_path: Path, start: Callable[..., Command]) -> None:
     undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
     assert call_main(*command(variant, undisturbed, "compute=serial")) == 0
@@ -211,6 +233,12 @@ def test_the_warm_up_draws_every_action_alike(kind: Any) -> None:
         (["algo=dqn", "algo.warmup=0"], "algo.warmup=0"),
         (["algo=dqn", "algo.n_step=65"], "n_step"),
         (["algo=dqn", "algo.backend=torch", "algo.rollouts=prefetch", "algo.threads=2"], "use threads=1"),
+        (["algo=dqn", "algo.backend=torch", "algo.rollouts=threads", "algo.threads=2"], "use threads=1"),
+        (
+            ["algo=dqn", "algo.num_steps=32", "algo.sync_every=400"],
+            "sync_every=400 is not a multiple of algo.num_steps=32",
+        ),
+        (["algo=sac", "env=pendulum", "algo.sync_every=0"], "sync_every=0 must be positive, or null"),
         (["algo=dqn", "algo.backend=dense", "algo.quantiles=3"], "algo.quantiles=3: this is learned in torch alone"),
         (["algo=dqn", "algo.backend=dense", "algo.atoms=3"], "algo.atoms=3: this is learned in torch alone"),
         (["algo=dqn", "algo.atoms=51", "algo.quantiles=3"], "two ways to learn of returns; set one to null"),

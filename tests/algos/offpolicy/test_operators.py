@@ -13,7 +13,6 @@ from transitions import World
 
 from algos.learning.flow import prefetch
 from algos.learning.offpolicy.operators import (
-    Pace,
     Update,
     concurrently,
     count,
@@ -23,6 +22,7 @@ from algos.learning.offpolicy.operators import (
     store,
     train,
 )
+from algos.learning.offpolicy.pace import Pace, Paces
 from algos.learning.rollouts.rollout import Rollout
 
 
@@ -43,12 +43,16 @@ class Stage:
             raise ZeroDivisionError(what)
         self.told.append(what)
 
-    def rollouts(self) -> Generator[Rollout, None, None]:
+    @property
+    def paces(self) -> Paces:
+        return Paces({"": self.pace})
+
+    def rollouts(self) -> Generator[list[Rollout], None, None]:
         world = World(lanes=2, seed=1)
         try:
             for k in range(6):
                 self.tell(f"play {k}")
-                yield world.play(4)
+                yield [world.play(4)]
         finally:
             self.closed += 1
 
@@ -70,12 +74,13 @@ class Stage:
     def plan(self, ahead: int = 0) -> Generator[tuple[dict[str, float], Any], None, None]:
         """DQN's, whole."""
         this: Any = self
+        pace = self.paces
         played = prefetch(self.rollouts(), ahead) if ahead else self.rollouts()
-        acting = store(count(played, self.pace), this, self.pace)
+        acting = store(count(played, pace), [this], pace)
         learning = train(replayed(this, 3, self.pace), this, self.pace, lambda: self.pace.step / 100)
         learning = reprioritize(learning, this)
-        turns = concurrently(acting, learning, self.pace, lambda: self.tell("publish"))
-        return report(turns, self.pace, 8, ("dqn/rate",), ())
+        turns = concurrently(acting, [learning], pace, lambda: self.tell("publish"))
+        return report(turns, pace, 8, [("dqn/rate",)], ())
 
 
 def updates(first: int, *sizes: int) -> list[str]:
@@ -134,6 +139,7 @@ def test_a_row_is_told_once_so_many_steps_were_passed() -> None:
     stage.pace.warmup = 1000
     nothing: list[Update] = []
     learning = (update for update in nothing)
-    turns = concurrently(count(stage.rollouts(), stage.pace), learning, stage.pace, lambda: None)
-    with closing(report(turns, stage.pace, 20, (), ())) as plan:
+    pace = stage.paces
+    turns = concurrently(count(stage.rollouts(), pace), [learning], pace, lambda: None)
+    with closing(report(turns, pace, 20, [()], ())) as plan:
         assert [row["step"] for row, _ in plan] == [24, 40]  # 20 and 40 are passed by rollouts of 8 steps

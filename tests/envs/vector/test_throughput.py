@@ -19,7 +19,7 @@ from paddock.runs.loop import memory_gb
 
 ALWAYS = {f"system/{name}" for name in ("iteration_s", "learn_s", "wait_s", "learn_share", "wait_share")}
 ACTING = {f"system/{name}" for name in ("env_s", "policy_s", "env_share", "policy_share", "eval_wait_s")}
-AHEAD = {"system/ahead_wait_s"}
+AHEAD = {"system/ahead_wait_s", "system/queue_wait_s"}
 WORKING = {"system/worker_s", "system/idle_share"}
 GRADIENTS = ["algo.hidden=[8]", "algo.num_steps=8", "vec.num_envs=2", "algo.eval_every=2", "algo.eval_episodes=2"]
 POET = ["algo=poet", "env=poles", "algo.hidden=[4]", "algo.population=4", "algo.eval_episodes=1"]
@@ -32,10 +32,11 @@ POET = ["algo=poet", "env=poles", "algo.hidden=[4]", "algo.population=4", "algo.
         (POET, ALWAYS | WORKING),
         (["algo=ppo", *GRADIENTS], ALWAYS | ACTING),
         (["algo=ppo", *GRADIENTS, "algo.rollouts=prefetch"], ALWAYS | ACTING | AHEAD),
+        (["algo=ppo", *GRADIENTS, "algo.rollouts=threads", "algo.num_actors=2"], ALWAYS | ACTING | AHEAD),
         (["algo=ppo", *GRADIENTS, "algo.rollouts=actors", "algo.num_actors=2"], ALWAYS | ACTING | WORKING),
         (["algo=a2c", *GRADIENTS], ALWAYS | ACTING),
     ],
-    ids=["es", "poet", "ppo", "ppo prefetch", "ppo actors", "a2c"],
+    ids=["es", "poet", "ppo", "ppo prefetch", "ppo threads", "ppo actors", "a2c"],
 )
 def test_every_row_has_the_times_and_their_shares(overrides: list[str], keys: set[str]) -> None:
     config: Any = OmegaConf.to_container(compose_alone(overrides), resolve=True)

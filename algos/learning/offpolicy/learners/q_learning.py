@@ -40,11 +40,11 @@ class QLearning(FromReplay):
         """How action values descend."""
         return QObjective(self.double, self.huber, self.tau, self.target_every, self.max_grad_norm)
 
-    def _head(self) -> Head:
-        return one_choice(self.action_space, self.group)
+    def _head(self, actions: Space[Any]) -> Head:
+        return one_choice(actions, self.group)
 
-    def _exploration(self, num_envs: int) -> EpsilonGreedy:
-        ladder = num_envs if self.epsilon_ladder else 0
+    def _exploration(self, rows: int) -> EpsilonGreedy:
+        ladder = rows if self.epsilon_ladder else 0
         return EpsilonGreedy(self.warmup, self.epsilon_start, self.epsilon_end, self.epsilon_steps, ladder)
 
     def _priorities(self) -> Priorities | None:
