@@ -104,7 +104,11 @@ def test_rows_are_judged_and_who_is_missing_is_named(
 ) -> None:
     monkeypatch.setattr(whole, "Player", Scripted)
     monkeypatch.setattr(bench.ppo, "Player", Scripted)
-    monkeypatch.setattr(whole, "reach_ours", lambda seed: {"rate": 2.0, "process_s": 2.0, "steps": 4000})
+    ours = {
+        "serial": {"rate": 2.0, "process_s": 2.0, "steps": 4000},
+        "native": {"rate": 1.0, "process_s": 1, "steps": 4},
+    }
+    monkeypatch.setattr(whole, "reach_ours", lambda seed, vec: ours[vec])
     monkeypatch.setattr(whole, "reach_theirs", lambda seed, _: {"rate": 20.0, "process_s": 20.0, "steps": 6000})
     report, rows = tmp_path / "report.json", [name for name in bench.ROWS if name not in ("sac_small", "dqn_small")]
     assert bench.main(["--rows", *rows, "--repeats", "2", "--json", str(report)]) == 0
@@ -116,6 +120,7 @@ def test_rows_are_judged_and_who_is_missing_is_named(
     assert "9 MB / paddock, prioritized: median 3.60 of 3.60; target 1 reached" in told
     assert "4 s / paddock: median 2.00 of 2.00 2.00; target 1 reached" in told
     assert "sb3 / paddock: median 10.00 of 10.00 10.00; target 8 reached" in told
+    assert "sb3 / paddock vec=native: median 20.00 of 20.00 20.00; target 8 reached" in told
     assert "paddock / sb3: median 4.00 of 4.00 4.00; target 3 reached" in told
     assert "0.2 ms / paddock: median 2.00 of 2.00 2.00; target 1 reached" in told
     assert "two workers / inline: median 1.80 of 1.80 1.80; target 1.5 reached" in told

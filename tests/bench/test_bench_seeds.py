@@ -12,6 +12,7 @@ import gymnasium
 import pytest
 
 from scripts.bench.peers import paddock_ppo
+from scripts.bench.ppo import Missing
 from scripts.bench.runs import seeds as bench
 
 
@@ -85,3 +86,13 @@ def test_a_row_is_reached_where_intervals_overlap(theirs: tuple[float, ...], rea
     judged = bench.judge(scores)
     assert judged["reached"] is reached and judged["sides"]["paddock"]["mean"] == pytest.approx(5 / 3)
     assert (judged["above"] == 0.0) is not reached
+
+
+def test_a_peer_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def score(side: str, *_: Any) -> dict[str, Any]:
+        raise Missing("ModuleNotFoundError: No module named 'stable_baselines3'")
+
+    monkeypatch.setattr(bench, "score", score)
+    assert bench.main(["--quick"]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "No module named 'stable_baselines3'" in last and "--peers PYTHON" in last

@@ -28,7 +28,7 @@ def lose(server: Server) -> dict[str, float]:
             venv.step(actions[t % 32])
         link = link_of(venv)
         assert link._wire is not None
-        link._wire._answers.cancel()
+        link._wire._stream.cancel()
         begun = time.perf_counter()
         venv.step(actions[0])
         found["reconnect_s"] = time.perf_counter() - begun

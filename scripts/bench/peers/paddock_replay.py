@@ -217,7 +217,7 @@ def gather(zeros: str, whole: bool, updates: int, seed: int) -> dict[str, Any]:
             assert architecture.inputs.sparse is not None, f"{zeros} has few zeros"
             if whole:
                 vars(architecture.inputs)["sparse"] = None  # in place of the property that was cached
-            learner = algorithm._learner(architecture)
+            learner = algorithm._learner(architecture, seed)
             batch = algorithm.replay.sample(0, AT_ONCE, algorithm.batch_size)
             learner.update(batch, algorithm.rate)
             started = time.process_time()

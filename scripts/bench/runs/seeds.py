@@ -26,7 +26,7 @@ from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.reports.statistics import improvement, interval, mean  # noqa: E402
 from scripts.bench.harness import Report, command_line, describe_machine, finish, list_versions, versions  # noqa: E402
 from scripts.bench.peers.paddock_ppo import SAME_NAME  # noqa: E402
-from scripts.bench.ppo import OURS, Player  # noqa: E402
+from scripts.bench.ppo import OURS, Missing, Player  # noqa: E402
 
 ROWS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {  # experiment, and the environment as Gymnasium names it
@@ -68,10 +68,14 @@ def main(arguments: list[str] | None = None) -> int:
             side, seed = job
             return side, seed, score(side, recipe, seed, options.peers)
 
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            for side, seed, scored in threads.map(play, owed):
-                row["scores"][side][str(seed)] = scored
-                finish(report, options.json, reached=True)
+        try:
+            with ThreadPoolExecutor(AT_ONCE) as threads:
+                for side, seed, scored in threads.map(play, owed):
+                    row["scores"][side][str(seed)] = scored
+                    finish(report, options.json, reached=True)
+        except Missing as missing:
+            print(f"{name}: {missing}; name an interpreter that has stable-baselines3: --peers PYTHON")
+            return 1
         row |= judge(row["scores"])
         print(render(name, row), flush=True)
     return finish(report, options.json, all(report["rows"][name]["reached"] for name in options.rows))
