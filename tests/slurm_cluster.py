@@ -6,10 +6,11 @@ it; its tests are then skipped where Slurm is missing.
 
 import contextlib
 import os
+import random
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from conftest import wait_until
 
 NODES, CPUS, MEMORY_MB = 3, 4, 4000  # what the nodes claim to have; Slurm believes them
 DAEMONS = ("munged", "slurmctld", "slurmd")
+STARTS = 4  # of a cluster whose daemons end meanwhile
+SINFO_S = 5.0
+TOLD = 1500  # characters of a log in an error
+FIRST_PORT = 10_000
 DAEMON_PATH = os.environ.get("PATH", "") + ":/usr/sbin"
 
 # A requeued job waits until its old credentials have expired: cred_expire, which is two minutes where nobody says so.
@@ -74,11 +79,38 @@ class Slurm:
         return self.call("squeue", "-h", "-r", "-t", "all", "-o", "%T", "-j", job).strip()
 
 
+class DaemonEnded(Exception):
+    """A daemon has ended while its cluster started."""
+
+
 @contextlib.contextmanager
 def open_slurm(folder: Path, nodes: int = NODES, cpus: int = CPUS) -> Iterator[Slurm]:
-    """Start a cluster in an empty folder and wait until its nodes are idle; afterwards its jobs and itself are gone."""
+    """Start a cluster in an empty folder and wait until its nodes are idle; afterwards its jobs and itself are gone.
+
+    Where one of its daemons ends meanwhile, as it does when somebody else has taken its port, it is started anew.
+
+    Raises:
+        DaemonEnded: in every one of the starts.
+    """
+    with contextlib.ExitStack() as stack:
+        for start in range(1, STARTS + 1):
+            try:
+                slurm = stack.enter_context(_started(folder / str(start), nodes, cpus))
+                break
+            except DaemonEnded:
+                if start == STARTS:
+                    raise
+        try:
+            yield slurm
+        finally:
+            slurm.call("scancel", "-u", "root")
+            wait_until(lambda: not slurm.call("squeue", "-h").strip())
+
+
+@contextlib.contextmanager
+def _started(folder: Path, nodes: int, cpus: int) -> Iterator[Slurm]:
     host = socket.gethostname().partition(".")[0]
-    port, *ports = _free_ports(nodes + 1)
+    port, *ports = free_ports(nodes + 1)
     names = [f"node{number}" for number in range(1, nodes + 1)]
     lines = [
         f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={its} CPUs={cpus} RealMemory={MEMORY_MB}"
@@ -88,31 +120,39 @@ def open_slurm(folder: Path, nodes: int = NODES, cpus: int = CPUS) -> Iterator[S
     lines += [f"PartitionName=main Default=YES {every}"]
     # Jobs of the second of these push those of the first aside.
     lines += [f"PartitionName=low PriorityTier=1 GraceTime=10 {every}", f"PartitionName=high PriorityTier=9 {every}"]
+    for name in ("state", *(f"spool.{name}" for name in names)):
+        (folder / name).mkdir(parents=True)
     config = folder / "slurm.conf"
     config.write_text(CONFIG.format(folder=folder, host=host, port=port) + "\n".join(lines) + "\n")
-    for name in ("state", *(f"spool.{name}" for name in names)):
-        (folder / name).mkdir()
     key = folder / "munge.key"
     key.write_bytes(os.urandom(1024))
     key.chmod(0o600)
-    folder.chmod(0o755)  # munge wants its socket where everybody may look
+    for parent in (folder, folder.parent):
+        parent.chmod(0o755)  # munge wants its socket where everybody may look
     slurm = Slurm(folder, {"SLURM_CONF": str(config)})
     munge = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder / 'munge.socket'}"]
     munge += [f"--{name}-file={folder / 'munge'}.{name}" for name in ("pid", "seed", "log")]
-    daemons = []
+    daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    def wait_for(condition: Callable[[], bool]) -> None:
+        def look() -> bool:
+            ended = [f"{name} ({its.returncode})" for name, its in daemons.items() if its.poll() is not None]
+            if ended:
+                raise DaemonEnded(f"{', '.join(ended)} ended {_said(slurm, daemons)}")
+            return condition()
+
+        wait_until(look, say=lambda: f"sinfo: {_sinfo(slurm)} {_said(slurm, daemons)}")
+
     try:
-        daemons.append(_start(folder, "munged", munge, slurm))
-        wait_until((folder / "munge.socket").exists)
-        daemons.append(_start(folder, "slurmctld", ["slurmctld", "-D", "-i"], slurm))
-        daemons += [_start(folder, f"slurmd.{name}", ["slurmd", "-D", "-N", name], slurm) for name in names]
-        wait_until(lambda: _idle(slurm) == nodes)
-        try:
-            yield slurm
-        finally:
-            slurm.call("scancel", "-u", "root")
-            wait_until(lambda: not slurm.call("squeue", "-h").strip())
+        daemons["munged"] = _start(folder, "munged", munge, slurm)
+        wait_for((folder / "munge.socket").exists)
+        daemons["slurmctld"] = _start(folder, "slurmctld", ["slurmctld", "-D", "-i"], slurm)
+        for name in names:
+            daemons[f"slurmd.{name}"] = _start(folder, f"slurmd.{name}", ["slurmd", "-D", "-N", name], slurm)
+        wait_for(lambda: sum(line.endswith(" idle") for line in _sinfo(slurm).splitlines()) == nodes)
+        yield slurm
     finally:
-        for daemon in reversed(daemons):
+        for daemon in reversed(daemons.values()):
             daemon.terminate()
             try:
                 daemon.wait(30)
@@ -150,15 +190,35 @@ def _start(folder: Path, name: str, command: Sequence[str], slurm: Slurm) -> sub
         )
 
 
-def _idle(slurm: Slurm) -> int:
-    command = ["sinfo", "-h", "-N", "-t", "idle", "-o", "%N"]
-    answer = subprocess.run(command, env=os.environ | slurm.environment, capture_output=True, text=True, timeout=60)
-    return len(set(answer.stdout.split()))
+def _sinfo(slurm: Slurm) -> str:
+    """What sinfo says of the nodes in time, a line each; without its slurmctld it would try for more than a minute."""
+    environment = os.environ | slurm.environment
+    command = ["sinfo", "-h", "-N", "-p", "main", "-o", "%N %T"]
+    try:
+        answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SINFO_S)
+    except subprocess.TimeoutExpired:
+        return f"nothing within {SINFO_S} s"
+    return answer.stdout + answer.stderr
 
 
-def _free_ports(count: int) -> list[int]:
+def _said(slurm: Slurm, daemons: Iterable[str]) -> str:
+    """The ends of the daemons' logs."""
+    logs = [slurm.folder / f"{name}.log" for name in daemons]
+    return "".join(f"\n{log}:\n{log.read_text(errors='replace')[-TOLD:]}" for log in logs)
+
+
+def free_ports(count: int) -> list[int]:
+    """Choose ports that are free, and that the kernel gives nobody's connection until they are bound."""
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    others = [*range(FIRST_PORT, first), *range(last + 1, 1 << 16)] or [*range(FIRST_PORT, 1 << 16)]
+    chosen: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for port in random.SystemRandom().sample(others, len(others)):
+            try:
+                stack.enter_context(socket.socket()).bind(("", port))
+            except OSError:
+                continue
+            chosen.append(port)
+            if len(chosen) == count:
+                break
+    return chosen
