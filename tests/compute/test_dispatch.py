@@ -267,6 +267,34 @@ def test_a_silent_workers_time_is_not_up_for_a_task_that_runs_elsewhere() -> Non
     assert done.value == "done" and done.error is None
 
 
+def test_a_task_of_a_silent_worker_is_given_on_where_the_worker_that_took_it_over_is_lost() -> None:
+    async def lose() -> list[Done]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)
+        ends = Ends()
+        dispatcher.open(square, ends, **SETTINGS).put(1)
+        silent, lost, third = (FakeWorker(f"tcp://{name}:1") for name in "abc")
+        serving = [asyncio.ensure_future(dispatcher.serve(silent))]
+        await _turns()
+        serving.append(asyncio.ensure_future(dispatcher.serve(lost)))
+        await _turns()
+        silent.heard -= SILENCE_S + 0.1
+        dispatcher.watch()
+        assert silent.runs and lost.runs
+        lost.end.set_result(None)
+        await _turns()
+        serving.append(asyncio.ensure_future(dispatcher.serve(third)))
+        await _turns()
+        dispatcher.watch()
+        third.answer_all()
+        for worker in (silent, third):
+            worker.end.set_result(None)
+        await asyncio.gather(*serving)
+        return ends.done
+
+    (done,) = asyncio.run(lose())
+    assert (done.value, done.attempts) == ("done", 2)
+
+
 def test_a_receiver_that_raises_keeps_no_other_from_its_ends(caplog: pytest.LogCaptureFixture) -> None:
     async def deliver() -> list[Done]:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)

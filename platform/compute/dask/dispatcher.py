@@ -288,7 +288,7 @@ class Dispatcher:
                         actor.items.pop(item.index, None)
                     continue
                 item.alone = actor is None
-            if not item.holders:
+            if all(holder.silent for holder in item.holders):  # who speaks may still end its copy
                 again.append(item)
         self._requeue(again)
         self.placement.leave(worker)
