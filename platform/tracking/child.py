@@ -6,6 +6,7 @@ comes back are lines for the user. `MirrorProcess` is the run's side, `serve` th
 """
 
 import contextlib
+import fcntl
 import importlib
 import os
 import pickle
@@ -47,7 +48,7 @@ class MirrorProcess:
         self._log_file = folder / "mirror.log"
         self._say = say
         self._reason = ""
-        first = pickle.dumps(dict(settings))
+        first = pickle.dumps({**settings, "log": str(self._log_file.absolute())})
         streams: dict[str, Any] = {"env": environment, "stderr": subprocess.STDOUT, "start_new_session": True}
         with open(self._log_file, "ab") as log:
             self.child = ChildProcess(f"{__name__}:serve", first, ignored=IGNORED, number=None, stdout=log, **streams)
@@ -145,7 +146,10 @@ def serve(connection: Connection) -> None:
     code = 0
     try:
         # What libraries keep for their exit handlers to remove goes here, since those do not run.
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        with (
+            in_turn(Path(inbox.settings["log"]), inbox.say),
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        ):
             os.environ["TMPDIR"] = tempfile.tempdir = folder
             importlib.import_module(f".{inbox.settings['module']}", __package__).mirror(inbox)
     except Exception as error:
@@ -156,6 +160,24 @@ def serve(connection: Connection) -> None:
         sys.stderr.flush()
     # The library's exit handlers only send telemetry, and wait for a server that does not answer.
     os._exit(code)
+
+
+@contextlib.contextmanager
+def in_turn(file: Path, say: Say) -> Iterator[None]:
+    """Wait for the end of whoever has this turn by the same file: a killed run's process still writes what it was sent.
+
+    Args:
+        say: told that there is somebody to wait for.
+    """
+    with open(file, "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{file.parent.name}: waiting for the process of the session before")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:  # of a file system without locks
+            say(f"{file.parent.name}: {file} cannot be locked ({error.strerror}); a row may come twice after a kill")
+        yield
 
 
 def in_a_line(error: BaseException) -> str:

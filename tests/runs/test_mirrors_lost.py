@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import queue
 import socket
 import struct
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from conftest import TINY, call_main, wait_until
 from test_track import history, row, rows_of, tensorboard, wandb, wandb_home  # noqa: F401
 
+from paddock.tracking.child import in_turn
 from paddock.tracking.console import Console
 from paddock.tracking.mirrors import Mlflow
 from paddock.tracking.tracker import Tracker
@@ -208,6 +210,23 @@ threading.Event().wait()
     process.kill()
     process.wait()
     assert children and psutil.wait_procs(children, timeout=60)[1] == []
+
+
+def test_the_process_of_a_resumed_run_begins_when_that_of_the_killed_one_has_ended(tmp_path: Path) -> None:
+    said: queue.SimpleQueue[str] = queue.SimpleQueue()
+    began = threading.Event()
+
+    def begin() -> None:
+        with in_turn(tmp_path / "mirror.log", said.put):
+            began.set()
+
+    resumed = threading.Thread(target=begin)
+    with in_turn(tmp_path / "mirror.log", said.put):
+        resumed.start()
+        assert "waiting for the process of the session before" in said.get(timeout=60)
+        assert not began.is_set()
+    resumed.join(60)
+    assert began.is_set() and said.empty()
 
 
 # Full disks
