@@ -151,6 +151,10 @@ def _started(folder: Path, nodes: int, cpus: int) -> Iterator[Slurm]:
             daemons[f"slurmd.{name}"] = _start(folder, f"slurmd.{name}", ["slurmd", "-D", "-N", name], slurm)
         wait_for(lambda: sum(line.endswith(" idle") for line in _sinfo(slurm).splitlines()) == nodes)
         yield slurm
+    except DaemonEnded:
+        for daemon in daemons.values():
+            daemon.kill()  # to be told to end they would answer whoever has the port, for a minute
+        raise
     finally:
         for daemon in reversed(daemons.values()):
             daemon.terminate()
@@ -158,16 +162,22 @@ def _started(folder: Path, nodes: int, cpus: int) -> Iterator[Slurm]:
                 daemon.wait(30)
             except subprocess.TimeoutExpired:
                 daemon.kill()
+                daemon.wait()
 
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """One cluster for all tests of a session."""
+    skip_without_slurm()
+    with open_slurm(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+def skip_without_slurm() -> None:
+    """Skip the test where no cluster can be started."""
     missing = [name for name in DAEMONS if not shutil.which(name, path=DAEMON_PATH)]
     if missing or os.geteuid() != 0:
         pytest.skip(f"there is no {', '.join(missing)}: apt-get install slurm-wlm munge" if missing else "not root")
-    with open_slurm(tmp_path_factory.mktemp("slurm")) as cluster:
-        yield cluster
 
 
 @pytest.fixture

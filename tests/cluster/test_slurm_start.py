@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 import slurm_cluster
-from slurm_cluster import DaemonEnded, free_ports, open_slurm, slurm  # noqa: F401, a fixture
+from slurm_cluster import DaemonEnded, free_ports, open_slurm, skip_without_slurm
 
 pytestmark = pytest.mark.slurm
 SLURMD = 1  # its port among those that are chosen
 
 
 @contextlib.contextmanager
-def _stolen(monkeypatch: pytest.MonkeyPatch, times: int) -> Iterator[list[int]]:
-    """Take the port of a slurmd each time that ports were chosen, so many times; the ports that were taken."""
+def _stolen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Take the port of a slurmd as soon as ports were chosen for the first time; the list gets it."""
     taken: list[int] = []
     with contextlib.ExitStack() as stack:
 
         def choose(count: int) -> list[int]:
             ports = free_ports(count)
-            if len(taken) < times:
+            if not taken:
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", ports[SLURMD]))
                 taken.append(ports[SLURMD])
             return ports
@@ -30,21 +30,21 @@ def _stolen(monkeypatch: pytest.MonkeyPatch, times: int) -> Iterator[list[int]]:
         yield taken
 
 
-@pytest.mark.usefixtures("slurm")  # which skips where there is none
 def test_cluster_starts_anew_where_a_port_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with _stolen(monkeypatch, 1) as taken, open_slurm(tmp_path, nodes=1) as cluster:
+    skip_without_slurm()
+    with _stolen(monkeypatch) as taken, open_slurm(tmp_path, nodes=1) as cluster:
         assert len(taken) == 1
         assert f"Port={taken[0]}" not in (cluster.folder / "slurm.conf").read_text()
         assert cluster.call("srun", "-N1", "echo", "here").strip() == "here"
 
 
-@pytest.mark.usefixtures("slurm")
 def test_cluster_that_does_not_start_says_which_daemon_ended_and_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    skip_without_slurm()
     monkeypatch.setattr(slurm_cluster, "STARTS", 1)
     with (
-        _stolen(monkeypatch, 1) as taken,
+        _stolen(monkeypatch) as taken,
         pytest.raises(DaemonEnded, match=r"slurmd.node1 \(1\) ended(?s:.*)Unable to bind listen port"),
         open_slurm(tmp_path, nodes=1),
     ):
