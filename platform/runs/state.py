@@ -1,5 +1,6 @@
 """Where runs stand: told from their folders, the locks on them, and Slurm's queue where they were submitted."""
 
+import datetime
 import fcntl
 import json
 import math
@@ -164,7 +165,7 @@ def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tup
         if name != submission.name:
             job_state, reason = "", ""
     ended = read_end(run)
-    if ended is not None and has_ended(run):
+    if ended is not None and has_ended(run) and not _goes_on(run, submission, job_state):
         return "done", ended
     if job_state in WAITING:
         begun = (run / "config.yaml").exists()
@@ -182,6 +183,19 @@ def _state(run: Path, submission: Submission | None, queue: Queue | None) -> tup
     if not (run / "config.yaml").exists() and said:
         return "failed", how + said[-1]
     return "lost", how + (said[-1] if said else "its job never started")
+
+
+def _goes_on(run: Path, submission: Submission | None, job_state: str) -> bool:
+    """Whether somebody is at a run that has ended before, or is to be, as where its budget was raised."""
+    if submission is None or job_state not in (*WAITING, *RUNNING):
+        return is_locked(run)
+    try:
+        ended, submitted = map(
+            datetime.datetime.fromisoformat, (str(read_json(run / "done.json").get("time")), submission.submitted)
+        )
+        return ended <= submitted
+    except (ValueError, TypeError):  # damaged, or of somebody who left the zone out
+        return False
 
 
 def is_locked(run: Path) -> bool:

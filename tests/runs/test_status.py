@@ -37,7 +37,7 @@ def status(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     return call
 
 
-def make_run(folder: Path, length: int = 3, done: str | None = None, **budget: float) -> Path:
+def make_run(folder: Path, length: int = 3, done: str | None = None, at: str = "", **budget: float) -> Path:
     """The folder of a run that has come so far; a return every second iteration."""
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump({"budget": budget}))
@@ -49,17 +49,17 @@ def make_run(folder: Path, length: int = 3, done: str | None = None, **budget: f
             metrics.write(json.dumps(row) + "\n")
             system.write(json.dumps({"iteration": n, "system/seconds": 30.0 * n}) + "\n")
     if done is not None:
-        (folder / "done.json").write_text(json.dumps({"reason": done, "time": "", "metrics": {}}))
+        (folder / "done.json").write_text(json.dumps({"reason": done, "time": at, "metrics": {}}))
     return folder
 
 
-def submitted(folder: Path, job: str, name: str = "paddock-sweep", said: str = "") -> Path:
+def submitted(folder: Path, job: str, name: str = "paddock-sweep", said: str = "", at: str = "") -> Path:
     """Make it a submitted run's folder."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder.with_suffix(".log")
     if said:
         log.write_text(said)
-    note = {"job": job, "name": name, "submitted": "", "command": "", "code": None, "log": str(log)}
+    note = {"job": job, "name": name, "submitted": at, "command": "", "code": None, "log": str(log)}
     (folder / "submission.json").write_text(json.dumps(note))
     return folder
 
@@ -181,6 +181,34 @@ def test_a_submitted_run_stands_where_the_queue_says(
     assert run_state.state == state
     assert run_state.why.startswith(why)
     assert isinstance(read_submission(run), Submission)
+
+
+@pytest.mark.parametrize(
+    ("row", "submitted_at", "state"),
+    [
+        ("7_0|PENDING|Priority|paddock-sweep", "2026-03-01T12:00:00+01:00", "requeued"),
+        ("7_0|RUNNING|None|paddock-sweep", "2026-03-01T12:00:00+01:00", "running"),
+        ("7_0|COMPLETING|None|paddock-sweep", "2026-03-01T10:00:00+01:00", "done"),  # it came to that end
+        ("7_0|CANCELLED|None|paddock-sweep", "2026-03-01T12:00:00+01:00", "done"),
+        ("7_0|PENDING|Priority|of-somebody-else", "2026-03-01T12:00:00+01:00", "done"),
+    ],
+)
+def test_a_run_that_ended_and_was_submitted_again_is_not_done_before_its_job_is(
+    row: str, submitted_at: str, state: str, queue: Callable[..., None], tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", done="budget.steps=3000", at="2026-03-01T10:30:00+00:00")
+    submitted(run, "7_0", at=submitted_at)
+    queue(row)
+    [run_state] = read_run_states([run])
+    assert run_state.state == state
+
+
+def test_a_run_that_ended_and_goes_on_is_running_while_its_workers_start(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", done="budget.steps=3000")
+    with open(run / "lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert read_run_states([run])[0].state == "running"
+    assert read_run_states([run])[0].state == "done"
 
 
 def test_a_job_that_failed_before_its_run_began_shows_what_it_printed(
