@@ -58,7 +58,7 @@ class DirectStream:
         self._due = {tag for _, tag in start}
         self._messages: deque[bytes] = deque()
         self._ended: StreamEnded | None = None
-        self._sending, self._taking = threading.Lock(), threading.Lock()
+        self._sending, self._entering, self._taking = threading.Lock(), threading.Lock(), threading.Lock()
         self._noting = threading.Lock()  # of _due: what has begun is noted before its end is
         self._watched = False
         self._operate(self._receive(0), RECEIVED)
@@ -116,22 +116,29 @@ class DirectStream:
 
     def _take(self, done: Any) -> None:
         """Wait for an event, unless what the caller waits for has come, or all is over."""
-        with self._taking:
-            if done() or not self._due:
+        with self._entering:  # in turn: who takes one event after another would keep others from looking
+            if done():
                 return
-            event = self._call.next_event()
-            with self._noting:
-                self._due.discard(event.tag)
-            if event.tag is STATUS:
-                status = event.batch_operations[0]
-                details = status.details()
-                said = details.decode(errors="replace") if isinstance(details, bytes) else str(details or "")
-                self._ended = StreamEnded(CODES.get(status.code(), grpc.StatusCode.UNKNOWN), said)
-            elif event.tag is RECEIVED:
-                message = event.batch_operations[0].message()
-                if message is not None:
-                    self._messages.append(message)
-                    self._operate(self._receive(0), RECEIVED)
+            self._taking.acquire()
+        try:
+            if not done() and self._due:
+                self._note(self._call.next_event())
+        finally:
+            self._taking.release()
+
+    def _note(self, event: Any) -> None:
+        with self._noting:
+            self._due.discard(event.tag)
+        if event.tag is STATUS:
+            status = event.batch_operations[0]
+            details = status.details()
+            said = details.decode(errors="replace") if isinstance(details, bytes) else str(details or "")
+            self._ended = StreamEnded(CODES.get(status.code(), grpc.StatusCode.UNKNOWN), said)
+        elif event.tag is RECEIVED:
+            message = event.batch_operations[0].message()
+            if message is not None:
+                self._messages.append(message)
+                self._operate(self._receive(0), RECEIVED)
 
 
 class PublicStream:

@@ -1,6 +1,7 @@
 """Streams, by what gRPC's public interface is made of and by that interface, give the same bytes."""
 
 import threading
+import time
 from contextlib import closing
 from typing import Any
 
@@ -85,4 +86,22 @@ def test_a_message_of_half_a_megabyte_arrives_whole(serve: Any) -> None:
     assert wire.receive().kind is Kind.OUTCOME
     said = wire.receive()
     assert said.kind is Kind.FAILED and "a body of 524288 bytes where 16" in said.header[2]
+    wire.close()
+
+
+def test_a_stream_that_another_thread_looks_after_answers_as_soon(serve: Any) -> None:
+    raw = Raw(serve(COUNTING))
+    wire = raw.attach()  # without signs of life, which would pass the turn on
+    assert wire.receive().kind is Kind.ATTACHED
+    wire.send(begin(1))
+    assert wire.receive().kind is Kind.OUTCOME
+    assert not wire.is_over
+    threads = threading.active_count()
+    began = time.monotonic()
+    for seq in range(2, 100):
+        wire.send(turn(seq))
+        assert wire.receive().header[0] == seq
+        assert not wire.is_over
+    assert time.monotonic() - began < 10
+    assert threading.active_count() == threads
     wire.close()
