@@ -6,11 +6,14 @@ one of them takes as long as the message. So a stream is operated here as gRPC's
 that has it in another form is used by the public one.
 """
 
+import _signal  # type: ignore[import-not-found]  # what signal is without enums, which take ten times as long
 import os
 import queue
+import signal
 import threading
 from collections import deque
-from typing import Any
+from types import FrameType
+from typing import Any, cast
 
 import grpc
 
@@ -40,6 +43,9 @@ class DirectStream:
 
     Two threads send (one of them signs of life), one receives. Whichever waits takes what comes next, for itself or the
     other; so what is under way stands in `_due`, and an event is waited for only by who holds `_taking`.
+
+    Where a signal's exception, as Ctrl-C's, ends a wait for an event, gRPC tells no more of the call: the stream is
+    over then, and its session goes on by another one.
     """
 
     def __init__(self, channel: Any, method: str, metadata: list[tuple[str, str]]) -> None:
@@ -79,7 +85,8 @@ class DirectStream:
         with self._sending:
             while SENT in self._due:
                 self._take(lambda: SENT not in self._due)
-            self._operate(self._send(message, 0), SENT)
+            if self._due:
+                self._operate(self._send(message, 0), SENT)
 
     def receive(self) -> bytes:
         """Return the next message.
@@ -95,7 +102,8 @@ class DirectStream:
 
     def cancel(self) -> None:
         """End the stream."""
-        self._call.cancel(grpc.StatusCode.CANCELLED.value[0], "it was closed")
+        with _Uninterrupted():
+            self._call.cancel(grpc.StatusCode.CANCELLED.value[0], "it was closed")
 
     def close(self) -> None:
         """End the stream, and wait for what is under way, which ends with it."""
@@ -110,7 +118,7 @@ class DirectStream:
             self._take(lambda: False)
 
     def _operate(self, operation: Any, tag: str) -> None:
-        with self._noting:
+        with self._noting, _Uninterrupted():
             if self._call.operate((operation,), tag):
                 self._due.add(tag)
 
@@ -122,7 +130,8 @@ class DirectStream:
             self._taking.acquire()
         try:
             if not done() and self._due:
-                self._note(self._call.next_event())
+                with _Uninterrupted():
+                    self._note(self._wait())
         finally:
             self._taking.release()
 
@@ -139,6 +148,35 @@ class DirectStream:
             if message is not None:
                 self._messages.append(message)
                 self._operate(self._receive(0), RECEIVED)
+
+    def _wait(self) -> Any:
+        try:
+            return self._call.next_event()
+        except BaseException:
+            self._due.clear()
+            self._ended = StreamEnded(grpc.StatusCode.CANCELLED, "it was interrupted")
+            raise
+
+
+class _Uninterrupted:
+    """Has Ctrl-C wait in the main thread until gRPC has let go of its locks, unless that waits for an event."""
+
+    def __enter__(self) -> None:
+        self._came, self._handler = False, cast(Any, None)
+        if threading.current_thread() is threading.main_thread() and callable(_signal.getsignal(signal.SIGINT)):
+            self._handler = _signal.signal(signal.SIGINT, self._handle)
+
+    def __exit__(self, *_: object) -> None:
+        if self._handler is not None:
+            _signal.signal(signal.SIGINT, self._handler)
+            if self._came:
+                self._handler(signal.SIGINT, None)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code is DirectStream._wait.__code__:
+            self._handler(number, frame)
+        else:
+            self._came = True
 
 
 class PublicStream:

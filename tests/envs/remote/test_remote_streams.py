@@ -1,14 +1,28 @@
 """Streams, by what gRPC's public interface is made of and by that interface, give the same bytes."""
 
+import os
+import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
-from conftest import wait_until
-from remote_servers import COUNTING, Raw, begin, play, remote, serve_fixture, turn, undisturbed_fixture  # noqa: F401
+from conftest import env_spec, wait_until
+from remote_servers import (  # noqa: F401
+    COUNTING,
+    Counting,
+    Raw,
+    begin,
+    play,
+    remote,
+    serve_fixture,
+    turn,
+    undisturbed_fixture,
+)
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
@@ -105,3 +119,52 @@ def test_a_stream_that_another_thread_looks_after_answers_as_soon(serve: Any) ->
     assert time.monotonic() - began < 10
     assert threading.active_count() == threads
     wire.close()
+
+
+class Interrupting(Counting):
+    """Sends Ctrl-C to this process in a step, and waits until it has been seen if it is to."""
+
+    steps = 0
+    before: Callable[[], None] = staticmethod(lambda: None)
+    seen: threading.Event | None = None
+
+    def step(self, action: Any) -> Any:
+        Interrupting.steps += 1
+        if Interrupting.steps == 3:
+            Interrupting.before()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert self.seen is None or self.seen.wait(20)
+        return super().step(action)
+
+
+gymnasium.register("Interrupting-v0", f"{__name__}:Interrupting", disable_env_checker=True)
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["as the answer comes", "as nothing comes"])
+def test_ctrl_c_while_an_answer_is_waited_for_costs_nothing(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    def step(venv: Any) -> bytes:
+        venv.send(np.ones(1, np.int64))
+        try:
+            observation = venv.recv()[0]
+        except KeyboardInterrupt:
+            interrupted.append(venv._links[0].reconnects)
+            seen.set()
+            observation = venv.recv()[0]
+        return bytes(observation.tobytes())
+
+    interrupted: list[int] = []
+    seen = threading.Event()
+    monkeypatch.setattr(Interrupting, "steps", 0)
+    monkeypatch.setattr(Interrupting, "seen", seen if waits else None)
+    spec = env_spec("Interrupting-v0")
+    with closing(remote(serve(spec).address, num_envs=1).make(spec)) as venv:
+        stream = venv._links[0]._wire._stream
+        monkeypatch.setattr(Interrupting, "before", staticmethod(lambda: wait_until(stream._taking.locked)))
+        venv.begin(3)
+        told = [step(venv) for _ in range(9)]
+        assert interrupted == [0] and (not waits or venv._links[0].reconnects == 1)
+    with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
+        venv.begin(3)
+        assert told == [step(venv) for _ in range(9)]
