@@ -15,6 +15,7 @@ from envs.vector.infos import merge_infos, pick_infos
 from envs.vector.storage import allocate
 
 MOST_SIGNALS = 1024  # before a step
+BRIEF_S = 0.01  # longer than a joint world is held for anything but a step
 
 
 class CalledAway(Exception):
@@ -169,9 +170,11 @@ class SeatsVectorEnv(VectorEnv):
             return 0 if self._is_told() else None
 
     def call_away(self) -> None:
-        """See `WaitsForFirst.call_away`."""
-        with self._world.changed:
-            self._world.changed.notify_all()
+        """See `WaitsForFirst.call_away`; the thread that all clients' messages come to waits for no step."""
+        changed = self._world.changed
+        if changed.acquire(timeout=BRIEF_S):  # else a step is under way, after which all look
+            changed.notify_all()
+            changed.release()
 
     def close_extras(self, **kwargs: Any) -> None:
         """Leave the seats; where they were the last, the world ends."""

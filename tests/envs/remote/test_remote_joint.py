@@ -1,6 +1,7 @@
 """Joint worlds: several clients, each with seats of its own, give the numbers of one client with all."""
 
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
@@ -13,9 +14,11 @@ import test_vector as contract
 from conftest import env_spec, wait_until
 from gymnasium.vector import AutoresetMode
 from remote_servers import CARTPOLE, remote, serve_fixture  # noqa: F401
+from toy_worlds import Bidding
 
 from envs.errors import ConfigError
 from envs.vector import EnvError, Serial, VectorMisuse
+from envs.vector.remote import make_place
 from envs.vector.storage import Layouts
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
@@ -72,6 +75,38 @@ def test_a_client_that_waits_for_the_others_says_so(
         with ThreadPoolExecutor(len(others)) as rest:
             assert len(list(rest.map(lambda one: one.reset(seed=0), others))) == len(others)
         begun.result(20)
+
+
+class Long(Bidding):
+    """Takes as long for a step as it is told to."""
+
+    begun, let = threading.Event(), threading.Event()
+
+    def step(self, action: Any) -> None:
+        Long.begun.set()
+        assert Long.let.wait(30)
+        super().step(action)
+
+
+def test_a_long_step_of_a_world_that_loses_a_client_holds_up_nobody_else(serve: Any) -> None:
+    spec = env_spec(f"{__name__}:Long", max_episode_steps=9)
+    server = serve(spec, Serial(num_envs=1))
+    place, agents = make_place(server.address, None, {}, 0.0), [seat.agent for seat in spec.seating]
+    with ExitStack() as stack, ThreadPoolExecutor(len(agents)) as pool:
+        clients = [
+            stack.enter_context(closing(RemoteParallelEnv(server.address, world="game", agents=[agent])))
+            for agent in agents
+        ]
+        stack.callback(Long.let.set)
+        assert len(list(pool.map(lambda one: one.reset(seed=0), clients))) == len(agents)
+        stepping = [pool.submit(one.step, {"ann": 1} if one is clients[0] else {}) for one in clients]
+        assert Long.begun.wait(20)
+        wire = clients[1]._served.open()._links[0]._wire
+        assert wire is not None
+        wire._stream.cancel()  # another stream is tried
+        assert [place.describe(server.address) for _ in range(3)]
+        Long.let.set()
+        assert len([one.result(20) for one in stepping]) == len(agents)
 
 
 def play_jointly(address: str, parts: Sequence[Sequence[str]], hooks: Any = None, **given: Any) -> list[Any]:
