@@ -134,6 +134,7 @@ class StudySettings:
     pruner_options: Mapping[str, Any]
     fixed: tuple[str, ...]  # the arguments that all trials have in common
     command: str
+    num_envs: int | None = None  # environments of each; None: no matter, drawn, or of a sweep before this was kept
 
     @classmethod
     def read(cls, folder: Path) -> StudySettings:

@@ -43,10 +43,9 @@ SWEEPS = "sweeps"  # the folder of those that are not given one by hydra.sweep.d
 ASIDE = ("sweep", "compute", "vec", "track", "run", "resume", "dry_run", "checkpoint")
 
 
-def decisive(arguments: Sequence[str], *also: str) -> list[str]:
-    """Return those of a sweep's fixed arguments that decide its trials' numbers, and those of other keys, in order."""
-    keys = {item: item.lstrip("+~").split("=")[0] for item in arguments}
-    return sorted(item for item, key in keys.items() if key in also or key.split(".")[0] not in ASIDE)
+def decisive(arguments: Sequence[str]) -> list[str]:
+    """Return those of a sweep's fixed arguments that decide its trials' numbers, in order."""
+    return sorted(item for item in arguments if item.lstrip("+~").split("=")[0].split(".")[0] not in ASIDE)
 
 
 class OptunaSweeper(Sweeper):
@@ -165,6 +164,7 @@ class OptunaSweeper(Sweeper):
             pruner_options=settings.pruner_options,
             fixed=tuple(item for item in self._fixed if not item.startswith(LEFT_OUT)),
             command=spell_command(sys.orig_argv),
+            num_envs=None if {"vec", NUM_ENVS} & {one.name for one in self._parameters} else count_envs(self._config),
         )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -180,8 +180,9 @@ class OptunaSweeper(Sweeper):
                     same = all(getattr(before, name) == getattr(about, name) for name in said)
                     remedy = "use its own, or another study="
                     require(same, f"{where} holds a sweep with other objectives, constraints or storage; {remedy}")
-                    also = [] if count_envs(self._config) is None else [NUM_ENVS]
-                    was, now = (decisive(one.fixed, *also) for one in (before, about))
+                    was, now = (decisive(one.fixed) for one in (before, about))
+                    if None not in (before.num_envs, about.num_envs):
+                        was, now = [*was, f"{NUM_ENVS}={before.num_envs}"], [*now, f"{NUM_ENVS}={about.num_envs}"]
                     lacks, has = (" ".join(sorted({*one} - {*other})) for one, other in ((was, now), (now, was)))
                     says = f"trials of {lacks or 'nothing else'}, and this line says {has or 'nothing else'}"
                     require(was == now, f"{where} holds {says}; {remedy}")

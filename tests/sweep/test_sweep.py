@@ -308,6 +308,23 @@ def test_the_name_of_a_study_knows_how_many_environments_where_that_changes_numb
     assert name("algo=ppo", "vec.num_envs=64") == name("algo=ppo", "vec=native")
 
 
+def test_a_named_study_is_of_one_number_of_environments_however_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ppo = ["algo=ppo", "env=cartpole", "algo.hidden=[8]", "algo.num_steps=8", "algo.minibatch_size=32"]
+    ppo += ["algo.eval_every=1", "algo.eval_episodes=1", "budget.iterations=1", "algo.gamma=interval(0.9, 0.99)"]
+    named = [*ppo, *QUICK, *SWEEP, "hydra.sweeper.study=s"]
+    monkeypatch.setattr(SweepSession, "run", lambda self: self._study.add_trial(optuna.trial.create_trial(value=1.0)))
+    assert call_main(*named, "hydra.sweeper.n_trials=1", "vec=serial") == 0
+    capfd.readouterr()
+    assert call_main(*named, "hydra.sweeper.n_trials=2", "vec=native") == 2
+    err = capfd.readouterr().err
+    assert "trials of vec.num_envs=8, and this line says vec.num_envs=64; use its own" in err
+    assert len(err.splitlines()) == 1
+    assert call_main(*named, "hydra.sweeper.n_trials=1", "vec.num_envs=8") == 0
+
+
 def test_a_study_in_a_database_has_one_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
