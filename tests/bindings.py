@@ -39,6 +39,7 @@ WORLDS: dict[str, list[str]] = {  # of several agents
     "relay": [],
     "roles": [],
     "snake": [],
+    "spread": [],
     "tictactoe": ["pettingzoo"],
     "warehouse": ["rware"],
 }

@@ -55,6 +55,7 @@ RECORDED = {
     "connect4": 0x86DD691DF5BBABF4,
     "tictactoe": 0xD1B66B409807F125,
     "snake": 0x5A774173DD17443E,
+    "spread": 0x0AE82ED0EF1CFC70,
     "minigrid": 0x1320C1ACEDF764DE,
     "minigrid_moves": 0xAF2680B2BDD23FEB,
     "networks": 0x9878932BB75CF1FF,

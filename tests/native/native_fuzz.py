@@ -39,7 +39,8 @@ WORLDS = (  # a map of each kind
     ),
     *("Unlock-v0", "BlockedUnlockPickup-v0", "KeyCorridorS6R3-v0", "ObstructedMaze-Full-v0", "ObstructedMaze-1Dlhb-v0"),
 )
-BOARDS = ("pettingzoo.classic.connect_four_v3:env", "pettingzoo.classic.tictactoe_v3:env", "envs.tasks.snake:Snake")
+BOARDS = ("pettingzoo.classic.connect_four_v3:env", "pettingzoo.classic.tictactoe_v3:env")
+PARTIES = ("envs.tasks.snake:Snake", "envs.tasks.spread:Spread")
 MOVES = 2.0  # m in a step, which Box2D never lets a body exceed
 PUSHED = 1.0  # m, by which joints and ground may correct it besides
 Draw = np.random.Generator
@@ -104,6 +105,12 @@ def recipe(id: str, draw: Draw) -> NativeTask:
         kwargs = {"g": float(draw.choice([0, 10, -1e3]))}
     if "Snake" in id:
         kwargs = field(draw)
+    if "Spread" in id:
+        kwargs = {
+            "N": int(draw.choice([2, 3, 16])),
+            "local_ratio": draw.random(),
+            "max_cycles": int(draw.choice([1, 25, 2**30])),
+        }
     limit = int(draw.choice([5, 50, 1000]))
     without = ("mission",) if "MiniGrid" in id else ()
     return native_task(
@@ -313,7 +320,7 @@ def main(folder: str, name: str, seed: int) -> None:
         kinds.append((id, lambda task: play(task, draw, 60)))
         if library.describe(GAMES[id.partition(":")[2]].name).observations:
             kinds += [(id, lambda task: roll(task, draw)), (id, lambda task: steps(task, draw))]
-    for name in BOARDS if importlib.util.find_spec("pettingzoo") else BOARDS[-1:]:
+    for name in (*BOARDS, *PARTIES) if importlib.util.find_spec("pettingzoo") else PARTIES:
         kinds += 3 * [(name, lambda task: play(task, draw, 60))]
     for _ in range(20):
         forward(draw)

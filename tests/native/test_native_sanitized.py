@@ -178,7 +178,7 @@ int main(int count, char **words)
 }
 """
 TASKS = ["cartpole", "pendulum", "acrobot", "mountain_car", "mountain_car_continuous", "walker"]
-TASKS += ["connect4", "tictactoe", "snake"]
+TASKS += ["connect4", "tictactoe", "snake", "spread"]
 NO_SET = {  # the header, and what stands in for a set of instructions that is not built
     LANES: ("simd/sets.h", "const struct set *const {}_set;"),
     LEARNING: ("dense.h", "const struct dense_set *const {}_dense;"),

@@ -18,20 +18,26 @@ class SnakeSettings(ctypes.Structure):
     _fields_ = tuple((field.name, ctypes.c_int32) for field in fields(Rules))
 
 
+class SpreadSettings(ctypes.Structure):
+    """`struct spread_settings` of spread.h, by the names of the constructor's arguments."""
+
+    _fields_ = (("N", ctypes.c_int32), ("max_cycles", ctypes.c_int32), ("local_ratio", ctypes.c_double))
+
+
 @dataclass(frozen=True)
 class WorldFamily:
     """A game of several seats.
 
     Attributes:
         name: in tasks.h.
-        row_bytes: of what a seat sees.
+        row_bytes: of what a seat sees, by the constructor's arguments.
         settings: of the constructor's arguments.
         keywords: the arguments that change pictures alone.
         original: the package that it is of; None: it is ours.
     """
 
     name: str
-    row_bytes: int
+    row_bytes: Callable[[Mapping[str, Any]], int]
     settings: Callable[[Mapping[str, Any]], ctypes.Structure]
     keywords: tuple[str, ...]
     original: str | None
@@ -39,12 +45,15 @@ class WorldFamily:
 
 WORLDS = {  # by id
     "pettingzoo.classic.connect_four_v3:env": WorldFamily(
-        "connect4", 91, lambda _: NoSettings(), ("screen_scaling",), "pettingzoo"
+        "connect4", lambda _: 91, lambda _: NoSettings(), ("screen_scaling",), "pettingzoo"
     ),
     "pettingzoo.classic.tictactoe_v3:env": WorldFamily(
-        "tictactoe", 27, lambda _: NoSettings(), ("screen_height",), "pettingzoo"
+        "tictactoe", lambda _: 27, lambda _: NoSettings(), ("screen_height",), "pettingzoo"
     ),
-    "envs.tasks.snake:Snake": WorldFamily("snake", 121, lambda rules: SnakeSettings(**rules), (), None),
+    "envs.tasks.snake:Snake": WorldFamily("snake", lambda _: 121, lambda rules: SnakeSettings(**rules), (), None),
+    "envs.tasks.spread:Spread": WorldFamily(
+        "spread", lambda rules: 24 * rules["N"], lambda rules: SpreadSettings(**rules), (), None
+    ),
 }
 
 
@@ -60,11 +69,12 @@ def read_world(spec: EnvSpec) -> tuple[WorldFamily, ctypes.Structure]:
         f"env.seat_feature=true: the native version of {spec.id} tells no seats; leave it at false, or {ELSEWHERE}",
     )
     (role,) = spec.roles
+    known = {key: value for key, value in spec.arguments.items() if key not in ("render_mode", *family.keywords)}
+    given = family.row_bytes(known)
     seen = "nothing of known size" if role.observations is None else f"{role.observations.itemsize} bytes"
     require(
-        role.observations is not None and role.observations.itemsize == family.row_bytes,
-        f"env.id={spec.id}: the native version gives all that a seat sees, {family.row_bytes} bytes, and the recipe "
+        role.observations is not None and role.observations.itemsize == given,
+        f"env.id={spec.id}: the native version gives all that a seat sees, {given} bytes, and the recipe "
         f"keeps {seen}; leave out env.without, or {ELSEWHERE}",
     )
-    known = {key: value for key, value in spec.arguments.items() if key not in ("render_mode", *family.keywords)}
     return family, family.settings(known)

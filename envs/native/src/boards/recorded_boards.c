@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "boards/snake.h"
+#include "boards/spread.h"
 #include "runtime/recorded.h"
 #include "runtime/vector.h"
 
@@ -25,13 +26,15 @@ struct buffers {
 /* Of a game of several seats; 0: no memory. */
 uint64_t play_boards(const struct task *task)
 {
-    const struct snake_settings settings = {
+    const struct snake_settings field = {
         .snakes = MOST_SEATS, .width = 9, .height = 8, .food = 9, .longest = 6, .absence = 3, .max_steps = 35,
     };
+    const struct spread_settings plane = {.agents = MOST_SEATS, .max_cycles = 25, .local_ratio = 0.5};
+    const void *settings = task->seats == count_spread ? (const void *)&plane : &field;
     const int64_t first[WORLDS] = {0};
     struct inputs inputs = {KEY};
     struct buffers *b = calloc(1, sizeof *b);
-    struct vector *vector = vector_open(task, WORLDS, &settings, 40, 1, 1);
+    struct vector *vector = vector_open(task, WORLDS, settings, 40, 1, 1);
     void *saved = vector ? malloc(vector_saved_bytes(vector)) : NULL;
     uint64_t hashed = 0;
     if (b && saved) {

@@ -136,7 +136,7 @@ static int choose_some(
 {
     const int width = steps->sizes[steps->layers];
     const int64_t at = t * vector->num_envs + base;
-    const uint8_t *bytes = rows->observation + (size_t)base * row_bytes(vector->task);
+    const uint8_t *bytes = rows->observation + (size_t)base * vector->row_bytes;
     const float *observation = (const float *)bytes;
     /* Four lanes are no faster than rows, which use each weight that is read four times. */
     const int few = LANES == 4 || 2 * count <= LANES;
@@ -175,7 +175,7 @@ INLINE void note_step(
     const struct vector *vector, const struct steps *steps, const struct rows *rows, int64_t t, int base, int count
 )
 {
-    const size_t bytes = row_bytes(vector->task), own = (size_t)base * bytes;
+    const size_t bytes = vector->row_bytes, own = (size_t)base * bytes;
     const int64_t at = t * vector->num_envs + base, next = at + vector->num_envs;
     memcpy(steps->observation + next * bytes, rows->observation + own, (size_t)count * bytes);
     for (int i = 0; i < count; i++) {
@@ -210,7 +210,7 @@ static void play_block(
     const struct rows *rows = job->rows;
     const int base = first * vector->places, end = last * vector->places;
     const int count = (end < vector->num_envs ? end : vector->num_envs) - base;
-    const size_t bytes = row_bytes(vector->task), own = (size_t)base * bytes;
+    const size_t bytes = vector->row_bytes, own = (size_t)base * bytes;
     memcpy(steps->observation + own, rows->observation + own, (size_t)count * bytes);
     uint64_t before = read_ticks();
     for (int64_t t = 0; t < steps->count; t++) {

@@ -63,10 +63,10 @@ static uint64_t play_task(const struct task *task, const void *settings, int ste
     const int64_t first[ENVS] = {0};
     vector_begin(vector, KEY, first, &rows);
     for (int t = 0; t < steps; t++) {
-        hashed = hash(hashed, b->observation, ENVS * row_bytes(task));
+        hashed = hash(hashed, b->observation, ENVS * vector->row_bytes);
         draw_actions(task, b, &inputs);
         vector_step(vector, NULL, &rows);
-        hashed = hash(hashed, b->final, ENVS * row_bytes(task));
+        hashed = hash(hashed, b->final, ENVS * vector->row_bytes);
         hashed = hash(hashed, b->reward, sizeof b->reward);
         hashed = hash(hashed, b->terminated, sizeof b->terminated);
         hashed = hash(hashed, b->truncated, sizeof b->truncated);

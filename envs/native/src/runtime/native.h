@@ -92,6 +92,7 @@ struct task {
         unsigned char *rows, double *reward
     );
     int (*seats)(const void *settings); /* 2 to MAX_SEATS; NULL: one */
+    size_t (*seat_bytes)(const void *settings); /* of a row in such a world, row_bytes at the most; NULL: just those */
     int drawless; /* whether nothing is ever drawn in a world, so that generators need no seed */
     void (*start_worlds)(
         void *group, const void *settings, struct generator *generators, unsigned mask, const struct seat_rows *rows

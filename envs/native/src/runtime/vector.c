@@ -50,6 +50,12 @@ static void *zeroed(size_t count, size_t size)
     return memory ? memset(memory, 0, bytes) : NULL;
 }
 
+static size_t row_bytes_of(const struct task *task, const void *settings)
+{
+    if (task->seat_bytes) return task->seat_bytes(settings);
+    return task->row_bytes ? task->row_bytes : task->observations * sizeof(float);
+}
+
 static void *group_at(const struct vector *vector, int group) { return vector->groups + vector->stride * group; }
 
 void vector_close(struct vector *vector)
@@ -82,6 +88,7 @@ struct vector *vector_open(
         .stride = (task->group_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT,
         .num_envs = num_envs,
         .seats = task->seats ? task->seats(settings) : 1,
+        .row_bytes = row_bytes_of(task, settings),
         .places = places,
         .time_limit = time_limit,
         .same_step = same_step,
@@ -115,7 +122,7 @@ static void start_lanes(const struct vector *vector, int group, unsigned mask, c
     float observation[MAX_OBSERVATION * MAX_LANES] __attribute__((aligned(ALIGNMENT)));
     int base = group * vector->places, width = task->observations;
     struct generator *generators = vector->generators + base;
-    unsigned char *own = rows->observation + (size_t)base * row_bytes(task);
+    unsigned char *own = rows->observation + (size_t)base * vector->row_bytes;
     if (task->row_bytes) task->start_rows(group_at(vector, group), vector->settings, generators, mask, own);
     else task->start(group_at(vector, group), vector->settings, generators, mask, observation);
     for (; mask; mask &= mask - 1) {
@@ -130,7 +137,7 @@ static void start_lanes(const struct vector *vector, int group, unsigned mask, c
 void restart_lanes(const struct vector *vector, int group, unsigned mask, const struct rows *rows)
 {
     int base = group * vector->places;
-    const size_t bytes = row_bytes(vector->task);
+    const size_t bytes = vector->row_bytes;
     for (unsigned rest = mask; rest; rest &= rest - 1) {
         int i = base + __builtin_ctz(rest);
         memcpy(rows->final + (size_t)i * bytes, rows->observation + (size_t)i * bytes, bytes);

@@ -36,17 +36,12 @@ struct vector {
     int64_t *clock; /* [num_envs] steps of the running episodes of worlds; NULL: of one seat, whose rows count them */
     int num_envs, num_groups, time_limit, same_step;
     int seats;  /* rows of an environment */
+    size_t row_bytes; /* of an observation */
     int places; /* environments in a group: the task's lanes, or fewer where threads would have none */
     int keyed; /* whether restarts are seeded with `key` */
     int64_t key;
     struct crew *crew; /* NULL where the caller works alone */
 };
-
-/* Bytes of an environment's row of observations. */
-static inline size_t row_bytes(const struct task *task)
-{
-    return task->row_bytes ? task->row_bytes : (size_t)task->observations * sizeof(float);
-}
 
 struct step {
     const uint8_t *chosen; /* [N], or NULL: all */

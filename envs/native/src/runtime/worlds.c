@@ -8,7 +8,7 @@ struct seat_rows seats_from(const struct vector *vector, const struct rows *rows
 {
     const size_t first = world * vector->seats;
     return (struct seat_rows){
-        .observation = rows->observation + first * vector->task->row_bytes,
+        .observation = rows->observation + first * vector->row_bytes,
         .reward = rows->reward + first,
         .terminated = rows->terminated + first,
         .truncated = rows->truncated + first,
@@ -23,7 +23,7 @@ void start_worlds(const struct vector *vector, int group, unsigned mask, const s
     const size_t base = (size_t)group * vector->places, seats = vector->seats;
     for (unsigned rest = mask; rest; rest &= rest - 1) {
         const size_t world = base + __builtin_ctz(rest), first = world * seats;
-        memset(rows->observation + first * task->row_bytes, 0, seats * task->row_bytes);
+        memset(rows->observation + first * vector->row_bytes, 0, seats * vector->row_bytes);
         memset(rows->running_return + first, 0, seats * sizeof *rows->running_return);
         memset(rows->running_length + first, 0, seats * sizeof *rows->running_length);
         memset(rows->alive + first, 0, seats);

@@ -54,7 +54,7 @@ INLINE void step_seats(const struct vector *vector, const struct step *step, int
 {
     const struct task *task = vector->task;
     const struct rows *rows = step->rows;
-    const size_t row_bytes = task->row_bytes;
+    const size_t row_bytes = vector->row_bytes;
     uint8_t was[LANES * MAX_SEATS];
     for (int g = first; g < last; g++) {
         const unsigned mask = lanes_of(vector, g, step->chosen);
