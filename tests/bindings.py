@@ -40,6 +40,7 @@ WORLDS: dict[str, list[str]] = {  # of several agents
     "roles": [],
     "snake": [],
     "spread": [],
+    "tag": [],
     "tictactoe": ["pettingzoo"],
     "warehouse": ["rware"],
 }

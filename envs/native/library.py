@@ -56,6 +56,7 @@ RECORDED = {
     "tictactoe": 0xD1B66B409807F125,
     "snake": 0x5A774173DD17443E,
     "spread": 0x0AE82ED0EF1CFC70,
+    "tag": 0xF83E99E3E47A1D1B,
     "minigrid": 0x1320C1ACEDF764DE,
     "minigrid_moves": 0xAF2680B2BDD23FEB,
     "networks": 0x9878932BB75CF1FF,

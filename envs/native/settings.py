@@ -22,6 +22,7 @@ from envs.native.games import minigrid
 from envs.native.games.ours import GAMES, NativeFamily, Settings
 from envs.native.originals import ELSEWHERE, is_exact
 from envs.spec import EnvSpec
+from envs.worlds.roles import join_spaces
 
 PLAIN, HARDCORE, ENCODED, GIVEN = range(4)  # GROUND_... of ground.h
 POINTS = 200  # of Gymnasium's ground
@@ -70,7 +71,7 @@ class NativeTask:
     settings: ctypes.Structure
     kept: tuple[NDArray[Any], ...]  # arrays that the settings point into
     time_limit: int | None  # steps
-    observation_space: gymnasium.Space  # of a world, each seat's, as the next
+    observation_space: gymnasium.Space  # of a world each seat's, of several roles a Dict of each one's, as the next
     action_space: gymnasium.Space
     metadata: dict[str, Any]
     render_mode: str | None
@@ -163,20 +164,20 @@ def _grid_task(spec: EnvSpec) -> NativeTask:
 
 
 def _world_task(spec: EnvSpec) -> NativeTask:
-    """Return the native version of an environment of several agents, which all sit in one role."""
+    """Return the native version of an environment of several agents."""
     _check_wrappers(spec, ())
     _check_fresh(spec)
     source = replace(spec, max_episode_steps=None)
     family, settings = read_world(source)
-    (role,) = source.roles
+    observation_space, action_space = join_spaces(source.roles)
     return NativeTask(
         source=source,
         name=family.name,
         settings=settings,
         kept=(),
         time_limit=spec.max_episode_steps,
-        observation_space=role.observation_space,
-        action_space=role.action_space,
+        observation_space=observation_space,
+        action_space=action_space,
         metadata={},
         render_mode=spec.arguments.get("render_mode"),
         exact=family.original is None or is_exact(family.original),

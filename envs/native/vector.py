@@ -277,11 +277,12 @@ class NativeVectorEnv(VectorEnv):
             raise VectorMisuse(f"reset: no memory for {self.num_envs} episodes of {self.task.source.id}; take fewer")
 
     def _refusal(self, i: int, actions: NDArray[Any]) -> VectorMisuse:
-        space = self.single_action_space
-        allowed = "finite numbers" if actions.ndim > 1 else f"a choice of 0 to {int(getattr(space, 'n', 0)) - 1}"
+        choices = library.describe(self.task.name).choices
+        allowed = f"a choice of 0 to {choices - 1}" if choices else "finite numbers"
+        given = actions.view(np.int64)[i] if choices else actions[i]  # those of several roles are bytes
         world, seat = divmod(i, self.seats)
         whose = f"environment {i}" if self.seats == 1 else f"seat {seat} of world {world}"
-        return VectorMisuse(f"step: the action of {whose} is {actions[i].tolist()}; pass {allowed}")
+        return VectorMisuse(f"step: the action of {whose} is {given.tolist()}; pass {allowed}")
 
 
 def _lies_as(array: Any, mine: NDArray[Any]) -> bool:

@@ -22,16 +22,14 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from envs.ranges import Range, UnitFloat, check_fields
-from envs.tasks.particles import Point, distance, move, push_apart
+from envs.tasks.particles import Point, distance, draw_discs, move, push_apart
 from envs.worlds.world import Step, Told
 
 RADIUS = 0.15
 FORCE = 5.0
 WAYS = ((0.0, 0.0), (-FORCE, 0.0), (FORCE, 0.0), (0.0, -FORCE), (0.0, FORCE))  # none, left, right, down, up
-SIZE, HALF = 320, 1.6  # pixels of a picture's side, and what half of it shows
-GROUND, SPOT = np.array((24, 26, 34), np.uint8), np.array((232, 196, 92), np.uint8)
-COLORS = np.array([(88, 140, 236), (226, 92, 92), (80, 184, 120), (190, 120, 220)], np.uint8)  # of agents, in turn
-SPOT_RADIUS = 0.05
+SPOT = 0.05  # a landmark's radius in pictures
+COLORS = np.array([(88, 140, 236), (232, 196, 92)], np.uint8)  # agents, landmarks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,12 +110,9 @@ class Spread:
         """Draw landmarks and agents from above, [H, W, 3], for render_mode "rgb_array"."""
         if self.render_mode != "rgb_array":
             return None
-        picture = np.broadcast_to(GROUND, (SIZE, SIZE, 3)).copy()
-        at = (np.arange(SIZE) + 0.5) * (2 * HALF / SIZE) - HALF
-        discs = [(place, RADIUS, COLORS[k % len(COLORS)]) for k, place in enumerate(self._places)]
-        for (x, y), radius, color in [*discs, *((spot, SPOT_RADIUS, SPOT) for spot in self._landmarks)]:
-            picture[(at + y)[:, None] ** 2 + (at - x) ** 2 < radius**2] = color
-        return picture
+        count = self.rules.N
+        radii, colors = [RADIUS] * count + [SPOT] * count, COLORS.repeat(count, 0)
+        return draw_discs([*self._places, *self._landmarks], radii, colors)
 
     def close(self) -> None:
         """Close nothing."""

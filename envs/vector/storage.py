@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from envs.errors import ConfigError, require
 from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
-from envs.worlds.roles import Role, SeatRows, Seats
+from envs.worlds.roles import Role, SeatRows, Seats, join_spaces
 
 NewArray = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]  # (shape, dtype) to an array of zeros
 RowIndex = slice | NDArray[np.intp]  # environments: consecutive ones as a slice with start and stop, or distinct ones
@@ -64,8 +64,7 @@ class Layouts:
         return cls(
             None,
             None,
-            spaces.Dict([(role.name, role.observation_space) for role in roles]),
-            spaces.Dict([(role.name, role.action_space) for role in roles]),
+            *join_spaces(roles),
             agents,
             (
                 SeatRows.of([role.observations for role in roles if role.observations], of),

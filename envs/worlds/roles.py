@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import Space
+from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from envs.spaces.layout import Layout
@@ -55,6 +55,14 @@ class Role:
     action_space: Space
     observations: Layout | None
     actions: Layout | None
+
+
+def join_spaces(roles: Sequence[Role]) -> tuple[Space, Space]:
+    """Return what a seat sees and what it may do; of several roles, a Dict of each one's."""
+    if len(roles) == 1:
+        return roles[0].observation_space, roles[0].action_space
+    seen = spaces.Dict([(role.name, role.observation_space) for role in roles])
+    return seen, spaces.Dict([(role.name, role.action_space) for role in roles])
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Dict, Discrete
 from gymnasium.vector import AutoresetMode
 
 from envs.native import library, rollout
@@ -40,7 +40,7 @@ WORLDS = (  # a map of each kind
     *("Unlock-v0", "BlockedUnlockPickup-v0", "KeyCorridorS6R3-v0", "ObstructedMaze-Full-v0", "ObstructedMaze-1Dlhb-v0"),
 )
 BOARDS = ("pettingzoo.classic.connect_four_v3:env", "pettingzoo.classic.tictactoe_v3:env")
-PARTIES = ("envs.tasks.snake:Snake", "envs.tasks.spread:Spread")
+PARTIES = ("envs.tasks.snake:Snake", "envs.tasks.spread:Spread", "envs.tasks.tag:Tag")
 MOVES = 2.0  # m in a step, which Box2D never lets a body exceed
 PUSHED = 1.0  # m, by which joints and ground may correct it besides
 Draw = np.random.Generator
@@ -111,6 +111,9 @@ def recipe(id: str, draw: Draw) -> NativeTask:
             "local_ratio": draw.random(),
             "max_cycles": int(draw.choice([1, 25, 2**30])),
         }
+    if "Tag" in id:
+        kwargs = {name: int(draw.choice([1, 3, 8])) for name in ("num_good", "num_adversaries", "num_obstacles")}
+        kwargs["max_cycles"] = int(draw.choice([1, 25, 2**30]))
     limit = int(draw.choice([5, 50, 1000]))
     without = ("mission",) if "MiniGrid" in id else ()
     return native_task(
@@ -121,6 +124,8 @@ def recipe(id: str, draw: Draw) -> NativeTask:
 def actions(task: NativeTask, num_envs: int, draw: Draw) -> Any:
     if isinstance(task.action_space, Discrete):
         return draw.integers(task.action_space.n, size=num_envs)
+    if isinstance(task.action_space, Dict):  # of several roles, as rows
+        return draw.integers(library.describe(task.name).choices, size=num_envs).view("V8")
     shape = (num_envs, *(task.action_space.shape or ()))
     kind = draw.integers(4)
     if kind == 0:

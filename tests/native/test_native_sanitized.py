@@ -24,6 +24,8 @@ PROGRAM = r"""
 #include <stdlib.h>
 #include <string.h>
 #include "boards/snake.h"
+#include "boards/spread.h"
+#include "boards/tag.h"
 #include "walker/ground.h"
 #include "policies/rollout.h"
 #include "runtime/steps.h"
@@ -134,12 +136,17 @@ static int step_worlds(const struct task *task)
     static double paid[N * SEATS], returns[N * SEATS], ended_with[N * SEATS];
     static int64_t choices[N * SEATS], lengths[N * SEATS], ended_after[N * SEATS];
     static uint8_t ended[N * SEATS], cut[N * SEATS], alive[N * SEATS], acts[N * SEATS], over[N];
-    const struct snake_settings settings = {
+    const struct snake_settings field = {
         .snakes = SEATS, .width = 9, .height = 8, .food = 9, .longest = 6, .absence = 3, .max_steps = 35,
     };
+    const struct spread_settings plane = {.agents = SEATS, .max_cycles = 25, .local_ratio = 0.5};
+    const struct tag_settings hunt = {.prey = 1, .hunters = SEATS - 1, .obstacles = 2, .max_cycles = 25};
+    const void *settings = &field;
+    if (!strcmp(task->name, "spread")) settings = &plane;
+    if (!strcmp(task->name, "tag")) settings = &hunt;
     struct rows rows = {seen, last, choices, paid, ended, cut, returns, lengths, ended_with, ended_after, episode,
                         alive, acts, over};
-    struct vector *vector = vector_open(task, N, &settings, 15, 1, 3);
+    struct vector *vector = vector_open(task, N, settings, 15, 1, 3);
     if (!vector || vector_begin(vector, 7, numbers, &rows)) return 1;
     for (int k = 0; k < 60; k++) {
         for (int i = 0; i < N * SEATS; i++) choices[i] = (i * 7 + k * 13) % task->choices;
@@ -178,7 +185,7 @@ int main(int count, char **words)
 }
 """
 TASKS = ["cartpole", "pendulum", "acrobot", "mountain_car", "mountain_car_continuous", "walker"]
-TASKS += ["connect4", "tictactoe", "snake", "spread"]
+TASKS += ["connect4", "tictactoe", "snake", "spread", "tag"]
 NO_SET = {  # the header, and what stands in for a set of instructions that is not built
     LANES: ("simd/sets.h", "const struct set *const {}_set;"),
     LEARNING: ("dense.h", "const struct dense_set *const {}_dense;"),

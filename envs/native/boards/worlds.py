@@ -9,13 +9,14 @@ from envs.errors import require
 from envs.native.games.ours import NoSettings
 from envs.native.originals import ELSEWHERE
 from envs.spec import EnvSpec
-from envs.tasks.snake import Rules
+from envs.tasks import snake, tag
+from envs.worlds.roles import SeatRows
 
 
 class SnakeSettings(ctypes.Structure):
     """`struct snake_settings` of snake.h."""
 
-    _fields_ = tuple((field.name, ctypes.c_int32) for field in fields(Rules))
+    _fields_ = tuple((field.name, ctypes.c_int32) for field in fields(snake.Rules))
 
 
 class SpreadSettings(ctypes.Structure):
@@ -24,13 +25,19 @@ class SpreadSettings(ctypes.Structure):
     _fields_ = (("N", ctypes.c_int32), ("max_cycles", ctypes.c_int32), ("local_ratio", ctypes.c_double))
 
 
+class TagSettings(ctypes.Structure):
+    """`struct tag_settings` of tag.h, by the names of the constructor's arguments."""
+
+    _fields_ = tuple((field.name, ctypes.c_int32) for field in fields(tag.Rules))
+
+
 @dataclass(frozen=True)
 class WorldFamily:
     """A game of several seats.
 
     Attributes:
         name: in tasks.h.
-        row_bytes: of what a seat sees, by the constructor's arguments.
+        row_bytes: of what a seat sees, in the widest role, by the constructor's arguments.
         settings: of the constructor's arguments.
         keywords: the arguments that change pictures alone.
         original: the package that it is of; None: it is ours.
@@ -51,6 +58,13 @@ WORLDS = {  # by id
         "tictactoe", lambda _: 27, lambda _: NoSettings(), ("screen_height",), "pettingzoo"
     ),
     "envs.tasks.snake:Snake": WorldFamily("snake", lambda _: 121, lambda rules: SnakeSettings(**rules), (), None),
+    "envs.tasks.tag:Tag": WorldFamily(
+        "tag",
+        lambda rules: 8 * (1 + 2 * rules["num_good"] + rules["num_adversaries"] + rules["num_obstacles"]),
+        lambda rules: TagSettings(**rules),
+        (),
+        None,
+    ),
     "envs.tasks.spread:Spread": WorldFamily(
         "spread", lambda rules: 24 * rules["N"], lambda rules: SpreadSettings(**rules), (), None
     ),
@@ -68,13 +82,13 @@ def read_world(spec: EnvSpec) -> tuple[WorldFamily, ctypes.Structure]:
         not spec.seat_feature,
         f"env.seat_feature=true: the native version of {spec.id} tells no seats; leave it at false, or {ELSEWHERE}",
     )
-    (role,) = spec.roles
     known = {key: value for key, value in spec.arguments.items() if key not in ("render_mode", *family.keywords)}
     given = family.row_bytes(known)
-    seen = "nothing of known size" if role.observations is None else f"{role.observations.itemsize} bytes"
+    layouts = [role.observations for role in spec.roles if role.observations is not None]
+    kept = SeatRows.of(layouts, ()).itemsize if len(layouts) > 1 else sum(layout.itemsize for layout in layouts)
     require(
-        role.observations is not None and role.observations.itemsize == given,
+        kept == given,
         f"env.id={spec.id}: the native version gives all that a seat sees, {given} bytes, and the recipe "
-        f"keeps {seen}; leave out env.without, or {ELSEWHERE}",
+        f"keeps {kept} bytes; leave out env.without, or {ELSEWHERE}",
     )
     return family, family.settings(known)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.tasks.particles import softplus
-from envs.tasks.spread import COLORS, GROUND, SIZE, SPOT, Spread
+from envs.tasks.particles import GROUND, SIZE, softplus
+from envs.tasks.spread import COLORS, Spread
 
 NONE, LEFT, RIGHT, DOWN, UP = range(5)
 RULES = {"N": 2, "local_ratio": 0.5, "max_cycles": 25}
@@ -103,6 +103,6 @@ def test_a_picture_has_discs_for_agents_and_landmarks() -> None:
     assert world.render() is None
     world.render_mode = "rgb_array"
     picture = world.render()
-    at = {(0, 0): COLORS[0], (0.5, 0.5): COLORS[1], (-0.8, 0): SPOT, (0, 1.2): SPOT, (1, -1): GROUND}
+    at = {(0, 0): COLORS[0], (0.5, 0.5): COLORS[0], (-0.8, 0): COLORS[1], (0, 1.2): COLORS[1], (1, -1): GROUND}
     for (x, y), color in at.items():
         assert picture[int((1.6 - y) / 3.2 * SIZE), int((1.6 + x) / 3.2 * SIZE)].tolist() == color.tolist()

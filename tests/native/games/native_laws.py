@@ -43,15 +43,15 @@ def flatten(value: Any) -> Any:
     return (str(value.dtype), value.shape, value.tobytes()) if isinstance(value, np.ndarray | np.void) else value
 
 
-def choose(venv: Any, draw: np.random.Generator, step: int) -> NDArray[np.int64]:
-    """Any choices, three times of four such as the masks allow, where there are masks."""
-    choices = int(venv.single_action_space.n)
+def choose(venv: Any, draw: np.random.Generator, step: int) -> NDArray[Any]:
+    """Any choices, three times of four such as the masks allow, where there are masks; of several roles as rows."""
+    choices = library.describe(venv.task.name).choices
     given = draw.integers(choices, size=venv.num_envs)
     if "action_mask" in str(venv.single_observation_space) and step % 4:
         octets = venv.arrays.observation.view(np.uint8).reshape(venv.num_envs, -1)
         scores = octets[:, :choices] * draw.random((venv.num_envs, choices))
         given = np.where(scores.any(axis=1), scores.argmax(axis=1), given)
-    return given
+    return given.view(venv.arrays.action.dtype)
 
 
 def assert_same_in_any_company(make: Any, spec: EnvSpec, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:

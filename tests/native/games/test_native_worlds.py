@@ -26,10 +26,12 @@ from envs.spec import EnvSpec
 from envs.vector import VectorMisuse
 from envs.vector.serial import SerialVectorEnv
 
-CONNECT4, TICTACTOE, SNAKE, SPREAD = WORLDS
+CONNECT4, TICTACTOE, SNAKE, TAG, SPREAD = WORLDS
 FIELD = {"snakes": 4, "width": 9, "height": 8, "food": 9, "longest": 6, "absence": 3, "max_steps": 35}
 NARROW = {"snakes": 2, "width": 4, "height": 4, "food": 2, "longest": 3, "absence": 1, "max_steps": 1000}
 PLANE = {"N": 3, "local_ratio": 0.5, "max_cycles": 25}
+HUNT = {"num_good": 1, "num_adversaries": 3, "num_obstacles": 2, "max_cycles": 25}
+HERD = {"num_good": 4, "num_adversaries": 3, "num_obstacles": 5, "max_cycles": 14}
 CROWD = {"N": 9, "local_ratio": 0.3, "max_cycles": 14}
 GAMES = {
     "connect4": (CONNECT4, {}),
@@ -38,6 +40,8 @@ GAMES = {
     "narrow": (SNAKE, NARROW),
     "spread": (SPREAD, PLANE),
     "crowd": (SPREAD, CROWD),
+    "tag": (TAG, HUNT),
+    "herd": (TAG, HERD),
 }
 W, STEPS, NIGHTLY = 5, 120, 20_000
 
@@ -81,7 +85,7 @@ def test_every_byte_is_the_world_s_in_python(make: Any, game: str, autoreset: Au
     assert play_both(make, recipe(game), STEPS, 2 + (game == "narrow"), autoreset) > 4
 
 
-@pytest.mark.parametrize("game", ["connect4", "snake", "spread"])
+@pytest.mark.parametrize("game", ["connect4", "snake", "tag"])
 def test_a_limit_cuts_off_whoever_lives(make: Any, game: str) -> None:
     assert play_both(make, recipe(game, max_episode_steps=8), 60, 1, AutoresetMode.SAME_STEP) > 4
 
@@ -121,7 +125,7 @@ def test_a_world_that_is_over_waits_for_its_reset(make: Any) -> None:
     assert ours.arrays.lives.acts.tolist() == [False, False, True, False]
 
 
-@pytest.mark.parametrize("game", ["connect4", "snake", "spread"])
+@pytest.mark.parametrize("game", ["connect4", "snake", "spread", "tag"])
 def test_a_run_is_the_same_natively_step_by_step_and_resumed(tmp_path: Path, game: str) -> None:
     recipe(game)
     words = ["algo=ppo", f"env={game}", "compute=serial", "vec.num_envs=4", "algo.num_steps=8"]

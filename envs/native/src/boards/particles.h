@@ -3,34 +3,46 @@
 #ifndef PADDOCK_PARTICLES_H
 #define PADDOCK_PARTICLES_H
 
-#include <stdint.h>
+#include "runtime/native.h"
 
-#define DT 0.1
-#define KEPT 0.75
-#define STIFFNESS 100.0
-#define MARGIN 1e-3
-#define FAR 40.0
+#define STEP_S 0.1
+#define SPEED_KEPT 0.75 /* of a speed in a step */
+#define CONTACT_FORCE 100.0
+#define CONTACT_MARGIN 1e-3
+#define MOST_EXPONENT 40.0
 #define HALVINGS 6
+#define NO_TOP __builtin_inf() /* a top speed: there is none */
 
 struct point {
     double x, y;
 };
 
-static inline double softplus(double x)
+static inline double exponential(double x)
 {
-    static const double exponential[] = {
+    static const double inverse[] = {
         1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880,
         1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200, 1.0 / 1307674368000,
     };
-    if (!(-FAR < x && x < FAR)) return x > 0 ? x : 0;
-    const double r = (x > 0 ? -x : x) / (1 << HALVINGS);
-    double e = exponential[15];
-    for (int k = 14; k >= 0; k--) e = e * r + exponential[k];
+    const double r = x / (1 << HALVINGS);
+    double e = inverse[15]; /* of factorials */
+    for (int k = 14; k >= 0; k--) e = e * r + inverse[k];
     for (int k = 0; k < HALVINGS; k++) e = e * e;
-    const double s = e / (2.0 + e), s2 = s * s;
+    return e;
+}
+
+static inline double softplus(double x)
+{
+    if (!(-MOST_EXPONENT < x && x < MOST_EXPONENT)) return x > 0 ? x : 0;
+    const double e = exponential(x > 0 ? -x : x), s = e / (2.0 + e), s2 = s * s;
     double area = 1.0 / 33;
     for (int k = 15; k >= 0; k--) area = area * s2 + 1.0 / (2 * k + 1);
     return (x > 0 ? x : 0) + 2.0 * s * area;
+}
+
+static inline struct point draw_point(struct generator *generator, double most)
+{
+    const double x = draw_uniform(generator, -most, most);
+    return (struct point){x, draw_uniform(generator, -most, most)};
 }
 
 static inline double distance(struct point one, struct point other)
@@ -39,24 +51,29 @@ static inline double distance(struct point one, struct point other)
     return __builtin_sqrt(x * x + y * y);
 }
 
-static inline void push_apart(struct point *forces, const struct point *places, const double *radii, int count)
+/* Of `count` bodies the first `moving` do. */
+static inline void push_apart(
+    struct point *forces, const struct point *places, const double *radii, int moving, int count
+)
 {
-    for (int a = 0; a < count; a++)
+    for (int a = 0; a < moving; a++)
         for (int b = a + 1; b < count; b++) {
             const double apart = distance(places[a], places[b]), reach = radii[a] + radii[b];
-            const double depth = softplus((reach - apart) / MARGIN) * MARGIN;
+            const double depth = softplus((reach - apart) / CONTACT_MARGIN) * CONTACT_MARGIN;
             if (depth == 0 || apart == 0) continue;
-            const double x = STIFFNESS * (places[a].x - places[b].x) / apart * depth;
-            const double y = STIFFNESS * (places[a].y - places[b].y) / apart * depth;
+            const double x = CONTACT_FORCE * (places[a].x - places[b].x) / apart * depth;
+            const double y = CONTACT_FORCE * (places[a].y - places[b].y) / apart * depth;
             forces[a].x += x, forces[a].y += y;
-            forces[b].x -= x, forces[b].y -= y;
+            if (b < moving) forces[b].x -= x, forces[b].y -= y;
         }
 }
 
-static inline void move(struct point *place, struct point *speed, struct point force)
+static inline void move(struct point *place, struct point *speed, struct point force, double top)
 {
-    place->x += speed->x * DT, place->y += speed->y * DT;
-    speed->x = speed->x * KEPT + force.x * DT, speed->y = speed->y * KEPT + force.y * DT;
+    place->x += speed->x * STEP_S, place->y += speed->y * STEP_S;
+    speed->x = speed->x * SPEED_KEPT + force.x * STEP_S, speed->y = speed->y * SPEED_KEPT + force.y * STEP_S;
+    const double size = __builtin_sqrt(speed->x * speed->x + speed->y * speed->y);
+    if (size > top) speed->x = speed->x / size * top, speed->y = speed->y / size * top;
 }
 
 /* The point, or zero in place of what nobody would have saved: bodies come nowhere near so far in 2^30 steps. */

@@ -5,6 +5,7 @@
 
 #include "boards/snake.h"
 #include "boards/spread.h"
+#include "boards/tag.h"
 #include "runtime/recorded.h"
 #include "runtime/vector.h"
 
@@ -30,7 +31,10 @@ uint64_t play_boards(const struct task *task)
         .snakes = MOST_SEATS, .width = 9, .height = 8, .food = 9, .longest = 6, .absence = 3, .max_steps = 35,
     };
     const struct spread_settings plane = {.agents = MOST_SEATS, .max_cycles = 25, .local_ratio = 0.5};
-    const void *settings = task->seats == count_spread ? (const void *)&plane : &field;
+    const struct tag_settings hunt = {.prey = 1, .hunters = MOST_SEATS - 1, .obstacles = 2, .max_cycles = 25};
+    const void *settings = &field;
+    if (task->seats == count_spread) settings = &plane;
+    if (task->seats == count_tag) settings = &hunt;
     const int64_t first[WORLDS] = {0};
     struct inputs inputs = {KEY};
     struct buffers *b = calloc(1, sizeof *b);

@@ -9,12 +9,6 @@
 
 static const struct point ways[8] = {{0, 0}, {-FORCE, 0}, {FORCE, 0}, {0, -FORCE}, {0, FORCE}};
 
-static struct point draw_point(struct generator *generator)
-{
-    const double x = draw_uniform(generator, -1, 1);
-    return (struct point){x, draw_uniform(generator, -1, 1)};
-}
-
 /* The last numbers of a row, of those who could speak, stay the zeros that they are in a blank one. */
 static void see(const struct spread *world, int agents, unsigned char *rows)
 {
@@ -44,8 +38,8 @@ static void step_world(
     struct point force[MOST_AGENTS];
     double radius[MOST_AGENTS], together = 0;
     for (int k = 0; k < agents; k++) force[k] = ways[choice[k] & 7], radius[k] = RADIUS;
-    push_apart(force, world->place, radius, agents);
-    for (int k = 0; k < agents; k++) move(world->place + k, world->speed + k, force[k]);
+    push_apart(force, world->place, radius, agents, agents);
+    for (int k = 0; k < agents; k++) move(world->place + k, world->speed + k, force[k], NO_TOP);
     for (int i = 0; i < agents; i++) {
         double least = distance(world->place[0], world->landmark[i]);
         for (int k = 1; k < agents; k++) {
@@ -81,8 +75,8 @@ void start_spread(
         struct spread *world = (struct spread *)group + lane;
         const size_t first = (size_t)lane * agents;
         memset(world, 0, sizeof *world);
-        for (int k = 0; k < agents; k++) world->place[k] = draw_point(generators + lane);
-        for (int k = 0; k < agents; k++) world->landmark[k] = draw_point(generators + lane);
+        for (int k = 0; k < agents; k++) world->place[k] = draw_point(generators + lane, 1);
+        for (int k = 0; k < agents; k++) world->landmark[k] = draw_point(generators + lane, 1);
         memset(rows->alive + first, 1, agents);
         memset(rows->acts + first, 1, agents);
         see(world, agents, rows->observation + first * agents * AGENT_BYTES);

@@ -3,6 +3,7 @@
 #include "boards/connect4.h"
 #include "boards/snake.h"
 #include "boards/spread.h"
+#include "boards/tag.h"
 #include "boards/tictactoe.h"
 #include "classic/acrobot.h"
 #include "classic/cartpole.h"
@@ -25,7 +26,7 @@ static const struct task *const all_tasks[] = {
     &bricks_task, &road_task, &harvest_task, &fleet_task, &depths_task,
     &sanity_bandit_task, &sanity_password_task, &sanity_squared_task, &sanity_blend_task, &sanity_stochastic_task,
     &sanity_noisy_bandit_task, &sanity_forget_task, &sanity_delay_task, &sanity_cutoff_task, &sanity_copy_task, &sanity_memory_task, &sanity_recall_task,
-    &connect4_task, &tictactoe_task, &snake_task, &spread_task, /* worlds */
+    &connect4_task, &tictactoe_task, &snake_task, &spread_task, &tag_task, /* worlds */
     &minigrid_task, &minigrid_moves_task,
     NULL,
 };

@@ -1,0 +1,142 @@
+/* Steps of adversaries and their prey, in the order that envs/tasks/tag.py has. */
+
+#include "tag.h"
+
+#include <string.h>
+
+#define REACH 0.9
+#define CAUGHT 10.0
+#define DEAREST 10.0
+
+struct body_kind {
+    double radius, force, top;
+};
+
+static const struct body_kind hunter = {0.075, 3, 1}, prey = {0.05, 4, 1.3}, obstacle = {0.2, 0, 0};
+static const struct point ways[8] = {{0, 0}, {-1, 0}, {1, 0}, {0, -1}, {0, 1}};
+
+static int moving_of(const struct tag_settings *settings) { return settings->hunters + settings->prey; }
+
+static const struct body_kind *kind_of(const struct tag_settings *settings, int body)
+{
+    return body < settings->hunters ? &hunter : body < moving_of(settings) ? &prey : &obstacle;
+}
+
+/* What prey sees is shorter than a row, whose last numbers stay the zeros that they are in a blank one. */
+static void see(const struct tag *world, const struct tag_settings *settings, unsigned char *rows)
+{
+    const int moving = moving_of(settings), bodies = moving + settings->obstacles;
+    const size_t width = width_of_tag(settings);
+    for (int k = 0; k < moving; k++) {
+        const struct point here = world->place[k], speed = world->speed[k];
+        float seen[TAG_NUMBERS] = {(float)speed.x, (float)speed.y, (float)here.x, (float)here.y};
+        int at = 4;
+        for (int i = 0; i < bodies; i++) {
+            const int other = i < settings->obstacles ? moving + i : i - settings->obstacles;
+            if (other == k) continue;
+            seen[at++] = (float)(world->place[other].x - here.x);
+            seen[at++] = (float)(world->place[other].y - here.y);
+        }
+        for (int other = settings->hunters; other < moving; other++) {
+            if (other == k) continue;
+            seen[at++] = (float)world->speed[other].x;
+            seen[at++] = (float)world->speed[other].y;
+        }
+        memcpy(rows + k * width, seen, at * sizeof(float));
+    }
+}
+
+/* What prey loses so far from the middle. */
+static double cost(double x)
+{
+    if (x < 0) x = -x;
+    if (x < 0.9) return 0;
+    if (x < 1.0) return (x - 0.9) * 10.0;
+    const double above = 2.0 * x - 2.0, loss = exponential(above < MOST_EXPONENT ? above : MOST_EXPONENT);
+    return loss < DEAREST ? loss : DEAREST;
+}
+
+static void step_world(
+    struct tag *world, const struct tag_settings *settings, const int64_t *choice, double *reward, uint8_t *truncated
+)
+{
+    const int hunters = settings->hunters, moving = moving_of(settings), bodies = moving + settings->obstacles;
+    struct point force[TAG_MOVING];
+    double radius[TAG_BODIES];
+    for (int k = 0; k < bodies; k++) radius[k] = kind_of(settings, k)->radius;
+    for (int k = 0; k < moving; k++) {
+        const struct point way = ways[choice[k] & 7];
+        const double strength = kind_of(settings, k)->force;
+        force[k] = (struct point){way.x * strength, way.y * strength};
+    }
+    push_apart(force, world->place, radius, moving, bodies);
+    for (int k = 0; k < moving; k++) move(world->place + k, world->speed + k, force[k], kind_of(settings, k)->top);
+    const int last = ++world->steps >= settings->max_cycles;
+    int all = 0;
+    for (int k = hunters; k < moving; k++) {
+        int by = 0;
+        for (int i = 0; i < hunters; i++) by += distance(world->place[i], world->place[k]) < radius[i] + radius[k];
+        reward[k] = -CAUGHT * by - cost(world->place[k].x) - cost(world->place[k].y);
+        all += by;
+    }
+    for (int k = 0; k < hunters; k++) reward[k] = CAUGHT * all;
+    memset(truncated, last, moving);
+}
+
+int count_tag(const void *settings) { return moving_of(settings); }
+
+/* An adversary's, which is the longer: prey does not see its own speed twice. */
+size_t width_of_tag(const void *memory)
+{
+    const struct tag_settings *settings = memory;
+    return (4 + 2 * (moving_of(settings) + settings->obstacles - 1) + 2 * settings->prey) * sizeof(float);
+}
+
+void start_tag(
+    void *group, const void *memory, struct generator *generators, unsigned mask, const struct seat_rows *rows
+)
+{
+    const struct tag_settings *settings = memory;
+    const int moving = moving_of(settings), bodies = moving + settings->obstacles;
+    for (; mask; mask &= mask - 1) {
+        const int lane = __builtin_ctz(mask);
+        struct tag *world = (struct tag *)group + lane;
+        const size_t first = (size_t)lane * moving;
+        memset(world, 0, sizeof *world);
+        for (int k = 0; k < bodies; k++) world->place[k] = draw_point(generators + lane, k < moving ? 1 : REACH);
+        memset(rows->alive + first, 1, moving);
+        memset(rows->acts + first, 1, moving);
+        see(world, settings, rows->observation + first * width_of_tag(settings));
+    }
+}
+
+void step_tag(
+    void *group, const void *memory, struct generator *generators, unsigned mask, const int64_t *choice,
+    const struct seat_rows *rows
+)
+{
+    const struct tag_settings *settings = memory;
+    (void)generators;
+    for (; mask; mask &= mask - 1) {
+        const int lane = __builtin_ctz(mask);
+        struct tag *world = (struct tag *)group + lane;
+        const size_t first = (size_t)lane * moving_of(settings);
+        step_world(world, settings, choice + first, rows->reward + first, rows->truncated + first);
+        see(world, settings, rows->observation + first * width_of_tag(settings));
+    }
+}
+
+void save_tag(const void *group, int lane, void *saved)
+{
+    memcpy(saved, (const struct tag *)group + lane, sizeof(struct tag));
+}
+
+void load_tag(void *group, const void *memory, int lane, const void *saved)
+{
+    struct tag *world = (struct tag *)group + lane;
+    (void)memory;
+    memcpy(world, saved, sizeof *world);
+    world->steps &= INT32_MAX;
+    for (int k = 0; k < TAG_BODIES; k++) world->place[k] = mended(world->place[k]);
+    for (int k = 0; k < TAG_MOVING; k++) world->speed[k] = mended(world->speed[k]);
+}
