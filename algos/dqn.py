@@ -30,7 +30,6 @@ class DQN(QLearning):
     """The algorithm: its settings (conf/algo/dqn.yaml explains each), its parts, and its state."""
 
     group = "dqn"
-    takes_worlds = True
 
     quantiles: Annotated[int | None, POSITIVE_OR_NULL]
     atoms: Annotated[int | None, Range("must be at least 2, or null; 51 suits most", low=2)]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from algos.common.keys import Stream, keyed_generator
 from algos.learning.flow import minibatches
-from algos.learning.learner import is_dense
+from algos.learning.learner import check_turns, is_dense
 from algos.learning.offpolicy.exploration import EpsilonGreedy
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
 from algos.learning.offpolicy.learners.objectives import QObjective
@@ -55,11 +55,12 @@ class PQN(OffPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        size, rows = self.minibatch_size, self.num_steps * self.num_rows
-        fits = next(part for part in range(min(size, rows), 0, -1) if rows % part == 0)
-        what = f"algo.minibatch_size={size} does not divide the {rows} steps of a rollout"
-        require(rows % size == 0, f"{what}, algo.num_steps in each environment; try {fits}")
-        self._values = make_actor(self.learner.architecture)
+        if not self._waits:  # how many turns come to their end is chance, and the last minibatch has what is left
+            size, rows = self.minibatch_size, self.num_steps * self.num_rows
+            fits = next(part for part in range(min(size, rows), 0, -1) if rows % part == 0)
+            what = f"algo.minibatch_size={size} does not divide the {rows} steps of a rollout"
+            require(rows % size == 0, f"{what}, algo.num_steps in each environment; try {fits}")
+        self._values = [make_actor(one.learner.architecture) for one in self.learning]
 
     def plan(self) -> Generator[dict[str, float], None, None]:
         """Act, learn of what was played: a row every `row_every` steps; the state is complete at every yield."""
@@ -71,40 +72,56 @@ class PQN(OffPolicy):
 
     def describe(self) -> dict[str, str]:
         """What a run would assemble, for `dry_run=true`."""
-        rows = f"{self.num_steps} steps x {self.num_rows} environments = {self.num_steps * self.num_rows:,}"
+        whom = "agents" if self._waits else "environments"
+        rows = f"{self.num_steps} steps x {self.num_rows} {whom} = {self.num_steps * self.num_rows:,}"
         learned = f"{rows}, {self.epochs} epochs in minibatches of {self.minibatch_size:,}, on {self.device}"
         return {**super().describe(), "learner": learned}
 
     def _learn(self, rollouts: Iterator[Sequence[Rollout]]) -> Generator[Turn, None, None]:
-        """Learn from each rollout, then let actors have the weights."""
-        for (rollout,) in rollouts:
-            target = self._targets(rollout)
-            shuffle = keyed_generator(self.seed, Stream.SHUFFLE, self.pace.rollouts)
-            updates = [self._update(rollout, target, shuffle) for _ in range(self.epochs)]
+        """Let each policy learn from each of its rollouts, then let actors have the weights."""
+        for each in rollouts:
+            check_turns(each, self.pace.rollouts - 1)
+            updates = [self._updates(k, rollout) for k, rollout in enumerate(each)]
             self.publish()
-            yield Turn([rollout], [updates])
+            yield Turn(each, updates)
 
-    def _targets(self, rollout: Rollout) -> NDArray[np.float32]:
-        """Lambda-returns [T, N] of the best actions' values, by the network as it is."""
-        seen = rollout.seen
-        self._values.load(self.learner.weights(0))
-        scores, _ = self._values.act(seen, np.zeros((len(seen), 0), np.float32))
+    def _updates(self, k: int, rollout: Rollout) -> list[Update]:
+        """Learn from a policy's rollout: of agents who wait and die, from the turns that came to their end."""
+        learned = rollout.learned_from()
+        rows = np.arange(rollout.reward.size) if learned is None else np.flatnonzero(learned)
+        target, shuffle = self._targets(rollout, k), keyed_generator(self.seed, Stream.SHUFFLE, self.pace.rollouts, k)
+        parts = [part for _ in range(self.epochs) for part in self._epoch(rows, shuffle)]
+        return [self._update(k, rollout, target, ids) for ids in parts]
+
+    def _epoch(self, rows: NDArray[np.intp], shuffle: np.random.Generator) -> Iterator[NDArray[np.intp]]:
+        """Shuffle rows into minibatches [U, B]; those that fill none are one of their own, [1, B]."""
+        parts = [rows[part] for part in minibatches(len(rows), self.minibatch_size, shuffle)]
+        whole = len(rows) // self.minibatch_size
+        for some in (parts[:whole], parts[whole:]):
+            if some:
+                yield np.stack(some)
+
+    def _targets(self, rollout: Rollout, k: int = 0) -> NDArray[np.float32]:
+        """Lambda-returns [T, N] of the best actions' values, by a policy's network as it is."""
+        seen, values = rollout.seen, self._values[k]
+        values.load(self.learning[k].learner.weights(0))
+        scores, _ = values.act(seen, np.zeros((len(seen), 0), np.float32))
         value, following = rollout.values_of(scores.max(axis=1))
         ends = rollout.terminated, rollout.truncated
         reward = np.float32(self.reward_scale) * rollout.reward
-        advantage = gae(reward, value, following, *ends, self.gamma, self.q_lambda)
+        advantage = gae(reward, value, following, *ends, self.gamma, self.q_lambda, rollout.acts)
         return (value + advantage).astype(np.float32, copy=False)
 
-    def _update(self, rollout: Rollout, target: NDArray[np.float32], shuffle: np.random.Generator) -> Update:
-        """Learn from all minibatches of one epoch."""
-        ids = np.stack(list(minibatches(target.size, self.minibatch_size, shuffle)))
+    def _update(self, k: int, rollout: Rollout, target: NDArray[np.float32], ids: NDArray[np.intp]) -> Update:
+        """Learn from minibatches."""
+        one = self.learning[k]
         obs = rollout.obs.reshape(target.size, *rollout.obs.shape[2:])[ids]
         action = rollout.action.reshape(target.size, -1)[ids]
-        nothing, one = np.zeros(ids.shape, np.float32), np.ones(ids.shape, np.float32)
+        nothing, ones = np.zeros(ids.shape, np.float32), np.ones(ids.shape, np.float32)
         # Discounted by 0, what follows counts for nothing: targets are known.
-        batch = Batch(ids, obs, action, target.ravel()[ids], obs, nothing, one)
-        reported, distance = self.learner.update(batch, self.rate)
-        self.learning[0].pace.updates += len(reported)
+        batch = Batch(ids, obs, action, target.ravel()[ids], obs, nothing, ones)
+        reported, distance = one.learner.update(batch, self.rate)
+        one.pace.updates += len(reported)
         self.pace.clock.lap("learn")
         return Update(ids, reported, distance)
 

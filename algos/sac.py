@@ -28,7 +28,6 @@ class SAC(FromReplay):
     """The algorithm: its settings (conf/algo/sac.yaml explains each), its parts, and its state."""
 
     group = "sac"
-    takes_worlds = True
 
     tau: UnitFloat
     target_every: PositiveInt

@@ -25,7 +25,6 @@ class TD3(FromReplay):
     """The algorithm: its settings (conf/algo/td3.yaml explains each), its parts, and its state."""
 
     group = "td3"
-    takes_worlds = True
 
     tau: UnitFloat
     actor_every: PositiveInt

@@ -225,6 +225,17 @@ def check_rollout(rollout: Rollout) -> None:
             raise EnvError(f"{who} gave {what} {given[(t, n, *at)]} in step {t} of a rollout; {MEND}")
 
 
+def check_turns(rollouts: Sequence[Rollout], before: int) -> None:
+    """Raise ConfigError where nobody came to the end of a turn in the first rollout of all.
+
+    Args:
+        before: rollouts before this one; later on it is chance who comes to a turn.
+    """
+    what = f"in {len(rollouts[0].reward)} steps of a rollout no agent's turn came to its end"
+    remedy = "so there is nothing to learn from; raise algo.num_steps"
+    require(before > 0 or not all(rollout.is_idle for rollout in rollouts), f"{what}, {remedy}")
+
+
 def check_values(values: BatchValues, rows: NDArray[np.bool_] | None) -> None:
     """Raise Diverged where the value of an observation, of these rows or of all, is no finite number."""
     wrong = ~np.isfinite(values.value)

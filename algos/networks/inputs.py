@@ -203,7 +203,8 @@ def spaces_of(env: EnvSpec) -> tuple[Layout, gymnasium.Space]:
     require(
         len(roles) == 1,
         f"env.id={env.id} has agents of {len(roles)} roles ({names}), which see or do different things; allowed: one "
-        "role here; algo=ppo, a2c, dqn, sac and td3 learn a policy for each; or choose an environment of agents alike",
+        "role here; algo=ppo, a2c, dqn, r2d2, pqn, sac and td3 learn a policy for each; or choose an environment of "
+        "agents alike",
     )
     return spaces_of_role(env, roles[0])
 

@@ -124,10 +124,10 @@ def test_every_option_composes_and_builds_and_leaves_no_trace(
 
 
 @pytest.mark.parametrize("option", WORLDS)
-def test_who_takes_one_agent_refuses_an_option_of_several_in_one_line(option: str) -> None:
+def test_who_takes_no_worlds_refuses_an_option_of_several_agents_in_one_line(option: str) -> None:
     need_of([f"env={option}"])
-    with pytest.raises(ConfigError, match=r"algo=pqn takes environments of one agent, and env.id=\S+ has \d+") as error:
-        assemble(compose_alone([f"env={option}", "algo=pqn"]))
+    with pytest.raises(ConfigError, match=r"\S+ is one environment, and poet co-evolves a family of them") as error:
+        assemble(compose_alone([f"env={option}", "algo=poet"]))
     assert "\n" not in str(error.value)
 
 

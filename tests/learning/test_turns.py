@@ -9,7 +9,7 @@ import pytest
 from learned import weights
 
 from algos.learning.replay.replay import Replay
-from algos.learning.replay.turns import TransitionMaker
+from algos.learning.replay.turns.transitions import TransitionMaker
 from algos.learning.returns import gae
 from algos.learning.rollouts.collector import Collector, RolloutConfig
 from algos.learning.rollouts.resume_point import ResumePoint

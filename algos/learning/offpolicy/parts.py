@@ -42,7 +42,6 @@ from envs.spec import EnvSpec
 from envs.vector import Vec
 from envs.vector.contract import is_shared
 
-WORLDS = "algo=dqn, sac, td3, ppo, a2c and es take worlds (docs/agents.md)"
 POSITIVE_OR_NULL = Range("must be positive, or null", above=0)
 
 
@@ -83,19 +82,11 @@ class OffPolicy(abc.ABC):
 
     group: ClassVar[str]  # of the metrics of updates
     learns_values: ClassVar[bool] = False  # outputs of what acts are action values
-    takes_worlds: ClassVar[bool] = False  # environments of several agents
     policy_names = ("last", "best")
 
     def __post_init__(self) -> None:
         check_fields(self)
         self.env = playable(seated(self.env, self.seat_feature), self.vec)
-        there = (
-            f"vec.world={self.vec.world} has others"
-            if is_shared(self.vec)
-            else f"env.id={self.env.id} has {self.env.seats}"
-        )
-        several = f"algo={self.group} takes environments of one agent, and {there}"
-        require(self.takes_worlds or not self._waits, f"{several}; {WORLDS}")
         self.vec.check(self.env.in_training())
         self.parts = make_parts(self.env, self.policies, self._architecture)
         self.learning = [self._drawn(k, part) for k, part in enumerate(self.parts.each)]

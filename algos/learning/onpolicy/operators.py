@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from algos.common.timing import Clock
 from algos.learning.episode_metrics import tell_of
-from algos.learning.learner import check_rollout
+from algos.learning.learner import check_rollout, check_turns
 from algos.learning.onpolicy.policy_learner import PolicyLearner
 from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
-from envs.errors import require
 
 
 @dataclass
@@ -80,13 +79,9 @@ def trained(
     for each in lessons:
         metrics: dict[str, float] = {}
         rollouts = [lesson.rollout for lesson in each]
-        idle = [rollout.is_idle for rollout in rollouts]
-        # Later on it is chance who comes to a turn; the first one shows that rollouts are too short for any.
-        what = f"in {len(rollouts[0].reward)} steps of a rollout no agent's turn came to its end"
-        remedy = "so there is nothing to learn from; raise algo.num_steps"
-        require(count.iteration > 0 or not all(idle), f"{what}, {remedy}")
+        check_turns(rollouts, count.iteration)
         for k, lesson in enumerate(each):
-            if not idle[k]:
+            if not lesson.rollout.is_idle:
                 metrics |= learn(k, lesson)
         count.iteration += 1
         count.step += sum(rollout.steps for rollout in rollouts)

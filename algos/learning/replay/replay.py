@@ -5,8 +5,8 @@ row (t + 1) N + n, and is stored once; those that truncated steps led to are a s
 `Segments`, so a checkpoint points to files, and a run that is killed at any moment goes on with the same bits.
 
 What is drawn is a transition at any row, or a sequence of steps from a grid on (`Sequences`), where the policy's memory
-is kept as a third stream. Where several agents share a world, rows are their turns instead, whole transitions in the
-order in which they ended (`TransitionMaker`).
+is kept as a third stream. Where several agents share a world, rows are made of their turns instead, whole transitions
+or whole sequences in the order in which they ended (`TurnMaker`).
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,11 @@ from algos.common.draws import DrawBlocks
 from algos.common.memory import memory_bytes, spell
 from algos.learning.replay.priorities import Priorities, PriorityTree
 from algos.learning.replay.room import ReplayError, check_disk
-from algos.learning.replay.sequences import Sequences, SequenceWindows
+from algos.learning.replay.sequences import Sequences
 from algos.learning.replay.stacks import check_stacks, newest_of
-from algos.learning.replay.streams import DrawnRows, Streams
+from algos.learning.replay.streams import AnyWindows, DrawnRows, Streams
 from algos.learning.replay.sum_tree import tree_bytes
-from algos.learning.replay.turns import TransitionMaker, TransitionWindows
-from algos.learning.replay.windows import GOES_ON, TERMINATED, Windows
+from algos.learning.replay.windows import GOES_ON, TERMINATED
 from algos.learning.replay.words import draw_words, scale_words
 from algos.learning.rollouts.rollout import Rollout
 from envs.errors import require
@@ -67,24 +66,23 @@ class Replay:
             sequences: which sequences are drawn, of rollouts of `period` steps; None: single transitions.
             stack: how observations are stacks of frames, of which each is stored once; None: they are stored whole.
             apart: whether `sample` returns `DrawnRows`, which learners gather by themselves.
-            turns: whether lanes are seats of worlds, which wait and die: neither is in rows; no `sequences` or `stack`.
+            turns: whether lanes are seats of worlds, which wait and die: neither is in rows; no `stack`.
 
         Raises:
             ConfigError: settings are out of range or do not go together.
         """
         require(n_step >= 1, f"n_step={n_step} must be at least 1")
-        assert not turns or (sequences is None and stack is None)
-        kinds: dict[str, Any] = {"n_step": n_step, "gamma": gamma}
-        self._turns = TransitionMaker(obs, action, lanes=num_envs, **kinds) if turns else None
-        if turns:  # rows follow no others
-            num_envs, kinds["n_step"] = 1, 1
-        drawn = sequences or Sequences(period=1, burn_in=0, length=1, state_width=0)
-        self._period, self._span = drawn.period, drawn.span(kinds["n_step"])
+        assert not turns or stack is None
+        lanes, single = num_envs, Sequences(period=1, burn_in=0, length=1, state_width=0)
+        self._period, self._span = (sequences or single).period, (sequences or single).span(n_step)
         least = -(-(self._span + 1) // self._period) * self._period * num_envs
         given = f"capacity={capacity} is less than {least}, with n_step={n_step}"
         require(capacity >= least, f"{given} {self._span} steps and one more in each of {num_envs} environments")
-        self._folder, self._lanes, self._seed, self._apart = folder, num_envs, seed, apart
-        self._sequences, self._stack, block = sequences, stack, self._period * num_envs
+        if turns:  # rows follow no others, and are whole sequences where there are any
+            capacity //= self._period
+            self._period, self._span, lanes = 1, 1, 1
+        self._folder, self._lanes, self._seed, self._apart = folder, lanes, seed, apart
+        self._sequences, self._stack, block = sequences, stack, self._period * lanes
         self._capacity = capacity // block * block
         self._form = Streams(
             folder=folder,
@@ -92,12 +90,13 @@ class Replay:
             action=action,
             lanes=num_envs,
             capacity=self._capacity,
+            n_step=n_step,
+            gamma=gamma,
             sequences=sequences,
             stack=stack,
             turns=turns,
-            **kinds,
         )
-        self._streams = self._form.segments()
+        self._turns, self._streams = self._form.maker(), self._form.segments()
         self._rows = self._streams["rows"]
         self._obs, self._action = obs, action
         leaves = self._capacity // self._period
@@ -105,11 +104,11 @@ class Replay:
         given = f"capacity={capacity} takes {spell(tree)} of memory for priorities"
         require(tree <= memory, f"{given}, and this machine has {spell(memory)}; take less, or priorities=null")
         self._priorities = None if priorities is None else PriorityTree(priorities, leaves)
-        self.steps = 0  # transitions stored so far
+        self.steps = 0  # transitions stored so far, or whole sequences
         # The newest step of each lane is written again with the one after it, which tells whether its episode went on.
         self._newest = np.zeros(0, self._rows.dtype)
         self._last_obs = np.zeros((0, *obs.shape), obs.base)
-        self._windows: Windows | SequenceWindows | TransitionWindows | None = None  # of mapped rows
+        self._windows: AnyWindows | None = None  # of mapped rows
         self._draws: dict[int, DrawBlocks] = {}  # by batch size
 
     @property
@@ -134,11 +133,17 @@ class Replay:
 
     def describe(self) -> str:
         """Return what it takes, for `dry_run=true`."""
-        rows = f"{self._capacity:,} transitions of {self._rows.dtype.itemsize} bytes"
+        whole = self._turns is not None and self._sequences is not None
+        rows = f"{self._capacity:,} {'sequences' if whole else 'transitions'} of {self._rows.dtype.itemsize} bytes"
         if self._stack is not None:
             rows += f", {self._stack.frames} frames of which are stacked when they are drawn"
         if self._sequences is not None:
-            rows += f", a sequence of {self._span} from every {self._period} on"
+            span, period = self._sequences.span(self._form.n_step), self._sequences.period
+            rows += (
+                f", of {span} turns from every {period} on"
+                if whole
+                else f", a sequence of {span} from every {period} on"
+            )
         leaves = tree_bytes(self._capacity // self._period)
         tree = "" if self._priorities is None else f", {spell(leaves)} of memory for priorities"
         return f"{rows}, {spell(self.nbytes)} on the disk{tree}"
@@ -160,7 +165,7 @@ class Replay:
             ReplayError: the disk refuses.
         """
         if self._turns is not None:
-            self._append_turns(self._turns.finish(rollout))
+            self._append_turns(self._turns.finish(rollout), self._turns.finals)
             return
         T, N = rollout.reward.shape
         count = T * N
@@ -202,12 +207,19 @@ class Replay:
             drawable = max(offered, self.first), self.first + self.count
             self._priorities.enter(new, drawable, self.steps // self._period)
 
-    def _append_turns(self, rows: Array) -> None:
-        """Store transitions, which are whole."""
+    def _append_turns(self, rows: Array, finals: Array) -> None:
+        """Store transitions or sequences, which are whole, and what their truncated turns led to."""
         count, new = len(rows), self.steps
         assert count <= self._capacity, (count, self._capacity)
         self._open()
         self.steps += count
+        if len(finals):
+            stream, end = self._streams["finals"], rows["end"]
+            last = np.zeros(len(finals), stream.dtype)
+            last["row"], last["obs"] = new + np.nonzero(end > 0)[0], finals
+            end[end > 0] += stream.settled
+            self._drop_finals(self.first)
+            stream.put(last, len(finals))
         self._rows.drop(self.first)
         if count:
             self._rows.put(rows, count)
@@ -294,7 +306,7 @@ class Replay:
         for stream in self._streams.values():
             stream.close()
 
-    def _open(self) -> Windows | SequenceWindows | TransitionWindows:
+    def _open(self) -> AnyWindows:
         """Map the files that there are, and write what may be another process's behind them."""
         if self._windows is None:
             self.check_room()

@@ -31,6 +31,50 @@ class Sequences:
         return self.burn_in + self.length + n_step - 1
 
 
+@dataclass(frozen=True)
+class Steps:
+    """The steps of B sequences as they are stored: L - 1 of them, and the observations of one more."""
+
+    obs: Array  # [L, B, ...]
+    end: NDArray[np.int64]  # [L - 1, B], how they ended
+    reward: Floats  # [L - 1, B]
+    action: Array  # [length, B, K], of those that are learned from
+    memory: Floats  # [B, S], before the first
+    finals: Array  # [F, ...], what the truncated ones behind the burn-in led to, one after another
+
+
+def join_steps(
+    sequences: Sequences, powers: Floats, ids: NDArray[np.int64], weight: Floats, steps: Steps
+) -> SequenceBatch:
+    """Return what is learned from steps.
+
+    Args:
+        powers: [n + 1], of gamma.
+        ids: [1, B], of the sequences.
+        weight: [1, B], of importance.
+    """
+    first, start = sequences.burn_in, np.zeros(steps.obs.shape[:2], np.bool_)
+    start[1:] = steps.end != GOES_ON
+    end = steps.end[first:]
+    reward, discount, last = _sum(steps.reward[first:], end, sequences.length, powers)
+    seen = ids, steps.obs, start, steps.memory, steps.action
+    return SequenceBatch(*seen, reward, discount, last, np.argwhere(end > 0), steps.finals, weight[0])
+
+
+def _sum(
+    reward: Floats, end: NDArray[np.int64], length: int, powers: Floats
+) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Rewards of up to n steps, the discount behind them and the last of them; all [length, B]."""
+    total, ended, m = reward[:length], end[:length], np.ones((length, reward.shape[1]), np.int64)
+    for k in range(1, len(powers) - 1):
+        going = ended == GOES_ON
+        total = np.where(going, total + powers[k] * reward[k : k + length], total)
+        ended = np.where(going, end[k : k + length], ended)
+        m += going
+    discount = np.where(ended == TERMINATED, np.float32(0), powers[m])
+    return total, discount, np.arange(length)[:, None] + m - 1
+
+
 class SequenceWindows:
     """The sequences of a ring of rows, to be gathered; as `Windows`."""
 
@@ -68,37 +112,12 @@ class SequenceWindows:
         steps = np.arange(sequences.span(self._n_step) + 1)[:, None]
         at = begin + steps * lanes
         rows = at & (len(columns["obs"]) - 1)
-        end, start = columns["end"][rows[:-1]], np.zeros(rows.shape, np.bool_)
-        start[1:] = end != GOES_ON
-        end = end[first:]
-        reward, discount, last = self._sum(columns["reward"][rows[first:-1]], end)
-        cut = np.argwhere(end > 0)
-        finals = self._observations.final(at[first:-1][end > 0], end[end > 0])
+        end = columns["end"][rows[:-1]]
+        learned = end[first:]
+        finals = self._observations.final(at[first:-1][learned > 0], learned[learned > 0])
         memory = np.zeros((count, 0), np.float32)
         if self._states is not None:
             memory = self._states["state"][ids[0] & (len(self._states) - 1)]
-        return SequenceBatch(
-            ids,
-            self._observations.at(at),
-            start,
-            memory,
-            columns["action"][rows[first : first + length]].view(self._action.base).reshape(length, count, -1),
-            reward,
-            discount,
-            last,
-            cut,
-            finals,
-            weight[0],
-        )
-
-    def _sum(self, reward: Floats, end: NDArray[np.int64]) -> tuple[Floats, Floats, NDArray[np.int64]]:
-        """Rewards of up to n steps, the discount behind them and the last of them; all [length, B]."""
-        length = self._sequences.length
-        total, ended, m = reward[:length], end[:length], np.ones((length, reward.shape[1]), np.int64)
-        for k in range(1, self._n_step):
-            going = ended == GOES_ON
-            total = np.where(going, total + self._powers[k] * reward[k : k + length], total)
-            ended = np.where(going, end[k : k + length], ended)
-            m += going
-        discount = np.where(ended == TERMINATED, np.float32(0), self._powers[m])
-        return total, discount, np.arange(length)[:, None] + m - 1
+        action = columns["action"][rows[first : first + length]].view(self._action.base).reshape(length, count, -1)
+        found = Steps(self._observations.at(at), end, columns["reward"][rows[:-1]], action, memory, finals)
+        return join_steps(sequences, self._powers, ids, weight, found)

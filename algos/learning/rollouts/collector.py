@@ -146,8 +146,7 @@ class Collector:
         else:
             traces, over, env_s = self._step(weights, noise, start, state)
             # They waited together, which counts once.
-            known: dict[str, Any] = {"explored": bool(config.exploration), "metrics": len(config.env.metrics)}
-            played = [traces[k].steps(0.0 if k else env_s, **known) for k in learn]
+            played = [traces[k].steps(0.0 if k else env_s, len(config.env.metrics)) for k in learn]
             lives = [traces[k].lives for k in learn]
             self._envs.obs = [trace.obs[T] for trace in traces]
             action = parts.pack([trace.action for trace in traces], [trace.played for trace in traces])
@@ -213,8 +212,8 @@ class Collector:
         for k, part in enumerate(parts.each):
             self._actors[k].load(weights[k])
             memory = state if parts.single else state[parts.rows(k, W), : part.architecture.state_width]
-            began = envs.obs[k], acts, who, memory
-            traces.append(Trace(parts, k, config.groups, self._actors[k], noise[k], *began))
+            began, explored = (envs.obs[k], acts, who, memory), bool(config.exploration)
+            traces.append(Trace(parts, k, config.groups, self._actors[k], noise[k], *began, explored=explored))
         over = np.empty((T, W), np.bool_)
         env_s = 0.0
         for t in range(T + 1):

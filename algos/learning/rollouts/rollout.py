@@ -34,6 +34,7 @@ class Rollout:
     policy_s: float  # seconds spent choosing actions, summed over actors
     restarts: int  # worker processes of the environments replaced so far
     acts: NDArray[np.bool_] | None = None  # [T + 1, N], rows that await an action; None: all, as there is one agent
+    memory: NDArray[np.float32] | None = None  # [T, N, S], before each step; None: none, or known at the start alone
     stray_reward: float = 0.0  # that agents were given who did not live; nobody learns of it
 
     @property
@@ -104,8 +105,9 @@ def join(parts: Sequence[Rollout]) -> Rollout:
     values: dict[str, Any] = {"version": parts[0].version}
     for name in ("obs", "action", "logprob", "reward", "terminated", "truncated"):
         values[name] = np.concatenate([getattr(part, name) for part in parts], axis=1)
-    acts = [part.acts for part in parts if part.acts is not None]
-    values["acts"] = np.concatenate(acts, axis=1) if acts else None
+    for name in ("acts", "memory"):
+        known = [getattr(part, name) for part in parts if getattr(part, name) is not None]
+        values[name] = np.concatenate(known, axis=1) if known else None
     for name in ("last_obs", "final_obs", "returns", "lengths", "told"):
         values[name] = np.concatenate([getattr(part, name) for part in parts])
     for name in ("env_s", "policy_s", "restarts", "stray_reward"):

@@ -38,6 +38,8 @@ class Trace:
         acts: NDArray[np.bool_] | None,
         who: NDArray[np.intp] | None,
         state: NDArray[np.float32],
+        *,
+        explored: bool,
     ) -> None:
         """Begin.
 
@@ -47,6 +49,8 @@ class Trace:
             acts: [N], of all rows.
             who: see `Parts.who`.
             state: is changed.
+            explored: actions are not the head's own, and have no log-probabilities; what is learned of agents is then
+                sequences of their turns, which begin with the memory that they had.
         """
         T, n = noise.shape[:2]
         head = parts.each[k].architecture.head
@@ -58,7 +62,9 @@ class Trace:
         self._where = np.arange(worlds // groups * parts.seats)[self._among]
         self.obs = np.empty((T + 1, *obs.shape), obs.dtype)
         self.obs[0] = obs
-        self.state = state
+        self.state, self._explored = state, explored
+        keeps = explored and acts is not None and state.shape[1] > 0
+        self._memory = np.empty((T, *state.shape), np.float32) if keeps else None
         self.action = np.empty((T, n, head.components), head.inner_dtype)
         self._out = np.empty((T, n, head.width), np.float32)
         self._reward = np.empty((T, n), np.float32)
@@ -85,6 +91,8 @@ class Trace:
     def choose(self, t: int, group: int) -> NDArray[Any]:
         """Return the actions of its rows in a group, as its head gives them to environments."""
         before, rows, acts, actor = time.perf_counter(), self._rows[group], self.acts, self._actor
+        if self._memory is not None:
+            self._memory[t, rows] = self.state[rows]
         if isinstance(actor, VersionsActor):
             assert acts is not None and self._number is not None
             version = np.where(acts[t, rows], self._number[rows], -1)
@@ -159,20 +167,20 @@ class Trace:
 
     @property
     def lives(self) -> dict[str, Any]:
-        """Of several agents `Rollout.acts` and `Rollout.stray_reward`."""
-        return {} if self.acts is None else {"acts": self.acts, "stray_reward": self._stray}
+        """Of several agents `Rollout.acts`, `Rollout.memory` and `Rollout.stray_reward`."""
+        told = {"acts": self.acts, "memory": self._memory, "stray_reward": self._stray}
+        return {} if self.acts is None else told
 
-    def steps(self, env_s: float, metrics: int, *, explored: bool) -> Steps:
+    def steps(self, env_s: float, metrics: int) -> Steps:
         """Return all of it.
 
         Args:
             env_s: seconds spent waiting for environments.
             metrics: M, numbers that environments tell of themselves.
-            explored: actions are not the head's own, and have no log-probabilities.
         """
         T, n = self._reward.shape
         logprob, final_obs = np.zeros((T, n), np.float32), np.zeros((0, *self.obs.shape[2:]), self.obs.dtype)
-        if not explored:
+        if not self._explored:
             assert not isinstance(self._actor, VersionsActor)  # of which nobody learns
             out, action = self._out.reshape(T * n, -1), self.action.reshape(T * n, -1)
             logprob = self._head.logprob(out, self._actor.log_std, action).reshape(T, n)
@@ -180,7 +188,9 @@ class Trace:
         if finals:
             kind = self.obs.dtype if self._parts.wide is None else self._parts.wide[0]
             final_obs = self._parts.narrow(self._k, np.array(finals, kind))
-            if explored:  # the best action there is asked for, though none may be legal where nobody acts any more
+            if (
+                self._explored
+            ):  # the best action there is asked for, though none may be legal where nobody acts any more
                 offer(self._parts.each[self._k].architecture.inputs.layout, final_obs)
         return Steps(
             obs=self.obs,

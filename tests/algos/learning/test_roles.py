@@ -154,7 +154,9 @@ def test_a_dry_run_names_each_policy() -> None:
 
 def test_other_algorithms_refuse_several_roles_in_one_line() -> None:
     small = ["env=gymnasium", "env.fresh=false", *ROLES]
-    with pytest.raises(ConfigError, match=r"2 roles.*algo=ppo, a2c, dqn, sac and td3 learn a policy for each"):
+    with pytest.raises(
+        ConfigError, match=r"2 roles.*algo=ppo, a2c, dqn, r2d2, pqn, sac and td3 learn a policy for each"
+    ):
         algorithm("algo=es", *small)
     with pytest.raises(ConfigError, match="one agent; leave it at null"):
         algorithm("algo=ppo", "env=cartpole", "algo.policies={a: agent}")

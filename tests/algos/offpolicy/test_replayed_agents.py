@@ -21,6 +21,11 @@ SMALL = [
 ]
 SPLIT = "algo.policies={first: [a, c], second: [b, d]}"
 DQN = ["algo=dqn", "algo.target_every=3", "algo.epsilon_steps=100"]
+# Sequences of 2 + 4 + 1 turns from every fourth one on.
+R2D2 = ["algo=r2d2", "algo.target_every=3", "algo.epsilon_steps=100", "algo.n_step=2", "algo.batch_size=4"]
+R2D2 += ["algo.burn_in=2", "algo.sequence_length=4", "algo.warmup=120", "algo.updates_per_step=0.25"]
+PQN = ["algo=pqn", "algo.epochs=2", "algo.minibatch_size=8", "algo.layer_norm=false", "algo.epsilon_steps=100"]
+OF_REPLAY = ("algo.capacity", "algo.warmup", "algo.batch_size")  # keys that PQN does not have
 VARIANTS = {
     "dqn": [*DQN, "env.id=agents:Mortals", "algo.n_step=3", "algo.priority_exponent=0.6"],
     "turns": [*DQN, "env.id=agents:Turns", "env.max_episode_steps=4", "algo.double=false"],
@@ -34,12 +39,25 @@ VARIANTS = {
     "split": [*DQN, "env.id=agents:Mortals", SPLIT, "algo.priority_exponent=0.6", "algo.warmup=60"],
     "ladder": [*DQN, "env.id=agents:Mortals", SPLIT, "algo.rollouts=prefetch", "algo.epsilon_ladder=true"],
     "seats": ["algo=td3", "env.id=agents:Sizes", SPLIT, "algo.rollouts=actors", "vec.num_envs=2"],
+    "memory": [*R2D2, "env.id=agents:Mortals", "algo.huber=1.0"],
+    "remembered": [*R2D2, "env.id=agents:Turns", "env.max_episode_steps=4", "algo.rollouts=prefetch"],
+    "memories": [*R2D2, "env.id=agents:Mortals", SPLIT, "algo.rollouts=actors", "vec.num_envs=2", "algo.warmup=60"],
+    "parts": [*R2D2, "env.id=agents:Mortals", "algo.lstm=false", "algo.microbatches=2"],
+    "lambda": [*PQN, "env.id=agents:Mortals"],
+    "lambda turns": [*PQN, "env.id=agents:Turns", "env.max_episode_steps=4", "algo.rollouts=prefetch"],
+    "lambda split": [*PQN, "env.id=agents:Mortals", SPLIT, "algo.rollouts=actors", "vec.num_envs=2"],
     "torch": ["algo=sac", "env.id=agents:Sizes", SPLIT, "algo.n_step=2", "algo.backend=torch", "algo.microbatches=2"],
 }
 
 
 def algorithm(variant: str, folder: Path, *more: str) -> Any:
-    words = {word.partition("=")[0]: word for word in [*SMALL, *VARIANTS[variant], *more]}
+    return algorithm_of([*VARIANTS[variant], *more], folder)
+
+
+def algorithm_of(own: list[str], folder: Path) -> Any:
+    words = {word.partition("=")[0]: word for word in [*SMALL, *own]}
+    if words["algo"] == "algo=pqn":
+        words = {key: word for key, word in words.items() if key not in OF_REPLAY}
     return build_algorithm(read_plain(compose_alone([*words.values()])), SerialPool(), folder=folder)
 
 
@@ -66,20 +84,40 @@ def test_interrupted_in_the_middle_of_a_world_it_goes_on_the_same(variant: str, 
     assert last["train/world_steps"] == whole.pace.rollouts * 4 * rows / whole.env.seats
     # Who waits or is dead takes no step, and what has been seen of turns is in the replay.
     assert last["step"] < last["train/world_steps"] * whole.env.seats
-    assert last["step"] - whole.n_step * rows <= sum(replay.steps for replay in whole.replays) <= last["step"]
+    if whole.group == "r2d2":  # a sequence from every fourth turn on, with the last of its seven
+        sequences = sum(replay.steps for replay in whole.replays)
+        assert last["step"] - (8 + 4) * rows <= 4 * sequences <= last["step"]
+    elif whole.group != "pqn":
+        assert last["step"] - whole.n_step * rows <= sum(replay.steps for replay in whole.replays) <= last["step"]
     assert advance(first, 4) == expected[:4]
     second.load_state_dict(first.state_dict())
     assert advance(second, 3) == expected[4:]
     assert leaves(second.state_dict()) == leaves(whole.state_dict())
 
 
-@pytest.mark.parametrize("variant", ["dqn", "sac", "roles"])
+@pytest.mark.parametrize("variant", ["dqn", "sac", "roles", "memory", "lambda"])
 def test_worker_processes_change_no_number(variant: str, tmp_path: Path) -> None:
     here = advance(algorithm(variant, tmp_path / "here"), 6)
     assert advance(algorithm(variant, tmp_path / "there", "vec=multiprocess", "vec.workers=2"), 6) == here
 
 
-@pytest.mark.parametrize("variant", ["split", "seats"])
+@pytest.mark.parametrize("variant", ["memory", "lambda"])
+def test_where_it_is_played_changes_no_number(variant: str, tmp_path: Path) -> None:
+    found = []
+    for where in ("prefetch", "threads", "actors"):
+        algo = algorithm(variant, tmp_path / where, f"algo.rollouts={where}", "algo.num_actors=1")
+        found.append((advance(algo, 6), leaves(algo.learner.state_dict())))
+    assert found[0] == found[1] == found[2] and found[0][0][-1]["train/updates"] > 20
+
+
+@pytest.mark.parametrize("variant", ["dqn", "memory", "lambda"])
+def test_the_order_in_which_agents_are_listed_changes_nothing(variant: str, tmp_path: Path) -> None:
+    one, other = (algorithm(variant, tmp_path / name, f"env.id=agents:{name}") for name in ("Mortals", "Reordered"))
+    assert advance(one, 6) == advance(other, 6)
+    assert leaves(one.learner.state_dict()) == leaves(other.learner.state_dict())
+
+
+@pytest.mark.parametrize("variant", ["split", "seats", "memories", "lambda split"])
 def test_two_policies_never_move_each_others_parameters(variant: str, tmp_path: Path) -> None:
     # What the agents of these worlds see and are asked for depends on nobody's actions.
     clean, other = (algorithm(variant, tmp_path / name) for name in ("clean", "other"))
@@ -139,17 +177,51 @@ def test_each_policy_owes_updates_for_the_actions_of_its_own_agents(tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
 
 
-def test_agents_that_see_the_same_learn_different_things_by_policies_of_their_own(tmp_path: Path) -> None:
-    words = ["env=roles", "env.kwargs.blind=true", "vec.num_envs=8", "algo.num_steps=8", "algo.warmup=200"]
-    words += ["algo.capacity=2000", "algo.updates_per_step=0.25", "algo.learning_rate=3e-3", "algo.batch_size=32"]
-    words += ["algo.eval_every=1500", "algo.row_every=1500", "algo.epsilon_steps=1000"]
-    found: list[dict[str, float]] = []
-    for split in ("algo.policies={one: player_0, two: player_1}", "algo.policies=null"):
-        algo = algorithm("dqn", tmp_path / str(len(found)), "env.id=envs.sanity.roles:Roles", *words, split)
-        advance(algo, 1)
-        found.append(algo.evaluate_last()[-1])
+# What learns in a second or two, and its keys.
+QUICK = [
+    "vec.num_envs=8",
+    "algo.num_steps=8",
+    "algo.learning_rate=3e-3",
+    "algo.eval_every=100000",
+    "algo.eval_episodes=50",
+]
+REPLAYED = ["algo.warmup=400", "algo.capacity=5000", "algo.batch_size=32"]
+LEARNS = {
+    "dqn": [*DQN, *QUICK, *REPLAYED, "algo.updates_per_step=0.25"],
+    "r2d2": [*R2D2, *QUICK, *REPLAYED, "algo.updates_per_step=0.05", "algo.sequence_length=8", "algo.target_every=20"],
+    "pqn": [*PQN, *QUICK, "algo.num_steps=16", "algo.minibatch_size=64", "algo.hidden=[32]"],
+}
+
+
+def reached(algo: str, folder: Path, steps: int, *words: str) -> dict[str, float]:
+    """Learn so many steps, and evaluate."""
+    made = [f"algo.row_every={steps}", f"algo.epsilon_steps={steps // 2}", *words]
+    one = algorithm_of([*LEARNS[algo], *made], folder)
+    advance(one, 1)
+    return dict(one.evaluate_last()[-1])
+
+
+@pytest.mark.parametrize("algo", LEARNS)
+def test_agents_that_see_the_same_learn_different_things_by_policies_of_their_own(algo: str, tmp_path: Path) -> None:
+    found = [
+        reached(algo, tmp_path / str(k), 3000, "env.id=envs.sanity.roles:Roles", "+env.kwargs.blind=true", split)
+        for k, split in enumerate(("algo.policies={one: player_0, two: player_1}", "algo.policies=null"))
+    ]
     assert found[0]["eval/return_mean"] == found[0]["eval/one/return_mean"] == found[0]["eval/two/return_mean"] == 1
     assert found[1]["eval/return_mean"] == 0.5  # one policy says one number
+
+
+@pytest.mark.parametrize("algo", ["r2d2", "pqn"])
+def test_the_living_are_learned_from_where_agents_die_and_are_born_again(algo: str, tmp_path: Path) -> None:
+    assert reached(algo, tmp_path, 6000, "env.id=envs.sanity.relay:Relay")["eval/return_mean"] >= 0.95
+
+
+@pytest.mark.parametrize("lstm", [True, False])
+def test_only_memory_tells_a_cue_after_the_moves_of_others(lstm: bool, tmp_path: Path) -> None:
+    keys = ["vec.num_envs=16", "algo.num_steps=6", "algo.sequence_length=6", "algo.burn_in=3", "algo.hidden=[32]"]
+    found = reached("r2d2", tmp_path, 8000, "env.id=agents:Echo", *keys, f"algo.lstm={str(lstm).lower()}")
+    print(f"lstm={lstm}: {found['eval/return_mean']:.2f}")
+    assert found["eval/return_mean"] >= 0.95 if lstm else found["eval/return_mean"] <= 0.3
 
 
 def test_several_policies_begin_with_those_of_their_names(tmp_path: Path) -> None:
@@ -178,7 +250,7 @@ def test_native_worlds_change_no_number(tmp_path: Path) -> None:
     assert found[0] == found[1] and found[0][-1]["train/updates"] > 30
 
 
-@pytest.mark.parametrize("variant", ["dqn", "sac", "split"])
+@pytest.mark.parametrize("variant", ["dqn", "sac", "split", "memory", "lambda"])
 def test_what_the_dead_see_is_learned_from_by_nobody(
     variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,8 +261,8 @@ def test_what_the_dead_see_is_learned_from_by_nobody(
         rollouts, end = collect(self, *given)
         for rollout in rollouts:
             assert rollout.acts is not None
-            # What a life that terminated led to is stored, and counts for nothing.
-            waits = ~rollout.acts[1:] & ~rollout.terminated
+            # What a life that terminated led to is in transitions, and counts for nothing.
+            waits = ~rollout.acts[1:] & (~rollout.terminated | (variant in ("memory", "lambda")))
             rollout.obs[1:][waits[:-1]], rollout.last_obs[waits[-1]] = np.inf, np.inf
             rollout.action[~rollout.acts[:-1]] = 99
         return rollouts, end
@@ -234,8 +306,9 @@ def test_epsilon_and_warmup_count_actions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["algo=r2d2", "env.id=agents:Mortals"], "algo=r2d2 takes environments of one agent, and .* has 4; algo=dqn"),
-        (["algo=pqn", "env.id=agents:Mortals"], "algo=pqn takes environments of one agent, and .* has 4; algo=dqn"),
+        (["algo=r2d2", "env.id=agents:Mortals", "algo.warmup=512"], "warmup=512 leaves nothing .* raise it by 1 or"),
+        (["algo=r2d2", "env.id=agents:Mortals", "algo.capacity=575"], "575 is less than 576, .* 32 steps and one more"),
+        (["algo=pqn", "env.id=agents:Sizes"], "algo=pqn takes one choice of several"),
         (["algo=dqn", "env.id=toy_worlds:Skirmish", "+env.kwargs.kinds=2"], "algo=dqn takes one choice of several"),
         (["algo=dqn", "env.id=agents:Mortals", "algo.policies={x: [a, b]}"], "no policy acts for c, d; name them too"),
         (["algo=dqn", "env.id=agents:Mortals", SPLIT, "algo.warmup=8"], "leaves nothing of first to draw; raise it by"),

@@ -208,7 +208,9 @@ def test_a_run_plays_with_a_client_of_somebodys_own(serve: Any, tmp_path: Path) 
     assert played == [False] * 16 and len(rows(tmp_path)) == 2
 
 
-def test_who_learns_from_replay_on_one_seat_stores_its_turns_alone(serve: Any, tmp_path: Path) -> None:
+@pytest.fixture
+def bidding(serve: Any) -> list[str]:
+    """The words of a run that has one seat of a world of turns, of which somebody else plays the others."""
     server = serve(TURNS, Serial(num_envs=1))
 
     def bid() -> None:
@@ -221,21 +223,32 @@ def test_who_learns_from_replay_on_one_seat_stores_its_turns_alone(serve: Any, t
 
     threading.Thread(target=bid, daemon=True).start()
     joint = ["env=remote", "vec=remote", f"vec.address={server.address}", "vec.world=game", "vec.agents=[ann]"]
-    dqn = ["algo=dqn", "vec.num_envs=1", "algo.hidden=[8]", "algo.num_steps=8", "algo.warmup=20", "algo.row_every=10"]
-    assert call_main(*dqn, *joint, "compute=serial", "budget.steps=60", f"run.dir={tmp_path}") == 0
+    few = ["vec.num_envs=1", "algo.hidden=[8]", "algo.num_steps=8", "algo.row_every=10", "budget.steps=60"]
+    return [*joint, *few, "compute=serial"]
+
+
+def test_who_learns_from_replay_on_one_seat_stores_its_turns_alone(bidding: list[str], tmp_path: Path) -> None:
+    assert call_main("algo=dqn", "algo.warmup=20", *bidding, f"run.dir={tmp_path}") == 0
     state = read(max(tmp_path.glob("checkpoints/*.npz")))["algorithm"]
     acted, held = state["pace"]["step"], int(state["replay"]["turns"]["count"].sum())
     assert 60 <= acted < 8 * state["pace"]["rollouts"]  # bids of three, one after another
     assert state["replay"]["steps"] + held == acted
 
 
-@pytest.mark.parametrize("algo", ["r2d2", "pqn"])
-def test_who_takes_every_step_for_a_turn_is_refused_one_seat(algo: str, serve: Any, capsys: Any) -> None:
-    joint = ["env=remote", "vec=remote", f"vec.address={serve(TURNS).address}", "vec.world=game", "vec.agents=[ann]"]
-    assert call_main(f"algo={algo}", *joint, "dry_run=true") > 0
-    said = f"algo={algo} takes environments of one agent, and vec.world=game has others; algo=dqn, sac"
-    err = capsys.readouterr().err
-    assert said in err and err.count("\n") == 1
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algo=r2d2", "algo.burn_in=2", "algo.sequence_length=8", "algo.warmup=20", "algo.updates_per_step=0.5"],
+        ["algo=pqn", "algo.minibatch_size=4"],
+    ],
+    ids=["r2d2", "pqn"],
+)
+def test_who_learns_of_sequences_or_rollouts_counts_the_turns_of_its_seat_alone(
+    words: list[str], bidding: list[str], tmp_path: Path
+) -> None:
+    assert call_main(*words, *bidding, f"run.dir={tmp_path}") == 0
+    pace = read(max(tmp_path.glob("checkpoints/*.npz")))["algorithm"]["pace"]
+    assert 60 <= pace["step"] < 8 * pace["rollouts"] and pace["updates"] >= 15
 
 
 @pytest.mark.parametrize(

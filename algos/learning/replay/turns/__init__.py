@@ -1,0 +1,1 @@
+"""Turns of several agents in a replay: single transitions, and sequences."""

@@ -1,0 +1,133 @@
+"""Sequences of turns of several agents: of one seat, as if it had never waited, with the memory that it began with.
+
+A seat's turns are numbered through all its lives, and sequences begin at a grid of these numbers. Memory moves on with
+a seat's own turns alone: a network that is unrolled over a sequence remembers what it did when it played.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from algos.learning.replay.batch import Floats, SequenceBatch
+from algos.learning.replay.sequences import Sequences, Steps, join_steps
+from algos.learning.replay.turns.maker import Array, Lanes, TurnMaker
+from algos.learning.replay.windows import GOES_ON, TERMINATED, column_of, field_of, make_row
+from algos.learning.rollouts.rollout import Rollout
+
+TRUNCATED = 1  # and more: how a truncated turn ended, see `SequenceMaker`
+
+
+def row_of_sequences(obs: np.dtype[Any], action: np.dtype[Any], of: Sequences, n_step: int) -> np.dtype[Any]:
+    """Return a row that has a whole sequence: as many turns as it spans, and the observation behind them."""
+    span = of.span(n_step)
+    fields: dict[str, np.dtype[Any]] = {
+        "obs": np.dtype((obs.base, (span + 1, *obs.shape))),
+        "end": np.dtype((np.int64, (span,))),
+        "reward": np.dtype((np.float32, (span,))),
+        "action": np.dtype((action.base, (of.length, *action.shape))),
+    }
+    return make_row(fields | ({"state": _memory(of)} if of.state_width else {}))
+
+
+class SequenceMaker(TurnMaker):
+    """Makes sequences, each with its last turn; `end` k above 0 says that a turn was truncated and led to final k - 1.
+
+    Finals are counted from the first of those that `finish` gave last.
+    """
+
+    def __init__(self, obs: np.dtype[Any], action: np.dtype[Any], *, lanes: int, n_step: int, of: Sequences) -> None:
+        """Args:
+        obs: of one observation, as `np.dtype((inputs.dtype, inputs.shape))`.
+        lanes: N, seats of all worlds.
+        n_step: n, turns whose rewards are summed when sequences are learned from.
+        """
+        held = {"obs": obs, "next_obs": obs, "end": np.dtype(np.int64), "reward": np.dtype(np.float32)}
+        held |= {"action": action} | ({"memory": _memory(of)} if of.state_width else {})
+        super().__init__(row_of_sequences(obs, action, of, n_step), make_row(held), obs, lanes, of.span(n_step))
+        self._of = of
+        self._finals: list[Array] = []  # of rows that were given last
+
+    def finish(self, rollout: Rollout) -> Array:
+        """See `TurnMaker.finish`."""
+        self._finals = [self._last_obs[:0]]
+        return super().finish(rollout)
+
+    @property
+    def finals(self) -> Array:
+        """See `TurnMaker.finals`."""
+        return np.concatenate(self._finals)
+
+    def _give_up(self, lanes: Lanes) -> Array:
+        self._begun[lanes] -= self._open[lanes]
+        self._open[lanes] = False
+        lanes = lanes[self._begun[lanes] > 0]
+        newest = lanes, self._newest(lanes)
+        end = self._held["end"][newest]
+        # Sequences that have ended with it have what it led to as the observation behind them, which is worth as much.
+        self._held["end"][newest] = np.where(end == GOES_ON, TRUNCATED, end)
+        return np.zeros(0, self.row)
+
+    def _end(self, lanes: Lanes, following: Array, terminated: Array, ended: Array) -> Array:
+        held, span, of = self._held, self._places, self._of
+        newest = lanes, self._newest(lanes)
+        held["next_obs"][newest] = following
+        held["end"][newest] = np.where(terminated, TERMINATED, np.where(ended, TRUNCATED, GOES_ON))
+        # What follows an end counts for nothing, but goes through the network: nobody has to have seen anything there.
+        following[ended] = held["obs"][newest][ended]
+        first = self._begun[lanes] - span
+        whole = np.flatnonzero((first >= 0) & (first % of.period == 0))
+        at = lanes[whole, None], (first[whole, None] + np.arange(span)) % span
+        rows = np.zeros(len(whole), self.row)
+        rows["obs"][:, :-1], rows["obs"][:, -1] = held["obs"][at], following[whole]
+        end = held["end"][at]
+        cut = end == TRUNCATED
+        end[cut] += sum(map(len, self._finals)) + np.arange(cut.sum())
+        self._finals.append(held["next_obs"][at][cut])
+        learned = slice(of.burn_in, of.burn_in + of.length)
+        rows["end"], rows["reward"], rows["action"] = end, held["reward"][at], held["action"][at][:, learned]
+        if of.state_width:
+            rows["state"] = held["memory"][at[0][:, 0], at[1][:, 0]]
+        return rows
+
+
+class TurnSequenceWindows:
+    """The sequences of a ring of rows that have a whole one each, to be gathered."""
+
+    def __init__(
+        self,
+        ring: Array,
+        finals: Array,
+        sequences: Sequences,
+        obs: np.dtype[Any],
+        action: np.dtype[Any],
+        n_step: int,
+        gamma: float,
+    ) -> None:
+        """Args:
+        ring: [R] rows as `row_of_sequences` has them; R is a power of two.
+        finals: [F] rows with obs; F is a power of two.
+        """
+        self._sequences, self._obs, self._action = sequences, obs, action
+        self._powers = np.array([gamma**m for m in range(n_step + 1)], np.float32)
+        self._columns = {name: column_of(ring, name) for name in ring.dtype.names or ()}
+        self._kinds = {name: field_of(ring, name)[0] for name in self._columns}
+        self._finals = column_of(finals, "obs")
+
+    def gather(self, ids: NDArray[np.int64], weight: Floats) -> SequenceBatch:
+        """Return sequences [1, B]."""
+        assert len(ids) == 1, "one update at a time"
+        found = {}
+        for name, column in self._columns.items():
+            kind = self._kinds[name]
+            found[name] = column[ids[0] & (len(column) - 1)].view(kind.base).reshape(ids.shape[1], *kind.shape)
+        obs, end, reward, action = (found[name].swapaxes(0, 1) for name in ("obs", "end", "reward", "action"))
+        memory = found.get("state", np.zeros((ids.shape[1], 0), np.float32))
+        learned = end[self._sequences.burn_in :]
+        finals = self._finals[(learned[learned > 0] - 1) & (len(self._finals) - 1)]
+        finals = finals.view(self._obs.base).reshape(-1, *self._obs.shape)
+        return join_steps(self._sequences, self._powers, ids, weight, Steps(obs, end, reward, action, memory, finals))
+
+
+def _memory(of: Sequences) -> np.dtype[Any]:
+    return np.dtype((np.float32, (of.state_width,)))
