@@ -60,7 +60,7 @@ class Features:
 def numbers_of(leaf: Leaf, octets: Array) -> Array:
     """View a leaf's numbers [B, n] in rows of bytes [B, itemsize]."""
     dtype = np.dtype(leaf.dtype)
-    return np.ndarray((len(octets), leaf.count), dtype, octets.data, leaf.offset, (octets.strides[0], dtype.itemsize))
+    return octets[:, leaf.offset : leaf.offset + leaf.count * dtype.itemsize].view(dtype)
 
 
 def width_of(leaf: Leaf) -> int:

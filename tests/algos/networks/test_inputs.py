@@ -333,6 +333,15 @@ def test_batches_in_gymnasiums_form_and_rows_are_the_same_numbers() -> None:
         np.testing.assert_array_equal(numbers[k], flat.astype(np.float32))
 
 
+@pytest.mark.parametrize("before", [{}, {"a": VECTOR}], ids=["first", "behind others"])
+def test_of_no_rows_nothing_is_legal(before: dict[str, gymnasium.Space]) -> None:
+    layout = Layout.of(spaces.Dict(MASKED.spaces | before), {}, ())
+    arch = architecture(layout)
+    rows = layout.zeros(0)  # such as the last observations of a batch in which no episode was cut off
+    legal = arch.inputs.legal(rows)
+    assert legal is not None and legal.shape == (0, 3) and len(arch.prepare(rows, weights_of(arch))) == 0
+
+
 def test_a_mask_of_bits_holds_where_nothing_is_drawn() -> None:
     action = spaces.Dict(keys=spaces.MultiBinary(2), lamp=spaces.MultiBinary(1))
     mask = spaces.Dict(keys=spaces.MultiBinary(4))  # of each key 0, then 1; of the lamp none
