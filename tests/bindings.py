@@ -17,7 +17,7 @@ MODULES: dict[str, list[str]] = {
     "minatar": ["minatar"],
     "minigrid": ["minigrid"],
     "minihack": ["minihack"],
-    "mujoco": ["mujoco"],
+    "mujoco": ["mujoco", "imageio"],
     "nethack": ["nle"],
     "procgen": ["envpool"],
     "vizdoom": ["vizdoom"],
