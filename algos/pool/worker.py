@@ -12,10 +12,12 @@ import functools
 import importlib.metadata
 import importlib.util
 import math
+import multiprocessing
 import os
 import platform
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +32,7 @@ from algos.pool import exit_report
 from algos.pool.driver import DriverConnection
 from algos.pool.executor import Executor, memory_gb
 from algos.pool.script import Script
+from envs.parent import die_with_parent
 
 OPERATION = "paddock"  # the name under which drivers call
 DRAIN = "PADDOCK_DRAIN_S"  # environment variable: for how long a worker that is told to leave finishes what it runs
@@ -46,6 +49,10 @@ def dask_setup(worker: Any) -> Any:
     if threading.current_thread() is threading.main_thread():
         # Ctrl-C in a terminal reaches every process there; it is left to the process that owns the run.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        parent = multiprocessing.parent_process()
+        if parent is not None and sys.platform == "linux":
+            # Dask has a thread see to it, which never does while a task holds the interpreter.
+            die_with_parent(parent.sentinel)
     counter = Counter(worker)
     worker.handlers[OPERATION] = counter.serve
     return worker.plugin_add(counter, name=OPERATION)

@@ -180,6 +180,31 @@ def test_closing_twice_is_fine_and_leaves_no_process() -> None:
         next(pool.imap_unordered(square, [1]))
 
 
+def test_a_worker_that_runs_no_python_ends_with_its_killed_driver(tmp_path: Path) -> None:
+    code = """
+import sys
+from paddock.compute.dask.autoscale import Bounds
+from paddock.compute.dask.cluster import local
+from pool_tasks import hold
+if __name__ == "__main__":
+    list(local(Bounds(1, 1), 0, None).imap_unordered(hold, [(0, sys.argv[1])]))
+"""
+    path = os.pathsep.join(sys.path)
+    driver = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=os.environ | {"PYTHONPATH": path})
+    try:
+        began = wait_until(lambda: next(tmp_path.glob("began-*"), None) or driver.poll() is not None)
+        worker = psutil.Process(int(began.name.split("-")[2]))
+        worker.suspend()  # as if it were in the midst of compiled code that never comes back
+    finally:
+        driver.kill()
+        driver.wait()
+    try:
+        wait_until(lambda: not alive(worker), 20)
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            worker.kill()
+
+
 def test_nothing_listens_beyond_this_machine(dask_pool: DaskPool) -> None:
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     ours = [process for process in family if process.name().startswith("python")]  # Slurm's daemons may be beside us
