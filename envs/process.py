@@ -26,6 +26,8 @@ from multiprocessing.connection import Connection
 from {module} import {name}
 os.set_inheritable({channel}, False)
 {name}(Connection({channel}))"""
+# A terminal, a preempting scheduler and a service that is stopped tell every process; the parent sees to its own.
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ROOT = str(Path(__file__).resolve().parents[1])
 _lives: weakref.WeakKeyDictionary[subprocess.Popen[bytes], Any] = weakref.WeakKeyDictionary()
 
@@ -81,7 +83,7 @@ class ChildProcess:
         function: str,
         message: bytes,
         *,
-        ignored: Sequence[signal.Signals] = (signal.SIGINT,),
+        ignored: Sequence[signal.Signals] = GROUP_SIGNALS,
         pass_fds: Sequence[int] = (),
         **options: Any,
     ) -> None:

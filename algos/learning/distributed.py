@@ -7,7 +7,6 @@ others do, so that all parameters stay the same to the bit. The state is the fir
 
 import contextlib
 import os
-import signal
 import tempfile
 import time
 import traceback
@@ -33,9 +32,6 @@ LOOK_S = 1.0  # piece of a wait; where everything was stopped, as by Ctrl-Z, all
 FOR_EVER = timedelta(days=1000)
 GRACE_S = 2.0  # for a process that died to be seen to have died
 REMEDY = "start the run again to go on from its last checkpoint"
-
-# Signals to the whole group are for the first learner, which finishes its iteration together with the others.
-IGNORED = (signal.SIGINT, signal.SIGTERM)
 
 Make = Callable[..., "LearnsBeside"]  # builds a learner, given its device and its context
 Update = Callable[..., Any]  # update(learner, *lesson), the same in every process
@@ -193,7 +189,7 @@ class _Process:
     """Another learner's process, as the first one sees it."""
 
     def __init__(self, post: Post) -> None:
-        self.child = ChildProcess(f"{__name__}:follow", cloudpickle.dumps(post), ignored=IGNORED)
+        self.child = ChildProcess(f"{__name__}:follow", cloudpickle.dumps(post))
         self.name = f"learner {post.rank + 1} of {post.count} (process {self.child.popen.pid}, {post.device})"
 
     def cause(self) -> str | None:

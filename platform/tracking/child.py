@@ -26,8 +26,6 @@ from envs.process import ChildProcess
 
 FAILED = "failed: "  # how the line begins that says why the process ends early
 GRACE_S = 2  # beyond close_timeout_s, for the run to end the process itself
-# A scheduler that preempts a job signals all its processes; the run itself says when it is over.
-IGNORED = (signal.SIGINT, signal.SIGTERM)
 
 Say = Callable[[str], None]
 
@@ -51,7 +49,7 @@ class MirrorProcess:
         first = pickle.dumps({**settings, "log": str(self._log_file.absolute())})
         streams: dict[str, Any] = {"env": environment, "stderr": subprocess.STDOUT, "start_new_session": True}
         with open(self._log_file, "ab") as log:
-            self.child = ChildProcess(f"{__name__}:serve", first, ignored=IGNORED, number=None, stdout=log, **streams)
+            self.child = ChildProcess(f"{__name__}:serve", first, number=None, stdout=log, **streams)
         self._relay = threading.Thread(target=self._hear, name="mirror says", daemon=True)
         self._relay.start()
 

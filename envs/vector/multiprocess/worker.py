@@ -73,6 +73,8 @@ def main(connection: Connection) -> None:
         job: WorkerJob = pickle.loads(connection.recv_bytes())
     except EOFError:
         return
+    # Not ignored any more, as programs that an environment starts would inherit, and could not be told to end.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     keep_last_words(job.log)
     memory = MappedMemory(job.memory, job.size)
     buffers = SharedBuffers.lay_out(job.layouts, job.num_envs, job.workers, memory.new)

@@ -1,5 +1,6 @@
 """Vector environments: what all backends give alike, and what becomes of workers that fail."""
 
+import contextlib
 import errno
 import gc
 import json
@@ -976,6 +977,22 @@ def test_interrupting_the_group_is_the_parents_business() -> None:
     _, errors = process.communicate(timeout=30)
     assert errors.count("Traceback") == 1 and errors.rstrip().endswith("KeyboardInterrupt")
     wait_until(lambda: not any(map(alive, workers)), timeout_s=10)
+
+
+def test_workers_leave_signals_to_their_parent_and_hide_none_from_what_environments_start() -> None:
+    before = set(psutil.Process().children(recursive=True))
+    with contextlib.closing(multiprocess(num_envs=4, workers=2).make(TASKS["box"])) as vec:
+        vec.reset(seed=0)
+        workers = set(psutil.Process().children(recursive=True)) - before
+        assert len(workers) == 2
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for worker in workers:
+                worker.send_signal(number)
+            vec.step(vec.action_space.sample())
+        assert all(map(alive, workers))
+        for worker in workers:
+            ignored = re.search(r"SigIgn:\t(\w+)", Path(f"/proc/{worker.pid}/status").read_text())
+            assert ignored is not None and not int(ignored[1], 16) >> (signal.SIGTERM - 1) & 1
 
 
 def make_one() -> None:
