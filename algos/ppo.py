@@ -253,5 +253,5 @@ class PPO(OnPolicy):
         return self.groups
 
     @property
-    def _acts_on(self) -> str:
-        return self.device if self.rollouts == "threads" else "cpu"
+    def _device(self) -> str:
+        return self.device

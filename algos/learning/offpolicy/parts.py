@@ -102,7 +102,7 @@ class OffPolicy(abc.ABC):
             tuple(self._exploration(self.rows_of(part)) for part in self.parts.each),
             self._num_actors,
             policies=None if self.parts.single else self.parts,
-            device=self.device if self.rollouts == "threads" else "cpu",
+            device=self.device,
         )
         how = self.rollouts, self._num_actors, self.staleness
         self.actors = Actors(config, self.pool, *how, *self._acting(), sync_every=self._sync_every)

@@ -84,7 +84,7 @@ class OnPolicy(abc.ABC):
             groups,
             self.fused,
             policies=None if single else several,
-            device=self._acts_on,
+            device=self._device,
         )
         # Each of several policies is drawn by itself; the first one as if it were alone.
         self.learning = [self._drawn(k, 0 if k else None) for k in range(len(self.parts.each))]
@@ -296,8 +296,8 @@ class OnPolicy(abc.ABC):
         return 1
 
     @property
-    def _acts_on(self) -> str:
-        """The device that policies act on."""
+    def _device(self) -> str:
+        """What the first learner computes on."""
         return "cpu"
 
     def __getstate__(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from algos.common.timing import worker_times
@@ -68,7 +69,7 @@ class Actors:
         require(N % groups == 0, f"groups={groups} does not divide vec.num_envs={N}; 1 always does")
         ahead = mode != "prefetch" or staleness >= 1
         require(ahead, "staleness=0 leaves nothing to prefetch; use rollouts=inline, or staleness=1")
-        self._config = config
+        self._config = config if mode == "threads" else replace(config, device="cpu")
         self._pool = pool
         self._mode = mode
         self.num_actors = count_actors(mode, num_actors)

@@ -51,7 +51,7 @@ class RolloutConfig:
     exploration: tuple[Exploration, ...] = ()  # of each part, off-policy: no log-probabilities; (): the head's
     num_actors: int = 1  # that play so many environments each
     policies: Parts | None = None  # several, and whose rows each acts for; None: one acts for all
-    device: str = "cpu"  # that policies act on
+    device: str = "cpu"  # that policies act on in threads of the process that learns, which is the learner's
 
     @property
     def parts(self) -> Parts:
