@@ -14,9 +14,9 @@ import numpy as np
 from algos.learning.learner import is_dense
 from algos.learning.offpolicy.learners.actor_critic_learner import DenseActorCritic
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.learning_policy import LearningPolicy
 from algos.learning.offpolicy.operators import Update, replayed, reprioritize, train
 from algos.learning.offpolicy.pace import Pace
+from algos.learning.offpolicy.paced_learner import PacedLearner
 from algos.learning.offpolicy.parts import POSITIVE_OR_NULL, OffPolicy
 from algos.learning.replay.priorities import Priorities
 from algos.learning.replay.replay import Replay
@@ -69,7 +69,7 @@ class FromReplay(OffPolicy, abc.ABC):
                 stack.enter_context(closing(replay))
             yield stack.enter_context(super().playing())
 
-    def updates_of(self, one: LearningPolicy, replay: Replay) -> Generator[Update, None, None]:
+    def updates_of(self, one: PacedLearner, replay: Replay) -> Generator[Update, None, None]:
         """Draw for a policy and learn for ever, as far as its pace asks for it."""
         batches = replayed(replay, self.batch_size, one.pace)
         learning = train(batches, one.learner, one.pace, lambda: self.rate)

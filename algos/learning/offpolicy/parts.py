@@ -18,9 +18,9 @@ from algos.learning.episode_metrics import tell_of
 from algos.learning.learner import Backend
 from algos.learning.offpolicy.exploration import Exploration
 from algos.learning.offpolicy.learners.learner import OffPolicyLearner
-from algos.learning.offpolicy.learning_policy import LearningPolicy
 from algos.learning.offpolicy.operators import count
 from algos.learning.offpolicy.pace import Pace, Paces
+from algos.learning.offpolicy.paced_learner import PacedLearner
 from algos.learning.policy import Policy
 from algos.learning.rollouts.actors import WHERE, Actors, Mode, Staleness, count_actors
 from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
@@ -251,11 +251,11 @@ class OffPolicy(abc.ABC):
             layer_norm=self._normalizes_layers,
         )
 
-    def _drawn(self, k: int, part: PolicyPart) -> LearningPolicy:
+    def _drawn(self, k: int, part: PolicyPart) -> PacedLearner:
         """Return a policy that has learned nothing yet: the first one as if it were alone."""
         seed = episode_seed(self.seed, Stream.INITIAL, 0, k) if k else self.seed
         learner, pace = self._learner(part.architecture, seed), self._pace(part.architecture)
-        return LearningPolicy(part.name, seed, learner, pace, self.learns_values)
+        return PacedLearner(part.name, seed, learner, pace, self.learns_values)
 
     @abc.abstractmethod
     def _head(self, actions: gymnasium.Space[Any]) -> Head:

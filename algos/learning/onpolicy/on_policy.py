@@ -15,8 +15,8 @@ from algos.common.keys import Stream, episode_seed
 from algos.common.timing import Clock
 from algos.learning.async_evaluation import AsyncEvaluation
 from algos.learning.onpolicy.normalize import Normalization
+from algos.learning.onpolicy.normalized_learner import NormalizedLearner
 from algos.learning.onpolicy.operators import Count
-from algos.learning.onpolicy.policy_learner import PolicyLearner
 from algos.learning.policy import Policy
 from algos.learning.rollouts.actors import WHERE, Actors, Mode, count_actors
 from algos.learning.rollouts.collector import Fused, RolloutConfig, playable
@@ -238,15 +238,15 @@ class OnPolicy(abc.ABC):
         """The weights that were published last, without those of opponents."""
         return self.actors.newest[: len(self.learning)]
 
-    def _drawn(self, k: int, iteration: int | None) -> PolicyLearner:
+    def _drawn(self, k: int, iteration: int | None) -> NormalizedLearner:
         """Return a policy as it is drawn by the run's seed alone, or by its number and an iteration too."""
         part, actors = self.parts.each[k], count_actors(self.rollouts, self.num_actors)
         seed = self.seed if iteration is None else episode_seed(self.seed, Stream.INITIAL, iteration, k)
         rows = self.vec.num_envs * actors * len(part.seats)
         normalization = self._normalization(rows, part.architecture)
-        return PolicyLearner(part.name, self._team(part.architecture, seed), normalization, self._clip)
+        return NormalizedLearner(part.name, self._team(part.architecture, seed), normalization, self._clip)
 
-    def _describe(self, one: PolicyLearner) -> str:
+    def _describe(self, one: NormalizedLearner) -> str:
         architecture = one.learner.architecture
         sizes = "-".join(map(str, architecture.hidden))
         memory = " LSTM" if architecture.lstm else ""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from algos.common.timing import Clock
 from algos.learning.episode_metrics import tell_of
 from algos.learning.learner import check_rollout, check_turns
-from algos.learning.onpolicy.policy_learner import PolicyLearner
+from algos.learning.onpolicy.normalized_learner import NormalizedLearner
 from algos.learning.rollouts.rollout import Played, Rollout, episode_metrics, world_metrics
 
 
@@ -58,7 +58,7 @@ def checked(rollouts: Iterator[Sequence[Rollout]], count: Count) -> Generator[Se
 
 
 def scaled(
-    rollouts: Iterator[Sequence[Rollout]], policies: Sequence[PolicyLearner], clip: float
+    rollouts: Iterator[Sequence[Rollout]], policies: Sequence[NormalizedLearner], clip: float
 ) -> Generator[list[Lesson], None, None]:
     """Scale each policy's rewards by what its returns have been like, and clip them to +-clip."""
     for each in rollouts:
@@ -89,7 +89,7 @@ def trained(
         yield Turn(rollouts, metrics)
 
 
-def observed(turns: Iterator[Turn], policies: Sequence[PolicyLearner]) -> Generator[Turn, None, None]:
+def observed(turns: Iterator[Turn], policies: Sequence[NormalizedLearner]) -> Generator[Turn, None, None]:
     """Count what each policy saw, by which it is normalized from here on."""
     for turn in turns:
         for rollout, one in zip(turn.rollouts, policies, strict=True):

@@ -1,4 +1,4 @@
-"""A policy that learns off policy: what learns it, and how much it played and learned."""
+"""A policy's learner off policy, with its pace: how much the policy played and learned."""
 
 from dataclasses import dataclass, replace
 
@@ -15,8 +15,8 @@ ACTING = ("parameters", "targets", "actor_parameters", "target_actor")  # vector
 
 
 @dataclass(eq=False)
-class LearningPolicy:
-    """One policy of those that share an environment; nothing that it learns moves another's parameters.
+class PacedLearner:
+    """Learns one policy of those that share an environment; nothing of that moves another's parameters.
 
     Attributes:
         name: of the policy; "" of one that acts for all.

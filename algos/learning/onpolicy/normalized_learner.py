@@ -1,4 +1,4 @@
-"""A policy that learns: what learns it, and what normalizes what it sees and is paid."""
+"""A policy's learner, with the normalization of what the policy sees and is paid."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from algos.networks.initial import InitialPolicy
 
 
 @dataclass(eq=False)
-class PolicyLearner:
-    """One policy of those that share an environment; nothing that it learns moves another's parameters.
+class NormalizedLearner:
+    """Learns one policy of those that share an environment; nothing of that moves another's parameters.
 
     Attributes:
         name: of the policy; "" of one that acts for all.
@@ -56,7 +56,7 @@ class PolicyLearner:
         if initial.seen is not None:
             self.normalization.seen = Moments(*initial.seen)
 
-    def begin_anew(self, fresh: "PolicyLearner") -> None:
+    def begin_anew(self, fresh: "NormalizedLearner") -> None:
         """Be one that has learned nothing yet: its parameters, its optimizer and its normalization."""
         self.learner.load_state_dict(fresh.learner.state_dict())
         self.normalization.load_state_dict(fresh.normalization.state_dict())
