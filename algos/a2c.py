@@ -31,7 +31,7 @@ class A2C(OnPolicy):
         with self.playing() as rollouts:
             lessons = scaled(checked(rollouts, self.count), self.learning, np.inf)
             turns = published(trained(lessons, self.count, self._learn), self.publish)
-            for row, played in report(turns, self.count, self.counted, self.names, self.env.metrics):
+            for row, played in report(turns, self.count, self.counted, self.parts.names, self.env.metrics):
                 yield self.finish(row, played)
                 self.count.clock.lap("loop")
 

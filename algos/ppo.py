@@ -88,7 +88,7 @@ class PPO(OnPolicy):
             lessons = scaled(checked(rollouts, self.count), self.learning, self.reward_clip)
             turns = observed(trained(lessons, self.count, self._learn), self.learning)
             turns = published(turns, self.publish)
-            for row, played in report(turns, self.count, self.counted, self.names, self.env.metrics):
+            for row, played in report(turns, self.count, self.counted, self.parts.names, self.env.metrics):
                 yield self.finish(row, played)
                 self.count.clock.lap("loop")
 

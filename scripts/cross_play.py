@@ -26,7 +26,7 @@ def main() -> None:
     run, episodes = Path(sys.argv[1]), int([*sys.argv, "200"][2])
     trained, _ = load(run)
     drawn = build_algorithm(read_config(run), SerialPool())
-    names = trained.names
+    names = trained.parts.names
     require(len(names) == 2, f"{run} has {len(names)} policies; name a run of two")
     seeds = [episode_seed(1, Stream.FRESH, 0, k) for k in range(episodes)]
     print(*(f"{name:>10}" for name in names), *(f"{'return of ' + name:>22}" for name in names))

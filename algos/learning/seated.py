@@ -110,7 +110,7 @@ def seat_parts(parts: Parts, env: EnvSpec, weights: Sequence[Weights]) -> Policy
     if parts.single:
         return each[0]
     seats = [next(k for k, part in enumerate(parts.each) if seat in part.seats) for seat in range(env.seats)]
-    return SeatedPolicy(env, each, seats, [part.name for part in parts.each])
+    return SeatedPolicy(env, each, seats, parts.names)
 
 
 class _Member:

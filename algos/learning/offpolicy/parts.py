@@ -114,11 +114,6 @@ class OffPolicy(abc.ABC):
         return self.learning[0].learner
 
     @property
-    def names(self) -> list[str]:
-        """Of the policies; [""] of one that acts for all."""
-        return [one.name for one in self.learning]
-
-    @property
     def num_rows(self) -> int:
         """Environments of all actors, or their agents."""
         return self.vec.num_envs * self._num_actors * self.env.seats

@@ -113,11 +113,6 @@ class OnPolicy(abc.ABC):
         """What learns the only policy, or the first of several."""
         return self.learning[0].learner
 
-    @property
-    def names(self) -> list[str]:
-        """Of the policies; [""] of one that acts for all."""
-        return [one.name for one in self.learning]
-
     @contextmanager
     def playing(self) -> Iterator[Generator[Sequence[Rollout], None, None]]:
         """Give the rollouts of all policies from here on; what was started for them ends with the context."""
@@ -208,8 +203,8 @@ class OnPolicy(abc.ABC):
         each = [one.initial(self.iteration) for one in self.learning]
         if self.parts.single:
             return each[0]
-        main = self.names[0] if self.frozen.is_league else None
-        return InitialPolicies(dict(zip(self.names, each, strict=True)), main)
+        main = self.parts.names[0] if self.frozen.is_league else None
+        return InitialPolicies(dict(zip(self.parts.names, each, strict=True)), main)
 
     def start_from(self, initial: Initial) -> None:
         """See `TakesPolicy`: all but the values; one policy for all of several, or each from the one of its name."""

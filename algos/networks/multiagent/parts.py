@@ -86,6 +86,11 @@ class Parts:
         return len(self.each) == 1
 
     @property
+    def names(self) -> list[str]:
+        """Of the policies; [""] of one that acts for all."""
+        return [part.name for part in self.each]
+
+    @property
     def state_width(self) -> int:
         """S, numbers of a row's memory: of the policy that has the longest."""
         return max(part.architecture.state_width for part in self.each)

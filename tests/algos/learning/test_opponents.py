@@ -246,7 +246,7 @@ def test_evaluations_are_games_of_each_policy_against_its_first_version_on_sides
         row = next(plan)
     plan.close()
     seeds = [episode_seed(one.seed, Stream.EVALUATION, 2, k) for k in range(6)]
-    for k, name in enumerate(one.names):
+    for k, name in enumerate(one.parts.names):
         two = tuple(ActorPolicy(parts[k].architecture, of[k]) for of in (now, one.frozen.version(0)))
         games = play_match(MatchPlayers(one.env, two, (False, True), 1000), 0, 1, seeds).returns[:, 0]
         mine = [games[6 * (k % 2) + k] for k in range(6)]  # the second six are on exchanged sides
