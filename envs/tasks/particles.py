@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-STEP_S = 0.1  # seconds
+TICK_S = 0.1  # seconds
 SPEED_KEPT = 0.75  # of a speed in a step
 CONTACT_FORCE = 100.0  # of contact, force by depth
 CONTACT_MARGIN = 1e-3  # around a body in which contact begins
@@ -87,8 +87,8 @@ def push_apart(forces: Sequence[Point], places: Sequence[Point], radii: Sequence
 def move(place: Point, speed: Point, force: Point, top: float = NO_TOP) -> None:
     """Change a body's place and speed by a step."""
     for axis in range(2):
-        place[axis] += speed[axis] * STEP_S
-        speed[axis] = speed[axis] * SPEED_KEPT + force[axis] * STEP_S
+        place[axis] += speed[axis] * TICK_S
+        speed[axis] = speed[axis] * SPEED_KEPT + force[axis] * TICK_S
     size = math.sqrt(speed[0] * speed[0] + speed[1] * speed[1])
     if size > top:
         for axis in range(2):

@@ -8,9 +8,8 @@ processes of their own (scripts/bench/contenders/compiled.py). Actions are drawn
 episodes end and begin again in the measured time. What stands as Gymnasium's of our own games and of the sanity suite's
 tasks are their rules in Python. Who has one thread is bound to one core, and its rate is that of the
 processor time it took, threads of its library included; who has two threads is measured by the clock. Whole episodes
-are those of random networks, as ES plays them. Of games by turns a step is one action, in snakes' field a step of one
-snake. Then comes where a step of the walker spends its time
-(scripts/bench/limits/native_split.py).
+are those of random networks, as ES plays them. Of games by turns a step is one action, in snakes' field and in spread a
+step of one agent. Then comes where a step of the walker spends its time (scripts/bench/limits/native_split.py).
 
 gymnax and Pgx step in compiled calls of many steps (scripts/bench/contenders/in_jax.py), maybe by another interpreter,
 which --jax names: `pip install gymnasium gymnax pgx`.
@@ -43,6 +42,7 @@ RATES = {  # where nothing else is to be reached
     "CartPole-v1": 20_000_000,
     "connect_four_v3": 30_000_000,
     "snake": 5_000_000,
+    "spread": 10_000_000,
     "paddock/Pong-v0": 20_000_000,
     "paddock/Breakout-v0": 8_000_000,
     **{id: 50_000_000 for id in (*SANITY, *DRAWN)},

@@ -220,5 +220,16 @@ def test_rows_repeats_and_pufferlib_are_options() -> None:
     )
     assert (quick.rows, quick.repeats, quick.pufferlib, quick.pufferlib_source) == (["wide"], 3, "p", "d")
     assert (full.rows, full.repeats, full.pufferlib) == (list(ROWS), 5, None)
-    assert list(ROWS) == ["walker", "classic", "cartpole", "goal", "doorkey", "selfplay", "limit", "wide", "grow"]
+    assert list(ROWS) == [
+        "walker",
+        "classic",
+        "cartpole",
+        "goal",
+        "doorkey",
+        "selfplay",
+        "spread",
+        "limit",
+        "wide",
+        "grow",
+    ]
     assert math.isclose(max(learn.HIDDEN), 512) and max(learn.MINIBATCHES) == 32_768

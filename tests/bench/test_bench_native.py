@@ -39,7 +39,9 @@ def side(*rates: float) -> dict[str, Any]:
 
 
 def test_the_rows_are_all_kinds_of_native_tasks() -> None:
-    assert [*ROWS] == [*WALKERS, *CLASSIC, *WORLDS, *SANITY, *DRAWN, *GAMES, *BOARDS, "snake"] and len(ROWS) == 24
+    assert [*ROWS] == [*WALKERS, *CLASSIC, *WORLDS, *SANITY, *DRAWN, *GAMES, *BOARDS, "snake", "spread"] and len(
+        ROWS
+    ) == 25
     assert {*QUICK_ROWS} <= {*ROWS}
     for contender in CONTENDERS.values():
         assert {*contender.rows} <= {*ROWS} and contender.threads in (1, 2)
@@ -62,13 +64,13 @@ def test_a_contender_counts_the_steps_of_all_its_environments(name: str) -> None
     assert os.sched_getaffinity(0) == cores, "who is bound to one core is let go"
 
 
-@pytest.mark.parametrize(("row", "taken"), [("connect_four_v3", 1), ("snake", 4)])
+@pytest.mark.parametrize(("row", "taken"), [("connect_four_v3", 1), ("snake", 4), ("spread", 3)])
 def test_steps_of_worlds_are_actions_taken(row: str, taken: int) -> None:
-    if row != "snake":
+    if row == "connect_four_v3":
         pytest.importorskip("pettingzoo")
     played = play("native", row, {"num_envs": 6}, warm_s=0.0, seconds=0.01)
     assert played["steps"] > 0 and played["steps"] % (6 * taken) == 0
-    theirs = play("Python" if row == "snake" else "PettingZoo", row, {}, warm_s=0.0, seconds=0.01)
+    theirs = play("PettingZoo" if row == "connect_four_v3" else "Python", row, {}, warm_s=0.0, seconds=0.01)
     assert theirs["steps"] > 0 and theirs["steps"] % taken == 0
 
 

@@ -36,6 +36,8 @@ BOARDS = ("connect_four_v3", "tictactoe_v3")
 SNAKES = {"snakes": 4, "width": 16, "height": 16, "food": 8, "longest": 24, "absence": 10, "max_steps": 500}
 ROWS |= {id: row(f"pettingzoo.classic.{id}:env", package="pettingzoo") for id in BOARDS}
 ROWS["snake"] = row("envs.tasks.snake:Snake", kwargs=SNAKES)
+PLANE = {"N": 3, "local_ratio": 0.5, "max_cycles": 25}
+ROWS["spread"] = row("envs.tasks.spread:Spread", kwargs=PLANE)
 GYMNASIUM = (*WALKERS, *CLASSIC, *WORLDS, *SANITY, *DRAWN, *GAMES)
 HIDDEN = (32,)
 EPISODES = 256  # of one call that plays whole ones
@@ -137,6 +139,11 @@ def python(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     return advance
 
 
+def mpe2(row: Row, setting: Setting, stack: ExitStack) -> Advance:
+    """The world whose episodes a row's are, all of its agents at once."""
+    return python(replace(row, spec=replace(row.spec, id="mpe2.simple_spread_v3:parallel_env")), setting, stack)
+
+
 def native_episodes(row: Row, setting: Setting, stack: ExitStack) -> Advance:
     """Ours: whole episodes of random networks, as a population plays them."""
     from envs.native.rollout import Network, play_episodes
@@ -203,7 +210,8 @@ WHOLE = Contender("envs.native", native_episodes, threads=1, rows=WALKERS)
 CONTENDERS = {
     "Gymnasium": Contender("gymnasium", bare, threads=1),
     "PettingZoo": Contender("pettingzoo", pettingzoo, threads=1, rows=BOARDS),
-    "Python": Contender("numpy", python, threads=1, rows=("snake",)),
+    "Python": Contender("numpy", python, threads=1, rows=("snake", "spread")),
+    "mpe2": Contender("mpe2", mpe2, threads=1, rows=("spread",)),
     "EnvPool": POOL,
     "EnvPool, 2 threads": replace(POOL, threads=2),
     "PufferLib's C": Contender("pufferlib", puffer_cartpole, 1, ("CartPole-v1",), sizes(1024, 4096)),

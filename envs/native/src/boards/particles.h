@@ -5,7 +5,7 @@
 
 #include "runtime/native.h"
 
-#define STEP_S 0.1
+#define TICK_S 0.1
 #define SPEED_KEPT 0.75 /* of a speed in a step */
 #define CONTACT_FORCE 100.0
 #define CONTACT_MARGIN 1e-3
@@ -70,8 +70,8 @@ static inline void push_apart(
 
 static inline void move(struct point *place, struct point *speed, struct point force, double top)
 {
-    place->x += speed->x * STEP_S, place->y += speed->y * STEP_S;
-    speed->x = speed->x * SPEED_KEPT + force.x * STEP_S, speed->y = speed->y * SPEED_KEPT + force.y * STEP_S;
+    place->x += speed->x * TICK_S, place->y += speed->y * TICK_S;
+    speed->x = speed->x * SPEED_KEPT + force.x * TICK_S, speed->y = speed->y * SPEED_KEPT + force.y * TICK_S;
     const double size = __builtin_sqrt(speed->x * speed->x + speed->y * speed->y);
     if (size > top) speed->x = speed->x / size * top, speed->y = speed->y / size * top;
 }
