@@ -50,6 +50,10 @@ def dask_setup(worker: Any) -> Any:
         # Ctrl-C in a terminal reaches every process there; it is left to the process that owns the run.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         parent = multiprocessing.parent_process()
+        if parent is not None:
+            # So is SIGTERM, which a scheduler that ends a job sends to all, and a nanny answers by a retreat in order.
+            # Not ignored: the processes that tasks start would inherit that, and could not be told to end.
+            signal.signal(signal.SIGTERM, lambda number, frame: None)
         if parent is not None and sys.platform == "linux":
             # Dask has a thread see to it, which never does while a task holds the interpreter.
             die_with_parent(parent.sentinel)

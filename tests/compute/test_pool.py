@@ -355,6 +355,23 @@ def test_a_silent_time_limit_ends_the_task_all_the_same(tmp_path: Path) -> None:
         pool.close()
 
 
+def test_what_a_terminal_or_a_scheduler_tells_all_processes_is_left_to_the_driver(
+    two: DaskPool, tmp_path: Path
+) -> None:
+    wait_until(lambda: two.size == 2)
+    ends = two.imap_unordered(hold, [(index, str(tmp_path)) for index in range(2)])
+    got: list[Done] = []
+    reader = threading.Thread(target=lambda: got.extend(ends))
+    reader.start()
+    wait_until(lambda: len(list(tmp_path.glob("began-*"))) == 2)
+    for pid in worker_pids(two):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(pid, number)
+    (tmp_path / "go").touch()
+    reader.join(60)
+    assert values(got) == [0, 1] and [done.attempts for done in got] == [1, 1]
+
+
 def test_workers_killed_between_two_batches_are_replaced(two: DaskPool) -> None:
     for pid in worker_pids(two):
         os.kill(pid, signal.SIGKILL)
