@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 BOOT = """import signal, sys
 for number in {ignored}:
     signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {ignored})
 sys.path[:] = {path!r}
 """
 # Not a preexec_fn, which may hang in a process with threads.
@@ -55,7 +56,7 @@ def start_python(
     path = sys.path if ROOT in sys.path else [*sys.path, ROOT]
     boot = BOOT.format(ignored=[int(one) for one in ignored], path=path)
     read, life = multiprocessing.Pipe(duplex=False)
-    with read:
+    with read, _blocked(ignored):  # which the process inherits, and ignores them before it lets them through
         end = "" if number is None else END.format(life=read.fileno(), number=int(number))
         process = subprocess.Popen(
             [sys.executable, *flags, "-c", boot + end + code, *arguments],
@@ -65,6 +66,16 @@ def start_python(
         )
     _lives[process] = life
     return process
+
+
+@contextlib.contextmanager
+def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    """Have signals wait that come to this thread; those to the process find another one, or wait too."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _let_go() -> None:

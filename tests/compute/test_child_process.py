@@ -1,9 +1,11 @@
 """A command as a task: it ends with the process that started it, and not before."""
 
+import pickle
 import signal
 import subprocess
 import sys
 import threading
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -11,6 +13,7 @@ import pytest
 from conftest import ROOT, wait_until
 
 from algos.pool.process import PythonCommand, run_to_end, start_command
+from envs.process import GROUP_SIGNALS, ChildProcess
 
 
 def sleeper(folder: Path) -> PythonCommand:
@@ -49,6 +52,26 @@ run_to_end(sleeper(Path({str(tmp_path)!r})))
         parent.kill()
         parent.wait()
     child.wait(30)
+
+
+def echo(connection: Connection) -> None:
+    """What a process of the test serves."""
+    connection.send(connection.recv())
+
+
+@pytest.mark.real_start
+def test_a_signal_to_all_processes_ends_none_that_is_just_being_started() -> None:
+    message = pickle.dumps("there")
+    path = [str(ROOT / "tests/compute"), str(ROOT / "tests"), *sys.path]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", path)
+        child = ChildProcess("test_child_process:echo", message)
+    try:
+        for number in GROUP_SIGNALS:
+            child.popen.send_signal(number)
+        assert child.connection.recv() == "there"
+    finally:
+        child.kill(60)
 
 
 def test_a_command_is_asked_to_end_by_a_file_and_tells_its_exit_code(tmp_path: Path) -> None:
