@@ -19,6 +19,7 @@ from algos.evolution.population import EpisodeCap, Problem, SearchDistribution, 
 from algos.evolution.strategy import (
     Generation,
     PopulationSize,
+    check_strategy,
     es_update,
     play_evaluation,
     play_population,
@@ -37,7 +38,6 @@ from envs.native.networks import Normalizer
 from envs.ranges import NonNegativeFloat, PositiveInt, Range, check_fields
 from envs.spec import EnvSpec
 from envs.vector import Vec
-from envs.vector.contract import check_unshared
 
 log = logging.getLogger(__name__)
 
@@ -229,14 +229,7 @@ class ES:
 
     def _check(self) -> None:
         check_fields(self)
-        name = type(self.vec).__name__
-        check_unshared(self.vec, "algo=es plays on every worker")
-        require(self.vec.seeded_slots, f"es restarts single environments, and {name} cannot; use vec=serial")
-        n, floor = self.population, self.sigma_floor
-        require(n % 2 == 0, f"population={n} is odd, and members come in mirrored pairs; try {n + 1}")
-        require(0 <= floor <= self.sigma, f"sigma_floor={floor} must lie in [0, sigma={self.sigma}]")
-        floor = self.learning_rate_floor
-        require(0 <= floor <= self.learning_rate, f"learning_rate_floor={floor} must lie in [0, {self.learning_rate}]")
+        check_strategy(self, self.vec, "es")
 
     def _normalizer(self, observed: Moments) -> Normalizer | None:
         if not self.normalize_observations:

@@ -23,7 +23,7 @@ from algos.evolution.niche import Niche
 from algos.evolution.population import EpisodeCap, Problem, play_members
 from algos.evolution.reproduction import Reproduction
 from algos.evolution.side_by_side import learn_side_by_side
-from algos.evolution.strategy import Optimizer, PopulationSize
+from algos.evolution.strategy import Optimizer, PopulationSize, check_strategy
 from algos.evolution.transfer import compete
 from algos.evolution.update import Adam, Decay
 from algos.learning.episode_metrics import cut_metric
@@ -35,7 +35,6 @@ from envs.errors import require
 from envs.family import Encoding, Family
 from envs.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, check_fields
 from envs.vector import Vec
-from envs.vector.contract import check_unshared
 
 Floats = NDArray[np.float64]
 Event = dict[str, Any]
@@ -335,14 +334,7 @@ class POET:
 
     def _check(self) -> None:
         check_fields(self)
-        name = type(self.vec).__name__
-        check_unshared(self.vec, "algo=poet plays on every worker")
-        require(self.vec.seeded_slots, f"poet restarts single environments, and {name} cannot; use vec=serial")
-        n = self.population
-        require(n % 2 == 0, f"population={n} is odd, and members come in mirrored pairs; try {n + 1}")
-        for name, floor in (("sigma", self.sigma_floor), ("learning_rate", self.learning_rate_floor)):
-            value = getattr(self, name)
-            require(0 <= floor <= value, f"{name}_floor={floor} must lie in [0, {name}={value}]")
+        check_strategy(self, self.vec, "poet")
         low, high = self.criterion_low, self.criterion_high
         require(low <= high, f"criterion_low={low} must not be above criterion_high={high}")
 

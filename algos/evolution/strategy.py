@@ -18,7 +18,10 @@ from algos.learning.episodes import Episodes, Moments
 from algos.learning.flow import Job
 from algos.networks.flat import Normalizer
 from algos.pool.protocol import Done, Pool
+from envs.errors import require
 from envs.ranges import Range
+from envs.vector import Vec
+from envs.vector.contract import check_unshared
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,21 @@ class StrategySettings(Protocol):
     weight_decay: float
     pairs_per_task: int
     eval_episodes: int
+
+
+def check_strategy(settings: StrategySettings, vec: Vec, name: str) -> None:
+    """Raise ConfigError where settings do not go together, or such environments cannot be played in.
+
+    Args:
+        name: of the algorithm.
+    """
+    check_unshared(vec, f"algo={name} plays on every worker")
+    require(vec.seeded_slots, f"{name} restarts single environments, and {type(vec).__name__} cannot; use vec=serial")
+    n = settings.population
+    require(n % 2 == 0, f"population={n} is odd, and members come in mirrored pairs; try {n + 1}")
+    for key, floor in (("sigma", settings.sigma_floor), ("learning_rate", settings.learning_rate_floor)):
+        value = getattr(settings, key)
+        require(0 <= floor <= value, f"{key}_floor={floor} must lie in [0, {key}={value}]")
 
 
 @dataclass(frozen=True)
