@@ -13,23 +13,20 @@ memory     1,000 generations of 64 tasks and a broadcast on one pool: the driver
 """
 
 import argparse
-import concurrent.futures
 import contextlib
 import functools
 import gc
 import heapq
 import itertools
 import json
-import logging
-import multiprocessing
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +41,10 @@ from algos.pool.broadcast import Broadcast  # noqa: E402
 from algos.pool.serial import SerialPool  # noqa: E402
 from paddock.compute.dask.autoscale import Bounds  # noqa: E402
 from paddock.compute.dask.cluster import connect, local  # noqa: E402
+from scripts.bench.contenders.pools import CONTENDERS, WORKERS, Run, Ways  # noqa: E402
 from scripts.bench.es import build_es  # noqa: E402
 from scripts.bench.harness import Report, command_line, describe_machine, finish, in_turns, seconds_of  # noqa: E402
 
-WORKERS = 5
 QUICK_CONTENDERS = ["paddock", "multiprocessing.Pool", "ProcessPoolExecutor"]  # the others take long to start
 DURATIONS = (1.0, 0.1, 0.01, 0.001)  # seconds of a task
 OVERHEAD_TARGET = 1.05  # ours over multiprocessing.Pool's best, at most
@@ -56,9 +53,6 @@ SIZES = (32, 64, 128, 256, 512, 1024)
 SCALING_TARGETS = {"episodes": (256, 0.9), "seconds": (1024, 0.8)}  # efficiency at a number of workers
 MEMORY_TARGET_MB = 10.0  # growth over the generations after the first hundred
 HOSTS = 2  # processes that emulated workers share
-
-Run = Callable[[float, int], None]  # sleep so long, so often
-Ways = Mapping[str, Run]  # of using one contender
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -115,107 +109,6 @@ def measure_overhead(options: argparse.Namespace) -> Report:
 def timed(run: Run, duration: float, count: int) -> Callable[[], float]:
     """A run that gives the seconds it takes."""
     return functools.partial(seconds_of, functools.partial(run, duration, count))
-
-
-@contextmanager
-def paddock() -> Iterator[Ways]:
-    pool = local(Bounds(WORKERS, WORKERS), retries=3, task_timeout_s=None)
-
-    def run(duration: float, count: int) -> None:
-        assert sum(done.error is None for done in pool.imap_unordered(time.sleep, [duration] * count)) == count
-
-    yield {"imap_unordered": run}
-    pool.close()
-
-
-@contextmanager
-def standard_pool() -> Iterator[Ways]:
-    with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
-        yield {f"map, {1 / part:g} chunks": functools.partial(_map, pool.map, part) for part in PARTS}
-
-
-@contextmanager
-def executor() -> Iterator[Ways]:
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(WORKERS, mp_context=context) as pool:
-
-        def run(part: float, duration: float, count: int) -> None:
-            list(pool.map(time.sleep, [duration] * count, chunksize=max(1, round(count * part))))
-
-        yield {f"map, {1 / part:g} chunks": functools.partial(run, part) for part in PARTS}
-
-
-@contextmanager
-def joblib_() -> Iterator[Ways]:
-    from joblib import Parallel, delayed
-
-    with Parallel(n_jobs=WORKERS) as parallel:
-
-        def run(part: float | None, duration: float, count: int) -> None:
-            parallel.batch_size = "auto" if part is None else max(1, round(count * part))
-            parallel(delayed(time.sleep)(duration) for _ in range(count))
-
-        yield {"auto": functools.partial(run, None)} | {
-            f"{1 / part:g} batches": functools.partial(run, part) for part in PARTS
-        }
-
-
-@contextmanager
-def ipyparallel_() -> Iterator[Ways]:
-    import ipyparallel
-
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = ipyparallel.Cluster(n=WORKERS, ipython_dir=folder, log_level=50)
-        client = cluster.start_and_connect_sync(activate=False)
-        direct, balanced = client[:], client.load_balanced_view()
-
-        def run(view: Any, part: float | None, duration: float, count: int) -> None:
-            chunk = {} if part is None else {"chunksize": max(1, round(count * part))}
-            view.map_sync(time.sleep, [duration] * count, **chunk)
-
-        yield {"direct view": functools.partial(run, direct, None)} | {
-            f"balanced view, {1 / part:g} chunks": functools.partial(run, balanced, part) for part in PARTS
-        }
-        with suppress(Exception):  # it is only to go away
-            client.close()
-            cluster.stop_cluster_sync()
-
-
-@contextmanager
-def ray_() -> Iterator[Ways]:
-    import ray
-
-    ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-
-    @ray.remote
-    def nap(durations: Sequence[float]) -> None:
-        for duration in durations:
-            time.sleep(duration)
-
-    def run(part: float | None, duration: float, count: int) -> None:
-        chunk = 1 if part is None else max(1, round(count * part))
-        sizes = [min(chunk, count - start) for start in range(0, count, chunk)]
-        ray.get([nap.remote([duration] * size) for size in sizes])
-
-    yield {"a task each": functools.partial(run, None)} | {
-        f"{1 / part:g} chunks": functools.partial(run, part) for part in PARTS
-    }
-    ray.shutdown()
-
-
-def _map(map_: Callable[..., Any], part: float, duration: float, count: int) -> None:
-    map_(time.sleep, [duration] * count, max(1, round(count * part)))
-
-
-PARTS = (1 / WORKERS, 1 / (4 * WORKERS), 1 / (8 * WORKERS), 1e-9)  # of all tasks in a chunk; the last: one each
-CONTENDERS: dict[str, Callable[[], Any]] = {
-    "paddock": paddock,
-    "multiprocessing.Pool": standard_pool,
-    "ProcessPoolExecutor": executor,
-    "joblib": joblib_,
-    "ipyparallel": ipyparallel_,
-    "ray": ray_,
-}
 
 
 # Scaling
