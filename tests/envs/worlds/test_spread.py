@@ -43,7 +43,9 @@ def test_all_are_paid_what_is_left_to_each_landmark_and_each_for_whom_it_overlap
     world = plane([[0, 0], [0.2, 0], [3, 4]], [[0, 1], [3, 3], [0, 2]], N=3)
     paid, _, speeds = step(world, NONE, NONE, DOWN)
     assert paid == [-2.5, -2.5, -2.0]  # half of 1 + 1 + 2, and half of 1
-    np.testing.assert_allclose(speeds, [[-1, 0], [1, 0], [0, -0.5]], atol=1e-6)  # 0.1 of depth is a force of 10
+    np.testing.assert_allclose(
+        speeds, [[-1.0, 0.0], [1.0, 0.0], [0.0, -0.5]], atol=1e-6
+    )  # 0.1 of depth is a force of 10
     world = plane([[0, 0], [0.2, 0], [3, 4]], [[0, 1], [3, 3], [0, 2]], N=3, local_ratio=0)
     assert step(world, NONE, NONE, DOWN)[0] == [-4.0] * 3
 
@@ -72,7 +74,7 @@ def test_contact_is_a_softplus(x: float) -> None:
 def test_an_episode_is_that_of_simple_spread(agents: int, local_ratio: float, episodes: int) -> None:
     simple_spread = pytest.importorskip("mpe2.simple_spread_v3", reason="pip install -e '.[multiagent]'")
     rules = {"N": agents, "local_ratio": local_ratio, "max_cycles": 25}
-    ours, theirs = Spread(**rules), simple_spread.parallel_env(**rules)
+    ours, theirs = Spread(None, **rules), simple_spread.parallel_env(**rules)
     draw, met = np.random.default_rng(0), 0
     for seed in range(episodes):
         seen, other = ours.reset(seed=seed)[0], theirs.reset(seed=seed)[0]
