@@ -50,7 +50,7 @@ FEW_STEPS = [*LITTLE, "algo.num_steps=8", "vec.num_envs=4"]
 ONE_PASS = ["algo.minibatch_size=16", "algo.epochs=1"]
 FEW_UPDATES = [*FEW_STEPS, "algo.warmup=32", "algo.batch_size=8", "algo.row_every=32", "algo.eval_every=32"]
 PPO = re.compile("ppo(?!nents)")  # and no opponents
-SHORT_SEQUENCES = ["algo.sequence_length=8", "algo.burn_in=4", "algo.warmup=128"]
+SHORT_SEQUENCES = ["vec.num_envs=2", "algo.sequence_length=8", "algo.burn_in=4", "algo.warmup=128"]
 ONE_TRIAL = ["budget.iterations=1", "algo.eval_every=1", "algo.eval_episodes=1", "hydra.sweeper.n_trials=1"]
 TWO_MEMBERS = [*LITTLE, "algo.members=2", "algo.interval=1", "vec.num_envs=2", "algo.member.num_steps=4"]
 TINY_POET = ["algo=poet", "env=poles", "compute=serial", "algo.hidden=[4]", "algo.reproduce_every=1"]
