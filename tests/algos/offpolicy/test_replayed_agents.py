@@ -9,6 +9,8 @@ from conftest import deterministic
 from learned import leaves
 
 from algos.learning.rollouts.collector import Collector
+from algos.learning.selfplay.matches import MatchPlayers, play_against
+from algos.learning.selfplay.scripted import random_player
 from algos.pool.serial import SerialPool
 from envs.errors import ConfigError
 from paddock.config.compose import compose_alone
@@ -214,6 +216,17 @@ def test_agents_that_see_the_same_learn_different_things_by_policies_of_their_ow
 @pytest.mark.parametrize("algo", ["r2d2", "pqn"])
 def test_the_living_are_learned_from_where_agents_die_and_are_born_again(algo: str, tmp_path: Path) -> None:
     assert reached(algo, tmp_path, 6000, "env.id=envs.sanity.relay:Relay")["eval/return_mean"] >= 0.95
+
+
+def test_a_board_game_is_learned_by_play_against_oneself(tmp_path: Path) -> None:
+    keys = ["env=tictactoe", "env.id=pettingzoo.classic.tictactoe_v3:env", "vec=native", "vec.num_envs=32"]
+    keys += ["algo.gamma=0.95", "algo.epsilon_end=0.1", "algo.hidden=[64]", "algo.learning_rate=2e-3"]
+    algo = algorithm_of([*LEARNS["pqn"], *keys, "algo.row_every=40000", "algo.epsilon_steps=20000"], tmp_path)
+    advance(algo, 1)
+    players = MatchPlayers(algo.env, (algo.policy(), random_player(algo.env)), (False, True), 100)
+    points = play_against(players, range(200), 0).returns.mean()
+    print(f"against random moves: {points:.2f}")
+    assert points >= 0.7  # of 1; two that move at random have about 0
 
 
 @pytest.mark.parametrize("lstm", [True, False])
