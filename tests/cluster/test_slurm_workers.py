@@ -1,6 +1,7 @@
-"""Workers that are Slurm jobs: lost, cancelled, at the end of their time, orphaned; on a real Slurm."""
+"""Workers that are Slurm jobs: killed, at the end of their time, orphaned; on a real Slurm."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import psutil
 import pytest
 from conftest import CERTIFICATES, ROOT, TINY, Command, assert_same_run, call_main, job_recipe, rows, wait_until
 from own_package import write_package
@@ -55,6 +57,14 @@ def said(run: Path, job: str) -> str:
     return path.read_text() if path.exists() else ""
 
 
+def kill(job: str) -> None:
+    """`kill -9` of all processes of a job."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("SLURM_JOB_ID") == job:
+                process.kill()
+
+
 def finished(command: Command) -> str:
     """What a command that ends well says."""
     code, _, err = command.wait()
@@ -69,20 +79,21 @@ def assert_same_as_alone(run: Path, slow: Path, begin: Begin, *arguments: str) -
 
 
 @pytest.mark.slurm
-def test_a_cancelled_job_is_replaced_and_the_numbers_are_the_same(
+def test_a_killed_job_is_replaced_and_the_numbers_are_the_same(
     begin: Begin,
     slow: Path,
     slurm: Slurm,  # noqa: F811
     tmp_path: Path,
 ) -> None:
     run = tmp_path / "a run"  # with a space in its name
-    # Tasks of a second: a job that is cancelled loses one, where short ones may leave it idle just then.
+    # Tasks of a second: a job that is killed loses one, where short ones may leave it idle just then.
     settings = ["budget.iterations=12", "algo.episodes_per_member=10"]
     command = begin(run, *settings, "compute.workers=2", "compute.cores=2")
     wait_until(lambda: rows(run) or command.process.poll() is not None)
     before = jobs(slurm)
     assert len(before) == 2, command.wait()
-    slurm.call("scancel", min(before))
+    # All at once, as with its machine: one that is only cancelled ends what it runs, and gives the rest back.
+    kill(min(before))
     (new,) = wait_until(lambda: jobs(slurm) - before)
     wait_until(lambda: slurm.state(new) == "RUNNING")
     wait_until(lambda: "Registered to" in said(run, new))
