@@ -1,4 +1,4 @@
-"""Ends a process with its parent, however that ended: the kernel sees to it, also in the midst of compiled code."""
+"""What a process leaves to its parent: how long it lives, seen to by the kernel, and signals that come to all."""
 
 import fcntl
 import os
@@ -21,3 +21,12 @@ def die_with_parent(life: int, number: int = signal.SIGKILL) -> None:
     poll.register(life, 0)
     if poll.poll(0):  # it closed before
         os._exit(1)
+
+
+def leave_to_parent(number: int) -> None:
+    """Do nothing at a signal that comes to a whole group: the parent, which has it too, says what follows.
+
+    It is not ignored, as programs that this process starts would inherit that, and could not be told to end.
+    """
+    signal.signal(number, lambda number, frame: None)
+    os.register_at_fork(after_in_child=lambda: signal.signal(number, signal.SIG_DFL))

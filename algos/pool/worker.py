@@ -32,7 +32,7 @@ from algos.pool import exit_report
 from algos.pool.driver import DriverConnection
 from algos.pool.executor import Executor, memory_gb
 from algos.pool.script import Script
-from envs.parent import die_with_parent
+from envs.parent import die_with_parent, leave_to_parent
 
 OPERATION = "paddock"  # the name under which drivers call
 DRAIN = "PADDOCK_DRAIN_S"  # environment variable: for how long a worker that is told to leave finishes what it runs
@@ -51,9 +51,7 @@ def dask_setup(worker: Any) -> Any:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         parent = multiprocessing.parent_process()
         if parent is not None:
-            # So is SIGTERM, which a scheduler that ends a job sends to all, and a nanny answers by a retreat in order.
-            # Not ignored: the processes that tasks start would inherit that, and could not be told to end.
-            signal.signal(signal.SIGTERM, lambda number, frame: None)
+            leave_to_parent(signal.SIGTERM)  # a nanny answers it by an orderly end
         if parent is not None and sys.platform == "linux":
             # Dask has a thread see to it, which never does while a task holds the interpreter.
             die_with_parent(parent.sentinel)

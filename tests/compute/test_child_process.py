@@ -1,10 +1,12 @@
 """A command as a task: it ends with the process that started it, and not before."""
 
+import os
 import pickle
 import signal
 import subprocess
 import sys
 import threading
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from conftest import ROOT, wait_until
 
 from algos.pool.process import PythonCommand, run_to_end, start_command
+from envs.parent import leave_to_parent
 from envs.process import GROUP_SIGNALS, ChildProcess
 
 
@@ -59,13 +62,33 @@ def echo(connection: Connection) -> None:
     connection.send(connection.recv())
 
 
+def fork(connection: Connection) -> None:
+    """Say of a fork by which signal it ended."""
+    leave_to_parent(signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, b"1")
+        time.sleep(600)
+    os.read(read, 1)
+    os.kill(pid, signal.SIGTERM)
+    connection.send(os.WTERMSIG(os.waitpid(pid, 0)[1]))
+
+
+def test_a_signal_that_is_left_to_the_parent_ends_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tests/compute")
+    child = ChildProcess("test_child_process:fork", pickle.dumps(None))
+    try:
+        assert child.connection.poll(60) and child.connection.recv() == signal.SIGTERM
+    finally:
+        child.kill()
+
+
 @pytest.mark.real_start
-def test_a_signal_to_all_processes_ends_none_that_is_just_being_started() -> None:
-    message = pickle.dumps("there")
-    path = [str(ROOT / "tests/compute"), str(ROOT / "tests"), *sys.path]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", path)
-        child = ChildProcess("test_child_process:echo", message)
+def test_a_signal_to_all_processes_ends_none_that_is_just_being_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tests/compute")
+    child = ChildProcess("test_child_process:echo", pickle.dumps("there"))
     try:
         for number in GROUP_SIGNALS:
             child.popen.send_signal(number)

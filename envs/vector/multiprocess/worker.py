@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from envs.errors import PaddockError
+from envs.parent import leave_to_parent
 from envs.spec import EnvSpec
 from envs.vector.contract import EnvError
 from envs.vector.multiprocess.shared import (
@@ -73,8 +74,7 @@ def main(connection: Connection) -> None:
         job: WorkerJob = pickle.loads(connection.recv_bytes())
     except EOFError:
         return
-    # Not ignored any more, as programs that an environment starts would inherit, and could not be told to end.
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    leave_to_parent(signal.SIGTERM)
     keep_last_words(job.log)
     memory = MappedMemory(job.memory, job.size)
     buffers = SharedBuffers.lay_out(job.layouts, job.num_envs, job.workers, memory.new)
