@@ -33,7 +33,7 @@ COLORS = np.array([(88, 140, 236), (232, 196, 92)], np.uint8)  # agents, landmar
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class SpreadRules:
     """How many there are, how they are paid, and for how long."""
 
     N: Annotated[int, Range("must be between 2 and 16 agents; 3 suits most", low=2, high=16)]
@@ -45,7 +45,7 @@ class Rules:
 
 
 class Spread:
-    """The world; see the top of this file for its rules, and `Rules` for its arguments."""
+    """The world; see the top of this file for its rules, and `SpreadRules` for its arguments."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
@@ -56,7 +56,7 @@ class Spread:
             ConfigError: a number is out of its range.
         """
         self.render_mode = render_mode
-        self.rules = Rules(**rules)
+        self.rules = SpreadRules(**rules)
         count = self.rules.N
         self.possible_agents = tuple(f"agent_{k}" for k in range(count))
         self.agents: list[str] = []

@@ -35,7 +35,7 @@ _Some = Annotated[int, Range(f"must be between 1 and {MOST}", low=1, high=MOST)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class TagRules:
     """How many there are of each kind, and for how long."""
 
     num_good: _Some
@@ -48,7 +48,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Kind:
+class _Kind:
     """What tells adversaries from prey."""
 
     name: str
@@ -57,11 +57,11 @@ class Kind:
     top: float  # speed
 
 
-HUNTER, PREY = Kind("adversary", 0.075, 3.0, 1.0), Kind("agent", 0.05, 4.0, 1.3)
+HUNTER, PREY = _Kind("adversary", 0.075, 3.0, 1.0), _Kind("agent", 0.05, 4.0, 1.3)
 
 
 class Tag:
-    """The world; see the top of this file for its rules, and `Rules` for its arguments."""
+    """The world; see the top of this file for its rules, and `TagRules` for its arguments."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
@@ -72,7 +72,7 @@ class Tag:
             ConfigError: a number is out of its range.
         """
         self.render_mode = render_mode
-        self.rules = Rules(**rules)
+        self.rules = TagRules(**rules)
         hunters, prey = self.rules.num_adversaries, self.rules.num_good
         self._kinds = [HUNTER] * hunters + [PREY] * prey
         self._radii = [kind.radius for kind in self._kinds] + [OBSTACLE] * self.rules.num_obstacles

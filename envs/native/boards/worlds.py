@@ -9,14 +9,15 @@ from envs.errors import require
 from envs.native.games.ours import NoSettings
 from envs.native.originals import ELSEWHERE
 from envs.spec import EnvSpec
-from envs.tasks import snake, tag
+from envs.tasks.snake import Rules
+from envs.tasks.tag import TagRules
 from envs.worlds.roles import SeatRows
 
 
 class SnakeSettings(ctypes.Structure):
     """`struct snake_settings` of snake.h."""
 
-    _fields_ = tuple((field.name, ctypes.c_int32) for field in fields(snake.Rules))
+    _fields_ = tuple((field.name, ctypes.c_int32) for field in fields(Rules))
 
 
 class SpreadSettings(ctypes.Structure):
@@ -28,7 +29,7 @@ class SpreadSettings(ctypes.Structure):
 class TagSettings(ctypes.Structure):
     """`struct tag_settings` of tag.h, by the names of the constructor's arguments."""
 
-    _fields_ = tuple((field.name, ctypes.c_int32) for field in fields(tag.Rules))
+    _fields_ = tuple((field.name, ctypes.c_int32) for field in fields(TagRules))
 
 
 @dataclass(frozen=True)
