@@ -2,9 +2,9 @@
 
     python scripts/spread_by_rule.py [EPISODES]
 
-Landmarks are divided once, by the least way that all agents go together. Prints the mean return of an agent, and of an
-episode as papers on OpenAI's original count it: each agent is paid the sum of all, and counts itself among those that
-it runs into.
+The episodes are those of `python -m paddock.evaluate RUN seed=1 env=mpe_spread`. Landmarks are divided once, by the
+least way that all agents go together. Prints the mean return of an agent, and of an episode as papers on OpenAI's
+original count it: each agent is paid the sum of all, and counts itself among those that it runs into.
 """
 
 import itertools
@@ -12,6 +12,8 @@ import sys
 
 import numpy as np
 from mpe2 import simple_spread_v3
+
+from algos.common.keys import Stream, episode_seed
 
 STEPS, AGENTS = 25, 3
 AHEAD = 0.3  # seconds for which a speed goes on before the damping has taken it
@@ -24,8 +26,8 @@ def main() -> None:
     episodes = int([*sys.argv, "300"][1])
     env = simple_spread_v3.parallel_env(N=AGENTS, local_ratio=0.5, max_cycles=STEPS, continuous_actions=False)
     ours, theirs = [], []
-    for seed in range(episodes):
-        env.reset(seed=seed)
+    for k in range(episodes):
+        env.reset(seed=episode_seed(1, Stream.FRESH, 0, k))
         world, scenario = env.unwrapped.world, env.unwrapped.scenario
         landmarks = np.array([one.state.p_pos for one in world.landmarks])
         start = np.array([one.state.p_pos for one in world.agents])
