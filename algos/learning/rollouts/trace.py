@@ -188,9 +188,8 @@ class Trace:
         if finals:
             kind = self.obs.dtype if self._parts.wide is None else self._parts.wide[0]
             final_obs = self._parts.narrow(self._k, np.array(finals, kind))
-            if (
-                self._explored
-            ):  # the best action there is asked for, though none may be legal where nobody acts any more
+            # The best action there is asked for, though none may be legal where nobody acts any more.
+            if self._explored:
                 offer(self._parts.each[self._k].architecture.inputs.layout, final_obs)
         return Steps(
             obs=self.obs,

@@ -300,6 +300,11 @@ def test_who_was_cut_off_while_it_waited_may_do_anything_after(tmp_path: Path, m
     assert len(seen) > 4 and np.all(seen)
 
 
+def test_where_no_turn_ends_in_a_rollout_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"in 1 steps of a rollout no agent's turn came to its end.*raise algo.num_s"):
+        advance(algorithm("lambda turns", tmp_path, "algo.num_steps=1"), 1)
+
+
 def test_epsilon_and_warmup_count_actions(tmp_path: Path) -> None:
     algo, drawn = algorithm("turns", tmp_path), []
     (exploration,) = algo.actors._config.exploration
