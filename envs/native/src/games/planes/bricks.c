@@ -61,7 +61,7 @@ static void show_bricks(const struct bricks *game, const void *settings, unsigne
 static void mend_bricks(struct bricks *game, const void *settings)
 {
     (void)settings;
-    game->x = (int8_t)bounded(game->x, 0, SIDE - 1), game->y = (int8_t)bounded(game->y, 0, SIDE - 2);
+    game->x = (int8_t)bounded(game->x, 0, SIDE - 1), game->y = (int8_t)bounded(game->y, 0, BOTTOM);
     game->dx = game->dx < 0 ? -1 : 1, game->dy = game->dy < 0 ? -1 : 1;
     for (int k = 0; k < 2; k++) game->trail[k] = (int8_t)bounded(game->trail[k], 0, SIDE - 1);
     game->paddle = (int8_t)bounded(game->paddle, 0, SIDE - 2), game->left = 0;
