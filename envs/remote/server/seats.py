@@ -1,6 +1,7 @@
 """One client's seats in a joint world, behind the interface that a session has for environments of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -163,7 +164,9 @@ class SeatsVectorEnv(VectorEnv):
             self._holder.signals.append((args[0], args[1]))
         return ()
 
-    def wait_for_first(self, groups: Sequence[Any], called: Callable[[], bool]) -> int | None:
+    def wait_for_first(
+        self, groups: Iterable[Any], called: Callable[[], bool], lock: "Lock | None" = None
+    ) -> int | None:
         """See `WaitsForFirst.wait_for_first`; there is one group."""
         with self._world.changed:
             self._world.wait(lambda: self._is_told() or called() or self.called())

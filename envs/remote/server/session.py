@@ -2,7 +2,8 @@
 
 Orders are numbered from 1. What came of one is kept until the client says that it has it, so a stream that breaks
 costs nothing: the next one tells again what was not received. The thread of the stream that is attached does all the
-work; another reads what arrives, so that one group of environments is sent on while another steps.
+work, and tells what came of it; but while it sleeps until a worker is done, the thread in which a turn arrives hands it
+to the workers itself, for where two cores are busy each hand-over to a thread takes as long as the message.
 """
 
 import logging
@@ -23,9 +24,21 @@ from envs.remote.server.stream import FrameStream
 from envs.remote.values import Garbled
 from envs.spec import EnvSpec
 from envs.vector.contract import VectorEnv, VectorMisuse, WaitsForFirst
-from envs.vector.storage import Layouts
+from envs.vector.storage import Layouts, RowIndex
 
 log = logging.getLogger("envs.remote")
+
+AWAKE_S = 1.0  # for which a session without work waits where turns are handed to workers at once
+
+
+class GroupsAtWork:
+    """The rows of turns, as many as there are whenever one looks."""
+
+    def __init__(self, turns: list[PendingStep]) -> None:
+        self._turns = turns
+
+    def __iter__(self) -> Iterator[RowIndex]:
+        return (turn.rows for turn in self._turns)
 
 
 @dataclass
@@ -56,16 +69,22 @@ class Session:
         N = self.num_envs = self.venv.num_envs  # rows
         self.attached, self.closed, self.draining = 0, False, False
         self._first = self.venv if isinstance(self.venv, WaitsForFirst) else None  # asked once, as it takes long to say
+        # Whether turns can be done in another thread: to send is never to wait, but where others are to act too.
+        self._at_once = self._first is not None and not isinstance(self.venv, SeatsVectorEnv)
         beyond = self.venv.look if isinstance(self.venv, SeatsVectorEnv) else tuple
         self._steps = SessionEnvs(self.venv, self.spec, self.layouts, self.infos, beyond)
         self._accepted = 0
         self._kept: dict[int, Kept] = {}
         self._turns: list[PendingStep] = []
+        self._groups = GroupsAtWork(self._turns)
         self._busy = np.zeros(N, np.bool_)  # of them
         self._stream: FrameStream | None = None
         self._gone_since = time.monotonic()
         self._lock = threading.Lock()  # of _stream
         self._work = threading.Lock()  # of all else: one stream at a time
+        self._hands = threading.Lock()  # of all else, within a stream: its thread has it but while it sleeps
+        self._hands.acquire()
+        self._idle_s = 0.0  # when it has been without work for too long to wait at the workers
 
     @property
     def steps(self) -> int:
@@ -102,9 +121,11 @@ class Session:
                 if isinstance(self.venv, SeatsVectorEnv):
                     stream.wake = self.venv.call_away
                     self.venv.called = lambda: stream.over or self.draining
+                elif self._at_once:
+                    stream.offer = self._take_at_once
                 yield from self._serve(stream)
             finally:
-                stream.wake = lambda: None
+                stream.wake, stream.offer = (lambda: None), (lambda frame: False)
                 self._gone_since = time.monotonic()
 
     def drain(self) -> None:
@@ -125,7 +146,8 @@ class Session:
 
     def _serve(self, stream: FrameStream) -> Iterator[bytes]:
         while not stream.over:
-            frame = stream.next(block=not self._turns and not self.draining)
+            waits = self._turns or time.monotonic() < self._idle_s
+            frame = stream.next(block=not waits and not self.draining)
             if frame is not None and not self.draining:
                 try:
                     yield from self._take(frame)
@@ -135,7 +157,7 @@ class Session:
                     self.closed = True
                     yield join(Kind.FAILED, [0, "session", f"the session is closed: {error}", False])
                     return
-            elif self._turns and not (self.draining and isinstance(self.venv, SeatsVectorEnv)):
+            elif waits and not (self.draining and (isinstance(self.venv, SeatsVectorEnv) or not self._turns)):
                 yield from self._advance(stream)
             elif self.draining:
                 yield join(Kind.GOODBYE, ["the server is going", 0.0])
@@ -148,8 +170,7 @@ class Session:
         seq, acked = frame.header[:2] if len(frame.header) > 1 else (None, None)
         if frame.kind not in ORDERS or type(seq) is not int or type(acked) is not int:
             raise Garbled(f"{frame.kind.name} with header {str(frame.header)[:80]} is no order")
-        for one in [one for one in self._kept if one <= acked]:
-            del self._kept[one]
+        self._forget(acked)
         if seq <= self._accepted:
             kept = self._kept.get(seq)
             if kept is not None and kept.sums != frame.sums:
@@ -168,14 +189,11 @@ class Session:
                 yield from self._finish(self._pop(0))
             self._accept(seq, frame, quiet)
             try:
-                self._steps.send(frame, rows)
+                self._send(seq, frame, rows)
             except Garbled:
                 raise
             except PaddockError as error:
                 yield from self._fail([seq], error)
-                return
-            self._turns.append(PendingStep(seq, rows, quiet))
-            self._busy[rows] = True
             return
         while self._turns:
             yield from self._finish(self._pop(0))
@@ -192,6 +210,37 @@ class Session:
         self._accept(seq, frame, quiet)
         if not quiet:
             yield self._keep(seq, answer)
+
+    def _take_at_once(self, frame: Frame) -> bool:
+        """Do a turn that is due, in another thread than the stream's, which sleeps; return whether it was done."""
+        if frame.kind is not Kind.TURN or len(frame.header) != 3 or not self._hands.acquire(blocking=False):
+            return False
+        try:
+            seq, acked, said = frame.header
+            if type(seq) is not int or seq != self._accepted + 1 or type(acked) is not int or self.draining:
+                return False
+            rows = read_rows(said, self.num_envs)
+            if self._busy[rows].any():
+                return False
+            self._send(seq, frame, rows)
+            self._forget(acked)
+            self._accept(seq, frame, bool(frame.flags & QUIET))
+            return True
+        except (Garbled, PaddockError):
+            return False  # as the stream's thread finds too, and tells
+        finally:
+            self._hands.release()
+
+    def _send(self, seq: int, frame: Frame, rows: RowIndex) -> None:
+        """Have environments step by a turn."""
+        self._steps.send(frame, rows)
+        self._turns.append(PendingStep(seq, rows, bool(frame.flags & QUIET)))
+        self._busy[rows] = True
+
+    def _forget(self, acked: int) -> None:
+        """Drop what the client has."""
+        for one in [one for one in self._kept if one <= acked]:
+            del self._kept[one]
 
     def _accept(self, seq: int, frame: Frame, quiet: bool) -> None:
         self._accepted = seq
@@ -210,14 +259,21 @@ class Session:
             # No longer than it waits: elsewhere frames are looked for anyway, and a call would be looked at twice.
             before, stream.wake = stream.wake, self._first.call_away
             try:
-                first = self._first.wait_for_first([turn.rows for turn in self._turns], stream.has_news)
+                first = self._first.wait_for_first(self._groups, lambda: self._is_called(stream), self._hands)
             except PaddockError as error:
                 yield from self._fail_turns(error)
                 return
             finally:
                 stream.wake = before
+            if first is not None and self._at_once:
+                self._idle_s = time.monotonic() + AWAKE_S
         if first is not None:
             yield from self._finish(self._pop(first))
+
+    def _is_called(self, stream: FrameStream) -> bool:
+        """Return whether there is something else to do than to wait for environments."""
+        idle = not self._turns and (stream.over or self.draining or time.monotonic() > self._idle_s)
+        return idle or stream.has_news()
 
     def _finish(self, turn: PendingStep) -> Iterator[bytes]:
         try:

@@ -4,7 +4,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +28,8 @@ class FrameStream:
         self.broken: str | None = None  # what was wrong with a frame
         self.context = context
         self.seen = time.monotonic()  # when a frame came last
-        self.wake = lambda: None  # has the thread that waits for environments look here
+        self.wake: Callable[[], None] = lambda: None  # has the thread that waits for environments look here
+        self.offer: Callable[[Frame], bool] = lambda frame: False  # does what a frame asks for at once, if it can
         self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._under = _find_operations(context)
         if self._under is None:
@@ -85,7 +86,7 @@ class FrameStream:
         except Garbled as error:
             self.broken = str(error)
             return False
-        if frame.kind is not Kind.BEAT:
+        if frame.kind is not Kind.BEAT and not self.offer(frame):
             self._frames.put(frame)
             self.wake()
         return True

@@ -14,7 +14,8 @@ What a worker is at, `_task`:
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -123,17 +124,19 @@ class Coordinator:
         self._wait_until(lambda: self._table.flags.count(READY) >= size)
         return self.arrivals.take(size)
 
-    def wait_for_first(self, groups: Sequence[RowIndex], called: Callable[[], bool]) -> int | None:
-        """Wait until all of one group are READY; its number, or None once `called` says so. Raises as `wait_for`."""
-        waiting, counts = self._table.waiting, [len(numbers(rows)) for rows in groups]
-        first: list[int] = []
-
-        def done() -> bool:
-            first.extend(k for k, rows in enumerate(groups) if waiting(rows).count(READY) == counts[k])
-            return bool(first) or called()
-
-        self._wait_until(done)
-        return first[0] if first else None
+    def wait_for_first(
+        self, groups: Iterable[RowIndex], called: Callable[[], bool], lock: "Lock | None" = None
+    ) -> int | None:
+        """Wait until all of one group are READY; see `WaitsForFirst`. Raises as `wait_for`."""
+        while True:
+            for k, rows in enumerate(groups):
+                waiting = self._table.waiting(rows)
+                if waiting.count(READY) == len(waiting):
+                    return k
+            if called():
+                return None
+            self._wait(lock)
+            self._handle_failures()
 
     def call_away(self) -> None:
         """Wake whoever waits, from any thread."""
@@ -219,9 +222,17 @@ class Coordinator:
             self._wait()
             self._handle_failures()
 
-    def _wait(self) -> None:
+    def _wait(self, lock: "Lock | None" = None) -> None:
         """Wait for a worker, and see to those that have come; now and then look after the others."""
-        if not self._buffers.ready.wait(LOOK_S) or time.monotonic() > self._next_look:
+        if lock is None:
+            came = self._buffers.ready.wait(LOOK_S)
+        else:
+            lock.release()
+            try:
+                came = self._buffers.ready.wait(LOOK_S)
+            finally:
+                lock.acquire()
+        if not came or time.monotonic() > self._next_look:
             self._look()
         for w, state in enumerate(self._buffers.state.tobytes()):
             if state != WORKING:

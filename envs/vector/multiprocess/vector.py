@@ -7,7 +7,8 @@ wanted.
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
 from typing import Any
 
 import gymnasium
@@ -175,9 +176,11 @@ class MultiprocessVectorEnv(VectorEnv):
         self._latest = rows
         return self._table.batch(rows)
 
-    def wait_for_first(self, groups: Sequence[RowIndex], called: Callable[[], bool]) -> int | None:
+    def wait_for_first(
+        self, groups: Iterable[RowIndex], called: Callable[[], bool], lock: "Lock | None" = None
+    ) -> int | None:
         """See `WaitsForFirst`."""
-        return self._coordinator.wait_for_first(groups, called)
+        return self._coordinator.wait_for_first(groups, called, lock)
 
     def call_away(self) -> None:
         """See `WaitsForFirst`."""

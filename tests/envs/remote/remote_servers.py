@@ -22,6 +22,7 @@ from envs.vector.remote import make_place
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from envs.remote.client import place  # noqa: E402
+from envs.remote.client.link import OPEN_S  # noqa: E402
 from envs.remote.frames import Kind, join  # noqa: E402
 from envs.remote.server.service import EnvironmentServer  # noqa: E402
 from envs.remote.server.settings import ServerSettings  # noqa: E402
@@ -177,7 +178,7 @@ class Raw:
     def __init__(self, server: EnvironmentServer, num_envs: int = 2, environment: str = "Counting-v0") -> None:
         self.place = make_place(server.address, None, {}, 1.0)
         request = {"nonce": os.urandom(16), "environment": environment, "num_envs": num_envs}
-        opened = self.place.call(server.address, "Open", request | {"autoreset": "SAME_STEP"}, 10.0)
+        opened = self.place.call(server.address, "Open", request | {"autoreset": "SAME_STEP"}, OPEN_S)
         self.session, self.secret = opened["session"], opened["secret"]
         self.address = server.address
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,9 @@ import numpy as np
 import pytest
 from conftest import env_spec, wait_until
 from remote_servers import (  # noqa: F401
+    CARTPOLE,
     COUNTING,
+    WORKERS,
     Counting,
     Raw,
     begin,
@@ -28,7 +31,7 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 
 
 from envs.remote.client import calls, place  # noqa: E402
 from envs.remote.frames import Kind, join  # noqa: E402
-from envs.remote.server import stream  # noqa: E402
+from envs.remote.server import session, steps, stream  # noqa: E402
 
 
 def make_other(*_: Any) -> None:
@@ -89,6 +92,57 @@ def test_answers_to_a_client_that_never_reads_do_not_pile_up(
         assert play(venv) == undisturbed
     assert len(session._stream._waiting) <= stream.MOST_WAITING
     silent.close()
+
+
+def test_turns_that_arrive_while_workers_are_waited_for_go_to_them_at_once_and_once_each(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "AWAKE_S", 600.0)
+    threads, send = [], steps.SessionEnvs.send
+
+    def note(*given: Any) -> None:
+        threads.append(threading.current_thread().name.partition("_")[0])
+        send(*given)
+
+    monkeypatch.setattr(steps.SessionEnvs, "send", note)
+    server = serve(CARTPOLE, replace(WORKERS, workers=1))
+    raw = Raw(server, environment="CartPole-v1")
+    (own,) = server.sessions.list()
+
+    def ask(*frames: bytes) -> Any:
+        if len(threads) > 0:
+            wait_until(lambda: not own._hands.locked())  # its thread sleeps
+        for frame in frames:
+            wire.send(frame)
+        return [wire.receive() for _ in frames]
+
+    wire = raw.attach()
+    assert wire.receive().header == [0]
+    ask(begin(1))
+    ask(turn(2))
+    third = ask(turn(3))[0]
+    (again,) = ask(turn(3))
+    assert again.header[0] == 3 and again.sums == third.sums
+    assert [name == "session" for name in threads] == [True, False]
+    wire.close()
+    wire = raw.attach(received=2)
+    assert wire.receive().header == [3] and wire.receive().sums == third.sums
+    assert [told.header[0] for told in ask(turn(4), turn(5))] == [4, 5]
+    assert own.steps == 2 * 4
+    (refused,) = ask(join(Kind.TURN, [6, 0, [0, 2]], [np.zeros(9, np.int64)]))
+    assert refused.kind is Kind.FAILED and "a body of 72 bytes" in refused.header[2]
+    wire.close()
+    raw = Raw(server, environment="CartPole-v1")
+    (own,) = server.sessions.list()
+    wire = raw.attach()
+    wire.receive()
+    threads.clear()
+    ask(begin(1))
+    ask(turn(2))
+    wait_until(lambda: not own._hands.locked())
+    own.drain()
+    assert wire.receive().kind is Kind.GOODBYE
+    wire.close()
 
 
 def test_a_message_of_half_a_megabyte_arrives_whole(serve: Any) -> None:
