@@ -66,14 +66,17 @@ class Frame:
 def join(kind: Kind, header: Sequence[Any], arrays: Sequence[NDArray[Any]] = (), flags: int = 0) -> bytes:
     """Return a frame's bytes; `Unsayable` where its header has no form in bytes."""
     head = encode(list(header))
-    body: list[bytes | memoryview] = []
+    body: list[bytes] = []
     for array in arrays:
-        view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        body += [view, bytes(-len(view) % 8)]
-    fixed = FIXED.pack(MAGIC, PROTOCOL, kind, flags, len(head), sum(map(len, body)))
-    padded, body_sum = head + bytes(-len(head) % 8), 0
+        body.append(array.tobytes())
+        if over := array.nbytes % 8:
+            body.append(bytes(8 - over))
+    length, body_sum = 0, 0
     for part in body:
+        length += len(part)
         body_sum = zlib.crc32(part, body_sum)
+    fixed = FIXED.pack(MAGIC, PROTOCOL, kind, flags, len(head), length)
+    padded = head + bytes(-len(head) % 8)
     sums = SUMS.pack(zlib.crc32(padded, zlib.crc32(fixed)), body_sum)
     return b"".join([fixed, sums, padded, *body])
 
