@@ -19,14 +19,15 @@ class CallsApart:
         threading.Thread(target=self._run, args=(call,), name="apart", daemon=True).start()
 
     def wait(self, look: Callable[[], None] = lambda: None, every_s: float | None = None) -> None:
-        """Wait until all have ended; `look`, which may begin others, is called meanwhile."""
+        """Wait until all have ended; `look`, which may begin others, is called meanwhile, and after the last end."""
+        look()
         while self._running:
-            look()
             with contextlib.suppress(queue.Empty):
                 error = self._ends.get(timeout=every_s)
                 self._running -= 1
                 if error is not None:
                     raise error
+            look()
 
     def _run(self, call: Callable[[], None]) -> None:
         try:
