@@ -229,7 +229,8 @@ class Coordinator:
         else:
             lock.release()
             try:
-                came = self._buffers.ready.wait(LOOK_S)
+                # Who spins takes the interpreter's lock again and again, which the lock's holder needs.
+                came = self._buffers.ready.wait(LOOK_S, spin=False)
             finally:
                 lock.acquire()
         if not came or time.monotonic() > self._next_look:

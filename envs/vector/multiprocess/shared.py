@@ -120,13 +120,13 @@ class Semaphore:
         """Put in a token, and wake a process that sleeps on it."""
         self._post(self._address)
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float, spin: bool = True) -> bool:
         """Take a token: at once, or after spinning for a moment, or after a sleep; False where none came in time."""
         take, address = self._try, self._address
         if take(address) == 0:
             return True
         begun = time.perf_counter()
-        if self._usual_s < SPIN_S:
+        if spin and self._usual_s < SPIN_S:
             give_up = begun + SPIN_S
             while time.perf_counter() < give_up:
                 # Whoever else wants this core gets it, another thread of this process too: a token may come from there.
