@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from envs.errors import ConfigError, require
 from envs.family import Family
+from envs.remote.polling import poll_where_one_waits
 
 from .config.build import build, call_checked
 from .config.command import run_command
@@ -52,9 +53,7 @@ def _command(arguments: Sequence[str]) -> int:
     if sections["serve"]["submit"] is not None:
         return _submit(arguments, sections)
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    # The thread that all of gRPC's events come to then reads from the network itself; else each message passes through
-    # two more threads. It must be said before gRPC is imported.
-    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
+    poll_where_one_waits()
     with closing(start(arguments)) as server:
         return _wait(server)
 
