@@ -32,7 +32,7 @@ class Sequences:
 
 
 @dataclass(frozen=True)
-class Steps:
+class SequenceSteps:
     """The steps of B sequences as they are stored: L - 1 of them, and the observations of one more."""
 
     obs: Array  # [L, B, ...]
@@ -44,7 +44,7 @@ class Steps:
 
 
 def join_steps(
-    sequences: Sequences, powers: Floats, ids: NDArray[np.int64], weight: Floats, steps: Steps
+    sequences: Sequences, powers: Floats, ids: NDArray[np.int64], weight: Floats, steps: SequenceSteps
 ) -> SequenceBatch:
     """Return what is learned from steps.
 
@@ -119,5 +119,5 @@ class SequenceWindows:
         if self._states is not None:
             memory = self._states["state"][ids[0] & (len(self._states) - 1)]
         action = columns["action"][rows[first : first + length]].view(self._action.base).reshape(length, count, -1)
-        found = Steps(self._observations.at(at), end, columns["reward"][rows[:-1]], action, memory, finals)
+        found = SequenceSteps(self._observations.at(at), end, columns["reward"][rows[:-1]], action, memory, finals)
         return join_steps(sequences, self._powers, ids, weight, found)

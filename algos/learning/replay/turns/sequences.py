@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from algos.learning.replay.batch import Floats, SequenceBatch
-from algos.learning.replay.sequences import Sequences, Steps, join_steps
+from algos.learning.replay.sequences import Sequences, SequenceSteps, join_steps
 from algos.learning.replay.turns.maker import Array, Lanes, TurnMaker
 from algos.learning.replay.windows import GOES_ON, TERMINATED, column_of, field_of, make_row
 from algos.learning.rollouts.rollout import Rollout
@@ -126,7 +126,9 @@ class TurnSequenceWindows:
         learned = end[self._sequences.burn_in :]
         finals = self._finals[(learned[learned > 0] - 1) & (len(self._finals) - 1)]
         finals = finals.view(self._obs.base).reshape(-1, *self._obs.shape)
-        return join_steps(self._sequences, self._powers, ids, weight, Steps(obs, end, reward, action, memory, finals))
+        return join_steps(
+            self._sequences, self._powers, ids, weight, SequenceSteps(obs, end, reward, action, memory, finals)
+        )
 
 
 def _memory(of: Sequences) -> np.dtype[Any]:
