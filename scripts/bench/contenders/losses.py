@@ -5,7 +5,6 @@ import signal
 import time
 from contextlib import ExitStack, closing
 
-import grpc
 import numpy as np
 
 from envs.remote.client.link import Link
@@ -64,6 +63,8 @@ def notice(link: Link) -> float:
 
 def idle(sessions: int) -> dict[str, float]:
     """Return of a server with idle sessions the share of a core, and the seconds of the slowest of 20 health checks."""
+    import grpc  # not before clients have said how it is to poll: envs/remote/polling.py
+
     words = ["env=cartpole", "vec=serial", f"vec.num_envs={sessions}", f"serve.max_sessions={sessions}"]
     with Server(*words) as server, ExitStack() as stack:
         for _ in range(sessions):
