@@ -173,11 +173,13 @@ class EnvironmentServer:
         self._admit(context)
         if not self._streams.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are as many streams as sessions may have")
-        stream = FrameStream(requests, context)
         try:
-            yield from stream.carry(self._answer(stream, context))
+            stream = FrameStream(requests, context)  # which raises where the client has gone already
+            try:
+                yield from stream.carry(self._answer(stream, context))
+            finally:
+                stream.over = True
         finally:
-            stream.over = True
             self._streams.release()
 
     def _answer(self, stream: FrameStream, context: Any) -> Iterator[bytes]:

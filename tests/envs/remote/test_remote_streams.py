@@ -29,9 +29,10 @@ from remote_servers import (  # noqa: F401
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
+from envs.remote import guard  # noqa: E402
 from envs.remote.client import calls, place  # noqa: E402
 from envs.remote.frames import Kind, join  # noqa: E402
-from envs.remote.server import session, steps, stream  # noqa: E402
+from envs.remote.server import service, session, steps, stream  # noqa: E402
 
 
 def make_other(*_: Any) -> None:
@@ -92,6 +93,33 @@ def test_answers_to_a_client_that_never_reads_do_not_pile_up(
         assert play(venv) == undisturbed
     assert len(session._stream._waiting) <= stream.MOST_WAITING
     silent.close()
+
+
+def test_streams_of_clients_that_went_before_they_were_served_leave_room_for_others(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_late(requests: Any, context: Any) -> stream.FrameStream:
+        begun.release()
+        wait_until(lambda: not context.is_active())
+        try:
+            return stream.FrameStream(requests, context)
+        finally:
+            ended.release()
+
+    begun, ended, server = threading.Semaphore(0), threading.Semaphore(0), serve(COUNTING, max_sessions=1)
+    raw, room = Raw(server), server._streams._value
+    channel, metadata = raw.place.connect(raw.address)
+    with channel, monkeypatch.context() as patch:
+        patch.setattr(service, "FrameStream", make_late)
+        for _ in range(room):
+            going = channel.stream_stream(f"/{guard.SERVICE}/Play")(iter(()), metadata=metadata)
+            assert begun.acquire(timeout=20)
+            going.cancel()
+            assert ended.acquire(timeout=20)
+        wait_until(lambda: server._streams._value == room, timeout_s=20)
+    wire = raw.attach()
+    assert wire.receive().kind is Kind.ATTACHED
+    wire.close()
 
 
 def test_turns_that_arrive_while_workers_are_waited_for_go_to_them_at_once_and_once_each(
