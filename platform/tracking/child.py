@@ -11,6 +11,7 @@ import importlib
 import os
 import pickle
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from envs.process import ChildProcess
 
 FAILED = "failed: "  # how the line begins that says why the process ends early
 GRACE_S = 2  # beyond close_timeout_s, for the run to end the process itself
+LOOK_S = 1.0  # between looks whether the run is there still, where rows are taken no more
 
 Say = Callable[[str], None]
 
@@ -105,6 +107,7 @@ class Inbox:
         self.settings: dict[str, Any] = connection.recv()
         self.killed = True
         self._connection = connection
+        self._limited = False  # whether this process is told when to end
         self._arrived: queue.Queue[dict[str, float] | None] = queue.Queue(self.settings["queue_rows"])
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
 
@@ -130,11 +133,28 @@ class Inbox:
         # A row that a kill cut off ends them too.
         with contextlib.suppress(EOFError, OSError):
             while (row := self._connection.recv()) is not None:
-                self._arrived.put(row)
+                self._put(row)
             self.killed = False
-        # Kills this process whatever it waits for; by then the run has given it up, or is gone itself.
-        signal.alarm(round(self.settings["close_timeout_s"]) + GRACE_S)
+        self._limit()
         self._arrived.put(None)
+
+    def _put(self, row: dict[str, float]) -> None:
+        """Hand a row on; where there is no room for it, nor for the end behind it, look whether the run has ended."""
+        while True:
+            try:
+                self._arrived.put(row, timeout=LOOK_S)
+                return
+            except queue.Full:
+                end = select.poll()
+                end.register(self._connection.fileno(), 0)
+                if end.poll(0):
+                    self._limit()
+
+    def _limit(self) -> None:
+        """Have this process killed whatever it waits for; by then the run has given it up, or is gone itself."""
+        if not self._limited:
+            self._limited = True
+            signal.alarm(round(self.settings["close_timeout_s"]) + GRACE_S)
 
 
 def serve(connection: Connection) -> None:

@@ -202,6 +202,8 @@ from paddock.tracking.mirrors import Mlflow
 mirror = Mlflow(tracking_uri=sys.argv[2], experiment="e", tags={}, init_timeout_s=3600, queue_rows=9, close_timeout_s=1,
                 run_dir=Path(sys.argv[1]), run_name="r", config={"algo": {"name": "es"}})
 mirror.open(0, print)
+for step in range(99):
+    mirror.log({"step": step})  # more than it holds
 threading.Event().wait()
 """
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), silent.url], cwd=Path(__file__).parents[2])
