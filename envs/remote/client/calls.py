@@ -18,6 +18,7 @@ from typing import Any, cast
 import grpc
 
 START, STATUS, SENT, RECEIVED = "start", "status", "sent", "received"  # what is under way at a call
+LOOK_S = 0.1  # between looks whether Ctrl-C came, while another thread waits for an event
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -124,16 +125,27 @@ class DirectStream:
 
     def _take(self, done: Any) -> None:
         """Wait for an event, unless what the caller waits for has come, or all is over."""
-        with self._entering:  # in turn: who takes one event after another would keep others from looking
-            if done():
+        with _Uninterrupted() as ctrl_c:  # where it came with a lock, that would stay taken
+            # In turn: who takes one event after another would keep others from looking.
+            if not self._lock(self._entering, ctrl_c):
                 return
-            self._taking.acquire()
-        try:
-            if not done() and self._due:
-                with _Uninterrupted():
-                    self._note(self._wait())
-        finally:
-            self._taking.release()
+            try:
+                if done() or not self._lock(self._taking, ctrl_c):
+                    return
+            finally:
+                self._entering.release()
+            try:
+                if not done() and self._due and (event := self._wait(ctrl_c)) is not None:
+                    self._note(event)
+            finally:
+                self._taking.release()
+
+    def _lock(self, lock: threading.Lock, ctrl_c: "_Uninterrupted") -> bool:
+        """Take a lock; return False where Ctrl-C came first."""
+        while not lock.acquire(timeout=LOOK_S):
+            if ctrl_c.came:
+                return False
+        return True
 
     def _note(self, event: Any) -> None:
         with self._noting:
@@ -149,7 +161,9 @@ class DirectStream:
                 self._messages.append(message)
                 self._operate(self._receive(0), RECEIVED)
 
-    def _wait(self) -> Any:
+    def _wait(self, ctrl_c: "_Uninterrupted") -> Any:
+        if ctrl_c.came:
+            return None
         try:
             return self._call.next_event()
         except BaseException:
@@ -159,24 +173,29 @@ class DirectStream:
 
 
 class _Uninterrupted:
-    """Has Ctrl-C wait in the main thread until gRPC has let go of its locks, unless that waits for an event."""
+    """Has Ctrl-C wait in the main thread until gRPC and we have let go of locks, unless that waits for an event.
 
-    def __enter__(self) -> None:
-        self._came, self._handler = False, cast(Any, None)
+    Attributes:
+        came: whether it does.
+    """
+
+    def __enter__(self) -> "_Uninterrupted":
+        self.came, self._handler = False, cast(Any, None)
         if threading.current_thread() is threading.main_thread() and callable(_signal.getsignal(signal.SIGINT)):
             self._handler = _signal.signal(signal.SIGINT, self._handle)
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._handler is not None:
             _signal.signal(signal.SIGINT, self._handler)
-            if self._came:
+            if self.came:
                 self._handler(signal.SIGINT, None)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if frame is not None and frame.f_code is DirectStream._wait.__code__:
             self._handler(number, frame)
         else:
-            self._came = True
+            self.came = True
 
 
 class PublicStream:

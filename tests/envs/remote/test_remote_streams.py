@@ -250,3 +250,30 @@ def test_ctrl_c_while_an_answer_is_waited_for_costs_nothing(
     with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
         venv.begin(3)
         assert told == [step(venv) for _ in range(9)]
+
+
+class InterruptingLock:
+    """A lock with which Ctrl-C comes, when it is first taken."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock, self.release, self.came = lock, lock.release, False
+
+    def acquire(self, **how: Any) -> bool:
+        taken: bool = self.lock.acquire(**how)
+        if not self.came:
+            self.came = True
+            signal.raise_signal(signal.SIGINT)
+        return taken
+
+
+def test_ctrl_c_that_comes_with_the_lock_of_events_leaves_it_to_others(serve: Any) -> None:
+    with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
+        venv.begin(3)
+        stream = venv._links[0]._wire._stream
+        venv.send(np.ones(1, np.int64))
+        stream._taking = InterruptingLock(stream._taking)
+        with pytest.raises(KeyboardInterrupt):
+            venv.recv()
+        assert not stream._taking.lock.locked()
+        venv.recv()
+        assert venv._links[0].reconnects == 0
