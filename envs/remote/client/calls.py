@@ -13,7 +13,7 @@ import signal
 import threading
 from collections import deque
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import grpc
 
@@ -103,7 +103,7 @@ class DirectStream:
 
     def cancel(self) -> None:
         """End the stream."""
-        with _Uninterrupted():
+        with Uninterrupted():
             self._call.cancel(grpc.StatusCode.CANCELLED.value[0], "it was closed")
 
     def close(self) -> None:
@@ -119,33 +119,25 @@ class DirectStream:
             self._take(lambda: False)
 
     def _operate(self, operation: Any, tag: str) -> None:
-        with self._noting, _Uninterrupted():
+        with self._noting, Uninterrupted():
             if self._call.operate((operation,), tag):
                 self._due.add(tag)
 
     def _take(self, done: Any) -> None:
         """Wait for an event, unless what the caller waits for has come, or all is over."""
-        with _Uninterrupted() as ctrl_c:  # where it came with a lock, that would stay taken
-            # In turn: who takes one event after another would keep others from looking.
-            if not self._lock(self._entering, ctrl_c):
-                return
+        with Uninterrupted():  # where it came with a lock, that would stay taken
+            _lock(self._entering)  # in turn: who takes one event after another would keep others from looking
             try:
-                if done() or not self._lock(self._taking, ctrl_c):
+                if done():
                     return
+                _lock(self._taking)
             finally:
                 self._entering.release()
             try:
-                if not done() and self._due and (event := self._wait(ctrl_c)) is not None:
-                    self._note(event)
+                if not done() and self._due:
+                    self._note(self._wait())
             finally:
                 self._taking.release()
-
-    def _lock(self, lock: threading.Lock, ctrl_c: "_Uninterrupted") -> bool:
-        """Take a lock; return False where Ctrl-C came first."""
-        while not lock.acquire(timeout=LOOK_S):
-            if ctrl_c.came:
-                return False
-        return True
 
     def _note(self, event: Any) -> None:
         with self._noting:
@@ -161,9 +153,8 @@ class DirectStream:
                 self._messages.append(message)
                 self._operate(self._receive(0), RECEIVED)
 
-    def _wait(self, ctrl_c: "_Uninterrupted") -> Any:
-        if ctrl_c.came:
-            return None
+    def _wait(self) -> Any:
+        Uninterrupted.let_come()
         try:
             return self._call.next_event()
         except BaseException:
@@ -172,30 +163,51 @@ class DirectStream:
             raise
 
 
-class _Uninterrupted:
-    """Has Ctrl-C wait in the main thread until gRPC and we have let go of locks, unless that waits for an event.
+def _lock(lock: threading.Lock) -> None:
+    """Take a lock, unless Ctrl-C comes first."""
+    while not lock.acquire(timeout=LOOK_S):
+        Uninterrupted.let_come()
+
+
+class Uninterrupted:
+    """Has Ctrl-C wait in the main thread until all is done with what is in hand, unless that waits for a message.
 
     Attributes:
-        came: whether it does.
+        came: whether it waits.
     """
 
-    def __enter__(self) -> "_Uninterrupted":
-        self.came, self._handler = False, cast(Any, None)
-        if threading.current_thread() is threading.main_thread() and callable(_signal.getsignal(signal.SIGINT)):
-            self._handler = _signal.signal(signal.SIGINT, self._handle)
-        return self
+    came = False
+    _handler: Any = None  # what it is told to otherwise
+
+    def __enter__(self) -> None:
+        self._outermost = False
+        told = threading.current_thread() is threading.main_thread()
+        if told and callable(handler := _signal.getsignal(signal.SIGINT)) and handler is not _hear:
+            Uninterrupted.came, Uninterrupted._handler = False, handler
+            _signal.signal(signal.SIGINT, _hear)
+            self._outermost = True
 
     def __exit__(self, *_: object) -> None:
-        if self._handler is not None:
-            _signal.signal(signal.SIGINT, self._handler)
-            if self.came:
-                self._handler(signal.SIGINT, None)
+        if self._outermost:
+            _signal.signal(signal.SIGINT, Uninterrupted._handler)
+            self.let_come()
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if frame is not None and frame.f_code is DirectStream._wait.__code__:
-            self._handler(number, frame)
-        else:
-            self.came = True
+    @staticmethod
+    def let_come(frame: FrameType | None = None) -> None:
+        """Have Ctrl-C come now, if it waits."""
+        if Uninterrupted.came and threading.current_thread() is threading.main_thread():
+            Uninterrupted.came = False
+            Uninterrupted._handler(signal.SIGINT, frame)
+
+
+def _hear(number: int, frame: FrameType | None) -> None:
+    """Take Ctrl-C, in the main thread."""
+    Uninterrupted.came = True
+    waits, outer = frame is not None and frame.f_code is DirectStream._wait.__code__, frame
+    while outer is not None and not waits:
+        waits, outer = outer.f_code is PublicStream.receive.__code__, outer.f_back
+    if waits:
+        Uninterrupted.let_come(frame)
 
 
 class PublicStream:
@@ -213,6 +225,7 @@ class PublicStream:
 
     def receive(self) -> bytes:
         """See `DirectStream.receive`."""
+        Uninterrupted.let_come()
         try:
             message: bytes = next(self._answers)
         except StopIteration:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError
 from envs.remote.client.apart import CallsApart
+from envs.remote.client.calls import Uninterrupted
 from envs.remote.client.journal import Order, OrderJournal, find_other
 from envs.remote.client.place import CALL_S, Lost, Place, Wire
 from envs.remote.frames import QUIET, Frame, Kind, join
@@ -92,27 +93,26 @@ class Link:
     def order(self, order: Order) -> None:
         """Send an order; its outcome is received later."""
         self._check_process()
-        self._number(order)
-        assert self._wire is not None
-        self._wire.send(order.frame)
+        with Uninterrupted():
+            self._number(order)
+            assert self._wire is not None
+            self._wire.send(order.frame)
 
     def is_waiting(self) -> bool:
         """Return whether an outcome is due."""
         return bool(self._pending)
 
-    def receive(self) -> tuple[Order, Frame]:
-        """Return the next outcome, and what it is of.
+    def receive(self) -> tuple[Order, Frame] | Lost:
+        """Return the next outcome and what it is of, or how the stream was lost; see `recover_together`.
 
         Raises:
-            EnvError: no server could be reached, or one could not come to where the lost one was.
             ConfigError: the server refuses.
         """
         self._check_process()
         while True:
             frame = self._next()
             if isinstance(frame, Lost):
-                recover_together(self, frame)
-                continue
+                return frame
             order = self._pending.pop(frame.header[0], None)
             if order is not None:
                 order.answered, order.frame = True, b""  # the journal keeps its actions
@@ -325,6 +325,10 @@ def recover_together(link: Link, error: Lost) -> None:
     """Get the stream of a link again, and for as long as that takes those of others beside it that are lost too.
 
     Clients of joint worlds come to where they were together: whoever is waited for in one world may wait in another.
+
+    Raises:
+        EnvError: no server could be reached, or one could not come to where the lost one was.
+        ConfigError: the server refuses.
     """
     if not link.beside:
         link.recover(error)

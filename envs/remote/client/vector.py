@@ -13,10 +13,11 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from envs.remote.client.apart import CallsApart
+from envs.remote.client.calls import Uninterrupted
 from envs.remote.client.journal import Order, OrderJournal
-from envs.remote.client.link import Link
-from envs.remote.client.place import Place
-from envs.remote.frames import Cursor, Kind, count_rows, shift_rows
+from envs.remote.client.link import Link, recover_together
+from envs.remote.client.place import Lost, Place
+from envs.remote.frames import Cursor, Frame, Kind, count_rows, shift_rows
 from envs.remote.values import decode
 from envs.remote.view import Everybody
 from envs.spec import EnvSpec
@@ -156,11 +157,12 @@ class RemoteVectorEnv(VectorEnv):
         check_open(self, "send")
         rows = self._table.rows(env_ids, "send")
         self._table.accept(actions, rows)
-        self._table.mark(SENT, rows)
-        for link, part in self._split(rows):
-            order = Order(Kind.TURN, shift_rows(part, -link.rows.start), [], self._arrays.action[part].copy())
-            link.journal.note(order)
-            link.order(order)
+        with Uninterrupted():  # or what is waited for may not have been asked for
+            self._table.mark(SENT, rows)
+            for link, part in self._split(rows):
+                order = Order(Kind.TURN, shift_rows(part, -link.rows.start), [], self._arrays.action[part].copy())
+                link.journal.note(order)
+                link.order(order)
 
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`."""
@@ -201,8 +203,9 @@ class RemoteVectorEnv(VectorEnv):
         self._links[0].offer.check_signal(key, value)
         for link in self._links:
             order = Order(Kind.SIGNAL, slice(0, link.num_envs), [key, value])
-            link.journal.note(order)
-            link.order(order)
+            with Uninterrupted():
+                link.journal.note(order)
+                link.order(order)
             while not order.answered:
                 self._receive(link)
 
@@ -265,12 +268,19 @@ class RemoteVectorEnv(VectorEnv):
                     raise
 
     def _receive(self, link: Link) -> None:
-        """Enter the next outcome of a server.
+        """Enter the next outcome of a server, or get a stream again that was lost.
 
         Raises:
-            EnvError: an environment raised, or its process died or hung.
+            EnvError: an environment raised, or its process died or hung, or no server goes on.
         """
-        order, frame = link.receive()
+        with Uninterrupted():  # or what has come may be lost
+            found = link.receive()
+            if not isinstance(found, Lost):
+                self._enter_outcome(link, *found)
+                return
+        recover_together(link, found)
+
+    def _enter_outcome(self, link: Link, order: Order, frame: Frame) -> None:
         rows = shift_rows(order.rows, link.rows.start)
         if frame.kind is Kind.FAILED:
             _, kind, text, _ = frame.header

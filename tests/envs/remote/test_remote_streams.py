@@ -30,9 +30,10 @@ from remote_servers import (  # noqa: F401
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from envs.remote import guard  # noqa: E402
-from envs.remote.client import calls, place  # noqa: E402
+from envs.remote.client import calls, link, place  # noqa: E402
 from envs.remote.frames import Kind, join  # noqa: E402
 from envs.remote.server import service, session, steps, stream  # noqa: E402
+from envs.vector import Serial  # noqa: E402
 
 
 def make_other(*_: Any) -> None:
@@ -277,3 +278,27 @@ def test_ctrl_c_that_comes_with_the_lock_of_events_leaves_it_to_others(serve: An
         assert not stream._taking.lock.locked()
         venv.recv()
         assert venv._links[0].reconnects == 0
+
+
+@pytest.mark.parametrize("where", ["_number", "_next"])
+def test_ctrl_c_in_the_midst_of_sending_or_receiving_loses_no_message(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def interrupt(*given: Any) -> Any:
+        done = method(*given)
+        monkeypatch.setattr(link.Link, where, method)
+        signal.raise_signal(signal.SIGINT)
+        return done
+
+    method = getattr(link.Link, where)
+    with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
+        venv.begin(3)
+        monkeypatch.setattr(link.Link, where, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            venv.send(np.ones(1, np.int64))
+            venv.recv()
+        told = venv.recv()[0].tobytes()
+        assert venv._links[0].reconnects == 0
+    with closing(Serial(num_envs=1).make(COUNTING)) as venv:
+        venv.begin(3)
+        assert venv.step(np.ones(1, np.int64))[0].tobytes() == told
