@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -39,6 +39,14 @@ from envs.vector import Serial  # noqa: E402
 def make_other(*_: Any) -> None:
     """Stand in for what another version of gRPC has not."""
     raise AttributeError("segregated_call")
+
+
+@pytest.fixture(autouse=True)
+def interruptible_fixture() -> Iterator[None]:
+    """Have Ctrl-C raise KeyboardInterrupt, whatever modules that were imported before made of it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("public", [(), ("client",), ("server",), ("client", "server")], ids="+".join)
