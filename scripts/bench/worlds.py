@@ -12,6 +12,7 @@ by another in turn, which shows what worlds cost those who have none: `git workt
 """
 
 import importlib
+import importlib.util
 import json
 import os
 import statistics
@@ -47,6 +48,7 @@ WORLDS = 8
 AT_MOST_US = {16: 0.6, 128: 0.35}  # a seat and step, by the number of seats
 FASTER = 1.5  # than PufferLib's in one process, at least, in battles
 SLOWER = 1.02  # than before there were worlds, at most, with one agent
+TURN_STEPS = 256  # of 16 environments, in a turn of one agent's tasks
 ONE_AGENT = Path(__file__).parent / "contenders" / "one_agent.py"
 
 Side = Callable[[], float]
@@ -79,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
             most = min(found["paddock"], found.get("pufferlib", float("inf")) / FASTER)
             missed += ["battle, two cores"] if found["paddock_2"] >= most else []
     if options.before is not None:
-        report["before"] = compare_before(options.before.resolve(), rounds, 1_000 if not options.quick else 100)
+        report["before"] = compare_before(options.before.resolve(), rounds, 40 if not options.quick else 4)
         missed += [id for id, one in report["before"].items() if one["ratio"] > SLOWER or not one["same"]]
     print(report["machine"], list_versions(report), "", sep="\n")
     print(render(report))
@@ -107,57 +109,120 @@ def measure(id: str, kwargs: dict[str, Any], worlds: int, rounds: int, seat_step
 
 
 def measure_cores(id: str, kwargs: dict[str, Any], worlds: int, rounds: int, seat_steps: int) -> Report:
-    """Median microseconds a seat and step by the clock, in this process and in as many workers as worlds."""
+    """Median microseconds a seat and step by the clock, in this process and in as many workers as worlds.
+
+    Each side's workers are started for its turn and end with it: PufferLib's spin while they wait, on cores that are
+    another's turn.
+    """
     if os.getloadavg()[0] > BUSY:
         print("others are at work here: who has most processes then gets most, so trust no figure of two cores")
     spec = EnvSpec(id=id, kwargs=kwargs, wrappers=(), max_episode_steps=None, fresh=False)
     steps = max(1, seat_steps // (spec.seats * worlds))
     actions = np.random.default_rng(0).integers(spec.roles[0].action_space.n, size=(64, worlds * spec.seats))  # type: ignore[attr-defined]
     many = Multiprocess(num_envs=worlds, workers=worlds, batch_size=None, restart=False, timeout_s=60.0)
-    with ExitStack() as stack:
-        sides: dict[str, Side] = {}
-        for name, vec in (("paddock", Serial(num_envs=worlds)), (f"paddock_{worlds}", many)):
-            venv = vec.make(spec, copy=False, packed=True)
-            stack.callback(venv.close)
-            venv.begin(0)
-            sides[name] = partial(step_us, venv.step, actions, steps, time.perf_counter)
-        for name, workers in (("pufferlib", 1), (f"pufferlib_{worlds}", worlds)):
-            try:
-                venv = puffer_vector(spec, worlds, workers)
-            except ImportError:
-                continue
-            stack.callback(venv.close)
-            sides[name] = partial(step_us, venv.step, actions, steps, time.perf_counter)
-        for side in sides.values():
-            side()
-        return {name: statistics.median(found) for name, found in in_turns(rounds, sides).items()}
+    makes: dict[str, Callable[[], Any]] = {
+        "paddock": partial(begun, Serial(num_envs=worlds), spec),
+        f"paddock_{worlds}": partial(begun, many, spec),
+    }
+    if importlib.util.find_spec("pufferlib") is not None:
+        makes |= {
+            "pufferlib": partial(puffer_vector, spec, worlds, 1),
+            f"pufferlib_{worlds}": partial(puffer_vector, spec, worlds, worlds),
+        }
+    sides = {name: partial(play_turn, make, actions, steps) for name, make in makes.items()}
+    return {name: statistics.median(found) for name, found in in_turns(rounds, sides).items()}
 
 
-def compare_before(tree: Path, rounds: int, steps: int) -> Report:
+def begun(vec: Serial | Multiprocess, spec: EnvSpec) -> Any:
+    """Return a vector of worlds whose first episodes have begun."""
+    venv = vec.make(spec, copy=False, packed=True)
+    venv.begin(0)
+    return venv
+
+
+def play_turn(make: Callable[[], Any], actions: Any, steps: int) -> float:
+    """Microseconds a seat and step by the clock of a vector made for it, after as many that are not counted."""
+    venv = make()
+    try:
+        step_us(venv.step, actions, steps)
+        return step_us(venv.step, actions, steps, time.perf_counter)
+    finally:
+        venv.close()
+
+
+def compare_before(tree: Path, rounds: int, turns: int) -> Report:
     """Step one agent's tasks in this tree and that one: us a step, the ratio's median, whether the bytes are the same.
 
-    Each round starts a process of each, so that no one place in memory decides.
+    Each round starts a process of each tree, so that no one place in memory decides, and a task is stepped by both in
+    short turns, so that no change of the processor's pace does.
     """
-    sides = {name: partial(play_one_agent, root, steps) for name, root in (("before", tree), ("now", ROOT))}
-    found = in_turns(rounds, sides)
-    report = {}
-    for id in found["now"][0]:
-        us = {name: [one[id]["us"] for one in played] for name, played in found.items()}
-        report[id] = {name: statistics.median(each) for name, each in us.items()} | {
-            "ratio": statistics.median(now / before for before, now in zip(us["before"], us["now"], strict=True)),
-            "same": len({one[id]["digest"] for played in found.values() for one in played}) == 1,
+    found: dict[str, list[tuple[float, float]]] = {}
+    digests: dict[str, set[str]] = {}
+    for _ in range(rounds):
+        with ExitStack() as stack:
+            sides = [stack.enter_context(OneAgent(root)) for root in (tree, ROOT)]
+            for id in sides[0].digests:
+                digests.setdefault(id, set()).update(side.digests[id] for side in sides)
+                found.setdefault(id, []).append(play_turns(*(partial(side.play, id) for side in sides), turns))
+    return {
+        id: {
+            "before": statistics.median(before for before, _ in pairs),
+            "now": statistics.median(before * ratio for before, ratio in pairs),
+            "ratio": statistics.median(ratio for _, ratio in pairs),
+            "same": len(digests[id]) == 1,
         }
-    return report
+        for id, pairs in found.items()
+    }
 
 
-def play_one_agent(tree: Path, steps: int) -> Report:
-    """Run one_agent.py on a tree's modules."""
-    command = [sys.executable, str(ONE_AGENT), str(steps)]
-    done = subprocess.run(
-        command, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree)}, stdout=subprocess.PIPE, text=True, check=True
-    )
-    played: Report = json.loads(done.stdout)
-    return played
+def play_turns(before: Side, now: Side, turns: int) -> tuple[float, float]:
+    """Return the first one's median time and the second one's median ratio to it; each begins every other turn."""
+    pairs = []
+    for k in range(turns):
+        if k % 2:
+            second, first = now(), before()
+        else:
+            first, second = before(), now()
+        pairs.append((first, second))
+    return statistics.median(first for first, _ in pairs), statistics.median(second / first for first, second in pairs)
+
+
+class OneAgent:
+    """A process that steps one agent's tasks by a tree's modules, see contenders/one_agent.py.
+
+    Attributes:
+        digests: of what each task answered at first.
+    """
+
+    def __init__(self, tree: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(ONE_AGENT)],
+            cwd=tree,
+            env=os.environ | {"PYTHONPATH": str(tree)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.digests: dict[str, str] = json.loads(self._read())
+
+    def play(self, id: str) -> float:
+        """Microseconds a step of a task."""
+        assert self._process.stdin is not None
+        print(id, TURN_STEPS, file=self._process.stdin, flush=True)
+        return float(self._read())
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        if line := self._process.stdout.readline():
+            return line
+        raise subprocess.CalledProcessError(self._process.wait(), self._process.args)
+
+    def __enter__(self) -> "OneAgent":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
 
 
 def make_pufferlib(spec: EnvSpec, worlds: int) -> Callable[[Any], Any]:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from scripts.bench import worlds as bench_worlds
-from scripts.bench.contenders import one_agent
-from scripts.bench.worlds import CROWD, compare_before, main, measure, measure_cores
+from scripts.bench.worlds import CROWD, OneAgent, compare_before, main, measure, measure_cores, play_turns
 
 
 def test_each_side_steps_the_crowd() -> None:
@@ -52,14 +51,40 @@ def test_two_cores_are_to_beat_one_and_a_peers_by_the_same_target(
 
 
 def test_one_agent_is_held_to_its_time_and_bytes_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter([(10.0, "a"), (10.1, "a"), (10.0, "a"), (10.4, "a"), (20.0, "a"), (20.2, "b")])  # before, now, ...
-    monkeypatch.setattr(
-        bench_worlds, "play_one_agent", lambda *_: {"T": dict(zip(("us", "digest"), next(answers), strict=True))}
-    )
-    found = compare_before(Path(), 3, 1)["T"]
-    assert found == {"before": 10.0, "now": 10.4, "ratio": pytest.approx(1.01), "same": False}
+    # Two trees in each of three rounds; each plays in two turns, first one first and then the other.
+    paces = iter([(10.0, "a"), (10.1, "a"), (10.0, "a"), (10.4, "a"), (20.0, "a"), (20.2, "b")])
+
+    class Tree:
+        def __init__(self, tree: Path) -> None:
+            self.us, digest = next(paces)
+            self.digests = {"T": digest}
+
+        def play(self, id: str) -> float:
+            return self.us
+
+        def __enter__(self) -> "Tree":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(bench_worlds, "OneAgent", Tree)
+    found = compare_before(Path(), 3, 2)["T"]
+    assert found == {
+        "before": 10.0,
+        "now": pytest.approx(10.4),
+        "ratio": pytest.approx(1.01),
+        "same": False,
+    }
 
 
-def test_a_tasks_digest_tells_what_its_vector_answered() -> None:
-    first, again, other = (one_agent.play(id, 2) for id in ("Pendulum-v1", "Pendulum-v1", "Acrobot-v1"))
-    assert first["digest"] == again["digest"] != other["digest"] and first["us"] > 0
+def test_a_change_of_pace_between_turns_moves_no_ratio() -> None:
+    pace = iter([1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 9.0, 9.0])
+    before, ratio = play_turns(lambda: 10 * next(pace), lambda: 11 * next(pace), 4)
+    assert (before, ratio) == (25.0, pytest.approx(1.1))
+
+
+def test_a_trees_steps_are_played_in_a_process_of_its_own() -> None:
+    with OneAgent(bench_worlds.ROOT) as first, OneAgent(bench_worlds.ROOT) as second:
+        assert first.digests == second.digests and len(set(first.digests.values())) == 3
+        assert first.play("Pendulum-v1") > 0

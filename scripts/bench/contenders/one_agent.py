@@ -1,13 +1,15 @@
 """Steps of one agent's tasks by the serial vector of the tree on PYTHONPATH, for scripts/bench/worlds.py --before.
 
-Prints JSON: for each task microseconds of the processor a step, and a digest of all that the vector answered. Names
-here what both trees have.
+Prints a digest of all that the vector answered for each task, as JSON, in one line. Then every line of its input names
+a task and a number of steps, and the answer is microseconds of the processor a step of an environment. Names here what
+both trees have.
 """
 
 import hashlib
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,13 +21,17 @@ TASKS = ("Acrobot-v1", "MountainCarContinuous-v0", "Pendulum-v1")
 ENVS = 16
 
 
-def main(steps: int) -> None:
-    """Play all tasks."""
-    print(json.dumps({id: play(id, steps) for id in TASKS}))
+def main() -> None:
+    """Play each task for its digest, then whatever the input asks for."""
+    played = {id: begin(id) for id in TASKS}
+    print(json.dumps({id: digest for id, (digest, _) in played.items()}), flush=True)
+    for line in sys.stdin:
+        id, steps = line.split()
+        print(played[id][1](int(steps)), flush=True)
 
 
-def play(id: str, steps: int) -> dict[str, Any]:
-    """Play one, beside whose answers nothing is digested in the measured time."""
+def begin(id: str) -> tuple[str, Callable[[int], float]]:
+    """Return the digest of a task's first 128 answers, and what goes on from there and returns us a step."""
     spec = EnvSpec(id=id, kwargs={}, wrappers=(), max_episode_steps=100, fresh=False)
     venv = Serial(num_envs=ENVS).make(spec, copy=False)
     venv.action_space.seed(0)
@@ -35,13 +41,15 @@ def play(id: str, steps: int) -> dict[str, Any]:
     for k in range(128):
         for array in venv.step(actions[k % 64])[:4]:
             digest.update(np.ascontiguousarray(array).tobytes())
-    started = time.process_time()
-    for k in range(steps):
-        venv.step(actions[k % 64])
-    us = (time.process_time() - started) * 1e6 / steps / ENVS
-    venv.close()
-    return {"us": us, "digest": digest.hexdigest()}
+
+    def play(steps: int, step: Callable[[Any], Any] = venv.step) -> float:
+        started = time.process_time()
+        for k in range(steps):
+            step(actions[k % 64])
+        return (time.process_time() - started) * 1e6 / steps / ENVS
+
+    return digest.hexdigest(), play
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main()
