@@ -101,6 +101,7 @@ class NumberBuffer(Buffer):
     def __init__(self, layout: Layout, array: NDArray[Any], packed: bool) -> None:
         self.array, self._layout, self._opaque = array, layout, packed and not layout.plain
         self._dtype, self._inner = array.dtype, array.shape[1:]
+        self._joined = (-1, *array.shape[2:])  # shape of elements that are joined
         self._given = as_rows(layout, array) if self._opaque else array  # what batches are taken from
         self._joins = layout.plain and array.ndim > 1
         leaf = layout.leaves[0]
@@ -114,7 +115,7 @@ class NumberBuffer(Buffer):
                 if set(map(len, elements)) != {inner[0]}:
                     raise ValueError  # or one's surplus could fill what another lacks
                 if isinstance(rows, slice):
-                    np.concatenate(elements, out=self.array[rows].reshape(-1, *inner[1:]))
+                    np.concatenate(elements, out=self.array[rows].reshape(self._joined))
                 else:
                     joined = np.concatenate(elements, dtype=self._dtype, casting="same_kind")
                     if joined.shape[1:] != inner[1:]:

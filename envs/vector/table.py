@@ -116,15 +116,15 @@ class Table:
 
     def rows(self, env_ids: Rows, verb: str) -> RowIndex:
         """Environments as the caller names them, in one form; of worlds, all rows of each."""
+        if env_ids is None:
+            return self.everyone
         rows = self._rows(env_ids, verb)
         if self.seats > 1 and not are_whole(rows, self.seats):
             allowed = f"all {self.seats} rows of a world, one after another, or none of them"
             raise VectorMisuse(f"{verb}: env_ids={env_ids!r} must have {allowed}")
         return rows
 
-    def _rows(self, env_ids: Rows, verb: str) -> RowIndex:
-        if env_ids is None:
-            return self.everyone
+    def _rows(self, env_ids: NDArray[np.intp] | slice, verb: str) -> RowIndex:
         if isinstance(env_ids, slice):
             start, stop, step = env_ids.indices(self.num_envs)
             if step == 1:
