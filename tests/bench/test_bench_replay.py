@@ -123,7 +123,7 @@ def test_rows_are_judged_and_who_is_missing_is_named(
     assert "sb3 / paddock vec=native: median 20.00 of 20.00 20.00; target 8 reached" in told
     assert "paddock / sb3: median 4.00 of 4.00 4.00; target 3 reached" in told
     assert "0.2 ms / paddock: median 2.00 of 2.00 2.00; target 1 reached" in told
-    assert "two workers / inline: median 1.80 of 1.80 1.80; target 1.5 reached" in told
+    assert "LunarLander, two workers / LunarLander, inline: median 1.80 of 1.80 1.80; target 1.5 reached" in told
     assert "10% / share that the learner waits: median 2.00 of 2.00 2.00; target 1 reached" in told
     assert "without / with zeros: median 3.00 of 3.00 3.00; target 2.5 reached" in told
     assert "64 x 32 / 80,000 steps/s: median 16.00 of 16.00 16.00; target 1 reached" in told
@@ -179,9 +179,9 @@ def test_ape_x_plays_as_many_environments_with_workers_as_without(monkeypatch: p
 
     monkeypatch.setattr(paddock_replay, "build_algorithm", noted)
     monkeypatch.setattr(paddock_replay.LatePool, "open", lambda self, imports: None)
-    answer = paddock_replay.ape(actors=2, rows=1, seed=0)
+    answer = paddock_replay.ape(actors=2, env="cartpole", updates_per_step=1 / 16, rows=1, seed=0)
     assert answer["steps"] in range(8000 - 512, 8000 + 513) and 0 <= answer["idle"] < 1
-    paddock_replay.ape(actors=0, rows=1, seed=0)
+    paddock_replay.ape(actors=0, env="cartpole", updates_per_step=1 / 16, rows=1, seed=0)
     assert [(one.num_rows, one.plays_on_pool) for one in made] == [(16, True), (16, False)]
 
 

@@ -166,8 +166,8 @@ def whole(experiment: str, steps: int, seed: int) -> dict[str, Any]:
     return {"steps": last["step"] - first, "seconds": seconds}
 
 
-def ape(actors: int, rows: int, seed: int) -> dict[str, Any]:
-    """Learn CartPole in Python by `algo=apex`, an update for 16 steps: for rows of 8,000 steps.
+def ape(actors: int, env: str, updates_per_step: float, rows: int, seed: int) -> dict[str, Any]:
+    """Learn an environment in Python by `algo=apex`: for rows of 8,000 steps.
 
     Args:
         actors: on as many workers, of 16 environments together; 0: this process plays, and then learns.
@@ -175,10 +175,14 @@ def ape(actors: int, rows: int, seed: int) -> dict[str, Any]:
     Returns:
         Steps, seconds that passed, and which share of them the learner waited.
     """
-    values: dict[str, Any] = {"vec.num_envs": 16 // max(actors, 1), "algo.updates_per_step": 0.0625, "seed": seed}
+    values: dict[str, Any] = {
+        "vec.num_envs": 16 // max(actors, 1),
+        "algo.updates_per_step": updates_per_step,
+        "seed": seed,
+    }
     values |= {"algo.row_every": 8000, "algo.eval_every": NEVER, "compute.workers": max(actors, 1)}
     values |= {"algo.num_actors": actors} if actors else {"algo.rollouts": "inline"}
-    words = ["algo=apex", "env=cartpole", "vec=serial", "compute=local", *(f"{k}={v}" for k, v in values.items())]
+    words = ["algo=apex", f"env={env}", "vec=serial", "compute=local", *(f"{k}={v}" for k, v in values.items())]
     config: Any = OmegaConf.to_container(compose_alone(words), resolve=True)
     pool: Any = LatePool(paddock_build("compute", config["compute"])) if actors else SerialPool()
     with tempfile.TemporaryDirectory() as folder, closing(pool):
