@@ -38,6 +38,8 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 from envs.native import library  # noqa: E402
 from scripts.bench import ppo  # noqa: E402
+from scripts.bench.contenders import contest  # noqa: E402
+from scripts.bench.contenders.contest import Contender, Player, Refused, claim  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     BUSY,
     Report,
@@ -49,7 +51,7 @@ from scripts.bench.harness import (  # noqa: E402
     versions,
 )
 from scripts.bench.limits import learn_limit  # noqa: E402
-from scripts.bench.ppo import BIPEDAL, CLASSIC, PACKAGES, WALKER, Contender, Player, Refused, claim  # noqa: E402
+from scripts.bench.ppo import BIPEDAL, CLASSIC, PACKAGES, WALKER  # noqa: E402
 from scripts.bench.rows import doorkey, selfplay, spread  # noqa: E402
 
 OURS, AVX2 = "paddock", "paddock, AVX2"
@@ -127,9 +129,9 @@ def bench_walker(options: argparse.Namespace) -> Report:
     if widest == "avx512":
         contenders.append(Contender(AVX2, FILE, recipe, grid, contenders[0].updates, environment=force("avx2")))
     contenders += peers(theirs, 1, options.quick)
-    row = ppo.measure(f"BipedalWalker-v3, RL-Zoo's recipe: {ppo.describe(recipe)}", contenders, options.repeats)
+    row = contest.measure(f"BipedalWalker-v3, RL-Zoo's recipe: {contest.describe(recipe)}", contenders, options.repeats)
     claims = rate_claims(row, OURS, widest, WALKER_RATES) + rate_claims(row, AVX2, "avx2", WALKER_RATES)
-    return row | {"claims": claims + ppo.compare(row, OURS, {"sb3": SB3_TIMES})}
+    return row | {"claims": claims + contest.compare(row, OURS, {"sb3": SB3_TIMES})}
 
 
 def bench_classic(options: argparse.Namespace) -> Report:
@@ -139,8 +141,8 @@ def bench_classic(options: argparse.Namespace) -> Report:
         Contender(OURS, FILE, CLASSIC, grid, updates=20 if options.quick else 400),
         *peers(CLASSIC, 5 if options.quick else 20, options.quick),
     ]
-    row = ppo.measure(f"CartPole-v1, CleanRL's recipe: {ppo.describe(CLASSIC)}", contenders, options.repeats)
-    return row | {"claims": ppo.compare(row, OURS, {"sb3": SB3_TIMES})}
+    row = contest.measure(f"CartPole-v1, CleanRL's recipe: {contest.describe(CLASSIC)}", contenders, options.repeats)
+    return row | {"claims": contest.compare(row, OURS, {"sb3": SB3_TIMES})}
 
 
 def bench_cartpole(options: argparse.Namespace) -> Report:
@@ -151,12 +153,12 @@ def bench_cartpole(options: argparse.Namespace) -> Report:
         grid = [[1024, 0, 2]] if options.quick else [[N, w, t] for N in (1024, 4096) for w in (0, 2) for t in THREADS]
         updates = 1 if options.quick else 4
         contenders.append(Contender("pufferlib", "pufferlib_ppo.py", recipe, grid, updates, options.pufferlib))
-    title = f"CartPole-v1, settings of each one's choice; Paddock's: {ppo.describe(CARTPOLE)}"
-    row = ppo.measure(title, contenders, options.repeats)
+    title = f"CartPole-v1, settings of each one's choice; Paddock's: {contest.describe(CARTPOLE)}"
+    row = contest.measure(title, contenders, options.repeats)
     if not options.pufferlib:
         row["skipped"]["pufferlib"] = "give an interpreter that has it: --pufferlib PYTHON"
     claims = rate_claims(row, OURS, "any", {"any": CARTPOLE_RATE})
-    row["claims"] = claims + ppo.compare(row, OURS, {"pufferlib": PUFFERLIB_TIMES})
+    row["claims"] = claims + contest.compare(row, OURS, {"pufferlib": PUFFERLIB_TIMES})
     if not options.quick:
         learned = [learn_cartpole(seed, row["contenders"][OURS]["setting"]) for seed in LEARN_SEEDS]
         row["learned"] = learned
@@ -183,7 +185,7 @@ def bench_goal(options: argparse.Namespace) -> Report:
     seeds = list(range(1, 2 if options.quick else 1 + options.repeats))
     ways = {OURS: FAST, f"{OURS}, compute=serial": [*FAST, "compute=serial"]}
     runs = in_turns(len(seeds), {title: reach_by_turns(seeds, setting) for title, setting in ways.items()})
-    contenders = {title: ppo.summarize(reached) | {"setting": ways[title]} for title, reached in runs.items()}
+    contenders = {title: contest.summarize(reached) | {"setting": ways[title]} for title, reached in runs.items()}
     best = min(runs, key=lambda title: contenders[title]["process_s"])
     title = f"CartPole-v1 to a mean return of {ppo.GOAL:.0f} over {ppo.GOAL_EPISODES} episodes, seeds {seeds}"
     claims = [
@@ -214,7 +216,7 @@ def bench_limit(options: argparse.Namespace) -> Report:
                 "learn_us": 1e6 * per_step,
                 "operations": operations,
                 "of_limit": operations / per_step / peak,
-                "split": {name: median(run["split"][name] for run in runs) for name in ppo.SPLIT},
+                "split": {name: median(run["split"][name] for run in runs) for name in contest.SPLIT},
             }
     finally:
         player.close()
@@ -225,7 +227,7 @@ def render_limit(row: Report) -> str:
     """The learner's share, in lines."""
     lines = [f"{row['title']}: at most {row['peak'] / 1e9:.1f} GFLOP/s without fused operations"]
     for hidden, one in row["networks"].items():
-        shares = ", ".join(f"{ppo.SPLIT[name]} {share:.0%}" for name, share in one["split"].items())
+        shares = ", ".join(f"{contest.SPLIT[name]} {share:.0%}" for name, share in one["split"].items())
         lines.append(
             f"2 x {hidden}: a step is learned in {one['learn_us']:.1f} us, its matrix products are "
             f"{one['operations'] / 1e3:,.0f} thousand operations: {one['of_limit']:.0%} of the limit; {shares}"
@@ -260,7 +262,7 @@ def bench_grow(options: argparse.Namespace) -> Report:
             for repeat, ((side, threads), setting) in itertools.product(
                 range(1 if options.quick else 3), sides.items()
             ):
-                name = f"{side}, {ppo.phrase(threads)}"
+                name = f"{side}, {contest.phrase(threads)}"
                 if name in skipped:
                     continue
                 try:
@@ -293,13 +295,13 @@ def render_grow(row: Report) -> str:
 
 Row = tuple[Callable[[argparse.Namespace], Report], Callable[[Report], str]]
 ROWS: dict[str, Row] = {
-    "walker": (bench_walker, ppo.render),
-    "classic": (bench_classic, ppo.render),
-    "cartpole": (bench_cartpole, ppo.render),
-    "goal": (bench_goal, ppo.render),
+    "walker": (bench_walker, contest.render),
+    "classic": (bench_classic, contest.render),
+    "cartpole": (bench_cartpole, contest.render),
+    "goal": (bench_goal, contest.render),
     "doorkey": (doorkey.bench_doorkey, doorkey.render),
-    "selfplay": (selfplay.bench_selfplay, ppo.render),
-    "spread": (spread.bench_spread, ppo.render),
+    "selfplay": (selfplay.bench_selfplay, contest.render),
+    "spread": (spread.bench_spread, contest.render),
     "limit": (bench_limit, render_limit),
     "wide": (bench_wide, lambda row: learn_limit.render_products(row["products"], row["peak"])),
     "grow": (bench_grow, render_grow),

@@ -36,7 +36,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scripts/ alone
 
 from envs.native import library  # noqa: E402
-from scripts.bench import ppo  # noqa: E402
+from scripts.bench.contenders import contest  # noqa: E402
+from scripts.bench.contenders.contest import Contender, claim  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     BUSY,
     Report,
@@ -46,7 +47,6 @@ from scripts.bench.harness import (  # noqa: E402
     list_versions,
     versions,
 )
-from scripts.bench.ppo import Contender, claim  # noqa: E402
 from scripts.bench.rows.whole import (  # noqa: E402
     MILLION,
     OUR_FILE,
@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
     found: dict[str, Report] = {}
     for name in options.rows:
         found[name] = ROWS[name](options) | place
-        print(f"\n{ppo.render(found[name])}", flush=True)
+        print(f"\n{contest.render(found[name])}", flush=True)
     reached = all(one["reached"] for row in found.values() for one in row["claims"])
     return finish({"rows": read_rows(options.json) | found}, options.json, reached)
 
@@ -131,8 +131,8 @@ def bench_updates(name: str, options: argparse.Namespace) -> Report:
         Contender(OURS, OUR_FILE, recipe, [1], ours),
         Contender(PEER, PEER_FILE, recipe, [1], theirs, options.peers),
     ]
-    row = ppo.measure(describe(recipe), contenders, options.repeats) | {"unit": "updates/s"}
-    return row | {"claims": ppo.compare(row, OURS, {PEER: TIMES[name]})}
+    row = contest.measure(describe(recipe), contenders, options.repeats) | {"unit": "updates/s"}
+    return row | {"claims": contest.compare(row, OURS, {PEER: TIMES[name]})}
 
 
 def bench_threads(options: argparse.Namespace) -> Report:
@@ -143,8 +143,8 @@ def bench_threads(options: argparse.Namespace) -> Report:
         Contender(PEER, PEER_FILE, recipe, [1], theirs, options.peers),
         Contender(f"{PEER}, 2 threads", PEER_FILE, recipe, [2], theirs, options.peers),
     ]
-    row = ppo.measure(describe(recipe), contenders, options.repeats) | {"unit": "updates/s"}
-    return row | {"claims": ppo.compare(row, f"{OURS}, 2 threads", {PEER: THREADS_TIMES})}
+    row = contest.measure(describe(recipe), contenders, options.repeats) | {"unit": "updates/s"}
+    return row | {"claims": contest.compare(row, f"{OURS}, 2 threads", {PEER: THREADS_TIMES})}
 
 
 def size(name: str, options: argparse.Namespace) -> tuple[Report, int, int]:
@@ -167,7 +167,7 @@ def bench_prioritized(options: argparse.Namespace) -> Report:
             },
         )
     claims = [claim(f"{1e3 * DRAW_S:g} ms / {OURS}", [DRAW_S * run["rate"] for run in runs[OURS]], 1.0)]
-    return row | {"unit": "batches/s", "claims": claims + ppo.compare(row, OURS, {CPPRB: CPPRB_TIMES})}
+    return row | {"unit": "batches/s", "claims": claims + contest.compare(row, OURS, {CPPRB: CPPRB_TIMES})}
 
 
 def bench_zeros(options: argparse.Namespace) -> Report:
@@ -184,7 +184,7 @@ def bench_zeros(options: argparse.Namespace) -> Report:
         )
     values = {run["value"] for every in runs.values() for run in every}
     assert len(values) == 1, f"both ways learn the same: {values}"
-    return row | {"unit": "updates/s", "claims": ppo.compare(row, "without", {"with zeros": ZEROS_TIMES})}
+    return row | {"unit": "updates/s", "claims": contest.compare(row, "without", {"with zeros": ZEROS_TIMES})}
 
 
 Row = Callable[[argparse.Namespace], Report]

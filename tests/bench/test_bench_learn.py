@@ -13,11 +13,12 @@ from compiled import native  # noqa: F401, a fixture
 
 from algos.ppo import PPO
 from scripts.bench import learn
+from scripts.bench.contenders.contest import Contender, Refused, measure
 from scripts.bench.learn import AVX2, CARTPOLE, FAST, OURS, ROWS, WAYS, main, rate_claims, read_options, render_grow
 from scripts.bench.limits import learn_limit
 from scripts.bench.limits.learn_limit import count_operations, measure_peak, measure_products, render_products
 from scripts.bench.peers import paddock_ppo
-from scripts.bench.ppo import WALKER, Contender, Refused, measure
+from scripts.bench.ppo import WALKER
 from scripts.bench.rows import doorkey
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
@@ -169,7 +170,7 @@ def test_a_seed_that_never_reached_the_key_counts_as_none(monkeypatch: pytest.Mo
 
     sides = {"paddock": {"all": [50.0]}, "torch learns": {"all": [10.0]}}
     monkeypatch.setattr(learn.ppo, "reach_goal", reach)
-    monkeypatch.setattr(learn.ppo, "measure", lambda *_: {"contenders": sides, "title": "", "skipped": {}})
+    monkeypatch.setattr(learn.contest, "measure", lambda *_: {"contenders": sides, "title": "", "skipped": {}})
     torch, seconds = doorkey.bench_doorkey(Namespace(quick=False, repeats=1))["claims"]
     assert torch["ratios"] == [5.0] and torch["reached"]
     assert seconds["ratios"] == [0.0, 2.0, 2.0]

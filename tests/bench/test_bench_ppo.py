@@ -13,8 +13,9 @@ import pytest
 
 from algos.ppo import PPO
 from scripts.bench import ppo as bench_ppo
+from scripts.bench.contenders.contest import Contender, Missing, Player, measure
 from scripts.bench.peers import paddock_ppo, single_file_ppo
-from scripts.bench.ppo import BIPEDAL, CLASSIC, OWN, WALKER, Contender, Missing, Player, main, measure, reach_goal
+from scripts.bench.ppo import BIPEDAL, CLASSIC, OWN, WALKER, main, reach_goal
 
 TINY = CLASSIC | {"num_steps": 16, "minibatch_size": 32, "epochs": 1}
 

@@ -12,8 +12,8 @@ import pytest
 
 from algos.pool.serial import SerialPool
 from scripts.bench import replay as bench
+from scripts.bench.contenders.contest import Player
 from scripts.bench.peers import blank, paddock_replay
-from scripts.bench.ppo import Player
 from scripts.bench.rows import whole
 
 TINY = {"hidden": [8], "batch_size": 4, "rows": 200}
@@ -79,7 +79,7 @@ class Scripted:
 
     def ask(self, **request: Any) -> dict[str, Any]:
         if self._file == bench.CPPRB_FILE:
-            raise bench.ppo.Missing("ModuleNotFoundError: No module named 'cpprb'")
+            raise bench.contest.Missing("ModuleNotFoundError: No module named 'cpprb'")
         if "draws" in request:
             return {"steps": request["draws"], "seconds": 1e-4 * request["draws"]}
         if "actors" in request:
@@ -103,7 +103,7 @@ def test_rows_are_judged_and_who_is_missing_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(whole, "Player", Scripted)
-    monkeypatch.setattr(bench.ppo, "Player", Scripted)
+    monkeypatch.setattr(bench.contest, "Player", Scripted)
     ours = {
         "serial": {"rate": 2.0, "process_s": 2.0, "steps": 4000},
         "native": {"rate": 1.0, "process_s": 1, "steps": 4},
@@ -156,8 +156,8 @@ def test_quick_runs_are_shorter() -> None:
     options = bench.read_options(["--quick"])
     assert (options.repeats, options.peers) == (3, sys.executable)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench.ppo, "measure", measure)
-        patch.setattr(bench.ppo, "compare", lambda *given: [])
+        patch.setattr(bench.contest, "measure", measure)
+        patch.setattr(bench.contest, "compare", lambda *given: [])
         bench.bench_updates("sac", options)
         bench.bench_threads(Namespace(quick=False, repeats=5, peers="python"))
     quick, usual = asked[:2], asked[2:]
@@ -205,7 +205,7 @@ def test_rows_with_their_zeros_and_without_learn_the_same() -> None:
 def test_a_command_costs_what_it_took_of_the_processor_and_a_missing_peer_is_known() -> None:
     seconds, told = whole.spend([sys.executable, "-c", "print(sum(range(10**6)), input())"], "told")
     assert seconds > 0 and told == "499999500000 told\n"
-    with pytest.raises(bench.ppo.Missing, match="No module named 'nothing_of_this_name'"):
+    with pytest.raises(bench.contest.Missing, match="No module named 'nothing_of_this_name'"):
         whole.spend([sys.executable, "-c", "import nothing_of_this_name"], "")
 
 

@@ -3,8 +3,10 @@
 from argparse import Namespace
 
 from scripts.bench import ppo
+from scripts.bench.contenders import contest
+from scripts.bench.contenders.contest import Contender, claim
 from scripts.bench.harness import Report
-from scripts.bench.ppo import CLASSIC, Contender, claim
+from scripts.bench.ppo import CLASSIC
 
 FILE = "paddock_ppo.py"
 GRID = [  # of conf/env/minigrid_doorkey.yaml
@@ -34,8 +36,8 @@ def bench_doorkey(options: Namespace) -> Report:
         Contender(title, FILE, RECIPE, [[*GRID, *backend, *more] for more in threads], updates)
         for title, backend in (("paddock", []), (TORCH, ["algo.backend=torch"]))
     ]
-    row = ppo.measure(f"DoorKey-8x8: {ppo.describe(RECIPE)}", contenders, options.repeats)
-    claims = ppo.compare(row, "paddock", {TORCH: TORCH_TIMES})
+    row = contest.measure(f"DoorKey-8x8: {contest.describe(RECIPE)}", contenders, options.repeats)
+    claims = contest.compare(row, "paddock", {TORCH: TORCH_TIMES})
     if not options.quick:
         runs = [ppo.reach_goal(seed, [], EXPERIMENT, GOAL) for seed in SEEDS]
         row["reached"] = [{name: run[name] for name in ("process_s", "steps", "return_mean")} for run in runs]
@@ -48,4 +50,4 @@ def render(row: Report) -> str:
     """The rates, and the seconds of each seed."""
     seconds = [f"{run['process_s']:.1f} s ({run['steps']:,} steps)" for run in row.get("reached", [])]
     reached = [f"to {GOAL} with seeds {list(SEEDS)}: {', '.join(seconds)}"] if seconds else []
-    return "\n".join([ppo.render(row), *reached])
+    return "\n".join([contest.render(row), *reached])

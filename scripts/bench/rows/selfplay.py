@@ -2,10 +2,10 @@
 
 from argparse import Namespace
 
-from scripts.bench import ppo
+from scripts.bench.contenders import contest
+from scripts.bench.contenders.contest import OURS as FILE
+from scripts.bench.contenders.contest import Contender
 from scripts.bench.harness import Report
-from scripts.bench.ppo import OURS as FILE
-from scripts.bench.ppo import Contender
 
 RECIPE = {"experiment": "ppo_connect4"}  # 24 earlier versions in 60 % of games, as every user has it
 SMALL = ["algo.hidden=[64,64]", "algo.shared=false"]  # layers beside which rules weigh something
@@ -19,5 +19,5 @@ def bench_selfplay(options: Namespace) -> Report:
         Contender(PETTINGZOO, FILE, RECIPE, [["vec=serial", *SMALL]], updates=1),
     ]
     title = "Connect Four, experiment=ppo_connect4 with two layers of 64"
-    row = ppo.measure(title, contenders, options.repeats, clock="cpu_s")
-    return row | {"unit": "moves/s", "claims": ppo.compare(row, OURS, {PETTINGZOO: TIMES})}
+    row = contest.measure(title, contenders, options.repeats, clock="cpu_s")
+    return row | {"unit": "moves/s", "claims": contest.compare(row, OURS, {PETTINGZOO: TIMES})}

@@ -2,10 +2,10 @@
 
 from argparse import Namespace
 
-from scripts.bench import ppo
+from scripts.bench.contenders import contest
+from scripts.bench.contenders.contest import OURS as FILE
+from scripts.bench.contenders.contest import Contender
 from scripts.bench.harness import Report
-from scripts.bench.ppo import OURS as FILE
-from scripts.bench.ppo import Contender
 
 RECIPE = {"experiment": "ppo_spread"}
 OURS, PYTHON, MPE2, TIMES = "native", "the same in Python", "mpe2", 10.0  # ours / theirs
@@ -18,5 +18,5 @@ def bench_spread(options: Namespace) -> Report:
         Contender(PYTHON, FILE, RECIPE, [["vec=serial"]], updates=2),
         Contender(MPE2, FILE, RECIPE, [["env=mpe_spread", "vec=serial"]], updates=1),
     ]
-    row = ppo.measure("simple spread, experiment=ppo_spread", contenders, options.repeats, clock="cpu_s")
-    return row | {"unit": "actions/s", "claims": ppo.compare(row, OURS, {MPE2: TIMES})}
+    row = contest.measure("simple spread, experiment=ppo_spread", contenders, options.repeats, clock="cpu_s")
+    return row | {"unit": "actions/s", "claims": contest.compare(row, OURS, {MPE2: TIMES})}

@@ -11,9 +11,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from scripts.bench import ppo
+from scripts.bench.contenders import contest
+from scripts.bench.contenders.contest import PEERS, Missing, Player, claim
 from scripts.bench.harness import Report
-from scripts.bench.ppo import PEERS, Missing, Player, claim
 
 ROOT = Path(__file__).resolve().parents[3]
 OURS, PEER, OUR_FILE, PEER_FILE = "paddock", "sb3", "paddock_replay.py", "sb3_replay.py"
@@ -64,7 +64,7 @@ def bench_apex(options: argparse.Namespace) -> Report:
         )
     shared = "LunarLander, two workers"
     idle = [APEX_IDLE / max(run["idle"], 1e-9) for run in runs[shared]]
-    claims = ppo.compare(row, shared, {"LunarLander, inline": APEX_TIMES})
+    claims = contest.compare(row, shared, {"LunarLander, inline": APEX_TIMES})
     return row | {"claims": [*claims, claim(f"{APEX_IDLE:.0%} / share that the learner waits", idle, 1.0)]}
 
 
@@ -81,7 +81,7 @@ def bench_cartpole(options: argparse.Namespace) -> Report:
                 PEER: functools.partial(peer.ask, **theirs, seed=0),
             },
         )
-    return row | {"claims": ppo.compare(row, OURS, {PEER: CARTPOLE_TIMES})}
+    return row | {"claims": contest.compare(row, OURS, {PEER: CARTPOLE_TIMES})}
 
 
 def bench_pendulum(options: argparse.Namespace) -> Report:
@@ -103,12 +103,12 @@ def bench_pendulum(options: argparse.Namespace) -> Report:
         "title": f"SAC on Pendulum to a mean return of {GOAL:g} over {GOAL_EPISODES} episodes, looked at every "
         f"{GOAL_EVERY:,} steps, 64-64, seeds 1 to {options.repeats}",
         "unit": "seconds",
-        "contenders": {title: ppo.summarize(every) | {"setting": None} for title, every in runs.items() if every},
+        "contenders": {title: contest.summarize(every) | {"setting": None} for title, every in runs.items() if every},
         "skipped": skipped,
     }
     claims = [claim(f"{GOAL_S:g} s / {OURS}", [GOAL_S / run["rate"] for run in runs[OURS]], 1.0)]
     return row | {
-        "claims": claims + ([] if skipped else ppo.compare(row, PEER, dict.fromkeys((OURS, NATIVE), GOAL_TIMES)))
+        "claims": claims + ([] if skipped else contest.compare(row, PEER, dict.fromkeys((OURS, NATIVE), GOAL_TIMES)))
     }
 
 
@@ -199,5 +199,5 @@ def take_turns(
             else:
                 runs[name].append(run | {"rate": run["steps"] / run["seconds"]})
     runs = {name: every for name, every in runs.items() if every}
-    contenders = {name: ppo.summarize(every) | {"setting": None} for name, every in runs.items()}
+    contenders = {name: contest.summarize(every) | {"setting": None} for name, every in runs.items()}
     return {"title": title, "unit": "steps/s", "contenders": contenders, "skipped": skipped}, runs

@@ -24,9 +24,9 @@ sys.path.insert(0, str(ROOT))  # started by its path, Python would look in scrip
 
 from paddock.config.compose import compose_alone  # noqa: E402
 from paddock.reports.statistics import improvement, interval, mean  # noqa: E402
+from scripts.bench.contenders.contest import OURS, Missing, Player  # noqa: E402
 from scripts.bench.harness import Report, command_line, describe_machine, finish, list_versions, versions  # noqa: E402
 from scripts.bench.peers.paddock_ppo import SAME_NAME  # noqa: E402
-from scripts.bench.ppo import OURS, Missing, Player  # noqa: E402
 
 ROWS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {  # experiment, and the environment as Gymnasium names it

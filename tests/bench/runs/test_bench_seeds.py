@@ -11,8 +11,8 @@ from unittest.mock import MagicMock
 import gymnasium
 import pytest
 
+from scripts.bench.contenders.contest import Missing
 from scripts.bench.peers import paddock_ppo
-from scripts.bench.ppo import Missing
 from scripts.bench.runs import seeds as bench
 
 
