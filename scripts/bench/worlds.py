@@ -163,7 +163,8 @@ def compare_before(tree: Path, rounds: int, turns: int) -> Report:
             sides = [stack.enter_context(OneAgent(root)) for root in (tree, ROOT)]
             for id in sides[0].digests:
                 digests.setdefault(id, set()).update(side.digests[id] for side in sides)
-                found.setdefault(id, []).append(play_turns(*(partial(side.play, id) for side in sides), turns))
+                before, now = (partial(side.play, id) for side in sides)
+                found.setdefault(id, []).append(play_turns(before, now, turns))
     return {
         id: {
             "before": statistics.median(before for before, _ in pairs),
