@@ -295,6 +295,65 @@ def test_a_task_of_a_silent_worker_is_given_on_where_the_worker_that_took_it_ove
     assert (done.value, done.attempts) == ("done", 2)
 
 
+def test_a_task_waits_once_and_has_lost_one_worker_however_often_that_fell_silent() -> None:
+    async def lose() -> tuple[Done, list[int]]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)
+        ends, waiting = Ends(), []
+        batch = dispatcher.open(square, ends, **SETTINGS)
+        batch.mean_s = 0.001  # so that more is given to a worker that has some
+        batch.put(1)
+        worker, other = FakeWorker("tcp://a:1"), FakeWorker("tcp://b:1")
+        serving = [asyncio.ensure_future(dispatcher.serve(worker))]
+        await _turns()
+        for _ in range(3):
+            worker.heard -= SILENCE_S + 0.1
+            dispatcher.watch()
+            waiting.append(len(batch.waiting))
+            worker.heard += SILENCE_S + 0.1
+            worker.heed(worker, [("alive",)])
+            waiting.append(len(batch.waiting))
+        assert len(worker.runs) == 1
+        worker.heard -= SILENCE_S + 0.1
+        dispatcher.watch()
+        worker.end.set_result(None)
+        await _turns()
+        waiting.append(len(batch.waiting))
+        serving.append(asyncio.ensure_future(dispatcher.serve(other)))
+        await _turns()
+        other.answer_all()
+        other.end.set_result(None)
+        await asyncio.gather(*serving)
+        return ends.done[0], waiting
+
+    done, waiting = asyncio.run(lose())
+    assert (done.value, done.attempts) == ("done", 2)
+    assert waiting == [1, 0, 1, 0, 1, 0, 1]
+
+
+def test_a_task_that_is_to_run_alone_joins_no_others_behind_one_that_has_ended_meanwhile() -> None:
+    async def feed() -> list[int]:
+        dispatcher = Dispatcher(asyncio.get_running_loop(), retries=3, timeout_s=None)
+        batch = dispatcher.open(square, Ends(), **SETTINGS)
+        batch.mean_s = 0.001
+        batch.put(0)
+        worker = FakeWorker("tcp://a:1")
+        serving = asyncio.ensure_future(dispatcher.serve(worker))
+        await _turns()
+        ended, alone = batch._item(1), batch._item(2)
+        ended.over = alone.alone = True  # by a worker that had been silent; after the loss of another one
+        batch.waiting.extend([ended, alone])
+        dispatcher.wake()
+        await _turns()
+        beside = [item.index for item in worker.items.values()]
+        worker.answer_all()
+        assert [item.index for item in worker.items.values()] == [2]
+        worker.end.set_result(None)
+        await serving
+        return beside
+
+    assert asyncio.run(feed()) == [0]
+
+
 def test_a_receiver_that_raises_keeps_no_other_from_its_ends(caplog: pytest.LogCaptureFixture) -> None:
     async def deliver() -> list[Done]:
         dispatcher = Dispatcher(asyncio.get_running_loop(), retries=0, timeout_s=None)

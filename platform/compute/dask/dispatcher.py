@@ -138,14 +138,13 @@ class Dispatcher:
                 worker.silent = True
                 log.warning("worker %s has been silent for %.0f s; others take its tasks", worker.address, quiet_s)
                 self.workers.place(worker)
-                held = [item for item in worker.items.values() if not item.over and len(item.holders) < COPIES]
-                self._requeue(item for item in held if all(holder.silent for holder in item.holders))
+                self._requeue(item for item in worker.items.values() if len(item.holders) < COPIES)
                 self.placement.leave(worker)
             # A task that holds the interpreter keeps its worker from ending it in time.
             if worker.silent and self._timeout_s is not None and quiet_s > self._timeout_s + SILENCE_S:
                 running = list(worker.items.items())[: worker.threads]
                 # What another worker plays too is in time until that one's is up.
-                self._overdue(worker, [n for n, item in running if all(holder.silent for holder in item.holders)])
+                self._overdue(worker, [n for n, item in running if not item.held])
                 worker.abort()
         self._feed()
 
@@ -244,8 +243,10 @@ class Dispatcher:
         finish(ends)
 
     def _requeue(self, items: Iterable[Item]) -> None:
-        for item in reversed([item for item in items if not item.over]):
-            if isinstance(item.source, DaskBatch):
+        """Have tasks wait again, each once, unless they have ended or who has a copy speaks, and may still end it."""
+        for item in reversed(list(items)):
+            if isinstance(item.source, DaskBatch) and not (item.over or item.waits or item.held):
+                item.waits = True
                 item.source.waiting.appendleft(item)
 
     def drop(self, batch: DaskBatch) -> None:
@@ -288,7 +289,7 @@ class Dispatcher:
                         actor.items.pop(item.index, None)
                     continue
                 item.alone = actor is None
-            if all(holder.silent for holder in item.holders):  # who speaks may still end its copy
+            if not item.held:
                 again.append(item)
         self._requeue(again)
         self.placement.leave(worker)

@@ -40,7 +40,7 @@ class Distribution:
     def feed(self) -> None:
         """Send tasks while a worker wants some, in the order of the batches."""
         for batch in list(self._batches):
-            while batch.waiting and (wanting := self._room(batch)) is not None:
+            while _needs_worker(batch) and (wanting := self._room(batch)) is not None:
                 self._give(wanting, batch)
         if self._workers.idle:
             self._look_again()
@@ -67,12 +67,12 @@ class Distribution:
         if batch.mean_s is None:
             size = max(size - len(worker.items), 1)
         items: list[Item] = []
-        while batch.waiting and len(items) < size and not (items and (items[-1].alone or batch.waiting[0].alone)):
+        while (
+            _needs_worker(batch) and len(items) < size and not (items and (items[-1].alone or batch.waiting[0].alone))
+        ):
             item = batch.waiting.popleft()
-            if not item.over:
-                items.append(item)
-        if not items:
-            return
+            item.waits = False
+            items.append(item)
         worker.share(batch.blobs)
         for item in items:
             if item.blobs:
@@ -103,6 +103,13 @@ class Distribution:
         if not self._rebalancing:
             self._rebalancing = True
             self._later(REBALANCE_S, self._rebalance)
+
+
+def _needs_worker(batch: DaskBatch) -> bool:
+    """Return whether a task waits; those at the front go that ended meanwhile, or whose worker speaks again."""
+    while batch.waiting and (batch.waiting[0].over or batch.waiting[0].held):
+        batch.waiting.popleft().waits = False
+    return bool(batch.waiting)
 
 
 def chunk_size(remaining: int, slots: int, threads: int, mean_s: float | None) -> int:

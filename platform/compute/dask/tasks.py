@@ -47,7 +47,10 @@ class Driver(Protocol):
 class Item:
     """One task, or one call of an object, until its end."""
 
-    __slots__ = ("alone", "blobs", "data", "errors", "holders", "index", "losses", "over", "seconds", "since", "source")
+    __slots__ = (
+        *("alone", "blobs", "data", "errors", "holders", "index", "losses", "over", "seconds", "since", "source"),
+        "waits",
+    )
 
     def __init__(self, source: "DaskBatch | Any", index: int, data: bytes, blobs: Sequence[Broadcast[Any]]) -> None:
         self.source = source  # the batch or the object that is told of its end
@@ -59,8 +62,14 @@ class Item:
         self.errors = 0  # ends with an error, of which it was given another try
         self.alone = False  # after a loss it runs by itself, which tells whether it was to blame
         self.over = False
+        self.waits = True  # for a worker, among those of its batch
         self.seconds = 0.0  # what it was expected to take when it was last sent
         self.since = 0.0  # when that was
+
+    @property
+    def held(self) -> bool:
+        """Whether a worker has it that gives signs of life, and may end it."""
+        return any(not holder.silent for holder in self.holders)
 
 
 class DaskBatch:
