@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from envs.errors import PaddockError
@@ -172,12 +173,13 @@ class Coordinator:
         return answers
 
     def _tell(self, w: int, message: Message) -> None:
+        data = cloudpickle.dumps(message)  # first: a worker that has been told to listen waits for it
         self.settle([w])
         self._answers.pop(w, None)
         self._watch(w, ASKED)
         self._buffers.order[w] = LISTEN
         self._buffers.go[w].post()
-        if not self._processes[w].send(message):
+        if not self._processes[w].send(data):
             self._fail(w, self._processes[w].hang(self._buffers.at_work[w], self._timeout_s))
 
     def _answer(self, w: int, demand: bool = True) -> Any:

@@ -62,10 +62,10 @@ class WorkerProcess:
             for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
                 end.setsockopt(socket.SOL_SOCKET, option, timeval)
 
-    def send(self, message: Any) -> bool:
+    def send(self, message: bytes) -> bool:
         """Send something, which a dead process does not get; returns False where one that lives took it not in time."""
         try:
-            self.child.connection.send_bytes(cloudpickle.dumps(message))
+            self.child.connection.send_bytes(message)
         except BlockingIOError:
             return False
         except ConnectionError:

@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -539,6 +540,14 @@ def test_attributes_and_methods_of_the_environments(make: Any, backend: Any) -> 
     with pytest.raises(EnvError, match=r"environment 0 .* raised in no_such"):
         vec.call("no_such")
     assert vec.step(np.zeros(N, int))[1].tolist() == list(range(N))  # that did no harm
+
+
+def test_an_attribute_that_cannot_be_sent_leaves_workers_as_they_were(make: Any) -> None:
+    venv = make(multiprocess(num_envs=2, workers=2, timeout_s=1.0), faulty(""))
+    venv.begin(3)
+    with pytest.raises(TypeError, match="pickle"):
+        venv.set_attr("gain", [2.0, threading.Lock()])
+    assert venv.call("double", 3) == (6, 6)
 
 
 def test_spaces_without_a_size_are_for_serial(make: Any) -> None:
