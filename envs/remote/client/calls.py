@@ -6,16 +6,15 @@ one of them takes as long as the message. So a stream is operated here as gRPC's
 that has it in another form is used by the public one.
 """
 
-import _signal  # type: ignore[import-not-found]  # what signal is without enums, which take ten times as long
 import os
 import queue
-import signal
 import threading
 from collections import deque
-from types import FrameType
 from typing import Any
 
 import grpc
+
+from envs.vector.multiprocess.interrupts import Uninterrupted, waits
 
 START, STATUS, SENT, RECEIVED = "start", "status", "sent", "received"  # what is under way at a call
 LOOK_S = 0.1  # between looks whether Ctrl-C came, while another thread waits for an event
@@ -153,6 +152,7 @@ class DirectStream:
                 self._messages.append(message)
                 self._operate(self._receive(0), RECEIVED)
 
+    @waits(throughout=False)  # gRPC has locks of its own in what it calls
     def _wait(self) -> Any:
         Uninterrupted.let_come()
         try:
@@ -169,47 +169,6 @@ def _lock(lock: threading.Lock) -> None:
         Uninterrupted.let_come()
 
 
-class Uninterrupted:
-    """Has Ctrl-C wait in the main thread until all is done with what is in hand, unless that waits for a message.
-
-    Attributes:
-        came: whether it waits.
-    """
-
-    came = False
-    _handler: Any = None  # what it is told to otherwise
-
-    def __enter__(self) -> None:
-        self._outermost = False
-        told = threading.current_thread() is threading.main_thread()
-        if told and callable(handler := _signal.getsignal(signal.SIGINT)) and handler is not _hear:
-            Uninterrupted.came, Uninterrupted._handler = False, handler
-            _signal.signal(signal.SIGINT, _hear)
-            self._outermost = True
-
-    def __exit__(self, *_: object) -> None:
-        if self._outermost:
-            _signal.signal(signal.SIGINT, Uninterrupted._handler)
-            self.let_come()
-
-    @staticmethod
-    def let_come(frame: FrameType | None = None) -> None:
-        """Have Ctrl-C come now, if it waits."""
-        if Uninterrupted.came and threading.current_thread() is threading.main_thread():
-            Uninterrupted.came = False
-            Uninterrupted._handler(signal.SIGINT, frame)
-
-
-def _hear(number: int, frame: FrameType | None) -> None:
-    """Take Ctrl-C, in the main thread."""
-    Uninterrupted.came = True
-    waits, outer = frame is not None and frame.f_code is DirectStream._wait.__code__, frame
-    while outer is not None and not waits:
-        waits, outer = outer.f_code is PublicStream.receive.__code__, outer.f_back
-    if waits:
-        Uninterrupted.let_come(frame)
-
-
 class PublicStream:
     """A stream by gRPC's public interface."""
 
@@ -223,6 +182,7 @@ class PublicStream:
         """Whether it has ended."""
         return not self._answers.is_active()
 
+    @waits(throughout=True)
     def receive(self) -> bytes:
         """See `DirectStream.receive`."""
         Uninterrupted.let_come()

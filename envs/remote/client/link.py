@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from envs.errors import ConfigError
 from envs.remote.client.apart import CallsApart
-from envs.remote.client.calls import Uninterrupted
 from envs.remote.client.journal import Order, OrderJournal, find_other
 from envs.remote.client.place import CALL_S, Lost, Place, Wire
 from envs.remote.frames import QUIET, Frame, Kind, join
 from envs.remote.offer import Offer
 from envs.vector.contract import EnvError, VectorMisuse
+from envs.vector.multiprocess.interrupts import Uninterrupted
 
 log = logging.getLogger(__name__)
 

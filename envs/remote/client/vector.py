@@ -13,7 +13,6 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from envs.remote.client.apart import CallsApart
-from envs.remote.client.calls import Uninterrupted
 from envs.remote.client.journal import Order, OrderJournal
 from envs.remote.client.link import Link, recover_together
 from envs.remote.client.place import Lost, Place
@@ -33,6 +32,7 @@ from envs.vector.contract import (
     read_mask,
     read_seeds,
 )
+from envs.vector.multiprocess.interrupts import Uninterrupted
 from envs.vector.storage import RowIndex, numbers
 from envs.vector.table import FREE, NEW, READY, SENT, Arrays, Lives, Table, worlds_of
 

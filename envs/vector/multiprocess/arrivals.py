@@ -55,7 +55,10 @@ class Arrivals:
         self._arrived[w] = None
 
     def take(self, size: int) -> RowIndex:
-        """Return READY rows of the workers that came first, as many as a batch takes; there are so many."""
+        """Return READY rows of the workers that came first, as many as a batch takes; there are so many.
+
+        Who is interrupted before they are received may take them again.
+        """
         chosen: list[int] = []
         found = 0
         rest: NDArray[np.intp] | None = None
@@ -64,10 +67,11 @@ class Arrivals:
             if found + ready > size:  # some of an earlier worker's were received by their numbers
                 rest = self._ready(w)[: size - found]
                 break
-            del self._arrived[w]
-            if ready:
-                found += ready
-                chosen.append(w)
+            if not ready:
+                del self._arrived[w]
+                continue
+            found += ready
+            chosen.append(w)
             if found == size:
                 break
         chosen.sort()

@@ -24,6 +24,7 @@ import numpy as np
 from envs.errors import PaddockError
 from envs.vector.contract import EnvError
 from envs.vector.multiprocess.arrivals import Arrivals
+from envs.vector.multiprocess.interrupts import Uninterrupted
 from envs.vector.multiprocess.process import WorkerProcess
 from envs.vector.multiprocess.shared import DONE, FAILED, LISTEN, STEP, STEP_CHOSEN, WORKING, SharedBuffers
 from envs.vector.multiprocess.worker import WorkerJob
@@ -175,12 +176,13 @@ class Coordinator:
     def _tell(self, w: int, message: Message) -> None:
         data = cloudpickle.dumps(message)  # first: a worker that has been told to listen waits for it
         self.settle([w])
-        self._answers.pop(w, None)
-        self._watch(w, ASKED)
-        self._buffers.order[w] = LISTEN
-        self._buffers.go[w].post()
-        if not self._processes[w].send(data):
-            self._fail(w, self._processes[w].hang(self._buffers.at_work[w], self._timeout_s))
+        with Uninterrupted():
+            self._answers.pop(w, None)
+            self._watch(w, ASKED)
+            self._buffers.order[w] = LISTEN
+            self._buffers.go[w].post()
+            if not self._processes[w].send(data):
+                self._fail(w, self._processes[w].hang(self._buffers.at_work[w], self._timeout_s))
 
     def _answer(self, w: int, demand: bool = True) -> Any:
         """What a worker says to what it was told; raises what it died of, and what it raised if that is no answer."""
@@ -214,12 +216,12 @@ class Coordinator:
 
     def _clock(self) -> float:
         """Return the seconds by which workers are judged: none in which this process was stopped, as they were too."""
-        now = time.monotonic()
-        self._patience_s += min(now - self._told, 2 * LOOK_S)
-        self._told = now
+        before, self._told = self._told, time.monotonic()
+        self._patience_s += min(self._told - before, 2 * LOOK_S)
         return self._patience_s
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
+        self._handle_failures()  # that somebody was interrupted in
         while not done():
             self._wait()
             self._handle_failures()
@@ -235,24 +237,26 @@ class Coordinator:
                 came = self._buffers.ready.wait(LOOK_S, spin=False)
             finally:
                 lock.acquire()
-        if not came or time.monotonic() > self._next_look:
-            self._look()
-        for w, state in enumerate(self._buffers.state.tobytes()):
-            if state != WORKING:
-                self._arrive(w)
+        with Uninterrupted():  # or what a worker has done may be lost
+            if not came or time.monotonic() > self._next_look:
+                self._look()
+            for w, state in enumerate(self._buffers.state.tobytes()):
+                if state != WORKING:
+                    self._arrive(w)
 
     def _arrive(self, w: int) -> None:
         """See to a worker that has done what it was at."""
         state, task, said = self._buffers.state[w], self._task[w], None
-        self._buffers.state[w] = WORKING  # until the next order, it changes no more
         if state != DONE:
             try:
                 said = self._processes[w].receive(self._timeout_s)
             except EOFError:
+                self._buffers.state[w] = WORKING
                 self._fail(w, self._processes[w].death(self._buffers.at_work[w]))
                 return
             except EnvError as error:
                 state, said = FAILED, error
+        self._buffers.state[w] = WORKING  # until the next order, it changes no more
         if isinstance(task, str):
             self._answers[w] = said
         elif state == FAILED:
@@ -304,7 +308,8 @@ class Coordinator:
 
     def _handle_failures(self) -> None:
         while self._failed:
-            self._recover(*self._failed.popitem())
+            with Uninterrupted():
+                self._recover(*self._failed.popitem())
 
     def _recover(self, w: int, error: PaddockError) -> None:
         """Replace a worker that failed, whose episodes end; raise what it failed of where that is not to be."""
@@ -326,6 +331,9 @@ class Coordinator:
                 return
             except PaddockError as other:
                 error = other
+            except BaseException:  # as Ctrl-C while it starts: whoever goes on replaces it
+                self._failed[w] = error
+                raise
 
     def _replace(self, w: int) -> None:
         self._processes[w].child.kill()
@@ -339,6 +347,4 @@ class Coordinator:
         self._answer(w)
         for message in self._revive(w):
             self._tell(w, message)
-            answer = self._answer(w)
-            if answer:
-                self._table.note(message[1], answer)
+            self._table.note(message[1], self._answer(w))

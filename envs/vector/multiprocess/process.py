@@ -14,6 +14,7 @@ import cloudpickle
 from envs.errors import ConfigError
 from envs.process import ChildProcess, describe_end
 from envs.vector.contract import EnvError
+from envs.vector.multiprocess.interrupts import Uninterrupted, waits
 from envs.vector.multiprocess.shared import CLOSE, SharedBuffers
 from envs.vector.multiprocess.worker import WorkerJob
 
@@ -80,7 +81,7 @@ class WorkerProcess:
             EnvError: what its environments say is nothing here.
         """
         try:
-            if not self.child.connection.poll(timeout_s):
+            if not self._poll(timeout_s):
                 raise EOFError
             message = self.child.connection.recv_bytes()
         except OSError as error:  # also where it died in the midst of saying it
@@ -91,6 +92,11 @@ class WorkerProcess:
             why = f"what its environments say cannot be unpickled ({type(error).__name__}: {error})"
             text = f"worker {self._job.number}: {why}; have them say plain data"
             raise EnvError(" ".join(text.split())) from error
+
+    @waits(throughout=True)
+    def _poll(self, timeout_s: float) -> bool:
+        Uninterrupted.let_come()
+        return self.child.connection.poll(timeout_s)
 
     def death(self, at_work: int) -> EnvError:
         """How the process ended, at work on which environment, with its last words."""

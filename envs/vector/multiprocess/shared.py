@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError, require
+from envs.vector.multiprocess.interrupts import Uninterrupted, waits
 from envs.vector.storage import Layouts, NewArray
 from envs.vector.table import Arrays
 
@@ -120,8 +121,11 @@ class Semaphore:
         """Put in a token, and wake a process that sleeps on it."""
         self._post(self._address)
 
+    @waits(throughout=True)
     def wait(self, timeout_s: float, spin: bool = True) -> bool:
         """Take a token: at once, or after spinning for a moment, or after a sleep; False where none came in time."""
+        if Uninterrupted.came:
+            Uninterrupted.let_come()
         take, address = self._try, self._address
         if take(address) == 0:
             return True

@@ -31,6 +31,7 @@ from envs.vector.contract import (
     read_values,
 )
 from envs.vector.multiprocess.coordinator import Coordinator, Message
+from envs.vector.multiprocess.interrupts import Uninterrupted
 from envs.vector.multiprocess.process import WorkerProcess, end
 from envs.vector.multiprocess.shared import MappedMemory, SharedBuffers, check_platform, size_of
 from envs.vector.multiprocess.worker import WorkerJob
@@ -163,7 +164,8 @@ class MultiprocessVectorEnv(VectorEnv):
         latest = env_ids is None and self.batch_size < self.num_envs
         rows = self._latest if latest else self._table.rows(env_ids, "send")
         self._table.accept(actions, rows, distinct=latest)
-        self._coordinator.step(rows)
+        with Uninterrupted():  # or rows may be waited for that nobody steps
+            self._coordinator.step(rows)
 
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`."""

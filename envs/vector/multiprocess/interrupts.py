@@ -1,0 +1,71 @@
+"""Ctrl-C in the main thread where something would be left half done: it waits until that is whole.
+
+Where nothing else handles it, Python raises KeyboardInterrupt between any two steps of the main thread, and who catches
+it, as a notebook does, may go on with what they have.
+"""
+
+import _signal  # type: ignore[import-not-found]  # what signal is without enums, which take ten times as long
+import signal
+import threading
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_waits: dict[CodeType, bool] = {}  # of functions that wait for others: whether also what they call may be ended
+
+
+def waits(*, throughout: bool) -> Callable[[Function], Function]:
+    """Have Ctrl-C come at once where a function waits, though whoever called it is not to be interrupted.
+
+    Args:
+        throughout: also in whatever it calls; else where it is itself at work, or in C that it called.
+    """
+
+    def note(function: Function) -> Function:
+        _waits[function.__code__] = throughout
+        return function
+
+    return note
+
+
+class Uninterrupted:
+    """Has Ctrl-C wait in the main thread until all is done with what is in hand, but for what `waits`.
+
+    Attributes:
+        came: whether it waits.
+    """
+
+    came = False
+    _handler: Any = None  # what it is told to otherwise
+
+    def __enter__(self) -> None:
+        self._outermost = False
+        told = threading.current_thread() is threading.main_thread()
+        if told and callable(handler := _signal.getsignal(signal.SIGINT)) and handler is not _hear:
+            Uninterrupted.came, Uninterrupted._handler = False, handler
+            _signal.signal(signal.SIGINT, _hear)
+            self._outermost = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._outermost:
+            _signal.signal(signal.SIGINT, Uninterrupted._handler)
+            self.let_come()
+
+    @staticmethod
+    def let_come(frame: FrameType | None = None) -> None:
+        """Have Ctrl-C come now, if it waits."""
+        if Uninterrupted.came and threading.current_thread() is threading.main_thread():
+            Uninterrupted.came = False
+            Uninterrupted._handler(signal.SIGINT, frame)
+
+
+def _hear(number: int, frame: FrameType | None) -> None:
+    """Take Ctrl-C, in the main thread."""
+    Uninterrupted.came = True
+    at_once, outer = frame is not None and frame.f_code in _waits, frame
+    while outer is not None and not at_once:
+        at_once, outer = _waits.get(outer.f_code, False), outer.f_back
+    if at_once:
+        Uninterrupted.let_come(frame)

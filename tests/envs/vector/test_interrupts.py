@@ -1,0 +1,83 @@
+"""Ctrl-C where somebody catches it, as a notebook does, and goes on with the vector that they have."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import env_spec
+
+from envs.vector import Multiprocess, Serial
+from envs.vector.multiprocess.arrivals import Arrivals
+from envs.vector.multiprocess.coordinator import STARTING, Coordinator
+from envs.vector.multiprocess.shared import Semaphore
+from envs.vector.table import Table
+
+CARTPOLE = env_spec("CartPole-v1")
+ACTIONS = np.array([0, 1, 1])
+
+
+@pytest.fixture(autouse=True)
+def interruptible_fixture() -> Iterator[None]:
+    """Have Ctrl-C raise KeyboardInterrupt, whatever modules that were imported before made of it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def multiprocess(**changes: Any) -> Multiprocess:
+    given: dict[str, Any] = {"num_envs": 3, "workers": 3, "batch_size": None, "restart": False, "timeout_s": 5.0}
+    return Multiprocess(**(given | changes))
+
+
+@pytest.fixture(scope="module")
+def expected() -> Any:
+    """What an undisturbed step gives."""
+    with closing(Serial(num_envs=3).make(CARTPOLE)) as venv:
+        venv.begin(3)
+        return venv.step(ACTIONS)[0]
+
+
+MOMENTS = [(Table, "mark"), (Semaphore, "post"), (Semaphore, "wait"), (Table, "note"), (Arrivals, "take")]
+
+
+@pytest.mark.parametrize(("owner", "name"), MOMENTS)
+def test_ctrl_c_in_the_midst_of_a_step_leaves_nothing_undone(
+    monkeypatch: pytest.MonkeyPatch, expected: Any, owner: type, name: str
+) -> None:
+    def interrupt(*given: Any) -> Any:
+        done = method(*given)
+        monkeypatch.setattr(owner, name, method)
+        signal.raise_signal(signal.SIGINT)
+        return done
+
+    method = getattr(owner, name)
+    with closing(multiprocess(batch_size=1).make(CARTPOLE)) as venv:
+        venv.begin(3)
+        monkeypatch.setattr(owner, name, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            venv.send(ACTIONS, [0, 1, 2])
+            venv.recv()
+        got = {int(infos["env_id"][0]): seen[0] for seen, *_, infos in (venv.recv() for _ in ACTIONS)}
+        np.testing.assert_array_equal([got[i] for i in range(3)], expected)
+
+
+def test_a_worker_that_is_replaced_when_ctrl_c_comes_is_replaced_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(coordinator: Any, w: int, task: Any) -> None:
+        method(coordinator, w, task)
+        if task is STARTING:
+            monkeypatch.setattr(Coordinator, "_watch", method)
+            signal.raise_signal(signal.SIGINT)
+
+    method = Coordinator._watch
+    dies = env_spec("toy_envs:Faulty", kwargs={"fault": "kill", "on": 104})
+    with closing(multiprocess(restart=True, num_envs=1, workers=1).make(dies)) as venv:
+        venv.reset(seed=104)
+        venv.step(ACTIONS[:1])
+        monkeypatch.setattr(Coordinator, "_watch", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            venv.step(ACTIONS[:1])
+        truncated = [bool(venv.recv()[3][0])] + [bool(venv.step(ACTIONS[:1])[3][0]) for _ in range(3)]
+        assert truncated == [True, False, False, False]
