@@ -147,7 +147,11 @@ class NativeVectorEnv(VectorEnv):
         rows = self._table.outstanding(env_ids)
         if self._waits:
             self._check_living(rows)
-        refused = self._c.vector_step(self._vector, self._choose(rows), self._own_at)
+        try:
+            refused = self._c.vector_step(self._vector, self._choose(rows), self._own_at)
+        except BaseException:  # Ctrl-C comes once all have stepped, who are not to do it again
+            self._table.mark(FREE, rows)
+            raise
         if refused >= 0:
             self._table.mark(FREE, rows)
             raise self._refusal(refused, self.arrays.action)

@@ -7,7 +7,6 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.errors import PaddockError
 from envs.spec import EnvSpec
 from envs.vector.contract import (
     Batch,
@@ -100,7 +99,7 @@ class SerialVectorEnv(VectorEnv):
         rows = self._table.outstanding(env_ids)
         try:
             self._table.note(rows, self._slots.step(rows))
-        except PaddockError:
+        except BaseException:  # as Ctrl-C, after which some have stepped and others have not
             self._table.mark(NEW, rows)
             raise
         return self._table.batch(rows)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import env_spec
 
-from envs.vector import Multiprocess, Serial
+from envs.vector import Multiprocess, Native, Serial, VectorMisuse
 from envs.vector.multiprocess.arrivals import Arrivals
 from envs.vector.multiprocess.coordinator import STARTING, Coordinator
 from envs.vector.multiprocess.shared import Semaphore
@@ -81,3 +81,23 @@ def test_a_worker_that_is_replaced_when_ctrl_c_comes_is_replaced_all_the_same(mo
             venv.step(ACTIONS[:1])
         truncated = [bool(venv.recv()[3][0])] + [bool(venv.step(ACTIONS[:1])[3][0]) for _ in range(3)]
         assert truncated == [True, False, False, False]
+
+
+@pytest.mark.parametrize(("recipe", "owner"), [(Serial(num_envs=3), "_slots"), (Native(num_envs=3, threads=1), "_c")])
+def test_no_environment_of_this_process_steps_twice_by_one_action_where_ctrl_c_ends_the_step(
+    monkeypatch: pytest.MonkeyPatch, recipe: Any, owner: str
+) -> None:
+    def interrupt(*given: Any) -> None:
+        step(*given)
+        signal.raise_signal(signal.SIGINT)
+
+    with closing(recipe.make(CARTPOLE)) as venv:
+        venv.begin(3)
+        stepper, name = getattr(venv, owner), "step" if owner == "_slots" else "vector_step"
+        step = getattr(stepper, name)
+        monkeypatch.setattr(stepper, name, interrupt)
+        venv.send(ACTIONS)
+        with pytest.raises(KeyboardInterrupt):
+            venv.recv()
+        with pytest.raises(VectorMisuse, match="nothing was sent"):
+            venv.recv()
