@@ -259,11 +259,10 @@ class Resident:
                 return None
             return getattr(self._object, method)(*args, **kwargs)
         finally:
-            with self._lock:
+            with self._lock:  # in one: who gives up finds each call either here or with the executor
                 self._calls.popleft()
-                following = self._calls[0][1] if self._calls else None
-            if following is not None:
-                self._executor.add(following, first=True)
+                if self._calls:
+                    self._executor.add(self._calls[0][1], first=True)
 
 
 def memory_gb(limit: int | None) -> float:

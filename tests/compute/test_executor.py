@@ -93,6 +93,36 @@ def test_an_object_is_closed_though_its_driver_went_while_a_call_waited_for_a_th
     loop.close()
 
 
+def test_a_call_whose_turn_comes_as_its_worker_leaves_is_given_back() -> None:
+    class Lock:
+        """Has the worker leave once whoever ran a call has let go of it."""
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+            if threading.current_thread() is not threading.main_thread() and not left.is_set():
+                left.set()
+                executor.close()
+                driver.leave()
+
+    executor, loop, left = Executor(1, 1.0, 0, lambda: None), asyncio.new_event_loop(), threading.Event()
+    driver, may_begin = DriverConnection(None, executor, loop, None), threading.Event()
+    executor.add(Job(Told(), lambda _: may_begin.wait(10), deque([(0, b"")]), 1, 0.0, 0))
+    driver._make("object", pickle.dumps(Closes))
+    driver._residents["object"]._lock = Lock()  # type: ignore[assignment]
+    for number in (1, 2):
+        driver._call("object", number, pickle.dumps(("work", (), {})), (1, 0.0, 0), None)
+    may_begin.set()
+    _wait_for_idle(executor, left.is_set)
+    loop.close()
+    assert [rest for operation, *rest in driver._out if operation == "returned"] == [[[2]]]
+
+
 class Closes:
     """An object that has to be closed."""
 
