@@ -3,6 +3,7 @@
 import copy
 import math
 import os
+import pkgutil
 import signal
 import sys
 import time
@@ -342,6 +343,29 @@ class Shut(gymnasium.Env):
     def _observe(self) -> Any:
         legal = [0, 0] if self.count == 5 else [1 - self.count % 2, self.count % 2]
         return {"place": np.array([self.count], np.float32), "action_mask": np.array(legal, np.int8)}
+
+
+class Torn(gymnasium.Env):
+    """Ends each episode with its third step; in one on seed `on`, its process dies as that is entered."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, on: int, owner: str, method: str) -> None:
+        self.on, self.owner, self.method = on, owner, method
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.seed, self.count = seed, 0
+        return np.array([0, self.np_random.random()], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        if (self.seed, self.count) == (self.on, 3):
+            owner = pkgutil.resolve_name(self.owner)
+            enter = getattr(owner, self.method)
+            setattr(owner, self.method, lambda *given: (enter(*given), os.kill(os.getpid(), signal.SIGKILL)))
+        return np.full(2, self.count, np.float32), 1.0, self.count == 3, False, {}
 
 
 class Forever(Faulty):

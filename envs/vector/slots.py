@@ -227,8 +227,8 @@ class Slots(EnvSlots):
         for k, observation in zip(over, fresh, strict=True):
             i = envs[k]
             arrays.final[i] = arrays.observation[i]
-            self._write_one(i, observation)
             arrays.end(i)
+            self._write_one(i, observation)  # after the end: whoever finds this process dead tells by it whose that is
         at_work[0] = IDLE
         return infos
 

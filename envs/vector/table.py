@@ -113,6 +113,9 @@ class Table:
         self._copy = copy
         self._packed = packed and layouts.observation_rows is not None  # else there are no rows
         self._said: list[tuple[NDArray[np.intp], dict[str, Any]]] = []  # environments and their infos, not yet received
+        lives = [] if arrays.lives is None else [arrays.lives.alive, arrays.lives.acts]
+        self._kept = [(array, array.copy()) for array in (arrays.running_return, arrays.running_length, *lives)]
+        self._kept_episode = arrays.episode.copy()
 
     def rows(self, env_ids: Rows, verb: str) -> RowIndex:
         """Environments as the caller names them, in one form; of worlds, all rows of each."""
@@ -227,10 +230,18 @@ class Table:
         self.mark(FREE, rows)
         return self._observation.take(self.everyone, self._copy), infos
 
+    def keep(self, rows: RowIndex) -> None:
+        """Note how far these environments have come, which are about to step: whoever steps them may be lost in it."""
+        for array, kept in self._kept:
+            kept[rows] = array[rows]
+        worlds = worlds_of(rows, self.seats)
+        self._kept_episode[worlds] = self.arrays.episode[worlds]
+
     def lose(self, ids: NDArray[np.intp]) -> bool:
         """End the running episodes of environments whose process was lost, with their latest observations.
 
-        Where a step is awaited or not yet received, it is the last; where none is, the next one will be.
+        Where a step is awaited or not yet received, it is the last; where none is, the next one will be. One that is
+        awaited has not been done, however much of it was entered: for that, `keep` was called before it.
 
         Returns:
             Whether any of them is READY by that.
@@ -241,6 +252,7 @@ class Table:
             running = ready[~(arrays.terminated[ready] | arrays.truncated[ready])]
         else:
             running = ready[~arrays.lives.over[ready // self.seats]]
+        self._take_back(sent)
         waiting = np.concatenate([sent, free])
         arrays.reward[waiting] = 0
         arrays.terminated[waiting] = arrays.truncated[waiting] = False
@@ -249,6 +261,17 @@ class Table:
         self.mark(READY, sent)
         self.mark(LOST, free)
         return len(sent) > 0
+
+    def _take_back(self, ids: NDArray[np.intp]) -> None:
+        """Have environments stand where they did before the step that they were in; what they saw last stays."""
+        arrays, worlds = self.arrays, worlds_of(ids, self.seats)
+        _, length = self._kept[1]
+        over = np.repeat(arrays.episode[worlds] != self._kept_episode[worlds], self.seats)
+        ended = ids[over | (arrays.running_length[ids] < length[ids])]
+        arrays.observation[ended] = arrays.final[ended]  # not what the next episode begins with
+        for array, kept in self._kept:
+            array[ids] = kept[ids]
+        arrays.episode[worlds] = self._kept_episode[worlds]
 
     def _cut(self, ids: NDArray[np.intp]) -> None:
         """Truncate the running episodes of these environments."""

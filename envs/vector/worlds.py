@@ -106,8 +106,8 @@ class WorldSlots(EnvSlots):
         arrays.running_length[rows] += self._lives.acts[rows]
         if len(ended):
             arrays.final[ended] = arrays.observation[ended]
-            arrays.observation[ended] = self._blank
             arrays.end(ended)
+            arrays.observation[ended] = self._blank
         self._lives.over[worlds_of(rows, seats)] = False
         self._lives.over[given.over] = True
         for i, alive, acts in given.lives:

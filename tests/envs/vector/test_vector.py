@@ -34,6 +34,7 @@ from envs.spaces.layout import Layout
 from envs.spec import EnvSpec
 from envs.vector import EnvError, Gymnasium, Multiprocess, Native, Serial, VectorMisuse
 from envs.vector.buffers import MANY, Buffer, Refused
+from envs.vector.contract import keyed_seed
 from envs.vector.multiprocess import process as process_module
 from envs.vector.multiprocess import shared
 from envs.vector.multiprocess import vector as multiprocess_module
@@ -777,6 +778,25 @@ def test_the_next_keyed_episode_follows_a_lost_one(make: Any) -> None:
     obs, *_ = vec.step(np.zeros(N, int))
     expected, _ = other.begin(5, episodes=[1] * N)
     np.testing.assert_array_equal(obs, expected)
+
+
+@pytest.mark.parametrize(
+    ("owner", "method"), [("envs.vector.table:Arrays", "end"), ("envs.vector.slots:Slots", "_write_one")]
+)
+def test_a_worker_that_dies_as_it_enters_the_end_of_an_episode_has_not_done_that_step(
+    make: Any, owner: str, method: str
+) -> None:
+    torn = env_spec("toy_envs:Torn", kwargs={"on": keyed_seed(5, 0, 0), "owner": owner, "method": method})
+    vec, other = make(multiprocess(restart=True, num_envs=1, workers=1), torn), make(Serial(num_envs=1), torn)
+    vec.begin(5)
+    for _ in range(2):
+        vec.step(np.zeros(1, int))
+    obs, reward, terminated, truncated, infos = vec.step(np.zeros(1, int))
+    assert (reward[0], terminated[0], truncated[0], vec.restarts) == (0.0, False, True, 1)
+    episode = infos["final_info"]["episode"]
+    assert (episode["r"].tolist(), episode["l"].tolist()) == ([2.0], [2])
+    assert infos["final_obs"][0].tolist() == [3, 3]  # and not what the next one begins with
+    np.testing.assert_array_equal(obs, other.begin(5, episodes=[1])[0])
 
 
 def test_a_worker_lost_between_two_sends_is_replaced_too(make: Any) -> None:
