@@ -200,7 +200,7 @@ class EnvironmentServer:
         yield from session.attach(stream, first.header[2])
         if session.closed:
             stream.flush()  # else what is said last would be lost with the stream
-            self.sessions.end(session, "its client broke the protocol")
+            self.sessions.end(session, session.end)
 
     def _admit(self, context: Any) -> None:
         """Refuse a call without the token."""

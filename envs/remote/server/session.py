@@ -23,7 +23,7 @@ from envs.remote.server.steps import PendingStep, SessionEnvs
 from envs.remote.server.stream import FrameStream
 from envs.remote.values import Garbled
 from envs.spec import EnvSpec
-from envs.vector.contract import VectorEnv, VectorMisuse, WaitsForFirst
+from envs.vector.contract import EnvError, VectorEnv, VectorMisuse, WaitsForFirst
 from envs.vector.storage import Layouts, RowIndex
 
 log = logging.getLogger("envs.remote")
@@ -55,6 +55,7 @@ class Session:
 
     Attributes:
         infos: whether the client is told what environments say beside observation, reward and end.
+        end: why it ends where its stream's thread ends it.
     """
 
     venv: VectorEnv
@@ -67,7 +68,7 @@ class Session:
 
     def __post_init__(self) -> None:
         N = self.num_envs = self.venv.num_envs  # rows
-        self.attached, self.closed, self.draining = 0, False, False
+        self.attached, self.closed, self.draining, self.end = 0, False, False, ""
         self._first = self.venv if isinstance(self.venv, WaitsForFirst) else None  # asked once, as it takes long to say
         # Whether turns can be done in another thread: to send is never to wait, but where others are to act too.
         self._at_once = self._first is not None and not isinstance(self.venv, SeatsVectorEnv)
@@ -148,19 +149,22 @@ class Session:
         while not stream.over:
             waits = self._turns or time.monotonic() < self._idle_s
             frame = stream.next(block=not waits and not self.draining)
-            if frame is not None and not self.draining:
-                try:
+            try:
+                if frame is not None and not self.draining:
                     yield from self._take(frame)
-                except CalledAway:
-                    continue  # the client has not been told that it was accepted, and asks again
-                except Garbled as error:
-                    self.closed = True
-                    yield join(Kind.FAILED, [0, "session", f"the session is closed: {error}", False])
+                elif waits and not (self.draining and (isinstance(self.venv, SeatsVectorEnv) or not self._turns)):
+                    yield from self._advance(stream)
+                elif self.draining:
+                    yield join(Kind.GOODBYE, ["the server is going", 0.0])
                     return
-            elif waits and not (self.draining and (isinstance(self.venv, SeatsVectorEnv) or not self._turns)):
-                yield from self._advance(stream)
-            elif self.draining:
-                yield join(Kind.GOODBYE, ["the server is going", 0.0])
+            except CalledAway:
+                continue  # the client has not been told that it was accepted, and asks again
+            except Garbled as error:
+                self.closed, self.end = True, "its client broke the protocol"
+                yield join(Kind.FAILED, [0, "session", f"the session is closed: {error}", False])
+                return
+            except Exception as error:
+                yield from self._give_up(frame, error)
                 return
         if stream.broken is not None:
             stream.context.abort(grpc.StatusCode.DATA_LOSS, stream.broken)
@@ -301,6 +305,16 @@ class Session:
         kind = "VectorMisuse" if isinstance(error, VectorMisuse) else "EnvError"
         for seq in seqs:
             yield self._keep(seq, join(Kind.FAILED, [seq, kind, str(error), True]))
+
+    def _give_up(self, frame: Frame | None, error: Exception) -> Iterator[bytes]:
+        """End with what nobody foresaw: where the environments are is not known, and the client would wait for ever."""
+        log.exception("session %s ends", self.id)
+        self.closed, self.end = True, "the server failed"
+        if frame is not None and frame.header[0] > self._accepted:
+            self._accept(frame.header[0], frame, quiet=False)
+        due = [seq for seq, kept in self._kept.items() if kept.answer is None]
+        said = f"the server failed ({type(error).__name__}: {' '.join(str(error).split())}), and its log says where"
+        return self._fail(due, EnvError(f"{said}; go on by the same command with the run's run.dir="))
 
     def _fail_turns(self, error: Exception) -> Iterator[bytes]:
         """All that is under way fails with one environment; its episodes begin anew, as the client will ask."""

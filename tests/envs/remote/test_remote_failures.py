@@ -6,17 +6,24 @@ from typing import Any
 import numpy as np
 import pytest
 import test_vector as contract
-from conftest import env_spec
+from conftest import env_spec, wait_until
 from remote_servers import (
+    COUNTING,
     WORKERS,
     N,
+    Raw,
+    begin,
     remote,
     serve_fixture,  # noqa: F401
+    turn,
 )
 
 from envs.vector import EnvError, Serial, VectorMisuse
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
+
+from envs.remote.frames import Kind  # noqa: E402
+from envs.remote.server import steps  # noqa: E402
 
 
 def test_an_environment_that_raises_is_named_and_the_server_goes_on(serve: Any) -> None:
@@ -78,3 +85,32 @@ def test_an_info_that_cannot_be_said_is_named(serve: Any) -> None:
     with closing(remote(serve(spec, infos="none").address).make(spec)) as venv:
         venv.begin(1)
         assert "fine" not in venv.step(np.zeros(N, np.int64))[4]
+
+
+@pytest.mark.parametrize("where", ["send", "receive", "do"])
+def test_what_nobody_foresaw_is_told_to_the_client_and_ends_its_session_alone(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def fail(*given: Any) -> Any:
+        monkeypatch.undo()
+        raise TypeError("nobody\nforesaw it")
+
+    server = serve(COUNTING)
+    with closing(remote(server.address).make(COUNTING)) as other:
+        other.begin(1)
+        raw = Raw(server)
+        wire = raw.attach()
+        wire.send(begin(1))
+        assert [wire.receive().kind for _ in range(2)] == [Kind.ATTACHED, Kind.OUTCOME]
+        monkeypatch.setattr(steps.SessionEnvs, where, fail)
+        wire.send(begin(2) if where == "do" else turn(2))
+        wait_until(lambda: len(server.sessions.list()) == 1, 20)
+        told = wire.receive()
+        assert told.kind is Kind.FAILED and told.header[:2] == [2, "EnvError"]
+        assert told.header[2].startswith("the server failed (TypeError: nobody foresaw it), and its log says where; ")
+        wire.close()
+        wire = raw.attach()
+        assert wire.receive().header[2] == "the session has ended, as the server failed"
+        wire.close()
+        other.step(np.zeros(N, np.int64))
+        assert other.restarts == 0
