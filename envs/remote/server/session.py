@@ -85,6 +85,7 @@ class Session:
         self._work = threading.Lock()  # of all else: one stream at a time
         self._hands = threading.Lock()  # of all else, within a stream: its thread has it but while it sleeps
         self._hands.acquire()
+        self._unforeseen: Exception | None = None  # that a turn came to in another thread, and is yet to be told
         self._idle_s = 0.0  # when it has been without work for too long to wait at the workers
 
     @property
@@ -174,6 +175,8 @@ class Session:
         seq, acked = frame.header[:2] if len(frame.header) > 1 else (None, None)
         if frame.kind not in ORDERS or type(seq) is not int or type(acked) is not int:
             raise Garbled(f"{frame.kind.name} with header {str(frame.header)[:80]} is no order")
+        if self._unforeseen is not None:
+            raise self._unforeseen
         self._forget(acked)
         if seq <= self._accepted:
             kept = self._kept.get(seq)
@@ -232,6 +235,9 @@ class Session:
             return True
         except (Garbled, PaddockError):
             return False  # as the stream's thread finds too, and tells
+        except Exception as error:  # or that thread would end, to which the messages of all clients come
+            self._unforeseen = error
+            return False
         finally:
             self._hands.release()
 

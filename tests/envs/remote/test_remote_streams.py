@@ -182,6 +182,31 @@ def test_turns_that_arrive_while_workers_are_waited_for_go_to_them_at_once_and_o
     wire.close()
 
 
+def test_what_nobody_foresaw_where_a_turn_arrives_ends_its_session_and_not_the_thread_of_all(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> None:
+        assert threading.current_thread().name.partition("_")[0] != "session"
+        monkeypatch.undo()
+        raise TypeError("nobody foresaw it")
+
+    monkeypatch.setattr(session, "AWAKE_S", 600.0)
+    server = serve(CARTPOLE, replace(WORKERS, workers=1))
+    raw = Raw(server, environment="CartPole-v1")
+    (own,) = server.sessions.list()
+    wire = raw.attach()
+    for frame in (begin(1), turn(2)):
+        wire.send(frame)
+    assert [wire.receive().header[0] for _ in range(3)] == [0, 1, 2]
+    wait_until(lambda: not own._hands.locked())
+    monkeypatch.setattr(steps.SessionEnvs, "send", fail)
+    wire.send(turn(3))
+    wait_until(lambda: not server.sessions.list(), 20)
+    assert "TypeError: nobody foresaw it" in wire.receive().header[2]
+    assert raw.place.call(raw.address, "Stats", {}, 10.0)["sessions"] == []
+    wire.close()
+
+
 def test_a_message_of_half_a_megabyte_arrives_whole(serve: Any) -> None:
     raw = Raw(serve(COUNTING))
     wire = raw.attach()
