@@ -170,9 +170,10 @@ def _lock(lock: threading.Lock) -> None:
 
 
 class PublicStream:
-    """A stream by gRPC's public interface."""
+    """A stream by gRPC's public interface; over, as `DirectStream` is, where Ctrl-C ends a wait for a message."""
 
     def __init__(self, channel: Any, method: str, metadata: list[tuple[str, str]]) -> None:
+        self._interrupted = False
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._answers = channel.stream_stream(method)(iter(self._requests.get, None), metadata=metadata)
         self.send = self._requests.put
@@ -180,12 +181,14 @@ class PublicStream:
     @property
     def is_over(self) -> bool:
         """Whether it has ended."""
-        return not self._answers.is_active()
+        return self._interrupted or not self._answers.is_active()
 
     @waits(throughout=True)
     def receive(self) -> bytes:
         """See `DirectStream.receive`."""
         Uninterrupted.let_come()
+        if self._interrupted:
+            raise StreamEnded(grpc.StatusCode.CANCELLED, "it was interrupted")
         try:
             message: bytes = next(self._answers)
         except StopIteration:
@@ -193,6 +196,10 @@ class PublicStream:
         except grpc.RpcError as error:
             assert isinstance(error, grpc.Call)
             raise StreamEnded(error.code(), str(error.details())) from None
+        except BaseException:  # gRPC has asked for a message, and refuses to be asked for another
+            self._interrupted = True
+            self.cancel()
+            raise
         return message
 
     def cancel(self) -> None:

@@ -29,6 +29,8 @@ from remote_servers import (  # noqa: F401
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
+from grpc._cython import cygrpc  # noqa: E402
+
 from envs.remote import guard  # noqa: E402
 from envs.remote.client import calls, link, place  # noqa: E402
 from envs.remote.frames import Kind, join  # noqa: E402
@@ -256,10 +258,21 @@ class Interrupting(Counting):
 gymnasium.register("Interrupting-v0", f"{__name__}:Interrupting", disable_env_checker=True)
 
 
+def is_asked_for(stream: Any) -> bool:
+    """Whether a message is waited for."""
+    if isinstance(stream, calls.PublicStream):
+        return stream._answers._state.due >= {cygrpc.OperationType.receive_message}
+    return bool(stream._taking.locked())
+
+
+@pytest.mark.parametrize("public", [False, True], ids=["direct", "public"])
 @pytest.mark.parametrize("waits", [False, True], ids=["as the answer comes", "as nothing comes"])
 def test_ctrl_c_while_an_answer_is_waited_for_costs_nothing(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, waits: bool
+    serve: Any, monkeypatch: pytest.MonkeyPatch, waits: bool, public: bool
 ) -> None:
+    if public:
+        monkeypatch.setattr(calls.DirectStream, "__init__", make_other)
+
     def step(venv: Any) -> bytes:
         venv.send(np.ones(1, np.int64))
         try:
@@ -277,7 +290,7 @@ def test_ctrl_c_while_an_answer_is_waited_for_costs_nothing(
     spec = env_spec("Interrupting-v0")
     with closing(remote(serve(spec).address, num_envs=1).make(spec)) as venv:
         stream = venv._links[0]._wire._stream
-        monkeypatch.setattr(Interrupting, "before", staticmethod(lambda: wait_until(stream._taking.locked)))
+        monkeypatch.setattr(Interrupting, "before", staticmethod(lambda: wait_until(lambda: is_asked_for(stream))))
         venv.begin(3)
         told = [step(venv) for _ in range(9)]
         assert interrupted == [0] and (not waits or venv._links[0].reconnects == 1)
