@@ -4,6 +4,12 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
+
+from envs.remote.client.link import Link
+from envs.remote.client.place import Lost
+
+LOOK_S = 0.1  # between looks whether other streams are lost, too
 
 
 class CallsApart:
@@ -36,3 +42,26 @@ class CallsApart:
             self._ends.put(error)
         else:
             self._ends.put(None)
+
+
+def recover_together(link: Link, error: Lost) -> None:
+    """Get the stream of a link again, and for as long as that takes those of others beside it that are lost too.
+
+    Clients of joint worlds come to where they were together: whoever is waited for in one world may wait in another.
+
+    Raises:
+        EnvError: no server could be reached, or one could not come to where the lost one was.
+        ConfigError: the server refuses.
+    """
+    if not link.beside:
+        link.recover(error)
+        return
+    calls, waiting = CallsApart(), [link, *(one for one in link.beside if one is not link)]
+
+    def begin() -> None:
+        for one in [one for one in waiting if one is link or one.is_lost]:
+            waiting.remove(one)
+            calls.begin(partial(one.recover, error))
+
+    begin()
+    calls.wait(begin, LOOK_S)

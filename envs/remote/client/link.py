@@ -11,13 +11,11 @@ import secrets
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from envs.errors import ConfigError
-from envs.remote.client.apart import CallsApart
 from envs.remote.client.journal import Order, OrderJournal, find_other
 from envs.remote.client.place import CALL_S, Lost, Place, Wire
 from envs.remote.frames import QUIET, Frame, Kind, join
@@ -30,7 +28,6 @@ log = logging.getLogger(__name__)
 BEAT_S = 10.0  # between signs of life, at most
 PATIENCE_S = 15.0  # for which a client waits for the others of a joint world without a word, the first time
 OPEN_S = 300.0  # that a server may take to build environments
-LOOK_S = 0.1  # between looks whether other streams are lost, too
 
 
 class Link:
@@ -79,6 +76,7 @@ class Link:
         self._beat_s = BEAT_S
         self._wire: Wire | None = None
         self._pending: dict[int, Order] = {}
+        self._unsent: list[Order] = []  # of these, in their order
         self._seq = 0
         self._pid = os.getpid()
         self._asked_s, self._patience_s = 0.0, PATIENCE_S
@@ -91,16 +89,22 @@ class Link:
         return self.rows.stop - self.rows.start
 
     def order(self, order: Order) -> None:
-        """Send an order; its outcome is received later."""
+        """Take an order, which goes out with the next `flush`; its outcome is received later."""
         self._check_process()
-        with Uninterrupted():
-            self._number(order)
-            assert self._wire is not None
-            self._wire.send(order.frame)
+        self._number(order)
+        self._unsent.append(order)
 
-    def is_waiting(self) -> bool:
-        """Return whether an outcome is due."""
-        return bool(self._pending)
+    def flush(self) -> None:
+        """Send what was ordered; where Ctrl-C ends the wait for room, the next stream has it."""
+        assert self._wire is not None
+        while self._unsent:
+            self._wire.send(self._unsent[0].frame)
+            del self._unsent[0]
+
+    @property
+    def due(self) -> int:
+        """How many outcomes are due."""
+        return len(self._pending)
 
     def receive(self) -> tuple[Order, Frame] | Lost:
         """Return the next outcome and what it is of, or how the stream was lost; see `recover_together`.
@@ -109,6 +113,7 @@ class Link:
             ConfigError: the server refuses.
         """
         self._check_process()
+        self.flush()  # what Ctrl-C kept from going out
         while True:
             frame = self._next()
             if isinstance(frame, Lost):
@@ -216,7 +221,10 @@ class Link:
             self._wire.close()
 
     def recover(self, error: Lost) -> None:
-        """Get a stream again: of the same session, or of another that has come to the same place."""
+        """Get a stream again: of the same session, or of another that has come to the same place.
+
+        Ctrl-C leaves it without one, as it was before.
+        """
         log.warning("vec=remote: %s; another stream is tried for, for %g s", error, self._place.wait_s)
         self._hang_up()
         why = [error]
@@ -234,10 +242,8 @@ class Link:
                     accepted = -1
                 if accepted is not None and accepted >= 0:
                     self.reconnects += 1
-                    assert self._wire is not None
-                    for order in self._pending.values():
-                        if order.seq > accepted:
-                            self._wire.send(order.frame)
+                    self._unsent = [order for order in self._pending.values() if order.seq > accepted]
+                    self.flush()
                     return
                 if accepted is None:
                     self._session = None
@@ -253,7 +259,8 @@ class Link:
                     why[0] = lost
             raise why[0]
 
-        self._place.try_for(attempt, "it was lost")
+        with Uninterrupted():
+            self._place.try_for(attempt, "it was lost")
         log.warning("vec=remote: going on at %s where it was", self._at)
 
     def _check_replay(self, error: Lost) -> None:
@@ -276,12 +283,13 @@ class Link:
         except BaseException:
             self._pending = {order.seq: order for order in pending}
             self._session, self._at, self._seq = before
+            self._hang_up()  # or an answer would be waited for in the midst of a replay
             raise
         self.restarts += 1
-        assert self._wire is not None
         for order in pending:
             self._number(order)
-            self._wire.send(order.frame)
+        self._unsent = [*pending]
+        self.flush()
 
     def _replay(self, pending: Sequence[Order]) -> None:
         """Do the journal's orders, and compare where they lead to.
@@ -319,29 +327,6 @@ class Link:
                 f"environment {self.rows.start + other} ({self.offer.environment['id']}) did not come back to the same "
                 "observation by its actions; set env.fresh=true at the server"
             )
-
-
-def recover_together(link: Link, error: Lost) -> None:
-    """Get the stream of a link again, and for as long as that takes those of others beside it that are lost too.
-
-    Clients of joint worlds come to where they were together: whoever is waited for in one world may wait in another.
-
-    Raises:
-        EnvError: no server could be reached, or one could not come to where the lost one was.
-        ConfigError: the server refuses.
-    """
-    if not link.beside:
-        link.recover(error)
-        return
-    calls, waiting = CallsApart(), [link, *(one for one in link.beside if one is not link)]
-
-    def begin() -> None:
-        for one in [one for one in waiting if one is link or one.is_lost]:
-            waiting.remove(one)
-            calls.begin(partial(one.recover, error))
-
-    begin()
-    calls.wait(begin, LOOK_S)
 
 
 def _close_wires(wires: Sequence[Wire]) -> None:

@@ -17,6 +17,7 @@ from envs.remote.offer import Offer
 from envs.remote.values import Garbled, decode, encode
 from envs.remote.versions import SameVersions, read_versions
 from envs.vector.contract import EnvError
+from envs.vector.multiprocess.interrupts import Uninterrupted
 
 CALL_S = 10.0  # that a short call may take
 FIRST_S, LONGEST_S = 0.05, 2.0  # between attempts
@@ -73,7 +74,7 @@ class Place:
         """
         channel, metadata = self.connect(address)
         try:
-            with channel:
+            with channel, Uninterrupted.waiting():
                 method = channel.unary_unary(f"/{guard.SERVICE}/{name}")
                 answer = decode(method(encode(request), timeout=timeout_s, metadata=metadata))
         except (grpc.RpcError, Garbled) as error:
@@ -125,7 +126,8 @@ class Place:
                         f"{error} ({why}, for {self.wait_s:g} s); start its server again, and go on by the same "
                         "command with the run's run.dir="
                     ) from None
-            time.sleep(delay * jitter.uniform(0.5, 1.0))
+            with Uninterrupted.waiting():
+                time.sleep(delay * jitter.uniform(0.5, 1.0))
             delay = min(2 * delay, LONGEST_S)
 
 

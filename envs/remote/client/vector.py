@@ -12,9 +12,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from envs.remote.client.apart import CallsApart
+from envs.remote.client.apart import CallsApart, recover_together
 from envs.remote.client.journal import Order, OrderJournal
-from envs.remote.client.link import Link, recover_together
+from envs.remote.client.link import Link
 from envs.remote.client.place import Lost, Place
 from envs.remote.frames import Cursor, Frame, Kind, count_rows, shift_rows
 from envs.remote.values import decode
@@ -159,10 +159,11 @@ class RemoteVectorEnv(VectorEnv):
         self._table.accept(actions, rows)
         with Uninterrupted():  # or what is waited for may not have been asked for
             self._table.mark(SENT, rows)
+            orders = []
             for link, part in self._split(rows):
-                order = Order(Kind.TURN, shift_rows(part, -link.rows.start), [], self._arrays.action[part].copy())
-                link.journal.note(order)
-                link.order(order)
+                mine = shift_rows(part, -link.rows.start)
+                orders.append((link, Order(Kind.TURN, mine, [], self._arrays.action[part].copy())))
+            self._ask(orders)
 
     def recv(self, env_ids: Rows = None) -> Batch:
         """See `VectorEnv.recv`."""
@@ -203,9 +204,7 @@ class RemoteVectorEnv(VectorEnv):
         self._links[0].offer.check_signal(key, value)
         for link in self._links:
             order = Order(Kind.SIGNAL, slice(0, link.num_envs), [key, value])
-            with Uninterrupted():
-                link.journal.note(order)
-                link.order(order)
+            self._ask([(link, order)])
             while not order.answered:
                 self._receive(link)
 
@@ -245,25 +244,32 @@ class RemoteVectorEnv(VectorEnv):
         self._table.mark(NEW, rows)
         self._table.forget(rows)
         self._arrays.episode[worlds_of(rows, self.seats)] = 0
-        for link, order in orders:
-            if order.kind is Kind.RESET:
-                link.journal.note(order)
-            else:
-                link.journal.begin(*order.arguments)
-            link.order(order)
+        self._ask(orders)
         for link, order in orders:
             while not order.answered:
                 self._receive(link)
         return self._table.start(rows)
 
+    def _ask(self, orders: Sequence[tuple[Link, Order]]) -> None:
+        """Send orders, each of which is noted before one goes out: while that waits for room, Ctrl-C may come."""
+        with Uninterrupted():
+            for link, order in orders:
+                if order.kind is Kind.BEGIN:
+                    link.journal.begin(*order.arguments)
+                else:
+                    link.journal.note(order)
+                link.order(order)
+            for link, _ in orders:
+                link.flush()
+
     def _settle(self, rows: RowIndex) -> None:
         """Wait for what is under way at servers where environments start anew."""
         for link, _ in self._split(rows):
-            while link.is_waiting():
+            while link.due:
                 try:
                     self._receive(link)
                 except EnvError:
-                    if link.is_waiting() or NEW in self._table.waiting(rows):
+                    if link.due or NEW in self._table.waiting(rows):
                         continue  # they start anew
                     raise
 

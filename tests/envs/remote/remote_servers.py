@@ -172,6 +172,11 @@ def undisturbed_fixture() -> str:
         return play(venv)
 
 
+def make_other(*_: Any) -> None:
+    """Stand in for what another version of gRPC has not."""
+    raise AttributeError("segregated_call")
+
+
 class Raw:
     """A client that says whatever it is told to."""
 

@@ -1,18 +1,14 @@
 """Streams, by what gRPC's public interface is made of and by that interface, give the same bytes."""
 
-import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-from conftest import env_spec, wait_until
+from conftest import wait_until
 from remote_servers import (  # noqa: F401
     CARTPOLE,
     COUNTING,
@@ -20,6 +16,7 @@ from remote_servers import (  # noqa: F401
     Counting,
     Raw,
     begin,
+    make_other,
     play,
     remote,
     serve_fixture,
@@ -29,26 +26,11 @@ from remote_servers import (  # noqa: F401
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
-from grpc._cython import cygrpc  # noqa: E402
 
 from envs.remote import guard  # noqa: E402
-from envs.remote.client import calls, link, place  # noqa: E402
+from envs.remote.client import calls, place  # noqa: E402
 from envs.remote.frames import Kind, join  # noqa: E402
 from envs.remote.server import service, session, steps, stream  # noqa: E402
-from envs.vector import Serial  # noqa: E402
-
-
-def make_other(*_: Any) -> None:
-    """Stand in for what another version of gRPC has not."""
-    raise AttributeError("segregated_call")
-
-
-@pytest.fixture(autouse=True)
-def interruptible_fixture() -> Iterator[None]:
-    """Have Ctrl-C raise KeyboardInterrupt, whatever modules that were imported before made of it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("public", [(), ("client",), ("server",), ("client", "server")], ids="+".join)
@@ -237,114 +219,3 @@ def test_a_stream_that_another_thread_looks_after_answers_as_soon(serve: Any) ->
     assert time.monotonic() - began < 10
     assert threading.active_count() == threads
     wire.close()
-
-
-class Interrupting(Counting):
-    """Sends Ctrl-C to this process in a step, and waits until it has been seen if it is to."""
-
-    steps = 0
-    before: Callable[[], None] = staticmethod(lambda: None)
-    seen: threading.Event | None = None
-
-    def step(self, action: Any) -> Any:
-        Interrupting.steps += 1
-        if Interrupting.steps == 3:
-            Interrupting.before()
-            os.kill(os.getpid(), signal.SIGINT)
-            assert self.seen is None or self.seen.wait(20)
-        return super().step(action)
-
-
-gymnasium.register("Interrupting-v0", f"{__name__}:Interrupting", disable_env_checker=True)
-
-
-def is_asked_for(stream: Any) -> bool:
-    """Whether a message is waited for."""
-    if isinstance(stream, calls.PublicStream):
-        return stream._answers._state.due >= {cygrpc.OperationType.receive_message}
-    return bool(stream._taking.locked())
-
-
-@pytest.mark.parametrize("public", [False, True], ids=["direct", "public"])
-@pytest.mark.parametrize("waits", [False, True], ids=["as the answer comes", "as nothing comes"])
-def test_ctrl_c_while_an_answer_is_waited_for_costs_nothing(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, waits: bool, public: bool
-) -> None:
-    if public:
-        monkeypatch.setattr(calls.DirectStream, "__init__", make_other)
-
-    def step(venv: Any) -> bytes:
-        venv.send(np.ones(1, np.int64))
-        try:
-            observation = venv.recv()[0]
-        except KeyboardInterrupt:
-            interrupted.append(venv._links[0].reconnects)
-            seen.set()
-            observation = venv.recv()[0]
-        return bytes(observation.tobytes())
-
-    interrupted: list[int] = []
-    seen = threading.Event()
-    monkeypatch.setattr(Interrupting, "steps", 0)
-    monkeypatch.setattr(Interrupting, "seen", seen if waits else None)
-    spec = env_spec("Interrupting-v0")
-    with closing(remote(serve(spec).address, num_envs=1).make(spec)) as venv:
-        stream = venv._links[0]._wire._stream
-        monkeypatch.setattr(Interrupting, "before", staticmethod(lambda: wait_until(lambda: is_asked_for(stream))))
-        venv.begin(3)
-        told = [step(venv) for _ in range(9)]
-        assert interrupted == [0] and (not waits or venv._links[0].reconnects == 1)
-    with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
-        venv.begin(3)
-        assert told == [step(venv) for _ in range(9)]
-
-
-class InterruptingLock:
-    """A lock with which Ctrl-C comes, when it is first taken."""
-
-    def __init__(self, lock: Any) -> None:
-        self.lock, self.release, self.came = lock, lock.release, False
-
-    def acquire(self, **how: Any) -> bool:
-        taken: bool = self.lock.acquire(**how)
-        if not self.came:
-            self.came = True
-            signal.raise_signal(signal.SIGINT)
-        return taken
-
-
-def test_ctrl_c_that_comes_with_the_lock_of_events_leaves_it_to_others(serve: Any) -> None:
-    with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
-        venv.begin(3)
-        stream = venv._links[0]._wire._stream
-        venv.send(np.ones(1, np.int64))
-        stream._taking = InterruptingLock(stream._taking)
-        with pytest.raises(KeyboardInterrupt):
-            venv.recv()
-        assert not stream._taking.lock.locked()
-        venv.recv()
-        assert venv._links[0].reconnects == 0
-
-
-@pytest.mark.parametrize("where", ["_number", "_next"])
-def test_ctrl_c_in_the_midst_of_sending_or_receiving_loses_no_message(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    def interrupt(*given: Any) -> Any:
-        done = method(*given)
-        monkeypatch.setattr(link.Link, where, method)
-        signal.raise_signal(signal.SIGINT)
-        return done
-
-    method = getattr(link.Link, where)
-    with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
-        venv.begin(3)
-        monkeypatch.setattr(link.Link, where, interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            venv.send(np.ones(1, np.int64))
-            venv.recv()
-        told = venv.recv()[0].tobytes()
-        assert venv._links[0].reconnects == 0
-    with closing(Serial(num_envs=1).make(COUNTING)) as venv:
-        venv.begin(3)
-        assert venv.step(np.ones(1, np.int64))[0].tobytes() == told

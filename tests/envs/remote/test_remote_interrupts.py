@@ -1,0 +1,205 @@
+"""Ctrl-C at a client of servers: in whatever it comes, the client can be closed, and goes on to the same numbers."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from conftest import env_spec, wait_until
+from remote_servers import (
+    COUNTING,
+    Counting,
+    N,
+    make_other,
+    remote,
+    serve_fixture,  # noqa: F401
+)
+
+from envs.vector import Serial
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
+
+from grpc._cython import cygrpc  # noqa: E402
+
+from envs.remote.client import calls, link  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def interruptible_fixture() -> Iterator[None]:
+    """Have Ctrl-C raise KeyboardInterrupt, whatever modules that were imported before made of it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class Interrupting(Counting):
+    """Sends Ctrl-C to this process in a step, and waits until it has been seen if it is to."""
+
+    steps = 0
+    before: Callable[[], None] = staticmethod(lambda: None)
+    seen: threading.Event | None = None
+
+    def step(self, action: Any) -> Any:
+        Interrupting.steps += 1
+        if Interrupting.steps == 3:
+            Interrupting.before()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert self.seen is None or self.seen.wait(20)
+        return super().step(action)
+
+
+gymnasium.register("Interrupting-v0", f"{__name__}:Interrupting", disable_env_checker=True)
+
+
+def is_asked_for(stream: Any) -> bool:
+    """Whether a message is waited for."""
+    if isinstance(stream, calls.PublicStream):
+        return stream._answers._state.due >= {cygrpc.OperationType.receive_message}
+    return bool(stream._taking.locked())
+
+
+@pytest.mark.parametrize("public", [False, True], ids=["direct", "public"])
+@pytest.mark.parametrize("waits", [False, True], ids=["as the answer comes", "as nothing comes"])
+def test_ctrl_c_while_an_answer_is_waited_for_costs_nothing(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, waits: bool, public: bool
+) -> None:
+    if public:
+        monkeypatch.setattr(calls.DirectStream, "__init__", make_other)
+
+    def step(venv: Any) -> bytes:
+        venv.send(np.ones(1, np.int64))
+        try:
+            observation = venv.recv()[0]
+        except KeyboardInterrupt:
+            interrupted.append(venv._links[0].reconnects)
+            seen.set()
+            observation = venv.recv()[0]
+        return bytes(observation.tobytes())
+
+    interrupted: list[int] = []
+    seen = threading.Event()
+    monkeypatch.setattr(Interrupting, "steps", 0)
+    monkeypatch.setattr(Interrupting, "seen", seen if waits else None)
+    spec = env_spec("Interrupting-v0")
+    with closing(remote(serve(spec).address, num_envs=1).make(spec)) as venv:
+        stream = venv._links[0]._wire._stream
+        monkeypatch.setattr(Interrupting, "before", staticmethod(lambda: wait_until(lambda: is_asked_for(stream))))
+        venv.begin(3)
+        told = [step(venv) for _ in range(9)]
+        assert interrupted == [0] and (not waits or venv._links[0].reconnects == 1)
+    with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
+        venv.begin(3)
+        assert told == [step(venv) for _ in range(9)]
+
+
+class InterruptingLock:
+    """A lock with which Ctrl-C comes, when it is first taken."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock, self.release, self.came = lock, lock.release, False
+
+    def acquire(self, **how: Any) -> bool:
+        taken: bool = self.lock.acquire(**how)
+        if not self.came:
+            self.came = True
+            signal.raise_signal(signal.SIGINT)
+        return taken
+
+
+def test_ctrl_c_that_comes_with_the_lock_of_events_leaves_it_to_others(serve: Any) -> None:
+    with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
+        venv.begin(3)
+        stream = venv._links[0]._wire._stream
+        venv.send(np.ones(1, np.int64))
+        stream._taking = InterruptingLock(stream._taking)
+        with pytest.raises(KeyboardInterrupt):
+            venv.recv()
+        assert not stream._taking.lock.locked()
+        venv.recv()
+        assert venv._links[0].reconnects == 0
+
+
+@pytest.mark.parametrize("where", ["_number", "_next"])
+def test_ctrl_c_in_the_midst_of_sending_or_receiving_loses_no_message(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def interrupt(*given: Any) -> Any:
+        done = method(*given)
+        monkeypatch.setattr(link.Link, where, method)
+        signal.raise_signal(signal.SIGINT)
+        return done
+
+    method = getattr(link.Link, where)
+    with closing(remote(serve(COUNTING).address, num_envs=1).make(COUNTING)) as venv:
+        venv.begin(3)
+        monkeypatch.setattr(link.Link, where, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            venv.send(np.ones(1, np.int64))
+            venv.recv()
+        told = venv.recv()[0].tobytes()
+        assert venv._links[0].reconnects == 0
+    with closing(Serial(num_envs=1).make(COUNTING)) as venv:
+        venv.begin(3)
+        assert venv.step(np.ones(1, np.int64))[0].tobytes() == told
+
+
+def test_ctrl_c_while_there_is_no_room_to_send_to_the_first_of_several_servers_asks_the_others(serve: Any) -> None:
+    one, other = serve(COUNTING), serve(COUNTING)
+    with closing(remote(one.address, other.address).make(COUNTING)) as venv:
+        venv.begin(3)
+        stream = venv._links[0]._wire._stream
+        while calls.SENT in stream._due:
+            stream._take(lambda: calls.SENT not in stream._due)
+        stream._due.add(calls.SENT)  # of a message that nobody takes
+
+        def interrupt() -> None:
+            wait_until(stream._taking.locked)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            venv.send(np.ones(N, np.int64))
+        thread.join()
+        assert venv._links[1]._unsent, "the second would be waited for without having been asked"
+        told = venv.recv()[0].tobytes()
+        assert [one.reconnects for one in venv._links] == [1, 0]
+    with closing(Serial(num_envs=N).make(COUNTING)) as venv:
+        venv.begin(3)
+        assert venv.step(np.ones(N, np.int64))[0].tobytes() == told
+
+
+@pytest.mark.parametrize("nth", [1, 3, 5], ids=["begin", "a turn", "where it leads"])
+def test_ctrl_c_in_the_midst_of_a_replay_leaves_it_to_whoever_goes_on(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    def interrupt(*given: Any) -> None:
+        nonlocal nth
+        number(*given)
+        nth -= 1
+        if not nth:
+            signal.raise_signal(signal.SIGINT)
+
+    number, server = link.Link._number, serve(COUNTING)
+    with closing(remote(server.address, num_envs=1).make(COUNTING)) as venv:
+        venv.begin(10)  # whose episode goes on
+        for _ in range(3):
+            venv.step(np.ones(1, np.int64))
+        server.close()
+        serve(COUNTING, address=server.address)
+        venv.send(np.ones(1, np.int64))
+        monkeypatch.setattr(link.Link, "_number", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            venv.recv()
+        assert venv._links[0].is_lost, "an answer would be waited for that nobody gives"
+        told = venv.recv()[0].tobytes()
+    with closing(Serial(num_envs=1).make(COUNTING)) as venv:
+        venv.begin(10)  # whose episode goes on
+        for _ in range(3):
+            venv.step(np.ones(1, np.int64))
+        assert venv.step(np.ones(1, np.int64))[0].tobytes() == told
