@@ -265,11 +265,11 @@ class RemoteVectorEnv(VectorEnv):
     def _settle(self, rows: RowIndex) -> None:
         """Wait for what is under way at servers where environments start anew."""
         for link, _ in self._split(rows):
-            while link.due:
+            while due := link.due:
                 try:
                     self._receive(link)
                 except EnvError:
-                    if link.due or NEW in self._table.waiting(rows):
+                    if link.due < due and (link.due or NEW in self._table.waiting(rows)):
                         continue  # they start anew
                     raise
 

@@ -274,6 +274,27 @@ def test_a_server_that_stays_away_ends_the_run_in_one_line(serve: Any) -> None:
         assert "\n" not in str(caught.value)
 
 
+def test_a_reset_where_the_server_stays_away_ends_in_one_line_too(serve: Any) -> None:
+    server = serve(COUNTING)
+    with closing(remote(server.address, wait_s=0.1).make(COUNTING)) as venv:
+        venv.begin(1)
+        server.close()
+        venv.send(np.zeros(N, np.int64))
+        tried: list[Any] = []
+        recover = venv._links[0].recover
+
+        def count(error: place.Lost) -> None:
+            assert len(tried) < 9, "it is tried for ever"
+            tried.append(error)
+            recover(error)
+
+        venv._links[0].recover = count
+        for ask in (venv.recv, venv.reset, lambda: venv.begin(2)):
+            with pytest.raises(EnvError, match="cannot be reached"):
+                ask()
+        assert len(tried) == 3
+
+
 def test_a_client_follows_the_file_that_servers_write(serve: Any, tmp_path: Path, undisturbed: str) -> None:
     path = str(tmp_path / "address")
     servers = [serve(COUNTING, address_file=path)]
