@@ -267,6 +267,8 @@ class Link:
         if not self._may_replay and self._session is None:
             raise EnvError(f"{error}, and vec.lost=fail; go on by the same command with the run's run.dir=")
         if self.journal.full:
+            if self._session is not None:  # which may be reached again
+                raise error
             raise EnvError(f"{error}, and its episodes are longer than vec.journal_mb holds; raise it")
 
     def _restart(self, address: str) -> None:
