@@ -67,7 +67,11 @@ class Order:
 
 
 class OrderJournal:
-    """The orders that lead to where N environments are, or the N rows of worlds with so many seats."""
+    """The orders that lead to where N environments are, or the N rows of worlds with so many seats.
+
+    Attributes:
+        full: whether they are more than may be kept, until all environments begin anew.
+    """
 
     def __init__(self, num_envs: int, most_bytes: float, seats: int = 1) -> None:
         self._orders: list[Order] = []
@@ -78,6 +82,7 @@ class OrderJournal:
         self._begun: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None  # key, worlds' episodes and numbers
         self._keyed = False  # whether episodes that end are followed by keyed ones
         self._bytes, self._most = 0, most_bytes
+        self._signal_bytes = 0  # of these
         self.full = False
 
     @property
@@ -87,9 +92,7 @@ class OrderJournal:
 
     def begin(self, key: int, episodes: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
         """Note that all environments begin keyed episodes."""
-        self._first += len(self._orders) + 1  # signals before it stand before all that follows
-        self._orders.clear()
-        self._bytes, self.full = sum(one.size for one in self._signals), False
+        self._begin_anew(self._first + len(self._orders) + 1)  # signals before it stand before all that follows
         self._begun, self._keyed = (key, episodes.copy(), numbers), True
         self._origin[:] = self._first
 
@@ -98,12 +101,15 @@ class OrderJournal:
         order.position = self._first + len(self._orders)
         if order.kind is Kind.RESET:
             self._keyed = False
-            self._origin[order.begins(len(self._origin), self._seats)] = order.position
-        if self.full:
-            return
-        if order.kind is Kind.SIGNAL:
+            begun = order.begins(len(self._origin), self._seats)
+            self._origin[begun] = order.position
+            if len(begun) == len(self._origin):
+                self._begin_anew(order.position)
+        if order.kind is Kind.SIGNAL and self._signal_bytes <= self._most:  # full or not, as no episode ends them
             self._signals.append(order)
             self._bytes += order.size
+            self._signal_bytes += order.size
+        if self.full or order.kind is Kind.SIGNAL:
             return
         self._orders.append(order)
         self._bytes += order.size
@@ -147,6 +153,12 @@ class OrderJournal:
                     seeds: Sequence[int | None] = order.arguments[0]
                     chosen = [seed for seed, need in zip(seeds, needed[:: self._seats], strict=True) if need]
                     yield Order(order.kind, rows, [chosen, *order.arguments[1:]])
+
+    def _begin_anew(self, first: int) -> None:
+        """Let go of all orders, as those from this position on lead everywhere; but not of signals."""
+        self._orders.clear()
+        self._first, self._bytes = first, self._signal_bytes
+        self.full = self._signal_bytes > self._most
 
     def _trim(self) -> None:
         """Drop orders before all beginnings; all of them where they are more than may be kept."""

@@ -1,10 +1,17 @@
 """What a client keeps of running episodes, where they are longer than it may keep."""
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import numpy as np
 import pytest
-from remote_servers import COUNTING, play, remote, serve_fixture, undisturbed_fixture  # noqa: F401
+import test_vector as contract
+from gymnasium.vector import AutoresetMode
+from remote_servers import COUNTING, N, play, remote, serve_fixture, undisturbed_fixture  # noqa: F401
+from test_remote_signals import WINDY, call, signal
+
+from envs.vector import Serial
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
@@ -31,3 +38,48 @@ def test_a_session_that_cannot_be_reached_for_a_while_goes_on_also_where_it_coul
     with closing(remote(serve(COUNTING).address, journal_mb=0.001, lost=lost).make(COUNTING)) as venv:
         assert play(venv, cut) == undisturbed
         assert (venv._links[0].reconnects, venv.restarts) == (1, 0)
+
+
+def test_episodes_that_all_begin_anew_can_be_replayed_though_those_before_were_too_long(serve: Any) -> None:
+    def drive(venv: Any, kill: Callable[[], None] = lambda: None) -> list[Any]:
+        venv.reset(seed=0)
+        for _ in range(9):
+            venv.step(np.zeros(N, np.int64))
+        seen = [venv.reset(seed=7)[0], venv.step(np.zeros(N, np.int64))[0]]
+        kill()
+        return [*seen, venv.step(np.ones(N, np.int64))[0]]
+
+    with closing(Serial(num_envs=N).make(COUNTING, AutoresetMode.DISABLED)) as here:
+        expected = drive(here)
+    server = serve(COUNTING)
+
+    def kill() -> None:
+        server.close()
+        serve(COUNTING, address=server.address)
+
+    with closing(remote(server.address, journal_mb=0.001).make(COUNTING, AutoresetMode.DISABLED)) as venv:
+        contract.assert_same(drive(venv, kill), expected)
+        assert venv.restarts == 1
+
+
+def test_signals_are_replayed_though_episodes_before_were_too_long_to_be_kept(serve: Any) -> None:
+    def drive(venv: Any, tell: Any, kill: Any = lambda: None) -> list[Any]:
+        venv.begin(5)
+        for _ in range(9):
+            venv.step(np.ones(N, np.int64))
+        tell(venv, "late", {"by": 1.0})
+        venv.begin(6)
+        kill()
+        return [venv.step(np.ones(N, np.int64))[0]]
+
+    with closing(Serial(num_envs=N).make(WINDY)) as here:
+        expected = drive(here, call)
+    server = serve(WINDY)
+
+    def kill() -> None:
+        server.close()
+        serve(WINDY, address=server.address)
+
+    with closing(remote(server.address, journal_mb=0.001).make(WINDY)) as venv:
+        contract.assert_same(drive(venv, signal, kill), expected)
+        assert venv.restarts == 1
