@@ -26,6 +26,8 @@ from envs.worlds.roles import Role
 log = logging.getLogger("envs.remote")
 
 LONGEST_S = 1.0  # between looks at the clock
+RUNS = "runs go on from one iteration: delete the newest checkpoints of whoever is further on, or begin all anew"
+OTHERS = "name one seed and the same options, or none in all but one"
 
 
 @dataclass(eq=False)
@@ -169,16 +171,17 @@ class JointWorld:
     def _reset(self, asking: Sequence[Holder]) -> None:
         asking = sorted(asking, key=lambda one: one.seats[0])
         starts = [one.reset for one in asking if one.reset is not None]
-        said = {one.seed for one in starts if one.episode is None and one.seed is not None}
+        seeds = {one.seed for one in starts if one.episode is None and one.seed is not None}
         episodes = {one.episode for one in starts if one.episode is not None}
         options = [one.options for one in starts if one.options]
-        if len(said) > 1 or len(episodes) > 1 or any(given != options[0] for given in options):
+        if len(seeds) > 1 or len(episodes) > 1 or any(given != options[0] for given in options):
             told = "; ".join(f"{self._name(one)}: {one.reset}" for one in asking)
-            self._fail(asking, VectorMisuse(f"reset: clients of a joint world ask for different episodes ({told})"))
+            said = f"reset: clients of a joint world ask for different episodes ({told})"
+            self._fail(asking, VectorMisuse(f"{said}; {RUNS if episodes else OTHERS}"))
             return
         # Runs have keys of their own, of which the one with the first seat counts.
         keyed = [one.seed for one in starts if one.episode is not None]
-        seed = said.pop() if said else keyed[0] if keyed else None
+        seed = seeds.pop() if seeds else keyed[0] if keyed else None
         self.begun = self.end
         played = JointStep(seed=seed, starts={seat: one.reset for one in asking for seat in one.seats if one.reset})
         try:
