@@ -124,7 +124,10 @@ def _wait(server: "EnvironmentServer") -> int:
     try:
         while not told.wait(1.0):
             pass
-        return 0 if server.drain() else 128 + signal.SIGTERM
+        if server.drain():
+            return 0
+        sys.stdout.flush()
+        os._exit(128 + signal.SIGTERM)  # else the end would wait for the threads of environments that are at work
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

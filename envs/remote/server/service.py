@@ -108,20 +108,20 @@ class EnvironmentServer:
             session.drain()
         done = self._server.stop(self._settings.drain_s)
         drained = done.wait(self._settings.drain_s + 0.1)
-        self.close()
-        return drained
+        return self.close() and drained
 
-    def close(self) -> None:
-        """End every session, and listen no more; nothing of it is left."""
+    def close(self) -> bool:
+        """End every session, and listen no more; whether nothing of it is left, as of environments at work there is."""
         self._going.set()
         self._server.stop(0)
-        self.sessions.close()
+        ended = self.sessions.close()
         self._server.stop(0).wait(5.0)
         self._threads.shutdown(wait=False)
         self.sessions.join()
         if self.address.startswith("unix:"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.address.removeprefix("unix:"))
+        return ended
 
     # Calls; each answers plain data with plain data.
 

@@ -137,14 +137,23 @@ class Session:
             if self._stream is not None:
                 self._stream.call()
 
-    def close(self) -> None:
-        """End the environments, and the stream if there is one."""
+    def close(self, patience_s: float = -1.0) -> bool:
+        """End the environments, and the stream if there is one; whether they have ended.
+
+        Args:
+            patience_s: for which they may be at work until then; negative: for as long as they like.
+        """
         self.closed = True
         with self._lock:
             if self._stream is not None:
                 self._stream.cut()
-        with self._work:
+        if not self._work.acquire(timeout=patience_s):
+            return False
+        try:
             self.venv.close()
+        finally:
+            self._work.release()
+        return True
 
     def _serve(self, stream: FrameStream) -> Iterator[bytes]:
         while not stream.over:

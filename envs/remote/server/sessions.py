@@ -26,6 +26,7 @@ log = logging.getLogger("envs.remote")
 
 REMEMBER_S = 600.0  # for which a session that ended is known by its number
 LOOK_S = 0.5  # between looks for clients that have gone
+LEAVE_S = 5.0  # for environments to come to the end of a step, where the server goes
 
 
 class NotOpened(Exception):
@@ -155,12 +156,12 @@ class Sessions:
             self._rows -= freed
             self._opened.pop(session.nonce, None)
 
-    def close(self) -> None:
-        """End all; `going` has been set."""
+    def close(self) -> bool:
+        """End all, but for what is at work for too long; whether nothing is left. `going` has been set."""
         with self._lock:
             sessions, self._sessions = list(self._sessions.values()), {}
-        for session in sessions:
-            session.close()
+        deadline = time.monotonic() + LEAVE_S
+        return all([session.close(max(deadline - time.monotonic(), 0.1)) for session in sessions])
 
     def join(self) -> None:
         """Wait for the thread that looks for clients that have gone."""
@@ -253,4 +254,6 @@ class Sessions:
                 self._ended = {id: end for id, end in self._ended.items() if now - end[0] < REMEMBER_S}
             for session in silent:
                 log.warning("session %s ends: nothing was heard for %g s", session.id, self._settings.lease_s)
-                self.end(session, f"nothing was heard for {self._settings.lease_s:g} s")
+                # An environment may be at work for as long as it likes, and others' leases end meanwhile.
+                why = f"nothing was heard for {self._settings.lease_s:g} s"
+                threading.Thread(target=self.end, args=(session, why), name="end", daemon=True).start()

@@ -1,8 +1,11 @@
-"""Environments that raise, crash, leak history or say what has no form in bytes, at a server."""
+"""Environments that raise, crash, hang, leak history or say what has no form in bytes, at a server."""
 
+import threading
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import test_vector as contract
@@ -10,6 +13,7 @@ from conftest import env_spec, wait_until
 from remote_servers import (
     COUNTING,
     WORKERS,
+    Counting,
     N,
     Raw,
     begin,
@@ -23,7 +27,7 @@ from envs.vector import EnvError, Serial, VectorMisuse
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'paddock[remote]'")
 
 from envs.remote.frames import Kind  # noqa: E402
-from envs.remote.server import steps  # noqa: E402
+from envs.remote.server import sessions, steps  # noqa: E402
 
 
 def test_an_environment_that_raises_is_named_and_the_server_goes_on(serve: Any) -> None:
@@ -114,3 +118,54 @@ def test_what_nobody_foresaw_is_told_to_the_client_and_ends_its_session_alone(
         wire.close()
         other.step(np.zeros(N, np.int64))
         assert other.restarts == 0
+
+
+class Hanging(Counting):
+    """Steps once it is let."""
+
+    begun, let = threading.Event(), threading.Event()
+
+    def step(self, action: Any) -> Any:
+        Hanging.begun.set()
+        assert Hanging.let.wait(120)
+        return super().step(action)
+
+
+gymnasium.register("Hanging-v0", f"{__name__}:Hanging", disable_env_checker=True)
+HANGING = env_spec("Hanging-v0")
+
+
+@pytest.fixture(name="hang")
+def hang_fixture() -> Iterator[Any]:
+    """Have an environment of a server be at work until the end of the test."""
+
+    def hang(server: Any) -> None:
+        wire = Raw(server, environment="Hanging-v0").attach()
+        wire.send(begin(1))
+        wire.send(turn(2))
+        assert Hanging.begun.wait(20)
+        wire.close()
+
+    Hanging.begun.clear(), Hanging.let.clear()
+    yield hang
+    Hanging.let.set()
+
+
+def test_sessions_end_with_their_clients_while_an_environment_of_another_hangs(serve: Any, hang: Any) -> None:
+    server = serve(HANGING, lease_s=0.2)
+    hang(server)
+    Raw(server, environment="Hanging-v0")
+    wait_until(lambda: server.sessions.rows == 2, 20)  # of the one that hangs
+    Hanging.let.set()
+    wait_until(lambda: server.sessions.rows == 0, 20)
+
+
+def test_a_server_told_to_end_leaves_an_environment_that_hangs(
+    serve: Any, hang: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "LEAVE_S", 0.1)
+    server = serve(HANGING, drain_s=0.1)
+    hang(server)
+    ended: list[bool] = []
+    threading.Thread(target=lambda: ended.append(server.drain()), daemon=True).start()
+    wait_until(lambda: ended == [False], 30)
