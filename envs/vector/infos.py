@@ -104,7 +104,9 @@ def pick_infos(infos: Mapping[str, Any], rows: NDArray[np.bool_]) -> dict[str, A
 
 
 def _kind(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    if type(value) in (int, float, bool) or isinstance(value, np.number):
+    if type(value) is int and not -(2**63) <= value < 2**63:  # such as a hash
+        return (), np.dtype(object)
+    if type(value) in (int, float, bool) or (isinstance(value, np.number) and not isinstance(value, np.timedelta64)):
         return (), np.dtype(type(value))
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype
@@ -124,7 +126,10 @@ def _column(infos: dict[str, Any], key: str, shape: tuple[int, ...], dtype: np.d
             for row in np.flatnonzero(infos[f"_{key}"]):
                 column[row] = each[row]
     elif column.dtype != dtype:
-        wider = np.result_type(column.dtype, dtype)
+        try:
+            wider = np.result_type(column.dtype, dtype)
+        except TypeError:  # such as times and numbers
+            wider = np.dtype(object)
         if wider != column.dtype:
             column = infos[key] = column.astype(wider)
             if wider.hasobject:

@@ -35,6 +35,7 @@ from envs.spec import EnvSpec
 from envs.vector import EnvError, Gymnasium, Multiprocess, Native, Serial, VectorMisuse
 from envs.vector.buffers import MANY, Buffer, Refused
 from envs.vector.contract import keyed_seed
+from envs.vector.infos import add_info
 from envs.vector.multiprocess import process as process_module
 from envs.vector.multiprocess import shared
 from envs.vector.multiprocess import vector as multiprocess_module
@@ -687,6 +688,17 @@ def test_an_info_that_is_nothing_here_is_named(make: Any) -> None:
         vec.step(np.zeros(N, int))
     vec.reset(seed=0)
     assert vec.step(np.zeros(N, int))[1].tolist() == [1.0] * N
+
+
+@pytest.mark.parametrize("value", [2**63 + 1, -(2**64), np.timedelta64(3, "s")], ids=["hash", "negative", "time"])
+def test_infos_hold_numbers_that_are_too_large_for_an_array_and_times_as_they_are(value: Any) -> None:
+    said: list[Any] = [1, value, 2.5, np.array(["2020"], "M8[D]")]
+    for order in (said, said[::-1]):
+        infos: dict[str, Any] = {}
+        for row, one in enumerate(order):
+            add_info(infos, {"k": one}, row, len(order))
+        assert all(bool(np.all(told == one)) for told, one in zip(infos["k"], order, strict=True))
+        assert infos["_k"].all()
 
 
 def test_a_worker_that_is_stopped_while_it_is_told_much_is_given_up(make: Any) -> None:
