@@ -88,9 +88,10 @@ def pick_infos(infos: Mapping[str, Any], rows: NDArray[np.bool_]) -> dict[str, A
     Keys that none of them has are left out; one without a mask is everybody's, with a row each or one value for all.
     """
     picked: dict[str, Any] = {}
+    masks = {f"_{key}" for key in infos}
     for key, value in infos.items():
-        if key.startswith("_") and key[1:] in infos:
-            continue  # a mask itself
+        if key in masks:
+            continue
         mask = infos[f"_{key}"][rows] if f"_{key}" in infos else np.ones(np.count_nonzero(rows), np.bool_)
         if not mask.any():
             continue

@@ -35,7 +35,7 @@ from envs.spec import EnvSpec
 from envs.vector import EnvError, Gymnasium, Multiprocess, Native, Serial, VectorMisuse
 from envs.vector.buffers import MANY, Buffer, Refused
 from envs.vector.contract import keyed_seed
-from envs.vector.infos import add_info
+from envs.vector.infos import add_info, pick_infos
 from envs.vector.multiprocess import process as process_module
 from envs.vector.multiprocess import shared
 from envs.vector.multiprocess import vector as multiprocess_module
@@ -699,6 +699,15 @@ def test_infos_hold_numbers_that_are_too_large_for_an_array_and_times_as_they_ar
             add_info(infos, {"k": one}, row, len(order))
         assert all(bool(np.all(told == one)) for told, one in zip(infos["k"], order, strict=True))
         assert infos["_k"].all()
+
+
+def test_infos_of_some_rows_are_picked_whatever_their_keys_are() -> None:
+    infos: dict[Any, Any] = {}
+    for row in range(3):
+        add_info(infos, {7: row, None: {(1, 2): 10.0 * row}, "_x": True}, row, 3)
+    picked = pick_infos(infos, np.array([False, True, True]))
+    assert picked.keys() == {7, "_7", None, "_None", "_x", "__x"}
+    assert picked[7].tolist() == [1, 2] and picked[None][(1, 2)].tolist() == [10.0, 20.0]
 
 
 def test_a_worker_that_is_stopped_while_it_is_told_much_is_given_up(make: Any) -> None:
