@@ -111,7 +111,7 @@ class EnvironmentServer:
         return self.close() and drained
 
     def close(self) -> bool:
-        """End every session, and listen no more; whether nothing of it is left, as of environments at work there is."""
+        """End every session, and listen no more; whether nothing is left, where no environment is at work for long."""
         self._going.set()
         self._server.stop(0)
         ended = self.sessions.close()

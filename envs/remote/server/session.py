@@ -85,6 +85,7 @@ class Session:
         self._work = threading.Lock()  # of all else: one stream at a time
         self._hands = threading.Lock()  # of all else, within a stream: its thread has it but while it sleeps
         self._hands.acquire()
+        self._left = False  # at work, to be closed after that
         self._unforeseen: Exception | None = None  # that a turn came to in another thread, and is yet to be told
         self._idle_s = 0.0  # when it has been without work for too long to wait at the workers
 
@@ -129,6 +130,8 @@ class Session:
             finally:
                 stream.wake, stream.offer = (lambda: None), (lambda frame: False)
                 self._gone_since = time.monotonic()
+                if self._left:
+                    self.venv.close()
 
     def drain(self) -> None:
         """Have the client go elsewhere, once what it asked for is done."""
@@ -148,6 +151,7 @@ class Session:
             if self._stream is not None:
                 self._stream.cut()
         if not self._work.acquire(timeout=patience_s):
+            self._left = True
             return False
         try:
             self.venv.close()

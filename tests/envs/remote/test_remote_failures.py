@@ -167,5 +167,9 @@ def test_a_server_told_to_end_leaves_an_environment_that_hangs(
     server = serve(HANGING, drain_s=0.1)
     hang(server)
     ended: list[bool] = []
+    (own,) = server.sessions.list()
     threading.Thread(target=lambda: ended.append(server.drain()), daemon=True).start()
     wait_until(lambda: ended == [False], 30)
+    assert not own.venv.closed
+    Hanging.let.set()
+    wait_until(lambda: own.venv.closed, 20)
