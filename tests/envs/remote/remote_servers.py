@@ -139,9 +139,23 @@ class Exhausted(Counting):
             raise ValueError("there are no more licences")
 
 
-for made in (Counting, Forgetful, Secretive, Exhausted):
+class Windy(Counting):
+    """Is pushed by what it is told, and says so."""
+
+    wind = 0.0
+
+    def receive_signal(self, key: str, value: Any) -> None:
+        self.wind = 3 * self.wind + float(np.sum(value["by"])) + len(key)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, *rest, info = super().step(action)
+        return observation + self.wind, *rest, info | {"wind": self.wind}
+
+
+for made in (Counting, Forgetful, Secretive, Exhausted, Windy):
     gymnasium.register(f"{made.__name__}-v0", f"{__name__}:{made.__name__}", disable_env_checker=True)
 COUNTING = env_spec("Counting-v0")
+WINDY = env_spec("Windy-v0")
 STEPS = 9
 Hook = Callable[[int, int], None]
 
@@ -175,6 +189,14 @@ def undisturbed_fixture() -> str:
 def make_other(*_: Any) -> None:
     """Stand in for what another version of gRPC has not."""
     raise AttributeError("segregated_call")
+
+
+def call(venv: Any, key: str, value: Any) -> None:
+    venv.call("receive_signal", key, value)
+
+
+def signal(venv: Any, key: str, value: Any) -> None:
+    venv.signal(key, value)
 
 
 class Raw:

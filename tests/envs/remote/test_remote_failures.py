@@ -146,7 +146,8 @@ def hang_fixture() -> Iterator[Any]:
         assert Hanging.begun.wait(20)
         wire.close()
 
-    Hanging.begun.clear(), Hanging.let.clear()
+    Hanging.begun.clear()
+    Hanging.let.clear()
     yield hang
     Hanging.let.set()
 

@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 import test_vector as contract
 from gymnasium.vector import AutoresetMode
-from remote_servers import COUNTING, N, play, remote, serve_fixture, undisturbed_fixture  # noqa: F401
-from test_remote_signals import WINDY, call, signal
+from remote_servers import (  # noqa: F401
+    COUNTING,
+    WINDY,
+    N,
+    call,
+    play,
+    remote,
+    serve_fixture,
+    signal,
+    undisturbed_fixture,
+)
 
 from envs.vector import Serial
 
@@ -34,7 +43,8 @@ def test_a_session_that_cannot_be_reached_for_a_while_goes_on_also_where_it_coul
             monkeypatch.setattr(place.Place, "connect", connect_later)
             venv._links[0]._wire.close()
 
-    connect, tried = place.Place.connect, []
+    connect = place.Place.connect
+    tried: list[str] = []
     with closing(remote(serve(COUNTING).address, journal_mb=0.001, lost=lost).make(COUNTING)) as venv:
         assert play(venv, cut) == undisturbed
         assert (venv._links[0].reconnects, venv.restarts) == (1, 0)

@@ -4,12 +4,11 @@ import threading
 from contextlib import closing
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import test_vector as contract
 from conftest import env_spec
-from remote_servers import COUNTING, Counting, N, Raw, remote, serve_fixture  # noqa: F401
+from remote_servers import COUNTING, WINDY, N, Raw, call, remote, serve_fixture, signal  # noqa: F401
 
 from envs.vector import Serial, VectorMisuse
 
@@ -18,23 +17,6 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 
 from envs.remote.frames import Kind, join  # noqa: E402
 from envs.remote.parallel import RemoteParallelEnv  # noqa: E402
 from envs.remote.single import RemoteEnv  # noqa: E402
-
-
-class Windy(Counting):
-    """Is pushed by what it is told, and says so."""
-
-    wind = 0.0
-
-    def receive_signal(self, key: str, value: Any) -> None:
-        self.wind = 3 * self.wind + float(np.sum(value["by"])) + len(key)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        observation, *rest, info = super().step(action)
-        return observation + self.wind, *rest, info | {"wind": self.wind}
-
-
-gymnasium.register("Windy-v0", f"{__name__}:Windy", disable_env_checker=True)
-WINDY = env_spec("Windy-v0")
 
 
 def play(venv: Any, tell: Any, hook: Any = lambda t: None) -> list[Any]:
@@ -47,14 +29,6 @@ def play(venv: Any, tell: Any, hook: Any = lambda t: None) -> list[Any]:
         hook(t)
         told.append(venv.step(np.full(N, t % 5)))
     return told
-
-
-def call(venv: Any, key: str, value: Any) -> None:
-    venv.call("receive_signal", key, value)
-
-
-def signal(venv: Any, key: str, value: Any) -> None:
-    venv.signal(key, value)
 
 
 def test_signals_come_between_the_same_steps_here_there_and_in_a_replay(serve: Any) -> None:

@@ -702,10 +702,11 @@ def test_infos_hold_numbers_that_are_too_large_for_an_array_and_times_as_they_ar
 
 
 def test_infos_of_some_rows_are_picked_whatever_their_keys_are() -> None:
-    infos: dict[Any, Any] = {}
+    infos: Any = {}
     for row in range(3):
-        add_info(infos, {7: row, None: {(1, 2): 10.0 * row}, "_x": True}, row, 3)
-    picked = pick_infos(infos, np.array([False, True, True]))
+        said: Any = {7: row, None: {(1, 2): 10.0 * row}, "_x": True}
+        add_info(infos, said, row, 3)
+    picked: Any = pick_infos(infos, np.array([False, True, True]))
     assert picked.keys() == {7, "_7", None, "_None", "_x", "__x"}
     assert picked[7].tolist() == [1, 2] and picked[None][(1, 2)].tolist() == [10.0, 20.0]
 
