@@ -364,7 +364,12 @@ class Torn(gymnasium.Env):
         if (self.seed, self.count) == (self.on, 3):
             owner = pkgutil.resolve_name(self.owner)
             enter = getattr(owner, self.method)
-            setattr(owner, self.method, lambda *given: (enter(*given), os.kill(os.getpid(), signal.SIGKILL)))
+
+            def enter_and_die(*given: Any) -> None:
+                enter(*given)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            setattr(owner, self.method, enter_and_die)
         return np.full(2, self.count, np.float32), 1.0, self.count == 3, False, {}
 
 

@@ -113,8 +113,9 @@ class Table:
         self._copy = copy
         self._packed = packed and layouts.observation_rows is not None  # else there are no rows
         self._said: list[tuple[NDArray[np.intp], dict[str, Any]]] = []  # environments and their infos, not yet received
-        lives = [] if arrays.lives is None else [arrays.lives.alive, arrays.lives.acts]
-        self._kept = [(array, array.copy()) for array in (arrays.running_return, arrays.running_length, *lives)]
+        moved: list[NDArray[Any]] = [arrays.running_return, arrays.running_length]
+        moved += [] if arrays.lives is None else [arrays.lives.alive, arrays.lives.acts]
+        self._kept = [(array, array.copy()) for array in moved]  # as they were before the step
         self._kept_episode = arrays.episode.copy()
 
     def rows(self, env_ids: Rows, verb: str) -> RowIndex:

@@ -58,7 +58,7 @@ def test_ctrl_c_in_the_midst_of_a_step_leaves_nothing_undone(
         venv.begin(3)
         monkeypatch.setattr(owner, name, interrupt)
         with pytest.raises(KeyboardInterrupt):
-            venv.send(ACTIONS, [0, 1, 2])
+            venv.send(ACTIONS, slice(0, 3))
             venv.recv()
         got = {int(infos["env_id"][0]): seen[0] for seen, *_, infos in (venv.recv() for _ in ACTIONS)}
         np.testing.assert_array_equal([got[i] for i in range(3)], expected)
