@@ -27,6 +27,7 @@ from paddock.compute.dask.autoscale import IDLE_S, Bounds, WorkerFleet
 from paddock.compute.dask.connection import WorkerConnection
 from paddock.compute.dask.dispatcher import SILENCE_S, Dispatcher
 from paddock.compute.dask.membership import Membership
+from paddock.compute.dask.tasks import drain
 from paddock.compute.dask.worker_stderr import LONGEST_LINE, Echo
 
 SETTINGS: dict[str, Any] = {"needs": ONE_CPU, "retry_errors": 0, "renew_after": None}
@@ -97,6 +98,35 @@ def test_no_broadcast_is_missed_that_goes_at_any_moment_of_telling_the_others() 
     dispatcher._feed()
     loop.close()
     assert sorted(told) == sorted(gone) and len(gone) > 10
+
+
+def test_what_the_loop_takes_from_a_batch_that_is_cancelled_no_other_thread_takes_out() -> None:
+    class Cancels:
+        """Has its batch cancelled while it is pickled, as another thread may."""
+
+        def __reduce__(self) -> Any:
+            batch.cancel()
+            return int, ()
+
+    loop = asyncio.new_event_loop()
+    dispatcher, ends = Dispatcher(loop, retries=0, timeout_s=None), Ends()
+    batch = dispatcher.open(square, ends, **SETTINGS)
+    with pytest.raises(PoolError, match="cancelled"):
+        batch.put(Cancels())
+    assert len(batch.waiting) == 1
+    loop.run_until_complete(_turns())
+    loop.close()
+    assert not batch.waiting and not ends.done
+
+
+def test_a_task_taken_back_while_the_pool_fails_is_no_fault() -> None:
+    class Shorter(deque[int]):
+        """What another thread takes one out of once its length is known."""
+
+        def __len__(self) -> int:
+            return super().__len__() + 1
+
+    assert drain(Shorter([1, 2])) == [1, 2]
 
 
 def test_a_task_put_while_the_pool_fails_ends_too() -> None:

@@ -109,6 +109,8 @@ class DaskBatch:
         self._check()
         item = self._item(task)
         self.waiting.append(item)
+        if self._cancelled is not None:
+            raise self._cancelled  # the loop lets go of it with the batch
         if self.failure is not None:
             # What was waiting may have been ended before this came, which nobody would see then.
             with contextlib.suppress(ValueError):
@@ -232,5 +234,9 @@ def finish(ends: Iterable[tuple[Item, Ended | None]]) -> None:
 
 
 def drain(things: deque[Thing]) -> list[Thing]:
-    """Take out what is in a deque now, to which other threads append."""
-    return [things.popleft() for _ in range(len(things))]
+    """Take out what is in a deque now, to which other threads append, and from which they may take their own."""
+    taken: list[Thing] = []
+    with contextlib.suppress(IndexError):
+        for _ in range(len(things)):
+            taken.append(things.popleft())
+    return taken
