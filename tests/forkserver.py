@@ -44,7 +44,7 @@ LIBRARIES = (  # those of commands and workers that start no thread and handle n
     "cloudpickle",
     "cmaes",
     "dask.array",
-    "dask_jobqueue",
+    "dask_jobqueue",  # but for this one, whose handler each process takes away
     "distributed",
     "distributed.dashboard",
     "distributed.deploy.spec",

@@ -6,6 +6,7 @@ import logging
 import os
 import shlex
 import shutil
+import signal
 import sys
 import warnings
 from collections.abc import Collection
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from dask_jobqueue import SLURMCluster
 from distributed import Client
 
 from algos.pool.protocol import PoolError
@@ -24,6 +24,11 @@ from .dask.cluster import LEAN, open_pool, quieten
 from .dask.pool import DaskPool
 from .keys import SlurmKeys
 from .tls import security
+
+_heard = signal.getsignal(signal.SIGINT)
+from dask_jobqueue import SLURMCluster  # noqa: E402
+
+signal.signal(signal.SIGINT, _heard)  # which dask-jobqueue, imported, replaces by an exit with code 0
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,10 @@
 """What is used of dependencies that they keep to themselves is still there, and does what it did."""
 
+import importlib
 import os
 import pickle
+import signal
+import sys
 from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
@@ -10,11 +13,11 @@ import optuna
 import pytest
 import torch
 from conftest import call_main
-from dask_jobqueue import SLURMCluster
 from distributed import LocalCluster
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+import paddock.compute
 from algos.learning.distributed import open_gloo
 from algos.networks.training import mark_batch_dynamic
 from algos.pool.script import is_beginning
@@ -22,6 +25,7 @@ from envs.native.games.minigrid import draws_places
 from envs.native.games.sanity import find_distribution
 from envs.vector.adapters.envpool import read_options
 from paddock import CONF
+from paddock.compute.slurm import SLURMCluster
 from paddock.config.compose import loading
 from paddock.config.hydra_private import (
     BASIC_LAUNCHER,
@@ -33,6 +37,22 @@ from paddock.config.hydra_private import (
 from paddock.config.plugins import PLUGINS, register_plugin
 from paddock.sweep.launchers import LocalLauncher
 from paddock.sweep.study import open_trial
+
+
+def test_dask_jobqueue_leaves_ctrl_c_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = importlib.import_module("paddock.compute.slurm")
+    monkeypatch.setattr(paddock.compute, "slurm", slurm)  # and not what is imported below, after the test
+    for name in [name for name in sys.modules if name.split(".")[0] == "dask_jobqueue" or name == slurm.__name__]:
+        monkeypatch.delitem(sys.modules, name)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert importlib.import_module("paddock.compute.slurm") is not slurm
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        runner = importlib.import_module("dask_jobqueue.runner")
+        importlib.reload(runner)
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # or it need not be set right
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_hydra_composes_and_splits_a_grid() -> None:
