@@ -13,14 +13,12 @@ by another in turn, which shows what worlds cost those who have none: `git workt
 
 import importlib
 import importlib.util
-import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ import numpy as np  # noqa: E402
 
 from envs.spec import EnvSpec  # noqa: E402
 from envs.vector import Multiprocess, Serial  # noqa: E402
+from scripts.bench.contenders.contest import Player  # noqa: E402
 from scripts.bench.harness import (  # noqa: E402
     BUSY,
     Report,
@@ -49,7 +48,7 @@ AT_MOST_US = {16: 0.6, 128: 0.35}  # a seat and step, by the number of seats
 FASTER = 1.5  # than PufferLib's in one process, at least, in battles
 SLOWER = 1.02  # than before there were worlds, at most, with one agent
 TURN_STEPS = 256  # of 16 environments, in a turn of one agent's tasks
-ONE_AGENT = Path(__file__).parent / "contenders" / "one_agent.py"
+ONE_AGENT = "one_agent.py"  # in scripts/bench/peers/
 
 Side = Callable[[], float]
 
@@ -160,10 +159,13 @@ def compare_before(tree: Path, rounds: int, turns: int) -> Report:
     digests: dict[str, set[str]] = {}
     for _ in range(rounds):
         with ExitStack() as stack:
-            sides = [stack.enter_context(OneAgent(root)) for root in (tree, ROOT)]
-            for id in sides[0].digests:
-                digests.setdefault(id, set()).update(side.digests[id] for side in sides)
-                before, now = (partial(side.play, id) for side in sides)
+            players = (Player(ONE_AGENT, environment={"PYTHONPATH": str(root)}) for root in (tree, ROOT))
+            sides = [stack.enter_context(closing(player)) for player in players]
+            for side in sides:
+                for id, digest in side.ask().items():
+                    digests.setdefault(id, set()).add(digest)
+            for id in digests:
+                before, now = (partial(play_one_agent, side, id) for side in sides)
                 found.setdefault(id, []).append(play_turns(before, now, turns))
     return {
         id: {
@@ -176,6 +178,12 @@ def compare_before(tree: Path, rounds: int, turns: int) -> Report:
     }
 
 
+def play_one_agent(side: Player, id: str) -> float:
+    """Microseconds a step of a task."""
+    us: float = side.ask(id=id, steps=TURN_STEPS)["us"]
+    return us
+
+
 def play_turns(before: Side, now: Side, turns: int) -> tuple[float, float]:
     """Return the first one's median time and the second one's median ratio to it; each begins every other turn."""
     pairs = []
@@ -186,44 +194,6 @@ def play_turns(before: Side, now: Side, turns: int) -> tuple[float, float]:
             first, second = before(), now()
         pairs.append((first, second))
     return statistics.median(first for first, _ in pairs), statistics.median(second / first for first, second in pairs)
-
-
-class OneAgent:
-    """A process that steps one agent's tasks by a tree's modules, see contenders/one_agent.py.
-
-    Attributes:
-        digests: of what each task answered at first.
-    """
-
-    def __init__(self, tree: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(ONE_AGENT)],
-            cwd=tree,
-            env=os.environ | {"PYTHONPATH": str(tree)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.digests: dict[str, str] = json.loads(self._read())
-
-    def play(self, id: str) -> float:
-        """Microseconds a step of a task."""
-        assert self._process.stdin is not None
-        print(id, TURN_STEPS, file=self._process.stdin, flush=True)
-        return float(self._read())
-
-    def _read(self) -> str:
-        assert self._process.stdout is not None
-        if line := self._process.stdout.readline():
-            return line
-        raise subprocess.CalledProcessError(self._process.wait(), self._process.args)
-
-    def __enter__(self) -> "OneAgent":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
 
 
 def make_pufferlib(spec: EnvSpec, worlds: int) -> Callable[[Any], Any]:

@@ -2,13 +2,15 @@
 
 import importlib
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts.bench import worlds as bench_worlds
-from scripts.bench.worlds import CROWD, OneAgent, compare_before, main, measure, measure_cores, play_turns
+from scripts.bench.contenders.contest import Player
+from scripts.bench.worlds import CROWD, compare_before, main, measure, measure_cores, play_one_agent, play_turns
 
 
 def test_each_side_steps_the_crowd() -> None:
@@ -55,20 +57,16 @@ def test_one_agent_is_held_to_its_time_and_bytes_of_before(monkeypatch: pytest.M
     paces = iter([(10.0, "a"), (10.1, "a"), (10.0, "a"), (10.4, "a"), (20.0, "a"), (20.2, "b")])
 
     class Tree:
-        def __init__(self, tree: Path) -> None:
-            self.us, digest = next(paces)
-            self.digests = {"T": digest}
+        def __init__(self, file: str, environment: Any) -> None:
+            self.us, self.digest = next(paces)
 
-        def play(self, id: str) -> float:
-            return self.us
+        def ask(self, **request: Any) -> dict[str, Any]:
+            return {"us": self.us} if request else {"T": self.digest}
 
-        def __enter__(self) -> "Tree":
-            return self
-
-        def __exit__(self, *_: object) -> None:
+        def close(self) -> None:
             pass
 
-    monkeypatch.setattr(bench_worlds, "OneAgent", Tree)
+    monkeypatch.setattr(bench_worlds, "Player", Tree)
     found = compare_before(Path(), 3, 2)["T"]
     assert found == {
         "before": 10.0,
@@ -85,6 +83,8 @@ def test_a_change_of_pace_between_turns_moves_no_ratio() -> None:
 
 
 def test_a_trees_steps_are_played_in_a_process_of_its_own() -> None:
-    with OneAgent(bench_worlds.ROOT) as first, OneAgent(bench_worlds.ROOT) as second:
-        assert first.digests == second.digests and len(set(first.digests.values())) == 3
-        assert first.play("Pendulum-v1") > 0
+    sides = [Player(bench_worlds.ONE_AGENT, environment={"PYTHONPATH": str(bench_worlds.ROOT)}) for _ in range(2)]
+    with closing(sides[0]) as first, closing(sides[1]) as second:
+        digests = first.ask()
+        assert digests == second.ask() and len(set(digests.values())) == 3
+        assert play_one_agent(first, "Pendulum-v1") > 0

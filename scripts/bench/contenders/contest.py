@@ -9,14 +9,12 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from types import MappingProxyType
 from typing import Any
 
-from scripts.bench.harness import Report
+from scripts.bench.harness import ROOT, Report
 
-ROOT = Path(__file__).resolve().parents[3]
 PEERS = ROOT / "scripts" / "bench" / "peers"
 OURS = "paddock_ppo.py"  # in it
 SPLIT = {"env": "environment", "policy": "policy", "learn": "learning", "wait": "waiting"}
@@ -29,7 +27,7 @@ class Contender:
     """Who plays a recipe, and the settings that he may choose from: those that he does not refuse."""
 
     title: str
-    file: str  # in scripts/peers/
+    file: str  # in scripts/bench/peers/
     recipe: Report
     grid: list[Any]
     updates: int

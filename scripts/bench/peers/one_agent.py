@@ -1,8 +1,7 @@
 """Steps of one agent's tasks by the serial vector of the tree on PYTHONPATH, for scripts/bench/worlds.py --before.
 
-Prints a digest of all that the vector answered for each task, as JSON, in one line. Then every line of its input names
-a task and a number of steps, and the answer is microseconds of the processor a step of an environment. Names here what
-both trees have.
+Reads requests as JSON lines: one that names a task and a number of steps is answered by microseconds of the processor a
+step of an environment, one that names none by a digest of each task's first answers. Names here what both trees have.
 """
 
 import hashlib
@@ -24,10 +23,11 @@ ENVS = 16
 def main() -> None:
     """Play each task for its digest, then whatever the input asks for."""
     played = {id: begin(id) for id in TASKS}
-    print(json.dumps({id: digest for id, (digest, _) in played.items()}), flush=True)
+    digests = {id: digest for id, (digest, _) in played.items()}
     for line in sys.stdin:
-        id, steps = line.split()
-        print(played[id][1](int(steps)), flush=True)
+        request = json.loads(line)
+        answer = {"us": played[request["id"]][1](request["steps"])} if request else digests
+        print(json.dumps(answer), flush=True)
 
 
 def begin(id: str) -> tuple[str, Callable[[int], float]]:
