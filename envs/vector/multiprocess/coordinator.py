@@ -95,6 +95,8 @@ class Coordinator:
     def step(self, rows: RowIndex) -> None:
         """Have these environments stepped, whose actions lie on the table."""
         table = self._table
+        if self._restart:
+            table.keep(rows)
         lost = LOST in table.waiting(rows)
         whole = None if lost else self.arrivals.whole(rows)
         if whole is not None:

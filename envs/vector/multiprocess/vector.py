@@ -87,7 +87,6 @@ class MultiprocessVectorEnv(VectorEnv):
 
         size = size_of(layouts, rows, workers)
         self._slots = slots_of(layouts)
-        self._restart = restart
         self._latest: RowIndex = slice(0, rows)  # of the last recv
         self._key: int | None = None  # as `begin` gave it
         self._seeds: list[int | None] = [None] * num_envs  # as `reset` gave them
@@ -165,8 +164,6 @@ class MultiprocessVectorEnv(VectorEnv):
         latest = env_ids is None and self.batch_size < self.num_envs
         rows = self._latest if latest else self._table.rows(env_ids, "send")
         self._table.accept(actions, rows, distinct=latest)
-        if self._restart:
-            self._table.keep(rows)
         with Uninterrupted():  # or rows may be waited for that nobody steps
             self._coordinator.step(rows)
 
