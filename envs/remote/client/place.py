@@ -17,7 +17,7 @@ from envs.remote.offer import Offer
 from envs.remote.values import Garbled, decode, encode
 from envs.remote.versions import SameVersions, read_versions
 from envs.vector.contract import EnvError
-from envs.vector.multiprocess.interrupts import Uninterrupted
+from envs.vector.multiprocess.interrupts import Uninterrupted, waits
 
 CALL_S = 10.0  # that a short call may take
 FIRST_S, LONGEST_S = 0.05, 2.0  # between attempts
@@ -74,9 +74,9 @@ class Place:
         """
         channel, metadata = self.connect(address)
         try:
-            with channel, Uninterrupted.waiting():
+            with channel:
                 method = channel.unary_unary(f"/{guard.SERVICE}/{name}")
-                answer = decode(method(encode(request), timeout=timeout_s, metadata=metadata))
+                answer = decode(_ask(method, encode(request), timeout_s, metadata))
         except (grpc.RpcError, Garbled) as error:
             raise _explain(address, error) from None
         if not isinstance(answer, dict):
@@ -126,9 +126,20 @@ class Place:
                         f"{error} ({why}, for {self.wait_s:g} s); start its server again, and go on by the same "
                         "command with the run's run.dir="
                     ) from None
-            with Uninterrupted.waiting():
-                time.sleep(delay * jitter.uniform(0.5, 1.0))
+            _sleep(delay * jitter.uniform(0.5, 1.0))
             delay = min(2 * delay, LONGEST_S)
+
+
+@waits(throughout=True)
+def _ask(method: Any, request: bytes, timeout_s: float, metadata: Any) -> Any:
+    Uninterrupted.let_come()
+    return method(request, timeout=timeout_s, metadata=metadata)
+
+
+@waits(throughout=True)
+def _sleep(seconds: float) -> None:
+    Uninterrupted.let_come()
+    time.sleep(seconds)
 
 
 Look = Callable[[], Callable[[], None] | None]

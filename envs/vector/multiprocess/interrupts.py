@@ -7,8 +7,7 @@ it, as a notebook does, may go on with what they have.
 import _signal  # type: ignore[import-not-found]  # what signal is without enums, which take ten times as long
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -53,20 +52,6 @@ class Uninterrupted:
         if self._outermost:
             _signal.signal(signal.SIGINT, Uninterrupted._handler)
             self.let_come()
-
-    @staticmethod
-    @contextmanager
-    def waiting() -> Iterator[None]:
-        """Have Ctrl-C come at once while this lasts, as nothing is in hand."""
-        Uninterrupted.let_come()
-        held = threading.current_thread() is threading.main_thread() and _signal.getsignal(signal.SIGINT) is _hear
-        if held:
-            _signal.signal(signal.SIGINT, Uninterrupted._handler)
-        try:
-            yield
-        finally:
-            if held:
-                _signal.signal(signal.SIGINT, _hear)
 
     @staticmethod
     def let_come(frame: FrameType | None = None) -> None:
