@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -27,14 +27,6 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 
 from grpc._cython import cygrpc  # noqa: E402
 
 from envs.remote.client import calls, link  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def interruptible_fixture() -> Iterator[None]:
-    """Have Ctrl-C raise KeyboardInterrupt, whatever modules that were imported before made of it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 class Interrupting(Counting):

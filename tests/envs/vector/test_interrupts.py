@@ -1,7 +1,6 @@
 """Ctrl-C where somebody catches it, as a notebook does, and goes on with the vector that they have."""
 
 import signal
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -17,14 +16,6 @@ from envs.vector.table import Table
 
 CARTPOLE = env_spec("CartPole-v1")
 ACTIONS = np.array([0, 1, 1])
-
-
-@pytest.fixture(autouse=True)
-def interruptible_fixture() -> Iterator[None]:
-    """Have Ctrl-C raise KeyboardInterrupt, whatever modules that were imported before made of it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def multiprocess(**changes: Any) -> Multiprocess:
