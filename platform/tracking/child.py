@@ -6,6 +6,7 @@ comes back are lines for the user. `MirrorProcess` is the run's side, `serve` th
 """
 
 import contextlib
+import faulthandler
 import fcntl
 import importlib
 import os
@@ -26,6 +27,7 @@ from typing import Any
 from envs.process import ChildProcess
 
 FAILED = "failed: "  # how the line begins that says why the process ends early
+STACKS = 0.9  # of close_timeout_s, after which it is told what hangs
 GRACE_S = 2  # beyond close_timeout_s, for the run to end the process itself
 LOOK_S = 1.0  # between looks whether the run is there still, where rows are taken no more
 
@@ -151,9 +153,13 @@ class Inbox:
                     self._limit()
 
     def _limit(self) -> None:
-        """Have this process killed whatever it waits for; by then the run has given it up, or is gone itself."""
+        """Have this process killed whatever it waits for; by then the run has given it up, or is gone itself.
+
+        Shortly before that, what its threads are at is printed, to mirror.log.
+        """
         if not self._limited:
             self._limited = True
+            faulthandler.dump_traceback_later(STACKS * self.settings["close_timeout_s"])
             signal.alarm(round(self.settings["close_timeout_s"]) + GRACE_S)
 
 

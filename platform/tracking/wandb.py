@@ -1,11 +1,15 @@
 """The process that holds a W&B run for `mirrors.Wandb`; see `child.serve` for what it is fed."""
 
+import contextlib
 import itertools
 import os
 import shutil
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 import wandb
 
 from .child import Inbox, in_a_line
@@ -13,6 +17,7 @@ from .mirrors import find_policy, find_videos
 
 NAMED = ("project", "entity", "group", "job_type", "tags", "id", "config")  # as wandb.init calls them
 BEST = "eval/return_mean"  # its greatest value is in the summary too
+GRACE_S = 15.0  # beyond init_timeout_s, of which wandb gives its service ten
 
 
 def mirror(inbox: Inbox) -> None:
@@ -34,17 +39,35 @@ def start(inbox: Inbox) -> Any:
     """Open the run in the mode asked for, or offline where W&B cannot be reached."""
     reason = "as configured"
     if inbox.settings["mode"] == "online":
-        try:
-            run = init("online", inbox.settings)
-        except Exception as error:  # no key, a bad key, no network, a project that may not be written
-            reason = in_a_line(error)
-            wandb.teardown()  # its service would hold the run's id
-        else:
-            inbox.say(f"W&B: {run.url}")
-            return run
+        with within(inbox.settings["init_timeout_s"] + GRACE_S):
+            try:
+                run = init("online", inbox.settings)
+            except Exception as error:  # no key, a bad key, no network, a project that may not be written
+                reason = in_a_line(error)
+                with contextlib.suppress(Exception):  # of a service that was killed
+                    wandb.teardown()  # it would hold the run's id
+            else:
+                inbox.say(f"W&B: {run.url}")
+                return run
     run = init("offline", inbox.settings)
     inbox.say(f"W&B is offline ({reason.rstrip('.')}); upload later: wandb sync {Path(run.dir).parent}")
     return run
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Kill W&B's service where it is not done with by then: wandb waits for its start and its end without limit."""
+
+    def kill() -> None:
+        for child in psutil.Process().children():
+            child.kill()
+
+    timer = threading.Timer(seconds, kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def init(mode: Literal["online", "offline"], settings: dict[str, Any]) -> Any:

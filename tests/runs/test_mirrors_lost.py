@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import queue
 import socket
 import struct
@@ -132,7 +133,7 @@ def test_wandb_without_an_answer_goes_offline_and_the_run_ends_with_the_same_byt
     keys = ["track=wandb", "track.mirrors.wandb.init_timeout_s=1", "track.mirrors.wandb.close_timeout_s=60"]
     assert call_main(*RUN, *keys, f"run.dir={run}") == 0
     out, err = capfd.readouterr()
-    assert out.count("W&B is offline (") == 1 and err == ""
+    assert out.count("W&B is offline (") == 1 and err == "", (run / "wandb" / "mirror.log").read_text()
     assert server.met.is_set() or server._manners == "absent"
     assert (run / "metrics.jsonl").read_bytes() == untracked
     ((record, rows),) = history(run)
@@ -189,6 +190,29 @@ def test_rows_go_on_while_a_service_hangs_and_the_end_does_not_wait_for_it(
     assert "did not close within 0.2 s and was left behind; metrics.jsonl has every row" in lines[0]
     assert len(rows_of(tmp_path / "metrics.jsonl")) == 3000
     wait_until(lambda: not marked(mark))
+
+
+def test_wandb_goes_offline_where_its_own_service_hangs(silent: Server, tmp_path: Path, wandb_home: Path) -> None:  # noqa: F811
+    code = """
+import os, sys, types
+from paddock.tracking import wandb
+wandb.GRACE_S = 0.0
+settings = dict(mode="online", run_name="r", run_dir=sys.argv[1], id="r", init_timeout_s=4.0, close_timeout_s=60.0,
+                argv=["paddock"], commit=None, pid=os.getpid())
+inbox = types.SimpleNamespace(settings=dict.fromkeys(wandb.NAMED) | settings, killed=False, say=print)
+wandb.finish(wandb.start(inbox), inbox)
+sys.stdout.flush()
+os._exit(0)  # as `child.serve` does
+"""
+    environment = os.environ | {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": silent.url}
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: silent.met.is_set() or process.poll() is not None)
+        for service in psutil.Process(process.pid).children():
+            service.suspend()
+        out, _ = process.communicate(timeout=60)
+    assert out.startswith("W&B is offline (") and process.returncode == 0
 
 
 def test_a_hanging_service_outlives_a_killed_run_by_close_timeout_s_and_a_little(
